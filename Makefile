@@ -1,0 +1,58 @@
+# What people type. CMake does the work; everything it makes is under build/.
+MAKEFLAGS += --no-print-directory
+BUILD    ?= build
+PREFIX   ?= /usr/local
+JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
+CMAKE    ?= cmake
+ONLY     ?=
+FORMAT   ?=
+MINUTES  ?= 10
+SECONDS  ?= 60
+
+.PHONY: all help deps demo test bench soak fuzz install clean format
+
+all:
+	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
+	@$(CMAKE) --build $(BUILD) -j $(JOBS)
+
+help:
+	@echo "make            build libraries, the stet command, examples and tests in $(BUILD)/"
+	@echo "make demo       see it work: a workflow is killed and goes on"
+	@echo "make test       install what is missing, build three ways, run every test"
+	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
+	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
+	@echo "make soak       crash, fault and e2e tests again and again; MINUTES=$(MINUTES)"
+	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
+	@echo "make install    to PREFIX=$(PREFIX)"
+	@echo "make deps       install missing Debian packages"
+	@echo "make format     apply .clang-format to the sources (headers are laid out by hand)"
+	@echo "make clean      remove $(BUILD)/"
+
+deps:
+	@tools/deps.sh
+
+demo:
+	@BUILD="$(BUILD)" examples/demo.sh
+
+test: deps
+	@BUILD="$(BUILD)" ONLY="$(ONLY)" JOBS="$(JOBS)" tools/run-tests.sh
+
+# The build talks to standard error, so that FORMAT=json prints nothing but figures.
+bench:
+	@$(MAKE) all 1>&2
+	@$(BUILD)/bench/stet-bench $(if $(ONLY),--only=$(ONLY)) $(if $(FORMAT),--format=$(FORMAT))
+
+soak: all
+	@BUILD="$(BUILD)" MINUTES="$(MINUTES)" tools/soak.sh
+
+fuzz:
+	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" tools/fuzz.sh
+
+install: all
+	@$(CMAKE) --install $(BUILD) --prefix "$(PREFIX)"
+
+clean:
+	rm -rf $(BUILD)
+
+format:
+	@find src tests bench examples fuzz -name '*.c' 2>/dev/null | xargs clang-format -i

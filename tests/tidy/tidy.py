@@ -1,0 +1,230 @@
+"""The house rules as tests: layers, purity of the core, banned functions, paths, exported symbols.
+
+Each rule is a function that yields complaints, one line each; no complaint, and the rule is ok.
+Comments and strings are blanked out before code is searched, so prose may name what code may not.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Who may include whom (besides itself): dependencies point inward.
+LAYERS = {
+    "util": set(),
+    "platform": {"util"},
+    "core": {"util"},
+    "exec": {"core", "util", "platform"},
+    "store": {"core", "util", "platform"},
+    "queue": {"core", "util", "platform"},
+    "engine": {"exec", "store", "queue", "core", "util", "platform"},
+    "server": {"engine", "util", "platform"},
+    "cli": {"server", "util", "platform"},
+}
+# Single files that may reach outward, each with its reason.
+LAYER_EXCEPTIONS = {
+    # The simulator's threads are coroutines; co.h itself depends on nothing but util.
+    ("src/platform/sim.c", "exec/co.h"),
+}
+# What core may include: nothing that does I/O, reads a clock or takes a lock.
+CORE_HEADERS = {
+    "assert.h", "ctype.h", "errno.h", "float.h", "inttypes.h", "limits.h", "math.h", "stdalign.h",
+    "stdarg.h", "stdatomic.h", "stdbool.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h",
+    "stdnoreturn.h", "string.h",
+}
+CORE_BANNED = {
+    "FILE", "stdin", "stdout", "stderr", "printf", "fprintf", "vprintf", "vfprintf", "puts", "putchar",
+    "fopen", "getenv", "system", "time", "clock", "perror",
+}
+PUBLIC_HEADERS = {
+    "float.h", "inttypes.h", "limits.h", "stdarg.h", "stdbool.h", "stddef.h", "stdint.h", "string.h",
+}
+BANNED = ("strcpy", "strcat", "sprintf", "vsprintf", "gets", "atoi", "rand")
+SLEEPS = ("sleep", "usleep", "nanosleep", "clock_nanosleep", "thrd_sleep")
+# Top directories of somebody's machine. Put together here so that this file passes its own rule.
+MACHINE_DIRS = ("home", "root", "work", "Users")
+
+CODE_DIRS = ("include", "src", "tests", "bench", "examples", "fuzz")
+TEXT_DIRS = CODE_DIRS + ("cmake", "tools", "docs", ".ci")
+
+
+# ---- reading the tree --------------------------------------------------------------------------
+
+def files(dirs, endings):
+    for top in dirs:
+        for folder, subdirs, names in os.walk(os.path.join(ROOT, top)):
+            subdirs[:] = sorted(d for d in subdirs if d != "__pycache__")
+            for name in sorted(names):
+                if name.endswith(endings):
+                    yield os.path.relpath(os.path.join(folder, name), ROOT)
+
+
+def read(path):
+    with open(os.path.join(ROOT, path), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+TOKENS = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def code(path):
+    """The file without comments and strings; lines keep their numbers."""
+    return TOKENS.sub(blank, read(path))
+
+
+def grep(text, pattern):
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.search(pattern, line)
+        if match:
+            yield number, match
+
+
+def calls(path, names):
+    """Calls of plain functions, not of members that have the same name."""
+    pattern = r"(?<![\w.])(?<!->)(%s)\s*\(" % "|".join(names)
+    for number, match in grep(code(path), pattern):
+        yield "%s:%d: %s" % (path, number, match.group(1))
+
+
+def includes(path):
+    for number, match in grep(read(path), r'^\s*#\s*include\s*([<"])([^>"]+)[>"]'):
+        yield number, match.group(1), match.group(2)
+
+
+def layer_of(path):
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 else None
+
+
+# ---- the rules ---------------------------------------------------------------------------------
+
+def layers_point_inward():
+    for path in files(("src",), (".c", ".h", ".S")):
+        layer = layer_of(path)
+        if layer not in LAYERS:
+            yield "%s: src/%s is not in the house plan" % (path, layer or "")
+            continue
+        for number, quote, name in includes(path):
+            if quote != '"' or (path, name) in LAYER_EXCEPTIONS:
+                continue
+            other = name.split("/")[0] if "/" in name else layer
+            if other != layer and other not in LAYERS[layer]:
+                yield '%s:%d: %s must not include "%s"' % (path, number, layer, name)
+
+
+def core_is_pure():
+    for path in files(("src/core",), (".c", ".h")):
+        for number, quote, name in includes(path):
+            if quote == "<" and name not in CORE_HEADERS and not name.startswith("stet/"):
+                yield "%s:%d: core must not include <%s>" % (path, number, name)
+        for number, match in grep(code(path), r"(?<![\w.])(?<!->)(%s)\s*[(*;,)]" % "|".join(CORE_BANNED)):
+            # A name of the core's own may be one of these; a use of C's is a call or a FILE.
+            word = match.group(1)
+            if word in ("time", "clock", "system") and not match.group(0).endswith("("):
+                continue
+            yield "%s:%d: core must not use %s" % (path, number, word)
+
+
+def public_headers_stand_alone():
+    for path in files(("include",), (".h",)):
+        for number, quote, name in includes(path):
+            is_ours = name == "stet.h" or name.startswith("stet/")
+            if quote != "<" or not (is_ours or name in PUBLIC_HEADERS):
+                yield "%s:%d: a public header must not include %s" % (path, number, name)
+
+
+def banned_functions_are_not_called():
+    for path in files(CODE_DIRS, (".c", ".h")):
+        yield from calls(path, BANNED)
+
+
+def tests_do_not_sleep():
+    for path in files(("tests",), (".c", ".h")):
+        yield from calls(path, SLEEPS)
+    for path in files(("tests",), (".sh",)):
+        for number, _ in grep(read(path), r"^\s*(?:.*[;&|]\s*)?sleep\s+[\d$]"):
+            yield "%s:%d: sleep" % (path, number)
+
+
+def no_machine_paths():
+    pattern = r"(?<![\w.$}{*])/(?:%s)/" % "|".join(MACHINE_DIRS)
+    endings = (".c", ".h", ".S", ".sh", ".py", ".cmake", ".in", ".txt", ".md", "run")
+    top = [n for n in ("Makefile", "CMakeLists.txt", "README.md", "CHANGELOG.md")
+           if os.path.exists(os.path.join(ROOT, n))]
+    for path in list(files(TEXT_DIRS, endings)) + top:
+        for number, match in grep(read(path), pattern):
+            yield "%s:%d: %s" % (path, number, match.group(0))
+
+
+def no_unfinished_work():
+    for path in files(("src", "include"), (".c", ".h", ".S")):
+        for number, match in grep(read(path), r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b"):
+            yield "%s:%d: %s" % (path, number, match.group(1))
+
+
+def files_say_what_they_own():
+    for path in files(("src", "include"), (".c", ".h", ".S")):
+        if not read(path).lstrip().startswith("/*"):
+            yield "%s: does not open with a comment" % path
+
+
+def only_stet_symbols_are_exported(build):
+    library = os.path.join(build, "libstet.so")
+    for line in run("nm", "-D", "--defined-only", library):
+        name = line.split()[-1].split("@")[0]
+        if not re.match(r"stet_[^_]", name):
+            yield "libstet.so exports %s" % name
+
+
+def no_global_mutable_state(build):
+    """Several engines live in one process. Thread-local data is another section and allowed."""
+    library = os.path.join(build, "libstet.a")
+    member = "?"
+    for line in run("objdump", "-t", library):
+        if ": " in line and "file format" in line:
+            member = line.split(":")[0]
+        match = re.search(r" O (\.bss|\.data)(\.(?!rel\.ro)\S+)?\s+[0-9a-f]+\s+(?:\.hidden )?(\S+)$", line)
+        if match:
+            yield "%s: %s is a writable global" % (member, match.group(3))
+
+
+def run(*command):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    if done.returncode != 0:
+        raise RuntimeError("%s: %s" % (" ".join(command), done.stderr.decode().strip()))
+    return done.stdout.decode().splitlines()
+
+
+# ---- the program -------------------------------------------------------------------------------
+
+def check(rule, *args):
+    name = "tidy_" + rule.__name__
+    try:
+        complaints = list(rule(*args))
+    except RuntimeError as failure:
+        complaints = [str(failure)]
+    print("%s %s" % ("not ok" if complaints else "ok", name))
+    for complaint in complaints:
+        print("    " + complaint)
+    return not complaints
+
+
+def main(argv):
+    rules = [layers_point_inward, core_is_pure, public_headers_stand_alone,
+             banned_functions_are_not_called, tests_do_not_sleep, no_machine_paths,
+             no_unfinished_work, files_say_what_they_own]
+    results = [check(rule) for rule in rules]
+    if len(argv) > 1:
+        results.append(check(only_stet_symbols_are_exported, argv[1]))
+        results.append(check(no_global_mutable_state, argv[1]))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

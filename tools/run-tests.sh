@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# Everything `make test` promises: builds each configuration, runs each test program in each, then
+# the checks of the tree itself, and ends with one line of counts. Non-zero exit on any failure.
+#
+#   CONFIGS  which of: plain (gcc), asan (clang, address and undefined), tsan (clang, programs whose
+#            source says `tsan: yes`), checks (headers, tidy, install, docs). Default: all
+#   ONLY     only programs whose name has this in it
+#   JOBS     parallel compilations; test programs run two at a time
+#
+# All it writes is under $BUILD/test of this clone and in fresh temporary directories.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+
+export ROOT=$PWD
+BUILD=${BUILD:-build}
+case $BUILD in /*) ;; *) BUILD=$ROOT/$BUILD ;; esac
+export OUT=$BUILD/test
+CONFIGS=${CONFIGS:-plain asan tsan checks}
+ONLY=${ONLY:-}
+JOBS=${JOBS:-$(nproc)}
+PROGRAMS_AT_ONCE=2
+START=$SECONDS
+
+rm -rf "$OUT/logs"
+mkdir -p "$OUT/logs"
+export RESULTS=$OUT/logs/results # one line a program: passed failed skipped name
+: >"$RESULTS"
+
+has_config() { [[ " $CONFIGS " == *" $1 "* ]]; }
+
+# ---- results -----------------------------------------------------------------------------------
+
+# Print a job's output in one piece and add its counts. A program that ended without its line of
+# counts crashed as a whole and counts as one failure.
+report() { # NAME LOG STATUS MILLISECONDS
+    local name=$1 log=$2 status=$3 ms=$4 passed failed skipped
+    passed=$(grep -c '^ok ' "$log")
+    failed=$(grep -c '^not ok ' "$log")
+    skipped=$(grep -c '^skip ' "$log")
+    if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
+        failed=1
+        echo "not ok $name: exit status $status" >>"$log"
+    elif [ $((passed + failed + skipped)) -eq 0 ]; then
+        failed=1
+        echo "not ok $name: it has no tests" >>"$log"
+    fi
+    {
+        flock 9
+        echo "== $name"
+        grep -vE '^[0-9]+ passed, [0-9]+ failed' "$log"
+        printf '   %s: %d passed, %d failed, %d skipped in %d.%d s\n' \
+            "$name" "$passed" "$failed" "$skipped" $((ms / 1000)) $((ms % 1000 / 100))
+        echo "$passed $failed $skipped $name" >>"$RESULTS"
+    } 9>"$OUT/logs/lock"
+}
+
+run_job() { # NAME COMMAND...
+    local name=$1 log status start
+    shift
+    log=$OUT/logs/${name//\//_}.log
+    start=$(date +%s%3N)
+    "$@" >"$log" 2>&1 </dev/null
+    status=$?
+    report "$name" "$log" "$status" $(($(date +%s%3N) - start))
+}
+
+# ---- building ----------------------------------------------------------------------------------
+
+# The programs of a configuration, as names of targets.
+programs() { # CONFIG
+    local source
+    for source in tests/{unit,contract,engine,crash,fault,sim,e2e}/*.c; do
+        [ -e "$source" ] || continue
+        [ "$1" != tsan ] || grep -q 'tsan: yes' "$source" || continue
+        source=${source#tests/}
+        source=${source%.c}
+        [[ ${source/\//_} == *"$ONLY"* ]] && echo "${source/\//_}"
+    done
+}
+
+build_step() { # CONFIG COMPILER SANITIZE TARGET...
+    local config=$1 compiler=$2 sanitize=$3
+    shift 3
+    cmake -S . -B "$OUT/$config" -DCMAKE_C_COMPILER="$compiler" -DSTET_WERROR=ON \
+        -DSTET_SANITIZE="$sanitize" || return
+    cmake --build "$OUT/$config" -j "$JOBS" --target "$@" || return
+    echo "ok build $config with $compiler"
+}
+
+build() { # CONFIG COMPILER SANITIZE TARGET...
+    local log=$OUT/logs/build_$1.log start status
+    start=$(date +%s%3N)
+    build_step "$@" >"$log" 2>&1
+    status=$?
+    if [ $status -eq 0 ]; then
+        echo "ok build $1 with $2" >"$log"
+    else
+        # The warnings and errors matter, not the progress lines.
+        sed -i '/^\[ *[0-9]*%\]/d; /^--/d; s/^/    | /' "$log"
+        sed -i "1i not ok build $1 with $2" "$log"
+    fi
+    report "build_$1" "$log" $status $(($(date +%s%3N) - start))
+    return $status
+}
+
+# ---- running -----------------------------------------------------------------------------------
+
+# Sanitizers of older compilers cannot place their shadow memory when addresses are randomised with
+# many bits; where personality() is allowed, randomisation is off for them.
+fixed_addresses() {
+    if setarch -R true 2>/dev/null; then echo "setarch -R"; fi
+}
+
+run_program() { # CONFIG/PROGRAM or CONFIG/PROGRAM@STORE
+    local config=${1%%/*} program=${1#*/}
+    case $program in *@*) local -x STET_TEST_STORE=${program#*@} ;; esac
+    program=${program%@*}
+    case $config in
+    plain) run_job "$1" "$OUT/plain/tests/$program" ;;
+    *)
+        # shellcheck disable=SC2046
+        STET_TEST_SLOW=4 run_job "$1" $(fixed_addresses) "$OUT/$config/tests/$program"
+        ;;
+    esac
+}
+
+# Handlers run on coroutine stacks, which stack-use-after-return does not know.
+export ASAN_OPTIONS="detect_stack_use_after_return=0:detect_leaks=1:allocator_may_return_null=1"
+export UBSAN_OPTIONS="print_stacktrace=1"
+export TSAN_OPTIONS="second_deadlock_stack=1"
+[ ! -e tests/lsan.supp ] || export LSAN_OPTIONS="suppressions=$ROOT/tests/lsan.supp:print_suppressions=0"
+[ ! -e tests/tsan.supp ] || TSAN_OPTIONS+=":suppressions=$ROOT/tests/tsan.supp"
+export -f report run_job run_program fixed_addresses
+
+jobs=()
+add_jobs() { # CONFIG
+    local program
+    for program in $(programs "$1"); do
+        case $program in
+        # The engine's tests hold on every store.
+        engine_*) jobs+=("$1/$program@memory" "$1/$program@sqlite") ;;
+        *) jobs+=("$1/$program") ;;
+        esac
+    done
+}
+
+if has_config plain || has_config checks; then
+    build plain gcc "" all && has_config plain && add_jobs plain
+fi
+has_config asan && build asan clang address all && add_jobs asan
+if has_config tsan; then
+    mapfile -t targets < <(programs tsan)
+    [ ${#targets[@]} -eq 0 ] || { build tsan clang thread "${targets[@]}" && add_jobs tsan; }
+fi
+if [ ${#jobs[@]} -gt 0 ]; then
+    printf '%s\0' "${jobs[@]}" |
+        xargs -0 -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
+fi
+
+if has_config checks && [ -z "$ONLY" ]; then
+    run_job headers tests/headers/run.sh
+    run_job tidy tests/tidy/run.sh "$OUT/plain"
+    run_job install tools/test-install.sh "$OUT/plain"
+    run_job docs tests/docs/run.sh "$OUT/plain"
+fi
+
+# ---- the sum -----------------------------------------------------------------------------------
+
+read -r passed failed skipped < <(awk '{ p += $1; f += $2; s += $3 } END { print p + 0, f + 0, s + 0 }' "$RESULTS")
+if [ "$failed" -gt 0 ]; then
+    echo "failures:"
+    awk '$2 > 0 { print $4 }' "$RESULTS" | while read -r name; do
+        grep '^not ok ' "$OUT/logs/${name//\//_}.log" | sed "s|^not ok |   $name: |"
+    done
+fi
+echo "took $((SECONDS - START)) s"
+if [ "$skipped" -gt 0 ]; then
+    echo "$passed passed, $failed failed, $skipped skipped"
+else
+    echo "$passed passed, $failed failed"
+fi
+[ "$failed" -eq 0 ]
