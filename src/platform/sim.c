@@ -1,0 +1,1002 @@
+/* The simulated platform: one thread, fibers, virtual time, and a seed that decides everything.
+ *
+ * Owns: the fibers of all nodes and the one that runs now, the virtual clock, each node's memory.
+ * A fiber is a coroutine of exec/co.h; the scheduler is whoever called stet__sim_run().
+ *
+ * Invariants:
+ *  1. One seed, one history: choices come from sim->schedule alone, lists are ordered by what
+ *     happened, nothing is ever ordered by an address. Clocks, randomness and workloads have
+ *     generators of their own so that they do not disturb each other.
+ *  2. A fiber is in sim->ready exactly when its state is FIBER_READY; in one wait list exactly when
+ *     it waits for a mutex or a condition.
+ *  3. Whoever holds a mutex has it in its `held` list, so that a crash can let go of it.
+ *  4. A mutex of another node is a lock of a server that only happens to live in this process (the
+ *     memory store). Its holder keeps running while its node is paused, and is not switched away
+ *     from inside its critical section: killing a client never leaves a server half-way.
+ *  5. Every clock call and every switch costs a microsecond, so no loop lasts for ever.
+ */
+#include "platform/platform.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/co.h"
+
+#define SIM_WALL_START_MS   INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
+#define SIM_MONO_START_US   1000                   /* not 0, which often means "unset" */
+#define SIM_STACK_BYTES     ((size_t)256 * 1024)
+#define SIM_STACKS_KEPT     64
+#define SIM_SPURIOUS_ONE_IN 64
+
+typedef struct sim_node     sim_node;
+typedef struct sim_block    sim_block;
+typedef struct stet__thread sim_fiber;
+
+typedef enum fiber_state {
+    FIBER_READY,
+    FIBER_LOCK,
+    FIBER_COND,
+    FIBER_JOIN,
+    FIBER_DONE
+} fiber_state;
+
+typedef struct sim_waiters {
+    sim_fiber *first, *last;
+    size_t     n;
+} sim_waiters;
+
+typedef struct sim_mutex {
+    sim_fiber        *owner;
+    sim_waiters       waiters;
+    struct sim_mutex *held_next;
+    sim_node         *node; /* whose memory it is in */
+    uint64_t          id;
+} sim_mutex;
+
+typedef struct sim_cond {
+    sim_waiters waiters;
+    sim_node   *node;
+    uint64_t    id;
+} sim_cond;
+
+_Static_assert(sizeof(sim_mutex) <= sizeof(stet__mutex), "stet__mutex is too small");
+_Static_assert(sizeof(sim_cond) <= sizeof(stet__cond), "stet__cond is too small");
+
+struct stet__thread {
+    stet__co *co;
+    sim_node *node;
+    uint64_t  id;
+    char      name[32];
+    void (*fn)(void *arg);
+    void       *arg;
+    bool        is_root;
+    fiber_state state;
+    size_t      ready_at; /* its place in sim->ready */
+    sim_fiber  *wait_prev, *wait_next;
+    sim_mutex  *mutex; /* FIBER_LOCK: wanted */
+    sim_cond   *cond;  /* FIBER_COND */
+    int64_t     until_us;
+    bool        timed_out;
+    sim_fiber  *joined; /* FIBER_JOIN: whose end it waits for */
+    sim_mutex  *held;
+    unsigned    foreign_held; /* how many of them belong to another node */
+    sim_fiber  *prev, *next;  /* all fibers, oldest first */
+};
+
+/* The header of each allocation; keeps what follows aligned to 16. */
+struct sim_block {
+    _Alignas(16) sim_block *prev;
+    sim_block *next;
+};
+
+struct sim_node {
+    stet__platform platform; /* first: a platform is the node */
+    stet__sim     *sim;
+    unsigned       id;
+    bool           is_alive;
+    int64_t        skew_ms;
+    int64_t        paused_until_us;
+    stet__rng      random;
+    sim_block     *blocks;
+    stet__co_owner stacks;
+    sim_node      *next;
+};
+
+struct stet__sim {
+    stet__alloc  *alloc;
+    stet__co_pool stacks;
+    stet__rng     schedule, workload;
+    unsigned      switch_one_in; /* drawn from the seed: some histories are calm, some frantic */
+    int64_t       now_us;
+    int64_t       earliest_us; /* no deadline is before it; may be too low, never too high */
+    sim_node     *nodes;
+    unsigned      node_count;
+    uint64_t      fiber_count, lock_count;
+    size_t        fibers_alive, roots_alive;
+    sim_fiber    *first, *last;
+    sim_fiber   **ready;
+    size_t        ready_n, ready_cap;
+    sim_fiber    *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
+    sim_fiber     outside;  /* stands for that caller in locks */
+    sim_node     *crashing; /* by one of its own fibers: the scheduler must do it */
+};
+
+/* ---- misuse -------------------------------------------------------------------------------- */
+
+/* A lock used wrongly is a bug of the simulated program that real threads would hide. */
+_Noreturn static void
+sim_die(stet__sim *sim, const char *what)
+{
+    fprintf(stderr, "stet: simulator: %s\n", what);
+    stet__sim_dump(sim, stderr);
+    abort();
+}
+
+static sim_node *
+sim_node_of(stet__platform *p)
+{
+    return (sim_node *)(void *)p;
+}
+
+static sim_fiber *
+sim_me(stet__sim *sim)
+{
+    return sim->current != NULL ? sim->current : &sim->outside;
+}
+
+/* ---- fibers that can run, fibers that wait --------------------------------------------------- */
+
+static uint64_t
+sim_draw(stet__sim *sim, uint64_t below)
+{
+    return stet__rng_next(&sim->schedule) % below;
+}
+
+static void
+sim_ready_add(stet__sim *sim, sim_fiber *f)
+{
+    f->state = FIBER_READY;
+    f->ready_at = sim->ready_n;
+    sim->ready[sim->ready_n++] = f; /* there is room for every fiber: sim_ready_reserve */
+}
+
+static void
+sim_ready_remove(stet__sim *sim, sim_fiber *f)
+{
+    sim_fiber *moved = sim->ready[--sim->ready_n];
+
+    sim->ready[f->ready_at] = moved;
+    moved->ready_at = f->ready_at;
+}
+
+static bool
+sim_ready_reserve(stet__sim *sim, size_t n)
+{
+    size_t      cap = sim->ready_cap == 0 ? 16 : sim->ready_cap;
+    sim_fiber **grown;
+
+    while (cap < n)
+        cap *= 2;
+    if (cap == sim->ready_cap)
+        return true;
+    if ((grown = stet__grow(sim->alloc, sim->ready, cap * sizeof(sim_fiber *))) == NULL)
+        return false;
+    sim->ready = grown;
+    sim->ready_cap = cap;
+    return true;
+}
+
+static void
+sim_waiters_add(sim_waiters *w, sim_fiber *f)
+{
+    f->wait_next = NULL;
+    f->wait_prev = w->last;
+    if (w->last != NULL)
+        w->last->wait_next = f;
+    else
+        w->first = f;
+    w->last = f;
+    w->n++;
+}
+
+static void
+sim_waiters_remove(sim_waiters *w, sim_fiber *f)
+{
+    if (f->wait_prev != NULL)
+        f->wait_prev->wait_next = f->wait_next;
+    else
+        w->first = f->wait_next;
+    if (f->wait_next != NULL)
+        f->wait_next->wait_prev = f->wait_prev;
+    else
+        w->last = f->wait_prev;
+    f->wait_prev = f->wait_next = NULL;
+    w->n--;
+}
+
+static void
+sim_wake(stet__sim *sim, sim_waiters *w, sim_fiber *f)
+{
+    sim_waiters_remove(w, f);
+    sim_ready_add(sim, f);
+}
+
+static void
+sim_wake_all(stet__sim *sim, sim_waiters *w)
+{
+    while (w->first != NULL)
+        sim_wake(sim, w, w->first);
+}
+
+static bool
+sim_fiber_can_run(const sim_fiber *f)
+{
+    return f->node->paused_until_us <= f->node->sim->now_us || f->foreign_held > 0;
+}
+
+/* Back to the scheduler. The caller has set its state, or stays ready. It may well be on the stack
+ * of a coroutine it resumed; co.h allows that. */
+static void
+sim_switch(stet__sim *sim)
+{
+    sim_fiber *f = sim->current;
+
+    if (f->state != FIBER_READY)
+        sim_ready_remove(sim, f);
+    stet__co_yield(f->co);
+}
+
+/* Another fiber may go first here, if the seed says so. */
+static void
+sim_maybe_switch(stet__sim *sim)
+{
+    if (sim->current != NULL && sim->current->foreign_held == 0 &&
+        sim_draw(sim, sim->switch_one_in) == 0)
+        sim_switch(sim);
+}
+
+/* ---- clocks and randomness ------------------------------------------------------------------ */
+
+static int64_t
+sim_mono_us(stet__platform *p)
+{
+    return ++sim_node_of(p)->sim->now_us;
+}
+
+static int64_t
+sim_wall_ms(stet__platform *p)
+{
+    return SIM_WALL_START_MS + sim_mono_us(p) / 1000 + sim_node_of(p)->skew_ms;
+}
+
+static void
+sim_random(stet__platform *p, void *out, size_t len)
+{
+    uint8_t *at = out;
+    uint64_t r;
+    size_t   n, i;
+
+    /* Byte by byte from the number, so that the bytes are the same on every machine. */
+    for (; len > 0; len -= n, at += n) {
+        r = stet__rng_next(&sim_node_of(p)->random);
+        n = len < 8 ? len : 8;
+        for (i = 0; i < n; i++)
+            at[i] = (uint8_t)(r >> (8 * i));
+    }
+}
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+static void
+sim_block_unlink(sim_node *node, sim_block *b)
+{
+    if (b->prev != NULL)
+        b->prev->next = b->next;
+    else
+        node->blocks = b->next;
+    if (b->next != NULL)
+        b->next->prev = b->prev;
+}
+
+static void
+sim_block_link(sim_node *node, sim_block *b)
+{
+    b->prev = NULL;
+    b->next = node->blocks;
+    if (b->next != NULL)
+        b->next->prev = b;
+    node->blocks = b;
+}
+
+static void *
+sim_get(stet__alloc *a, void *old, size_t size)
+{
+    sim_node  *node = (sim_node *)(void *)a;
+    sim_block *before = old != NULL ? (sim_block *)old - 1 : NULL;
+    sim_block *after = NULL;
+
+    if (!node->is_alive)
+        sim_die(node->sim, "memory of a crashed node is used");
+    if (before != NULL)
+        sim_block_unlink(node, before);
+    if (size == 0)
+        free(before);
+    else if (size <= SIZE_MAX - sizeof *after)
+        after = realloc(before, size + sizeof *after);
+    if (after != NULL)
+        sim_block_link(node, after);
+    else if (size != 0 && before != NULL)
+        sim_block_link(node, before); /* a failed growth leaves the old one valid */
+    return after != NULL ? after + 1 : NULL;
+}
+
+/* ---- fibers -------------------------------------------------------------------------------- */
+
+static void
+sim_fiber_main(stet__co *co, void *arg)
+{
+    sim_fiber *f = arg;
+
+    (void)co;
+    f->fn(f->arg);
+    if (f->held != NULL)
+        sim_die(f->node->sim, "a fiber ended with a lock held");
+}
+
+static void
+sim_fiber_link(stet__sim *sim, sim_fiber *f)
+{
+    f->prev = sim->last;
+    if (sim->last != NULL)
+        sim->last->next = f;
+    else
+        sim->first = f;
+    sim->last = f;
+    sim->fibers_alive++;
+}
+
+static void
+sim_fiber_free(stet__sim *sim, sim_fiber *f)
+{
+    if (f->prev != NULL)
+        f->prev->next = f->next;
+    else
+        sim->first = f->next;
+    if (f->next != NULL)
+        f->next->prev = f->prev;
+    else
+        sim->last = f->prev;
+    sim->fibers_alive--;
+    stet__co_free(&sim->stacks, f->co);
+    stet__free(sim->alloc, f);
+}
+
+static int
+sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void *arg), void *arg)
+{
+    stet__sim      *sim = node->sim;
+    stet__co_owner *owner = stet__co_owner_set(NULL); /* this stack is the simulator's own */
+    sim_fiber      *f = NULL;
+    int             err = STET_ENOMEM;
+
+    *out = NULL;
+    if (!node->is_alive)
+        sim_die(sim, "a fiber is started on a crashed node");
+    if (!sim_ready_reserve(sim, sim->fibers_alive + 1))
+        goto done;
+    if ((f = stet__get0(sim->alloc, sizeof *f)) == NULL)
+        goto done;
+    if ((f->co = stet__co_new(&sim->stacks, sim_fiber_main, f)) == NULL)
+        goto done;
+    f->node = node;
+    f->id = ++sim->fiber_count;
+    f->fn = fn;
+    f->arg = arg;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    sim_fiber_link(sim, f);
+    sim_ready_add(sim, f);
+    *out = f;
+    f = NULL;
+    err = STET_OK;
+done:
+    stet__co_owner_set(owner);
+    stet__free(sim->alloc, f);
+    return err == STET_OK ? err : stet__fail(err, "fiber %s: out of memory", name);
+}
+
+static int
+sim_thread_start(stet__platform *p, stet__thread **out, const char *name, void (*fn)(void *arg),
+                 void *arg)
+{
+    int err = sim_fiber_new(sim_node_of(p), out, name, fn, arg);
+
+    if (err == STET_OK)
+        sim_maybe_switch(sim_node_of(p)->sim);
+    return err;
+}
+
+static void
+sim_thread_join(stet__platform *p, stet__thread *t)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+    sim_fiber *me = sim->current;
+
+    if (me == NULL && t->state != FIBER_DONE)
+        sim_die(sim, "thread_join outside of stet__sim_run() for a fiber that has not ended");
+    while (t->state != FIBER_DONE) {
+        me->joined = t;
+        me->state = FIBER_JOIN;
+        sim_switch(sim);
+    }
+    sim_fiber_free(sim, t);
+}
+
+static const void *
+sim_thread_self(stet__platform *p)
+{
+    return sim_me(sim_node_of(p)->sim);
+}
+
+/* ---- locks --------------------------------------------------------------------------------- */
+
+static sim_mutex *
+sim_mutex_of(stet__mutex *m)
+{
+    return (sim_mutex *)(void *)m->space;
+}
+
+static bool
+sim_is_foreign(const sim_mutex *m, const sim_fiber *f)
+{
+    return f->node != NULL && m->node != f->node;
+}
+
+static int
+sim_mutex_init(stet__platform *p, stet__mutex *mutex)
+{
+    sim_mutex *m = sim_mutex_of(mutex);
+
+    memset(m, 0, sizeof *m);
+    m->node = sim_node_of(p);
+    m->id = ++m->node->sim->lock_count;
+    return STET_OK;
+}
+
+static void
+sim_mutex_destroy(stet__platform *p, stet__mutex *mutex)
+{
+    sim_mutex *m = sim_mutex_of(mutex);
+
+    if (m->owner != NULL || m->waiters.n > 0)
+        sim_die(sim_node_of(p)->sim, "a mutex in use is destroyed");
+    memset(m, 0, sizeof *m);
+}
+
+static void
+sim_acquire(stet__sim *sim, sim_mutex *m)
+{
+    sim_fiber *me = sim_me(sim);
+
+    if (m->node == NULL || m->node->sim != sim)
+        sim_die(sim, "a mutex is locked that was never initialised here");
+    if (m->owner == me)
+        sim_die(sim, "a mutex is locked twice by one fiber");
+    while (m->owner != NULL) {
+        if (sim->current == NULL)
+            sim_die(sim, "a mutex held by a fiber is locked outside of stet__sim_run()");
+        me->mutex = m;
+        me->state = FIBER_LOCK;
+        sim_waiters_add(&m->waiters, me);
+        sim_switch(sim);
+    }
+    m->owner = me;
+    m->held_next = me->held;
+    me->held = m;
+    if (sim_is_foreign(m, me))
+        me->foreign_held++;
+}
+
+/* All who wait are woken and try again: the seed, not the order of arrival, decides who is next,
+ * and nobody depends on a fiber that was chosen and then paused or killed. */
+static void
+sim_release(stet__sim *sim, sim_fiber *f, sim_mutex *m)
+{
+    sim_mutex **at = &f->held;
+
+    if (m->owner != f)
+        sim_die(sim, "a mutex is unlocked by a fiber that does not hold it");
+    while (*at != m)
+        at = &(*at)->held_next;
+    *at = m->held_next;
+    m->owner = NULL;
+    if (sim_is_foreign(m, f))
+        f->foreign_held--;
+    sim_wake_all(sim, &m->waiters);
+}
+
+static void
+sim_lock(stet__platform *p, stet__mutex *mutex)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+    sim_fiber *me = sim_me(sim);
+    bool       inside = me->foreign_held > 0;
+
+    sim_maybe_switch(sim);
+    sim_acquire(sim, sim_mutex_of(mutex));
+    /* Also with it held, else nobody ever finds it taken. Nothing was changed under it yet, so
+     * this holds for a foreign lock too, if it is the first. */
+    if (sim->current != NULL && !inside && sim_draw(sim, sim->switch_one_in) == 0)
+        sim_switch(sim);
+}
+
+static void
+sim_unlock(stet__platform *p, stet__mutex *mutex)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+
+    sim_release(sim, sim_me(sim), sim_mutex_of(mutex));
+    sim_maybe_switch(sim);
+}
+
+/* ---- conditions ---------------------------------------------------------------------------- */
+
+static sim_cond *
+sim_cond_of(stet__cond *c)
+{
+    return (sim_cond *)(void *)c->space;
+}
+
+static int
+sim_cond_init(stet__platform *p, stet__cond *cond)
+{
+    sim_cond *c = sim_cond_of(cond);
+
+    memset(c, 0, sizeof *c);
+    c->node = sim_node_of(p);
+    c->id = ++c->node->sim->lock_count;
+    return STET_OK;
+}
+
+static void
+sim_cond_destroy(stet__platform *p, stet__cond *cond)
+{
+    sim_cond *c = sim_cond_of(cond);
+
+    if (c->waiters.n > 0)
+        sim_die(sim_node_of(p)->sim, "a condition in use is destroyed");
+    memset(c, 0, sizeof *c);
+}
+
+static bool
+sim_cond_wait(stet__platform *p, stet__cond *cond, stet__mutex *mutex, int64_t until_us)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+    sim_fiber *me = sim->current;
+    sim_cond  *c = sim_cond_of(cond);
+
+    if (me == NULL)
+        sim_die(sim, "cond_wait outside of stet__sim_run()");
+    if (c->node == NULL || c->node->sim != sim)
+        sim_die(sim, "a condition is waited for that was never initialised here");
+    sim_release(sim, me, sim_mutex_of(mutex));
+    me->timed_out = false;
+    if (sim_draw(sim, SIM_SPURIOUS_ONE_IN) != 0) {
+        me->cond = c;
+        me->until_us = until_us;
+        me->state = FIBER_COND;
+        sim_waiters_add(&c->waiters, me);
+        if (until_us < sim->earliest_us)
+            sim->earliest_us = until_us;
+    }
+    sim_switch(sim);
+    sim_acquire(sim, sim_mutex_of(mutex));
+    return !me->timed_out;
+}
+
+/* Any of those who wait may be the one. */
+static void
+sim_cond_signal(stet__platform *p, stet__cond *cond)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+    sim_cond  *c = sim_cond_of(cond);
+    sim_fiber *f = c->waiters.first;
+    uint64_t   skip;
+
+    if (f != NULL) {
+        for (skip = sim_draw(sim, c->waiters.n); skip > 0; skip--)
+            f = f->wait_next;
+        sim_wake(sim, &c->waiters, f);
+    }
+    sim_maybe_switch(sim);
+}
+
+static void
+sim_cond_broadcast(stet__platform *p, stet__cond *cond)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+
+    sim_wake_all(sim, &sim_cond_of(cond)->waiters);
+    sim_maybe_switch(sim);
+}
+
+/* ---- nodes --------------------------------------------------------------------------------- */
+
+static const stet__platform_ops sim_ops = {
+    .name = "sim",
+    .wall_ms = sim_wall_ms,
+    .mono_us = sim_mono_us,
+    .random = sim_random,
+    .thread_start = sim_thread_start,
+    .thread_join = sim_thread_join,
+    .thread_self = sim_thread_self,
+    .mutex_init = sim_mutex_init,
+    .mutex_destroy = sim_mutex_destroy,
+    .lock = sim_lock,
+    .unlock = sim_unlock,
+    .cond_init = sim_cond_init,
+    .cond_destroy = sim_cond_destroy,
+    .cond_wait = sim_cond_wait,
+    .cond_signal = sim_cond_signal,
+    .cond_broadcast = sim_cond_broadcast,
+};
+
+stet__platform *
+stet__sim_node_new(stet__sim *sim)
+{
+    sim_node *node = stet__get0(sim->alloc, sizeof *node);
+
+    if (node == NULL)
+        return NULL;
+    node->platform.alloc.get = sim_get;
+    node->platform.ops = &sim_ops;
+    node->sim = sim;
+    node->id = ++sim->node_count;
+    node->is_alive = true;
+    stet__rng_seed(&node->random, stet__rng_next(&sim->workload));
+    node->next = sim->nodes;
+    sim->nodes = node;
+    return &node->platform;
+}
+
+/* Take a killed fiber out of every list, but keep its memory: locks may be on its stack. */
+static void
+sim_fiber_detach(stet__sim *sim, sim_fiber *f)
+{
+    while (f->held != NULL)
+        sim_release(sim, f, f->held);
+    if (f->state == FIBER_READY)
+        sim_ready_remove(sim, f);
+    else if (f->state == FIBER_LOCK)
+        sim_waiters_remove(&f->mutex->waiters, f);
+    else if (f->state == FIBER_COND)
+        sim_waiters_remove(&f->cond->waiters, f);
+    if (f->is_root && f->state != FIBER_DONE)
+        sim->roots_alive--;
+    f->state = FIBER_DONE;
+}
+
+/* The fibers of one node, or all of them (NULL), end where they are. */
+static void
+sim_fibers_kill(stet__sim *sim, const sim_node *node)
+{
+    sim_fiber *f, *next;
+
+    for (f = sim->first; f != NULL; f = f->next)
+        if (node == NULL || f->node == node)
+            sim_fiber_detach(sim, f);
+    for (f = sim->first; f != NULL; f = next) {
+        next = f->next;
+        if (node == NULL || f->node == node)
+            sim_fiber_free(sim, f);
+    }
+}
+
+/* The memory of a node goes while another one's fiber relies on a lock in it: the test is wrong,
+ * the owner of what is shared must outlive those who share it. */
+static void
+sim_check_survivor(stet__sim *sim, const sim_node *dead, const sim_fiber *f)
+{
+    const sim_mutex *m;
+
+    if ((f->state == FIBER_LOCK && f->mutex->node == dead) ||
+        (f->state == FIBER_COND && f->cond->node == dead) ||
+        (f->state == FIBER_JOIN && f->joined->node == dead))
+        sim_die(sim, "a node crashed and a fiber of another one waits for something in its memory");
+    for (m = f->held; m != NULL; m = m->held_next)
+        if (m->node == dead)
+            sim_die(sim, "a node crashed and a fiber of another one holds a lock in its memory");
+}
+
+static void
+sim_outside_forget(stet__sim *sim, const sim_node *dead)
+{
+    sim_mutex **at = &sim->outside.held;
+
+    while (*at != NULL)
+        if ((*at)->node == dead)
+            *at = (*at)->held_next;
+        else
+            at = &(*at)->held_next;
+}
+
+/* Runs on: any stack but those of the node's own fibers. */
+static void
+sim_node_bury(stet__sim *sim, sim_node *node)
+{
+    sim_fiber *f;
+    sim_block *b;
+
+    for (f = sim->first; f != NULL; f = f->next)
+        if (f->node != node)
+            sim_check_survivor(sim, node, f);
+    sim_fibers_kill(sim, node);
+    sim_outside_forget(sim, node);
+    stet__co_owner_reclaim(&node->stacks);
+    while ((b = node->blocks) != NULL) {
+        node->blocks = b->next;
+        free(b);
+    }
+    node->is_alive = false;
+}
+
+void
+stet__sim_node_crash(stet__sim *sim, stet__platform *p)
+{
+    sim_node *node = sim_node_of(p);
+
+    if (!node->is_alive)
+        return;
+    if (sim->current == NULL || sim->current->node != node) {
+        sim_node_bury(sim, node);
+        return;
+    }
+    sim->crashing = node;
+    sim_switch(sim);
+    abort(); /* nobody resumes a fiber of a crashed node */
+}
+
+bool
+stet__sim_node_is_alive(stet__sim *sim, stet__platform *p)
+{
+    (void)sim;
+    return sim_node_of(p)->is_alive;
+}
+
+void
+stet__sim_node_skew(stet__sim *sim, stet__platform *p, int64_t skew_ms)
+{
+    (void)sim;
+    sim_node_of(p)->skew_ms = skew_ms;
+}
+
+void
+stet__sim_node_pause(stet__sim *sim, stet__platform *p, int64_t until_us)
+{
+    sim_node *node = sim_node_of(p);
+
+    node->paused_until_us = until_us;
+    if (sim->current != NULL && sim->current->node == node)
+        sim_switch(sim);
+}
+
+/* ---- the scheduler -------------------------------------------------------------------------- */
+
+int
+stet__sim_spawn(stet__sim *sim, stet__platform *p, void (*fn)(void *arg), void *arg)
+{
+    sim_fiber *f;
+    int        err;
+
+    if ((err = sim_fiber_new(sim_node_of(p), &f, "root", fn, arg)) != STET_OK)
+        return err;
+    f->is_root = true;
+    sim->roots_alive++;
+    return STET_OK;
+}
+
+/* Wake those whose time is up and find out when the next one's is. */
+static void
+sim_expire(stet__sim *sim)
+{
+    sim_fiber *f;
+
+    if (sim->now_us < sim->earliest_us)
+        return;
+    sim->earliest_us = STET__FOREVER;
+    for (f = sim->first; f != NULL; f = f->next) {
+        if (f->state != FIBER_COND || f->until_us == STET__FOREVER)
+            continue;
+        if (f->until_us <= sim->now_us) {
+            f->timed_out = true;
+            sim_wake(sim, &f->cond->waiters, f);
+        } else if (f->until_us < sim->earliest_us) {
+            sim->earliest_us = f->until_us;
+        }
+    }
+}
+
+/* Any fiber that can run; NULL: none can. */
+static sim_fiber *
+sim_pick(stet__sim *sim)
+{
+    size_t at, tried;
+
+    if (sim->ready_n == 0)
+        return NULL;
+    at = (size_t)sim_draw(sim, sim->ready_n);
+    for (tried = 0; tried < sim->ready_n; tried++, at++)
+        if (sim_fiber_can_run(sim->ready[at % sim->ready_n]))
+            return sim->ready[at % sim->ready_n];
+    return NULL;
+}
+
+/* Nothing can run now: when will something? earliest_us may be too low after a signal; then the
+ * clock stops there once without effect, which costs nothing and is the same in every history. */
+static int64_t
+sim_next_us(const stet__sim *sim)
+{
+    int64_t next_us = sim->earliest_us;
+    size_t  i;
+
+    for (i = 0; i < sim->ready_n; i++)
+        if (sim->ready[i]->node->paused_until_us < next_us)
+            next_us = sim->ready[i]->node->paused_until_us;
+    return next_us;
+}
+
+static void
+sim_fiber_ended(stet__sim *sim, sim_fiber *ended)
+{
+    sim_fiber *f;
+
+    sim_ready_remove(sim, ended);
+    ended->state = FIBER_DONE;
+    for (f = sim->first; f != NULL; f = f->next)
+        if (f->state == FIBER_JOIN && f->joined == ended)
+            sim_ready_add(sim, f);
+    if (ended->is_root) {
+        sim->roots_alive--;
+        sim_fiber_free(sim, ended);
+    }
+}
+
+static void
+sim_dispatch(stet__sim *sim, sim_fiber *f)
+{
+    sim_node       *crashed;
+    stet__co_owner *owner;
+    bool            goes_on;
+
+    sim->now_us++;
+    sim->current = f;
+    owner = stet__co_owner_set(&f->node->stacks);
+    goes_on = stet__co_resume(f->co);
+    stet__co_owner_set(owner);
+    sim->current = NULL;
+    if ((crashed = sim->crashing) != NULL) {
+        sim->crashing = NULL;
+        sim_node_bury(sim, crashed);
+    } else if (!goes_on) {
+        sim_fiber_ended(sim, f);
+    }
+}
+
+bool
+stet__sim_run(stet__sim *sim, int64_t until_us)
+{
+    sim_fiber *f;
+    int64_t    next_us;
+
+    if (sim->current != NULL)
+        sim_die(sim, "stet__sim_run() inside of itself");
+    while (sim->roots_alive > 0 && sim->now_us < until_us) {
+        sim_expire(sim);
+        if ((f = sim_pick(sim)) != NULL) {
+            sim_dispatch(sim, f);
+            continue;
+        }
+        if ((next_us = sim_next_us(sim)) == STET__FOREVER)
+            return false;
+        sim->now_us = next_us < until_us ? next_us : until_us;
+    }
+    return sim->roots_alive == 0;
+}
+
+void
+stet__sim_yield(stet__sim *sim)
+{
+    if (sim->current != NULL)
+        sim_switch(sim);
+}
+
+int64_t
+stet__sim_now_us(stet__sim *sim)
+{
+    return sim->now_us;
+}
+
+uint64_t
+stet__sim_random(stet__sim *sim)
+{
+    return stet__rng_next(&sim->workload);
+}
+
+/* ---- the simulator ------------------------------------------------------------------------- */
+
+stet__sim *
+stet__sim_new(uint64_t seed)
+{
+    stet__alloc *alloc = &stet__platform_real()->alloc;
+    stet__sim   *sim = stet__get0(alloc, sizeof *sim);
+
+    if (sim == NULL)
+        return NULL;
+    sim->alloc = alloc;
+    sim->now_us = SIM_MONO_START_US;
+    sim->earliest_us = STET__FOREVER;
+    stet__rng_seed(&sim->schedule, seed);
+    stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
+    sim->switch_one_in = 1u << (1 + sim_draw(sim, 5)); /* 2 to 32 */
+    snprintf(sim->outside.name, sizeof sim->outside.name, "%s", "outside");
+    stet__co_pool_init(&sim->stacks, alloc, SIM_STACK_BYTES, SIM_STACKS_KEPT);
+    return sim;
+}
+
+void
+stet__sim_free(stet__sim *sim)
+{
+    sim_node *node;
+
+    if (sim == NULL)
+        return;
+    /* All fibers first, so that no node's end finds another one waiting in its memory. */
+    sim_fibers_kill(sim, NULL);
+    while ((node = sim->nodes) != NULL) {
+        sim->nodes = node->next;
+        sim_node_bury(sim, node);
+        stet__free(sim->alloc, node);
+    }
+    stet__co_pool_free(&sim->stacks);
+    stet__free(sim->alloc, sim->ready);
+    stet__free(sim->alloc, sim);
+}
+
+static void
+sim_dump_fiber(const stet__sim *sim, const sim_fiber *f, FILE *out)
+{
+    const sim_mutex *m;
+
+    fprintf(out, "  node %u fiber %" PRIu64 " %s: ", f->node->id, f->id, f->name);
+    if (f == sim->current)
+        fprintf(out, "runs");
+    else if (f->state == FIBER_READY)
+        fprintf(out, "%s", sim_fiber_can_run(f) ? "ready" : "ready, node paused");
+    else if (f->state == FIBER_LOCK && f->mutex->owner != NULL)
+        fprintf(out, "waits for mutex %" PRIu64 ", held by fiber %" PRIu64 " %s", f->mutex->id,
+                f->mutex->owner->id, f->mutex->owner->name);
+    else if (f->state == FIBER_COND && f->until_us == STET__FOREVER)
+        fprintf(out, "waits for condition %" PRIu64 " without limit", f->cond->id);
+    else if (f->state == FIBER_COND)
+        fprintf(out, "waits for condition %" PRIu64 " until %" PRId64, f->cond->id, f->until_us);
+    else if (f->state == FIBER_JOIN)
+        fprintf(out, "joins fiber %" PRIu64 " %s", f->joined->id, f->joined->name);
+    else
+        fprintf(out, "ended, not joined");
+    for (m = f->held; m != NULL; m = m->held_next)
+        fprintf(out, ", holds mutex %" PRIu64, m->id);
+    fprintf(out, "\n");
+}
+
+void
+stet__sim_dump(stet__sim *sim, FILE *out)
+{
+    const sim_fiber *f;
+
+    fprintf(out, "simulator at %" PRId64 " us, %zu fibers, %zu roots\n", sim->now_us,
+            sim->fibers_alive, sim->roots_alive);
+    for (f = sim->first; f != NULL; f = f->next)
+        sim_dump_fiber(sim, f, out);
+    if (sim->outside.held != NULL)
+        fprintf(out, "  a lock is held outside of stet__sim_run()\n");
+}
