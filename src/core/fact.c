@@ -1,0 +1,203 @@
+/* Encoding and decoding of facts; see fact.h for the format. */
+#include "core/fact.h"
+
+#include <string.h>
+
+#define FACT_VERSION 1
+#define FACT_CRC_BYTES 4u
+
+enum { FACT_FIELD_MAX = 35 };
+
+typedef struct fact_field {
+    uint16_t offset;
+    uint8_t  is_bytes;
+} fact_field;
+
+/* Field number -> place in the struct. */
+static const fact_field fact_fields[FACT_FIELD_MAX + 1] = {
+#define FACT_B(member, number) [number] = { offsetof(stet__fact, member), 1 },
+#define FACT_V(member, number) [number] = { offsetof(stet__fact, member), 0 },
+    STET__FACT_FIELDS(FACT_B, FACT_V)
+#undef FACT_B
+#undef FACT_V
+};
+
+const char *
+stet__fact_kind_name(stet__fact_kind kind)
+{
+    switch (kind) {
+#define FACT_NAME(name, number, text)                                                              \
+    case STET__FACT_##name:                                                                        \
+        return text;
+        STET__FACT_LIST(FACT_NAME)
+#undef FACT_NAME
+    }
+    return NULL;
+}
+
+stet_id
+stet__fact_id(stet_bytes bytes)
+{
+    stet_id id = { { 0 } };
+
+    if (bytes.len == sizeof id.bytes)
+        memcpy(id.bytes, bytes.data, sizeof id.bytes);
+    return id;
+}
+
+static uint64_t
+fact_zigzag(int64_t v)
+{
+    return ((uint64_t)v << 1) ^ (uint64_t)(v >> 63);
+}
+
+static int64_t
+fact_unzigzag(uint64_t v)
+{
+    return (int64_t)(v >> 1) ^ -(int64_t)(v & 1);
+}
+
+static size_t
+fact_varint_bytes(uint64_t v)
+{
+    size_t n = 1;
+
+    while (v >= 0x80) {
+        v >>= 7;
+        n++;
+    }
+    return n;
+}
+
+static uint8_t *
+fact_put_varint(uint8_t *at, uint64_t v)
+{
+    while (v >= 0x80) {
+        *at++ = (uint8_t)(v | 0x80);
+        v >>= 7;
+    }
+    *at++ = (uint8_t)v;
+    return at;
+}
+
+static size_t
+fact_body_bytes(const stet__fact *fact)
+{
+    size_t n = 2 + fact_varint_bytes(fact_zigzag(fact->time_ms)) + FACT_CRC_BYTES;
+
+#define FACT_B(member, number)                                                                     \
+    if (fact->member.data != NULL)                                                                 \
+        n += 1 + fact_varint_bytes(fact->member.len) + fact->member.len;
+#define FACT_V(member, number)                                                                     \
+    if (fact->member != 0)                                                                         \
+        n += 1 + fact_varint_bytes(fact_zigzag(fact->member));
+    STET__FACT_FIELDS(FACT_B, FACT_V)
+#undef FACT_B
+#undef FACT_V
+    return n;
+}
+
+void
+stet__fact_encode(stet__buf *b, const stet__fact *fact)
+{
+    size_t   body = fact_body_bytes(fact);
+    size_t   total = fact_varint_bytes(body) + body;
+    uint8_t *start, *at;
+    uint32_t crc;
+
+    if (!stet__buf_reserve(b, total))
+        return;
+    start = at = b->data + b->len;
+    at = fact_put_varint(at, body);
+    *at++ = FACT_VERSION;
+    *at++ = (uint8_t)fact->kind;
+    at = fact_put_varint(at, fact_zigzag(fact->time_ms));
+#define FACT_B(member, number)                                                                     \
+    if (fact->member.data != NULL) {                                                               \
+        *at++ = (uint8_t)((number)*2 + 1);                                                         \
+        at = fact_put_varint(at, fact->member.len);                                                \
+        if (fact->member.len > 0)                                                                  \
+            memcpy(at, fact->member.data, fact->member.len);                                       \
+        at += fact->member.len;                                                                    \
+    }
+#define FACT_V(member, number)                                                                     \
+    if (fact->member != 0) {                                                                       \
+        *at++ = (uint8_t)((number)*2);                                                             \
+        at = fact_put_varint(at, fact_zigzag(fact->member));                                       \
+    }
+    STET__FACT_FIELDS(FACT_B, FACT_V)
+#undef FACT_B
+#undef FACT_V
+    crc = stet__crc32c(0, start, (size_t)(at - start));
+    for (int i = 0; i < 4; i++)
+        *at++ = (uint8_t)(crc >> (8 * i));
+    b->len += total;
+}
+
+static int
+fact_decode_fields(stet__fact *fact, stet_bytes in)
+{
+    uint8_t  tag;
+    uint64_t v;
+
+    while (in.len > 0) {
+        fact_field f = { 0, 0 };
+        bool       is_known;
+
+        if (!stet__read_byte(&in, &tag) || !stet__read_varint(&in, &v))
+            return stet__fail(STET_ECORRUPT, "a fact's field is cut off");
+        is_known = tag / 2 >= 1 && tag / 2 <= FACT_FIELD_MAX;
+        if (is_known) {
+            f = fact_fields[tag / 2];
+            if (f.is_bytes != (tag & 1))
+                return stet__fail(STET_ECORRUPT, "field %d of a fact has the wrong type", tag / 2);
+        }
+        if (tag & 1) {
+            stet_bytes value;
+
+            if (v > in.len || !stet__read_bytes(&in, (size_t)v, &value))
+                return stet__fail(STET_ECORRUPT, "field %d of a fact is cut off", tag / 2);
+            if (is_known)
+                memcpy((char *)fact + f.offset, &value, sizeof value);
+        } else if (is_known) {
+            int64_t value = fact_unzigzag(v);
+
+            memcpy((char *)fact + f.offset, &value, sizeof value);
+        }
+    }
+    return STET_OK;
+}
+
+int
+stet__fact_decode(stet__fact *fact, stet_bytes *in)
+{
+    const uint8_t *start = in->data;
+    stet_bytes     rest = *in, body = { NULL, 0 }, sum = { NULL, 0 };
+    uint64_t       len, time;
+    uint32_t       crc = 0;
+    uint8_t        version, kind;
+
+    memset(fact, 0, sizeof *fact);
+    if (in->len == 0)
+        return STET_END;
+    if (!stet__read_varint(&rest, &len) || len > rest.len || len < 3 + FACT_CRC_BYTES) {
+        in->len = 0;
+        return stet__fail(STET_ECORRUPT, "a fact's length is not believable");
+    }
+    (void)stet__read_bytes(&rest, (size_t)len - FACT_CRC_BYTES, &body);
+    (void)stet__read_bytes(&rest, FACT_CRC_BYTES, &sum);
+    *in = rest;
+    (void)stet__read_u32(&sum, &crc);
+    if (crc != stet__crc32c(0, start, (size_t)((const uint8_t *)body.data + body.len - start)))
+        return stet__fail(STET_ECORRUPT, "a fact's checksum does not match");
+    if (!stet__read_byte(&body, &version) || !stet__read_byte(&body, &kind) ||
+        !stet__read_varint(&body, &time))
+        return stet__fail(STET_ECORRUPT, "a fact is cut off");
+    if (version != FACT_VERSION)
+        return stet__fail(STET_ECORRUPT, "a fact has format %u, this stet reads format 1", version);
+    fact->kind = (stet__fact_kind)kind;
+    fact->time_ms = fact_unzigzag(time);
+    if (stet__fact_kind_name(fact->kind) == NULL)
+        return stet__fail(STET_ECORRUPT, "a fact of unknown kind %u", kind);
+    return fact_decode_fields(fact, body);
+}

@@ -1,0 +1,360 @@
+/* Replay matching; see journal.h. */
+#include "core/journal.h"
+
+#include <string.h>
+
+#define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
+
+void
+stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc)
+{
+    memset(j, 0, sizeof *j);
+    j->arena = arena;
+    stet__map_init(&j->rows, alloc);
+    stet__map_init(&j->completions, alloc);
+}
+
+void
+stet__journal_free(stet__journal *j)
+{
+    stet__map_free(&j->rows);
+    stet__map_free(&j->completions);
+    j->waiting = NULL;
+}
+
+/* Reads and choices do no harm when the code no longer asks for them. */
+static bool
+journal_must_be_asked(const stet__cmd *cmd)
+{
+    switch (cmd->kind) {
+    case STET__FACT_STATE_GET:
+    case STET__FACT_NOW:
+    case STET__FACT_VERSION:
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY: return false;
+    default: return cmd->is_recorded && !cmd->is_inherited;
+    }
+}
+
+static size_t
+journal_key(uint8_t key[JOURNAL_KEY_MAX], stet__fact_kind kind, const char *name, size_t len)
+{
+    if (len > JOURNAL_KEY_MAX - 1)
+        len = JOURNAL_KEY_MAX - 1;
+    key[0] = (uint8_t)kind;
+    memcpy(key + 1, name, len);
+    return len + 1;
+}
+
+static stet__row_of_cmds *
+journal_row(stet__journal *j, stet__fact_kind kind, const char *name, size_t len)
+{
+    uint8_t            key[JOURNAL_KEY_MAX];
+    size_t             key_len = journal_key(key, kind, name, len);
+    stet__row_of_cmds *row = stet__map_find(&j->rows, key, key_len);
+
+    if (row != NULL)
+        return row;
+    if ((row = stet__arena_get0(j->arena, sizeof *row)) == NULL ||
+        stet__map_put(&j->rows, key, key_len, row) != STET_OK)
+        return NULL;
+    return row;
+}
+
+static int
+journal_place(stet__journal *j, stet__row_of_cmds *row, stet__cmd *cmd)
+{
+    size_t at = (size_t)cmd->occurrence - 1;
+
+    if (at >= row->cap) {
+        size_t      cap = row->cap ? row->cap * 2 : 4;
+        stet__cmd **grown;
+
+        while (cap <= at)
+            cap *= 2;
+        if ((grown = stet__arena_get0(j->arena, cap * sizeof *grown)) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+        if (row->n > 0)
+            memcpy(grown, row->cmds, row->n * sizeof *grown);
+        row->cmds = grown;
+        row->cap = cap;
+    }
+    row->cmds[at] = cmd;
+    if (at + 1 > row->n)
+        row->n = at + 1;
+    return STET_OK;
+}
+
+static stet__cmd *
+journal_new(stet__journal *j, stet__fact_kind kind, const char *name, size_t len, uint64_t occurrence)
+{
+    stet__row_of_cmds *row = journal_row(j, kind, name, len);
+    stet__cmd         *cmd;
+
+    if (row == NULL || (cmd = stet__arena_get0(j->arena, sizeof *cmd)) == NULL ||
+        (cmd->name = stet__arena_copy(j->arena, name, len)) == NULL) {
+        (void)stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+        return NULL;
+    }
+    cmd->kind = kind;
+    cmd->occurrence = occurrence;
+    return journal_place(j, row, cmd) == STET_OK ? cmd : NULL;
+}
+
+int
+stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion)
+{
+    if (cmd->completion == 0) {
+        cmd->next = j->waiting;
+        j->waiting = cmd;
+    }
+    cmd->completion = completion;
+    if (stet__map_put(&j->completions, &completion, sizeof completion, cmd) != STET_OK)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    return STET_OK;
+}
+
+stet__cmd *
+stet__journal_add(stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence,
+                  uint64_t completion)
+{
+    stet__cmd *cmd = journal_new(j, kind, name, strlen(name), occurrence);
+
+    if (cmd == NULL)
+        return NULL;
+    cmd->is_asked = true;
+    if (completion != 0 && stet__journal_index(j, cmd, completion) != STET_OK)
+        return NULL;
+    return cmd;
+}
+
+/* ---- applying --------------------------------------------------------------------------------- */
+
+static int
+journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
+{
+    bool ok = true;
+
+    cmd->code = (int)f->code;
+    cmd->cause = (int)f->cause;
+    if (f->value.data != NULL) {
+        ok = (cmd->value.data = stet__arena_copy(j->arena, f->value.data, f->value.len)) != NULL;
+        cmd->value.len = f->value.len;
+    }
+    if (ok && f->text.data != NULL)
+        ok = (cmd->text = stet__arena_copy(j->arena, f->text.data, f->text.len)) != NULL;
+    if (ok && f->origin.data != NULL)
+        ok = (cmd->origin = stet__arena_copy(j->arena, f->origin.data, f->origin.len)) != NULL;
+    return ok ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+}
+
+static void
+journal_settle(stet__journal *j, stet__cmd *cmd)
+{
+    cmd->is_settled = true;
+    cmd->has_timer = false;
+    cmd->settled_at = ++j->order;
+}
+
+static int
+journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet__cmd **out)
+{
+    stet__row_of_cmds *row = journal_row(j, kind, f->name.data ? f->name.data : "", f->name.len);
+    stet__cmd         *cmd = NULL;
+
+    if (row == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    if (f->occurrence < 1 || f->occurrence > (int64_t)row->n + 1000000)
+        return stet__fail(STET_ECORRUPT, "%s with occurrence %lld", stet__fact_kind_name(f->kind),
+                          (long long)f->occurrence);
+    if ((size_t)f->occurrence <= row->n)
+        cmd = row->cmds[f->occurrence - 1];
+    if (cmd == NULL) {
+        if ((cmd = journal_new(j, kind, f->name.data ? f->name.data : "", f->name.len,
+                               (uint64_t)f->occurrence)) == NULL)
+            return STET_ENOMEM;
+        cmd->is_recorded = true;
+        cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
+        if (journal_must_be_asked(cmd))
+            j->unasked++;
+    }
+    cmd->until_ms = f->until_ms;
+    cmd->number = f->number;
+    cmd->fingerprint = f->fingerprint;
+    cmd->run = stet__fact_id(f->run);
+    cmd->attempt = (uint32_t)f->attempt;
+    cmd->is_absent = (f->flags & STET__FACT_ABSENT) != 0;
+    *out = cmd;
+    return STET_OK;
+}
+
+static int
+journal_apply_command(stet__journal *j, const stet__fact *f)
+{
+    stet__cmd *cmd;
+    int        err;
+
+    switch (f->kind) {
+    case STET__FACT_STEP_RETRY:
+        if ((err = journal_record(j, STET__FACT_STEP, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        cmd->fired_at = 0;
+        cmd->has_timer = true;
+        return stet__journal_index(j, cmd, f->revision);
+    case STET__FACT_SLEEP:
+    case STET__FACT_CALL:
+    case STET__FACT_AWAKEABLE:
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
+            return err;
+        cmd->has_timer = f->until_ms != 0;
+        if (f->code != 0) { /* refused or interrupted before anything was created */
+            journal_settle(j, cmd);
+            return journal_copy_outcome(j, cmd, f);
+        }
+        return stet__journal_index(j, cmd, f->revision);
+    default:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        journal_settle(j, cmd);
+        return STET_OK;
+    }
+}
+
+/* A repeat of what was settled changes nothing; an answer to nothing is an anomaly. */
+static int
+journal_apply_answer(stet__journal *j, const stet__fact *f)
+{
+    uint64_t   completion = (uint64_t)f->completion;
+    stet__cmd *cmd = stet__map_find(&j->completions, &completion, sizeof completion);
+
+    if (cmd == NULL || cmd->is_settled || (f->kind == STET__FACT_TIMER && !cmd->has_timer)) {
+        j->anomalies++;
+        return STET_OK;
+    }
+    if (f->kind == STET__FACT_TIMER && cmd->kind != STET__FACT_SLEEP) {
+        if (cmd->completion == completion) {
+            cmd->fired_at = ++j->order;
+            cmd->has_timer = false;
+        }
+        return STET_OK;
+    }
+    if (f->kind == STET__FACT_CHOICE)
+        cmd->number = f->number;
+    journal_settle(j, cmd);
+    return journal_copy_outcome(j, cmd, f);
+}
+
+int
+stet__journal_apply(stet__journal *j, const stet__fact *fact)
+{
+    switch (fact->kind) {
+    case STET__FACT_STEP:
+    case STET__FACT_STEP_RETRY:
+    case STET__FACT_SLEEP:
+    case STET__FACT_CALL:
+    case STET__FACT_SEND:
+    case STET__FACT_AWAKEABLE:
+    case STET__FACT_STATE_GET:
+    case STET__FACT_STATE_SET:
+    case STET__FACT_STATE_CLEAR:
+    case STET__FACT_NOW:
+    case STET__FACT_VERSION:
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY:
+    case STET__FACT_SETTLE: return journal_apply_command(j, fact);
+    case STET__FACT_TIMER:
+    case STET__FACT_CHILD_DONE:
+    case STET__FACT_SETTLED:
+    case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
+    default: return STET_OK;
+    }
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static stet__cmd *
+journal_at(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    uint8_t                  key[JOURNAL_KEY_MAX];
+    size_t                   len = journal_key(key, kind, name, strlen(name));
+    const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
+
+    return row != NULL && occurrence >= 1 && occurrence <= row->n ? row->cmds[occurrence - 1] : NULL;
+}
+
+stet__cmd *
+stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name)
+{
+    uint8_t                  key[JOURNAL_KEY_MAX];
+    size_t                   len = journal_key(key, kind, name, strlen(name));
+    const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
+
+    return row != NULL && row->asked < row->n ? row->cmds[row->asked] : NULL;
+}
+
+/* The same name and occurrence recorded as something else, which nobody asked for yet. */
+static const stet__cmd *
+journal_collision(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    static const stet__fact_kind kinds[] = { STET__FACT_STEP, STET__FACT_SLEEP, STET__FACT_CALL,
+                                             STET__FACT_SEND, STET__FACT_AWAKEABLE };
+
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const stet__cmd *other = kinds[i] != kind ? journal_at(j, kinds[i], name, occurrence) : NULL;
+
+        if (other != NULL && other->is_recorded && !other->is_asked && !other->is_inherited)
+            return other;
+    }
+    return NULL;
+}
+
+int
+stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int64_t fingerprint,
+                  stet__cmd **out, uint64_t *occurrence, const stet__cmd **recorded)
+{
+    stet__row_of_cmds *row = journal_row(j, kind, name, strlen(name));
+    stet__cmd         *cmd = NULL;
+
+    *out = NULL;
+    *recorded = NULL;
+    if (row == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while matching %s", name);
+    *occurrence = ++row->asked;
+    if (*occurrence <= row->n)
+        cmd = row->cmds[*occurrence - 1];
+    if (cmd == NULL) {
+        if (j->unasked > 0)
+            *recorded = journal_collision(j, kind, name, *occurrence);
+        return *recorded != NULL ? STET_EREPLAY : STET_OK;
+    }
+    if (cmd->fingerprint != 0 && fingerprint != 0 && cmd->fingerprint != fingerprint) {
+        *recorded = cmd;
+        return STET_EREPLAY;
+    }
+    if (!cmd->is_asked && journal_must_be_asked(cmd))
+        j->unasked--;
+    cmd->is_asked = true;
+    *out = cmd;
+    return STET_OK;
+}
+
+const stet__cmd *
+stet__journal_unasked(const stet__journal *j)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    while (j->unasked > 0 && stet__map_next(&j->rows, &at, &key, &len, &value)) {
+        const stet__row_of_cmds *row = value;
+
+        for (size_t i = (size_t)row->asked; i < row->n; i++)
+            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]))
+                return row->cmds[i];
+    }
+    return NULL;
+}

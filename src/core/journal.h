@@ -1,0 +1,74 @@
+/* Replay matching: what was recorded, found by kind + name + occurrence, and what came of it.
+ *
+ * A *command* is one thing the handler asked for. Commands of one kind and name stand in a row in the
+ * order of their occurrence; asking takes the next one of that row. So commands may be added or moved
+ * between others under running runs, and only a contradiction stops a run.
+ *
+ * Pure. Memory is the arena's.
+ */
+#ifndef STET__JOURNAL_H
+#define STET__JOURNAL_H
+
+#include "core/fact.h"
+
+typedef struct stet__cmd {
+    stet__fact_kind kind;
+    const char     *name;
+    uint64_t        occurrence;
+    uint64_t        completion;   /* revision that notifications answer; 0: none */
+    bool            is_recorded;  /* from the journal (else made by this execution) */
+    bool            is_asked;     /* the handler asked for it in this execution */
+    bool            is_inherited;
+    bool            is_settled;
+    bool            is_absent;    /* STATE_GET: there was no value */
+    bool            has_timer;    /* a timer at until_ms was put and has not fired */
+    uint64_t        settled_at;   /* order among all settlements and firings of this run; 0: not yet */
+    uint64_t        fired_at;     /* the same for the timer of an AWAIT, ANY or a step's retry */
+    uint32_t        attempt;      /* STEP: executions that failed so far, or were used when settled */
+    int             code, cause;
+    int64_t         until_ms;
+    int64_t         number;
+    int64_t         fingerprint;
+    stet_id         run;          /* child; awakeable */
+    stet_bytes      value;
+    const char     *text, *origin;
+    struct stet__cmd *next;       /* all commands with a completion, newest first */
+} stet__cmd;
+
+typedef struct stet__row_of_cmds {
+    uint64_t    asked;
+    size_t      n, cap;
+    stet__cmd **cmds; /* by occurrence - 1; NULL where not known */
+} stet__row_of_cmds;
+
+typedef struct stet__journal {
+    stet__arena *arena;
+    stet__map    rows;        /* kind byte + name -> stet__row_of_cmds */
+    stet__map    completions; /* revision, 8 bytes -> stet__cmd */
+    stet__cmd   *waiting;     /* list of all commands with a completion */
+    uint64_t     unasked;     /* recorded commands the handler must still ask for */
+    uint64_t     order;       /* counts settlements */
+    uint64_t     anomalies;   /* notifications that answered nothing; kept, never replayed */
+} stet__journal;
+
+void stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc);
+void stet__journal_free(stet__journal *j);
+
+/* A fact of the journal, or an inbox entry as it is taken. STET_ENOMEM; STET_ECORRUPT. */
+int stet__journal_apply(stet__journal *j, const stet__fact *fact);
+
+/* The handler asks for the next command of this kind and name. *cmd is the recorded one, or NULL: it is
+ * new, with *occurrence. STET_EREPLAY: a contradiction; *recorded is then the command it collides with. */
+int stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int64_t fingerprint,
+                      stet__cmd **cmd, uint64_t *occurrence, const stet__cmd **recorded);
+/* Remember a command this execution made, so that notifications find it by `completion`. NULL: ENOMEM. */
+stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char *name,
+                             uint64_t occurrence, uint64_t completion);
+/* Let notifications of `completion` find this command too (a step's retry timer). */
+int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
+/* One recorded command nobody asked for, or NULL. */
+const stet__cmd *stet__journal_unasked(const stet__journal *j);
+/* Is there a command of this kind with this name in the row's next place? Does not ask. */
+stet__cmd *stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name);
+
+#endif

@@ -1,0 +1,363 @@
+/* The run state machine; see run.h for its invariants. */
+#include "core/run.h"
+
+#include <string.h>
+
+#include <stet/sys/store.h>
+
+#define RUN_BIT(status) (1u << STET_STATUS_##status)
+#define RUN_ENDS (RUN_BIT(COMPLETED) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED))
+#define RUN_STOPS (RUN_BIT(CANCELLING) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED))
+
+/* The one transition table: from -> allowed to. Row 0 is "does not exist yet". */
+static const uint32_t run_transitions[14] = {
+    [0] = RUN_BIT(PENDING),
+    [STET_STATUS_PENDING] = RUN_BIT(RUNNING) | RUN_BIT(PAUSED) | RUN_BIT(STUCK) | RUN_STOPS,
+    [STET_STATUS_RUNNING] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(SUSPENDED) | RUN_BIT(RETRYING) |
+                            RUN_BIT(PAUSED) | RUN_BIT(STUCK) | RUN_BIT(CANCELLING) |
+                            RUN_BIT(COMPENSATING) | RUN_ENDS,
+    [STET_STATUS_SUSPENDED] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_STOPS,
+    /* to failed: the last attempt was used up */
+    [STET_STATUS_RETRYING] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_BIT(FAILED) | RUN_STOPS,
+    [STET_STATUS_PAUSED] = RUN_BIT(PENDING) | RUN_BIT(FAILED) | RUN_STOPS,
+    [STET_STATUS_STUCK] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(STUCK) | RUN_BIT(FAILED) | RUN_STOPS,
+    [STET_STATUS_CANCELLING] = RUN_BIT(CANCELLING) | RUN_BIT(COMPENSATING) | RUN_BIT(STUCK) |
+                               RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED),
+    [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
+                                 RUN_BIT(FAILED) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED),
+    [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED),
+};
+
+static const char *const run_status_names[14] = {
+#define RUN_NAME(name, number, text) [number] = text,
+    STET_STATUS_LIST(RUN_NAME)
+#undef RUN_NAME
+};
+
+const char *
+stet_status_name(stet_status status)
+{
+    return status >= 1 && status <= STET_STATUS_EXPIRED ? run_status_names[status] : "unknown";
+}
+
+stet_status
+stet_status_parse(const char *name)
+{
+    for (int i = 1; name != NULL && i <= STET_STATUS_EXPIRED; i++)
+        if (strcmp(name, run_status_names[i]) == 0)
+            return (stet_status)i;
+    return (stet_status)0;
+}
+
+bool
+stet_status_is_terminal(stet_status status)
+{
+    return status >= STET_STATUS_COMPLETED;
+}
+
+bool
+stet__status_can(stet_status from, stet_status to)
+{
+    return (unsigned)from < 14 && (run_transitions[from] >> to & 1u) != 0;
+}
+
+/* A run that is being cancelled stays so through dispatch: its waiters were told. */
+static int
+run_move(stet__run *run, stet_status to)
+{
+    uint32_t dispatch = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(SUSPENDED) | RUN_BIT(RETRYING);
+
+    if (run->stop_code != 0 && (dispatch >> to & 1u))
+        to = STET_STATUS_CANCELLING;
+    if (!stet__status_can(run->status, to))
+        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s",
+                          run->status ? stet_status_name(run->status) : "nothing", stet_status_name(to));
+    run->status = to;
+    return STET_OK;
+}
+
+void
+stet__run_init(stet__run *run, stet__arena *arena, stet_id id)
+{
+    memset(run, 0, sizeof *run);
+    run->arena = arena;
+    run->id = id;
+    run->ended_ms = STET_NEVER;
+    run->due_ms = STET_NEVER;
+}
+
+/* Copies; an absent field gives NULL. */
+static int
+run_text(stet__run *run, const char **out, stet_bytes from)
+{
+    *out = NULL;
+    if (from.data == NULL)
+        return STET_OK;
+    if ((*out = stet__arena_copy(run->arena, from.data, from.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a run");
+    return STET_OK;
+}
+
+static int
+run_bytes(stet__run *run, stet_bytes *out, stet_bytes from)
+{
+    const char *copy;
+    int         err = run_text(run, &copy, from);
+
+    out->data = copy;
+    out->len = copy != NULL ? from.len : 0;
+    return err;
+}
+
+static int
+run_apply_started(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_text(run, &run->handler, f->name)) != STET_OK ||
+        (err = run_text(run, &run->key, f->key)) != STET_OK ||
+        (err = run_text(run, &run->group, f->group)) != STET_OK ||
+        (err = run_text(run, &run->idempotency_key, f->idempotency_key)) != STET_OK ||
+        (err = run_text(run, &run->parent_step, f->parent_step)) != STET_OK ||
+        (err = run_text(run, &run->child_key, f->child_key)) != STET_OK ||
+        (err = run_bytes(run, &run->input, f->value)) != STET_OK ||
+        (err = run_bytes(run, &run->labels, f->labels)) != STET_OK ||
+        (err = run_bytes(run, &run->held, f->held)) != STET_OK)
+        return err;
+    if (run->handler == NULL)
+        return stet__fail(STET_ECORRUPT, "a started fact without a handler");
+    run->created_ms = f->time_ms;
+    run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;
+    run->deadline_ms = f->deadline_ms;
+    run->retention_ms = f->retention_ms;
+    run->priority = (int32_t)f->priority;
+    run->retry.attempts = f->attempts_max;
+    run->retry.first_ms = f->retry_first_ms;
+    run->retry.max_ms = f->retry_max_ms;
+    run->retry.factor_percent = f->retry_factor;
+    run->retry.jitter_percent = f->retry_jitter;
+    run->parent = stet__fact_id(f->run);
+    run->parent_completion = (uint64_t)f->completion;
+    run->retry_of = stet__fact_id(f->retry_of);
+    run->is_object = (f->flags & STET__FACT_OBJECT) != 0;
+    return run_move(run, STET_STATUS_PENDING);
+}
+
+static int
+run_keep_failure(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    run->code = (int)f->code;
+    run->cause = (int)f->cause;
+    if ((err = run_text(run, &run->error, f->text)) != STET_OK)
+        return err;
+    return run_text(run, &run->origin, f->origin);
+}
+
+static int
+run_end(stet__run *run, stet_status status, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_move(run, status)) != STET_OK)
+        return err;
+    run->ended_ms = f->time_ms;
+    run->reason = NULL;
+    if (status == STET_STATUS_COMPLETED)
+        return run_bytes(run, &run->result, f->value);
+    return run_keep_failure(run, f);
+}
+
+static int
+run_wait(stet__run *run, stet_status status, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_move(run, status)) != STET_OK)
+        return err;
+    return run_text(run, &run->reason, f->text);
+}
+
+static int
+run_apply_failed_attempt(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_RETRYING, f)) != STET_OK)
+        return err;
+    run->due_ms = f->until_ms;
+    if (f->kind == STET__FACT_ATTEMPT_FAILED)
+        run->failed++;
+    return STET_OK;
+}
+
+static int
+run_apply_stuck(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_keep_failure(run, f)) != STET_OK)
+        return err;
+    return run_wait(run, STET_STATUS_STUCK, f);
+}
+
+static int
+run_apply_claimed(stet__run *run, const stet__fact *f)
+{
+    if ((uint64_t)f->number <= run->epoch)
+        return stet__fail(STET_ECORRUPT, "claimed with epoch %lld after epoch %llu", (long long)f->number,
+                          (unsigned long long)run->epoch);
+    run->epoch = (uint64_t)f->number;
+    run->due_ms = STET_NEVER;
+    run->reason = NULL;
+    return run_move(run, STET_STATUS_RUNNING);
+}
+
+static int
+run_apply_kind(stet__run *run, const stet__fact *f)
+{
+    switch (f->kind) {
+    case STET__FACT_STARTED: return run_apply_started(run, f);
+    case STET__FACT_CLAIMED: return run_apply_claimed(run, f);
+    case STET__FACT_ATTEMPT_FAILED:
+    case STET__FACT_DEFERRED: return run_apply_failed_attempt(run, f);
+    case STET__FACT_SUSPENDED: return run_wait(run, STET_STATUS_SUSPENDED, f);
+    case STET__FACT_RELEASED: return run_wait(run, STET_STATUS_PENDING, f);
+    case STET__FACT_STUCK: return run_apply_stuck(run, f);
+    case STET__FACT_COMPLETED: return run_end(run, STET_STATUS_COMPLETED, f);
+    case STET__FACT_FAILED: return run_end(run, STET_STATUS_FAILED, f);
+    case STET__FACT_CANCELLED: return run_end(run, STET_STATUS_CANCELLED, f);
+    case STET__FACT_EXPIRED: return run_end(run, STET_STATUS_EXPIRED, f);
+    default: /* commands and notifications: core/journal.c */
+        /* The command by whose result the handler was told to stop. */
+        if (f->kind >= STET__FACT_STEP && f->kind <= STET__FACT_SETTLE && run->stop_code != 0 &&
+            f->code == run->stop_code)
+            run->is_stop_told = true;
+        return STET_OK;
+    }
+}
+
+int
+stet__run_apply(stet__run *run, const stet__fact *fact)
+{
+    int err;
+
+    if (fact->revision != run->journal + 1)
+        return stet__fail(STET_ECORRUPT, "revision %llu follows revision %llu",
+                          (unsigned long long)fact->revision, (unsigned long long)run->journal);
+    if ((fact->kind == STET__FACT_STARTED) != (run->journal == 0))
+        return stet__fail(STET_ECORRUPT, "%s fact at revision %llu", stet__fact_kind_name(fact->kind),
+                          (unsigned long long)fact->revision);
+    if (stet__run_is_terminal(run))
+        return stet__fail(STET_ECORRUPT, "a fact after the run's end");
+    if (fact->kind == STET__FACT_TAKEN && (uint64_t)fact->number <= run->taken)
+        return stet__fail(STET_ECORRUPT, "inbox entries up to %lld taken twice", (long long)fact->number);
+    if ((err = run_apply_kind(run, fact)) != STET_OK)
+        return err;
+    if (fact->kind == STET__FACT_TAKEN)
+        run->taken = (uint64_t)fact->number;
+    run->journal = fact->revision;
+    return STET_OK;
+}
+
+static int
+run_apply_lost(stet__run *run, const stet__fact *f)
+{
+    stet__risk *risk;
+    int         err;
+
+    if (f->flags & STET__FACT_EXECUTING)
+        run->lost++;
+    if (!(f->flags & (STET__FACT_IN_BODY | STET__FACT_UNKNOWN)))
+        return STET_OK;
+    if ((risk = stet__arena_get0(run->arena, sizeof *risk)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a run");
+    if ((err = run_text(run, &risk->step, f->name)) != STET_OK)
+        return err;
+    risk->occurrence = (uint64_t)f->occurrence;
+    risk->next = run->risks;
+    run->risks = risk;
+    return STET_OK;
+}
+
+static int
+run_apply_stop(stet__run *run, const stet__fact *f, int code)
+{
+    int err;
+
+    if (run->stop_code != 0)
+        return STET_OK; /* the first one counts */
+    if ((err = run_text(run, &run->stop_who, f->who)) != STET_OK ||
+        (err = run_text(run, &run->stop_why, f->text)) != STET_OK)
+        return err;
+    run->stop_code = code;
+    run->is_answer_owed = (f->flags & STET__FACT_UNTOLD) != 0;
+    return run->status == STET_STATUS_STUCK ? STET_OK : run_move(run, STET_STATUS_CANCELLING);
+}
+
+int
+stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
+{
+    if (stet__run_is_terminal(run))
+        return stet__fail(STET_ECORRUPT, "an inbox entry after the run's end");
+    switch (fact->kind) {
+    case STET__FACT_CANCEL: return run_apply_stop(run, fact, STET_ECANCELLED);
+    case STET__FACT_DEADLINE: return run_apply_stop(run, fact, STET_EEXPIRED);
+    case STET__FACT_LOST: return run_apply_lost(run, fact);
+    case STET__FACT_UNSTICK:
+        run->lost = 0;
+        return run->status == STET_STATUS_STUCK ? run_move(run, STET_STATUS_PENDING) : STET_OK;
+    default: return STET_OK;
+    }
+}
+
+uint32_t
+stet__run_attempt(const stet__run *run)
+{
+    return run->failed + (stet__run_is_terminal(run) && run->status != STET_STATUS_COMPLETED &&
+                                  run->code == STET_EATTEMPTS
+                              ? 0
+                              : 1);
+}
+
+bool
+stet__run_is_terminal(const stet__run *run)
+{
+    return stet_status_is_terminal(run->status);
+}
+
+bool
+stet__run_is_answered(const stet__run *run)
+{
+    return stet__run_is_terminal(run) || run->stop_code != 0;
+}
+
+int
+stet__run_answer(const stet__run *run)
+{
+    switch (run->status) {
+    case STET_STATUS_COMPLETED: return STET_OK;
+    case STET_STATUS_FAILED: return STET_ERUN;
+    case STET_STATUS_CANCELLED: return STET_ECANCELLED;
+    case STET_STATUS_EXPIRED: return STET_EEXPIRED;
+    default: return run->stop_code != 0 ? run->stop_code : STET_EOPEN;
+    }
+}
+
+bool
+stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence)
+{
+    stet__risk **at, *found = NULL;
+
+    for (at = &run->risks; *at != NULL; at = &(*at)->next)
+        if ((*at)->step == NULL ||
+            ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0)) {
+            found = *at;
+            break;
+        }
+    if (found == NULL)
+        return false;
+    *at = found->next;
+    return true;
+}

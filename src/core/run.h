@@ -1,0 +1,87 @@
+/* The run state machine: what a run is after the facts so far.
+ *
+ * stet__run_apply() is the one function that changes a run, run_move() in run.c the one that changes its
+ * status, by one table. The row a store keeps, what `show` prints and what `verify` compares are all
+ * read off this struct.
+ *
+ * Invariants (stet__run_check):
+ *   1. the first fact is STARTED, and only the first
+ *   2. journal is the revision of the last applied fact; revisions have no gaps
+ *   3. a terminal run takes no fact
+ *   4. taken <= the inbox sequence; entries are taken in order, once
+ *   5. attempt is 1 + failed attempts; it never exceeds the maximum while the run is open
+ */
+#ifndef STET__RUN_H
+#define STET__RUN_H
+
+#include <stet/run.h>
+
+#include "core/fact.h"
+#include "core/retry.h"
+
+/* A body that had been entered, and not recorded, when its worker died. */
+typedef struct stet__risk {
+    struct stet__risk *next;
+    const char        *step; /* cut to STET_CRUMB_MAX - 1 bytes; NULL: not known which */
+    uint64_t           occurrence;
+} stet__risk;
+
+typedef struct stet__run {
+    stet__arena *arena; /* owns all texts and bytes below */
+    stet_id      id;
+
+    /* From STARTED. */
+    const char   *handler, *key, *group, *idempotency_key, *parent_step, *child_key;
+    stet_bytes    input, labels, held;
+    int64_t       created_ms, visible_ms, deadline_ms, retention_ms;
+    int32_t       priority;
+    stet__backoff retry;
+    stet_id       parent, retry_of;
+    uint64_t      parent_completion; /* 0: the parent does not wait */
+    bool          is_object;
+
+    stet_status status;
+    uint64_t    journal;     /* last revision */
+    uint64_t    taken;       /* last inbox sequence taken */
+    uint32_t    failed;      /* attempts that failed */
+    uint32_t    lost;        /* deaths of workers while executing it, since the last unstick */
+    uint64_t    epoch;       /* of the last CLAIMED */
+    int64_t     due_ms;      /* of a retrying run */
+    int64_t     ended_ms;    /* STET_NEVER-like INT64_MAX while open */
+    const char *reason;      /* why it is suspended, retrying or stuck */
+
+    /* Result or last failure. */
+    stet_bytes  result;
+    int         code, cause;
+    const char *error, *origin;
+
+    /* Cancel or deadline: asked (taken from the inbox), and whether the handler was told. */
+    int         stop_code; /* 0, STET_ECANCELLED or STET_EEXPIRED */
+    const char *stop_who, *stop_why;
+    bool        is_stop_told;
+    bool        is_answer_owed; /* the caller stopped it and is answered when it has ended */
+
+    stet__risk *risks;        /* steps the next execution has to know about */
+} stet__run;
+
+void stet__run_init(stet__run *run, stet__arena *arena, stet_id id);
+
+/* Apply the next journal fact; its revision must be run->journal + 1.
+ * STET_ECORRUPT: it breaks an invariant (text says which); the run is unchanged. STET_ENOMEM. */
+int stet__run_apply(stet__run *run, const stet__fact *fact);
+/* Apply an inbox entry as it is taken (a TAKEN fact stands for it in the journal). */
+int stet__run_apply_inbox(stet__run *run, const stet__fact *fact);
+
+/* May a run go from one status to another? `from` 0: before the first fact. */
+bool stet__status_can(stet_status from, stet_status to);
+
+uint32_t stet__run_attempt(const stet__run *run);
+bool     stet__run_is_terminal(const stet__run *run);
+/* Has every waiter been answered (terminal, or cancelling)? */
+bool stet__run_is_answered(const stet__run *run);
+/* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */
+int stet__run_answer(const stet__run *run);
+/* Forget the risk of this step; true if there was one. */
+bool stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence);
+
+#endif

@@ -1,0 +1,553 @@
+/* The pure core: what a run is after its facts, which recorded command answers which call, and how long to
+ * wait before the next attempt.
+ */
+#include "core/journal.h"
+#include "core/retry.h"
+#include "core/run.h"
+#include "platform/platform.h"
+#include "test.h"
+
+/* ---- a run in hand -------------------------------------------------------------------------------- */
+
+typedef struct subject {
+    stet__arena   arena;
+    stet__run     run;
+    stet__journal journal;
+} subject;
+
+static void
+subject_init(subject *s)
+{
+    stet__arena_init(&s->arena, &stet__platform_real()->alloc);
+    stet__run_init(&s->run, &s->arena, (stet_id){ { 1 } });
+    stet__journal_init(&s->journal, &s->arena, &stet__platform_real()->alloc);
+}
+
+static void
+subject_free(subject *s)
+{
+    stet__journal_free(&s->journal);
+    stet__arena_free(&s->arena);
+}
+
+static int
+subject_apply(subject *s, stet__fact fact)
+{
+    int err;
+
+    if (fact.revision == 0)
+        fact.revision = s->run.journal + 1;
+    if (fact.time_ms == 0)
+        fact.time_ms = 1000 + (int64_t)fact.revision;
+    if ((err = stet__run_apply(&s->run, &fact)) != STET_OK)
+        return err;
+    return stet__journal_apply(&s->journal, &fact);
+}
+
+#define FACT(k, ...) ((stet__fact){ .kind = STET__FACT_##k, __VA_ARGS__ })
+#define TEXT(text) ((stet_bytes){ (text), sizeof(text) - 1 })
+#define APPLY(s, ...) CHECK_OK(subject_apply((s), FACT(__VA_ARGS__)))
+#define REFUSED(s, ...)                                                                            \
+    do {                                                                                           \
+        stet_status before_ = (s)->run.status;                                                     \
+        uint64_t    journal_ = (s)->run.journal;                                                   \
+        CHECK_CODE(subject_apply((s), FACT(__VA_ARGS__)), STET_ECORRUPT);                          \
+        CHECK_INT((s)->run.status, before_);                                                       \
+        CHECK_INT((s)->run.journal, journal_);                                                     \
+    } while (0)
+
+static void
+subject_start(subject *s)
+{
+    subject_init(s);
+    APPLY(s, STARTED, .name = TEXT("shop.order"), .value = TEXT("{}"), .attempts_max = 3, .retry_first_ms = 1000,
+          .retry_max_ms = 30000, .retry_factor = 200, .retry_jitter = 25);
+}
+
+static void
+subject_claim(subject *s)
+{
+    APPLY(s, CLAIMED, .number = (int64_t)s->run.epoch + 1);
+}
+
+/* ---- statuses (B20) ------------------------------------------------------------------------------- */
+
+TEST(B20_a_plain_life)
+{
+    subject s;
+
+    subject_start(&s);
+    CHECK_INT(s.run.status, STET_STATUS_PENDING);
+    CHECK_STR(s.run.handler, "shop.order");
+    subject_claim(&s);
+    CHECK_INT(s.run.status, STET_STATUS_RUNNING);
+    APPLY(&s, SUSPENDED, .text = TEXT("timer nap"));
+    CHECK_INT(s.run.status, STET_STATUS_SUSPENDED);
+    CHECK_STR(s.run.reason, "timer nap");
+    subject_claim(&s);
+    CHECK(s.run.reason == NULL);
+    APPLY(&s, COMPLETED, .value = TEXT("done"), .time_ms = 5000);
+    CHECK_INT(s.run.status, STET_STATUS_COMPLETED);
+    CHECK_INT(s.run.ended_ms, 5000);
+    CHECK_INT(stet__run_answer(&s.run), STET_OK);
+    CHECK(stet__run_is_answered(&s.run));
+    subject_free(&s);
+}
+
+TEST(B20_only_what_the_table_allows)
+{
+    /* From, and the statuses it may become, as bits. */
+    static const struct {
+        int      from;
+        unsigned to;
+    } table[] = {
+#define BIT(name) (1u << STET_STATUS_##name)
+#define STOPS (BIT(CANCELLING) | BIT(CANCELLED) | BIT(EXPIRED))
+        { 0, BIT(PENDING) },
+        { STET_STATUS_PENDING, BIT(RUNNING) | BIT(PAUSED) | BIT(STUCK) | STOPS },
+        { STET_STATUS_RUNNING, BIT(PENDING) | BIT(RUNNING) | BIT(SUSPENDED) | BIT(RETRYING) | BIT(PAUSED) | BIT(STUCK) |
+                                   BIT(CANCELLING) | BIT(COMPENSATING) | BIT(COMPLETED) | BIT(FAILED) | BIT(CANCELLED) |
+                                   BIT(EXPIRED) },
+        { STET_STATUS_SUSPENDED, BIT(RUNNING) | BIT(PENDING) | BIT(PAUSED) | STOPS },
+        { STET_STATUS_RETRYING, BIT(RUNNING) | BIT(PENDING) | BIT(PAUSED) | BIT(FAILED) | STOPS },
+        { STET_STATUS_PAUSED, BIT(PENDING) | BIT(FAILED) | STOPS },
+        { STET_STATUS_STUCK, BIT(PENDING) | BIT(RUNNING) | BIT(STUCK) | BIT(FAILED) | STOPS },
+        { STET_STATUS_CANCELLING, BIT(CANCELLING) | BIT(COMPENSATING) | BIT(STUCK) | BIT(CANCELLED) | BIT(EXPIRED) },
+        { STET_STATUS_COMPENSATING, BIT(COMPENSATING) | BIT(COMPENSATION_FAILED) | BIT(STUCK) | BIT(FAILED) |
+                                        BIT(CANCELLED) | BIT(EXPIRED) },
+        { STET_STATUS_COMPENSATION_FAILED, BIT(COMPENSATING) | BIT(FAILED) | BIT(CANCELLED) },
+        { STET_STATUS_COMPLETED, 0 },
+        { STET_STATUS_FAILED, 0 },
+        { STET_STATUS_CANCELLED, 0 },
+        { STET_STATUS_EXPIRED, 0 },
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        for (int to = 1; to <= STET_STATUS_EXPIRED; to++)
+            if (stet__status_can((stet_status)table[i].from, (stet_status)to) != ((table[i].to >> to & 1u) != 0))
+                test_fail(__FILE__, __LINE__, "from %d to %d", table[i].from, to);
+    CHECK(!stet__status_can((stet_status)99, STET_STATUS_PENDING));
+}
+
+TEST(B20_statuses_have_names_both_ways)
+{
+    for (int i = 1; i <= STET_STATUS_EXPIRED; i++) {
+        CHECK_INT(stet_status_parse(stet_status_name((stet_status)i)), i);
+        CHECK_INT(stet_status_is_terminal((stet_status)i), i >= STET_STATUS_COMPLETED);
+    }
+    CHECK_STR(stet_status_name((stet_status)0), "unknown");
+    CHECK_STR(stet_status_name((stet_status)14), "unknown");
+    CHECK_INT(stet_status_parse("nonsense"), 0);
+    CHECK_INT(stet_status_parse(NULL), 0);
+}
+
+TEST(F7_facts_that_cannot_follow_are_refused)
+{
+    subject s;
+
+    subject_init(&s);
+    REFUSED(&s, CLAIMED, .number = 1); /* nothing began */
+    REFUSED(&s, STARTED, .revision = 2, .name = TEXT("a.b"));
+    REFUSED(&s, STARTED, .value = TEXT("{}")); /* no handler */
+    subject_free(&s);
+    subject_start(&s);
+    REFUSED(&s, STARTED, .name = TEXT("a.b")); /* twice */
+    REFUSED(&s, COMPLETED, .value = TEXT("")); /* never claimed */
+    REFUSED(&s, STEP, .revision = 3, .name = TEXT("a"), .occurrence = 1);
+    REFUSED(&s, STEP, .revision = 1, .name = TEXT("a"), .occurrence = 1);
+    subject_claim(&s);
+    REFUSED(&s, CLAIMED, .number = 1); /* an epoch that was */
+    APPLY(&s, TAKEN, .number = 2);
+    REFUSED(&s, TAKEN, .number = 2);
+    REFUSED(&s, TAKEN, .number = 1);
+    subject_free(&s);
+}
+
+TEST(B20_nothing_follows_an_end)
+{
+    static const stet__fact_kind ends[] = { STET__FACT_COMPLETED, STET__FACT_FAILED, STET__FACT_CANCELLED, STET__FACT_EXPIRED };
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        stet__fact cancel = FACT(CANCEL, .time_ms = 1);
+        subject    s;
+
+        subject_start(&s);
+        subject_claim(&s);
+        CHECK_OK(subject_apply(&s, (stet__fact){ .kind = ends[i], .code = STET_EPERMANENT, .text = TEXT("so") }));
+        CHECK(stet__run_is_terminal(&s.run));
+#define RUN_FACT(kind_, number_, text_)                                                            \
+    if (number_ != STET__FACT_ROW)                                                                 \
+        REFUSED(&s, kind_, .number = 9, .name = TEXT("x"), .occurrence = 1);
+        STET__FACT_LIST(RUN_FACT)
+#undef RUN_FACT
+        CHECK_CODE(stet__run_apply_inbox(&s.run, &cancel), STET_ECORRUPT);
+        subject_free(&s);
+    }
+}
+
+TEST(B20_failed_attempts_are_counted)
+{
+    subject s;
+
+    subject_start(&s);
+    CHECK_INT(stet__run_attempt(&s.run), 1);
+    subject_claim(&s);
+    APPLY(&s, ATTEMPT_FAILED, .code = STET_ERETRY, .cause = -1005, .text = TEXT("no"), .origin = TEXT("step a#1"), .until_ms = 9000);
+    CHECK_INT(s.run.status, STET_STATUS_RETRYING);
+    CHECK_INT(s.run.due_ms, 9000);
+    CHECK_INT(s.run.cause, -1005);
+    CHECK_STR(s.run.origin, "step a#1");
+    CHECK_INT(stet__run_attempt(&s.run), 2);
+    subject_claim(&s);
+    APPLY(&s, DEFERRED, .code = STET_EDEFER, .until_ms = 12000); /* uses none */
+    CHECK_INT(stet__run_attempt(&s.run), 2);
+    subject_claim(&s);
+    APPLY(&s, ATTEMPT_FAILED, .code = STET_ERETRY);
+    APPLY(&s, FAILED, .code = STET_EATTEMPTS, .cause = STET_ERETRY, .text = TEXT("no"));
+    CHECK_INT(s.run.status, STET_STATUS_FAILED);
+    CHECK_INT(stet__run_attempt(&s.run), 2);
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
+    subject_free(&s);
+}
+
+TEST(B20_a_cancelled_run_stays_so_through_dispatch)
+{
+    subject    s;
+    stet__fact cancel = FACT(CANCEL, .who = TEXT("op"), .text = TEXT("enough"));
+    stet__fact deadline = FACT(DEADLINE, .text = TEXT("late"));
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, TAKEN, .number = 1);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &cancel));
+    CHECK_INT(s.run.status, STET_STATUS_CANCELLING);
+    CHECK_INT(stet__run_answer(&s.run), STET_ECANCELLED);
+    CHECK(stet__run_is_answered(&s.run));
+    CHECK_OK(stet__run_apply_inbox(&s.run, &deadline)); /* the first one counts */
+    CHECK_INT(s.run.stop_code, STET_ECANCELLED);
+    CHECK_STR(s.run.stop_why, "enough");
+    CHECK(!s.run.is_stop_told);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 1, .code = STET_ECANCELLED);
+    CHECK(s.run.is_stop_told);
+    APPLY(&s, SUSPENDED, .text = TEXT("x"));
+    CHECK_INT(s.run.status, STET_STATUS_CANCELLING);
+    subject_claim(&s);
+    APPLY(&s, RELEASED, .text = TEXT("x"));
+    CHECK_INT(s.run.status, STET_STATUS_CANCELLING);
+    subject_claim(&s);
+    REFUSED(&s, COMPLETED, .value = TEXT("late")); /* its waiters were told otherwise */
+    APPLY(&s, CANCELLED, .code = STET_ECANCELLED);
+    subject_free(&s);
+}
+
+TEST(F1_lost_workers_leave_risks)
+{
+    subject    s;
+    stet__fact in_body = FACT(LOST, .name = TEXT("charge"), .occurrence = 2, .flags = STET__FACT_EXECUTING | STET__FACT_IN_BODY);
+    stet__fact idle = FACT(LOST, .flags = 0), unknown = FACT(LOST, .flags = STET__FACT_UNKNOWN), unstick = FACT(UNSTICK, .time_ms = 1);
+
+    subject_start(&s);
+    subject_claim(&s);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &idle));
+    CHECK_INT(s.run.lost, 0);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
+    CHECK_INT(s.run.lost, 1);
+    CHECK(!stet__run_take_risk(&s.run, "charge", 1));
+    CHECK(!stet__run_take_risk(&s.run, "other", 2));
+    CHECK(stet__run_take_risk(&s.run, "charge", 2));
+    CHECK(!stet__run_take_risk(&s.run, "charge", 2)); /* told once */
+    CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
+    CHECK(stet__run_take_risk(&s.run, "any", 7));
+    APPLY(&s, STUCK, .code = STET_ELOST, .text = TEXT("too often"));
+    CHECK_INT(s.run.status, STET_STATUS_STUCK);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &unstick));
+    CHECK_INT(s.run.status, STET_STATUS_PENDING);
+    CHECK_INT(s.run.lost, 0);
+    subject_free(&s);
+}
+
+/* ---- replay matching (C11, F1, F7) ---------------------------------------------------------------- */
+
+static stet__cmd *
+ask(subject *s, stet__fact_kind kind, const char *name)
+{
+    const stet__cmd *recorded;
+    stet__cmd       *cmd;
+    uint64_t         occurrence;
+
+    CHECK_OK(stet__journal_ask(&s->journal, kind, name, 0, &cmd, &occurrence, &recorded));
+    CHECK(cmd == NULL || cmd->occurrence == occurrence);
+    return cmd;
+}
+
+static const stet__cmd *
+ask_in_vain(subject *s, stet__fact_kind kind, const char *name, int64_t fingerprint)
+{
+    const stet__cmd *recorded = NULL;
+    stet__cmd       *cmd;
+    uint64_t         occurrence;
+
+    CHECK_INT(stet__journal_ask(&s->journal, kind, name, fingerprint, &cmd, &occurrence, &recorded), STET_EREPLAY);
+    CHECK(cmd == NULL && recorded != NULL);
+    return recorded;
+}
+
+TEST(F1_recorded_steps_come_back_in_order)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("charge"), .occurrence = 1, .value = TEXT("first"));
+    APPLY(&s, STEP, .name = TEXT("charge"), .occurrence = 2, .value = TEXT("second"));
+    APPLY(&s, STEP, .name = TEXT("mail"), .occurrence = 1, .code = STET_ESTEP, .cause = -1001, .text = TEXT("bounced"));
+    CHECK_INT(s.journal.unasked, 3);
+    cmd = ask(&s, STET__FACT_STEP, "charge");
+    CHECK(cmd != NULL && cmd->is_settled && memcmp(cmd->value.data, "first", 5) == 0);
+    /* Other names in between do no harm: matching is by name. */
+    cmd = ask(&s, STET__FACT_STEP, "mail");
+    CHECK(cmd != NULL && cmd->code == STET_ESTEP && cmd->cause == -1001);
+    CHECK_STR(cmd->text, "bounced");
+    cmd = ask(&s, STET__FACT_STEP, "charge");
+    CHECK(cmd != NULL && memcmp(cmd->value.data, "second", 6) == 0);
+    CHECK(stet__journal_unasked(&s.journal) == NULL);
+    CHECK(ask(&s, STET__FACT_STEP, "charge") == NULL); /* new */
+    CHECK(ask(&s, STET__FACT_STEP, "new") == NULL);
+    subject_free(&s);
+}
+
+TEST(C11_steps_may_be_added_before_recorded_ones)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("b"), .occurrence = 1);
+    CHECK(ask(&s, STET__FACT_STEP, "a") == NULL);
+    CHECK(ask(&s, STET__FACT_STEP, "b") != NULL);
+    CHECK(stet__journal_unasked(&s.journal) == NULL);
+    subject_free(&s);
+}
+
+TEST(C11_a_recorded_command_nobody_asks_for_is_named)
+{
+    subject          s;
+    const stet__cmd *left;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("gone"), .occurrence = 1);
+    /* Reads and choices may be dropped from the code without harm. */
+    APPLY(&s, NOW, .name = TEXT("now"), .occurrence = 1, .number = 5);
+    APPLY(&s, STATE_GET, .name = TEXT("n"), .occurrence = 1);
+    APPLY(&s, VERSION, .name = TEXT("v"), .occurrence = 1, .number = 2);
+    CHECK(ask(&s, STET__FACT_STEP, "a") != NULL);
+    left = stet__journal_unasked(&s.journal);
+    CHECK(left != NULL);
+    CHECK_STR(left->name, "gone");
+    subject_free(&s);
+}
+
+TEST(C11_the_same_place_with_another_kind_is_a_contradiction)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("pay"), .occurrence = 1);
+    CHECK_INT(ask_in_vain(&s, STET__FACT_SLEEP, "pay", 0)->kind, STET__FACT_STEP);
+    subject_free(&s);
+}
+
+TEST(C11_another_fingerprint_is_a_contradiction)
+{
+    subject          s;
+    const stet__cmd *recorded;
+    stet__cmd       *cmd;
+    uint64_t         occurrence;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("pay"), .occurrence = 1, .fingerprint = 77);
+    APPLY(&s, STEP, .name = TEXT("pay"), .occurrence = 2, .fingerprint = 78);
+    CHECK_OK(stet__journal_ask(&s.journal, STET__FACT_STEP, "pay", 77, &cmd, &occurrence, &recorded));
+    CHECK_INT(ask_in_vain(&s, STET__FACT_STEP, "pay", 99)->fingerprint, 78);
+    subject_free(&s);
+}
+
+TEST(F7_an_impossible_occurrence_is_refused)
+{
+    static const int64_t bad[] = { 0, -1, INT64_MIN, INT64_MAX, INT64_C(1) << 40 };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        subject s;
+
+        subject_start(&s);
+        subject_claim(&s);
+        CHECK_CODE(subject_apply(&s, FACT(STEP, .name = TEXT("a"), .occurrence = bad[i])), STET_ECORRUPT);
+        subject_free(&s);
+    }
+}
+
+static void
+notify(subject *s, stet__fact fact)
+{
+    CHECK_OK(stet__run_apply_inbox(&s->run, &fact));
+    CHECK_OK(stet__journal_apply(&s->journal, &fact));
+}
+
+TEST(F1_notifications_settle_what_they_answer_once)
+{
+    subject    s;
+    stet__cmd *sleep, *call, *awakeable;
+    uint64_t   at[3];
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, SLEEP, .name = TEXT("nap"), .occurrence = 1, .until_ms = 7000);
+    at[0] = s.run.journal;
+    APPLY(&s, CALL, .name = TEXT("a.b"), .occurrence = 1);
+    at[1] = s.run.journal;
+    APPLY(&s, AWAKEABLE, .name = TEXT("w"), .occurrence = 1);
+    at[2] = s.run.journal;
+    notify(&s, FACT(CHILD_DONE, .completion = (int64_t)at[1], .value = TEXT("child's")));
+    notify(&s, FACT(TIMER, .completion = (int64_t)at[0]));
+    notify(&s, FACT(CHILD_DONE, .completion = (int64_t)at[1], .value = TEXT("another"))); /* a repeat */
+    notify(&s, FACT(SETTLED, .completion = 999, .value = TEXT("nobody's")));
+    CHECK_INT(s.journal.anomalies, 2);
+    sleep = ask(&s, STET__FACT_SLEEP, "nap");
+    call = ask(&s, STET__FACT_CALL, "a.b");
+    awakeable = ask(&s, STET__FACT_AWAKEABLE, "w");
+    CHECK(sleep->is_settled && call->is_settled && !awakeable->is_settled);
+    CHECK(call->settled_at < sleep->settled_at); /* the order they were seen in */
+    CHECK_INT(call->value.len, 7);
+    CHECK(memcmp(call->value.data, "child's", 7) == 0);
+    notify(&s, FACT(SETTLED, .completion = (int64_t)at[2], .code = STET_EREJECTED, .text = TEXT("no")));
+    CHECK(awakeable->is_settled && awakeable->code == STET_EREJECTED);
+    subject_free(&s);
+}
+
+TEST(F1_a_step_retry_waits_for_its_own_timer)
+{
+    subject    s;
+    stet__cmd *cmd;
+    uint64_t   first;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP_RETRY, .name = TEXT("a"), .occurrence = 1, .attempt = 1, .code = STET_ERETRY, .until_ms = 2000);
+    first = s.run.journal;
+    APPLY(&s, STEP_RETRY, .name = TEXT("a"), .occurrence = 1, .attempt = 2, .code = STET_ERETRY, .until_ms = 4000);
+    notify(&s, FACT(TIMER, .completion = (int64_t)first)); /* late, of the attempt before */
+    cmd = ask(&s, STET__FACT_STEP, "a");
+    CHECK_INT(cmd->attempt, 2);
+    CHECK(!cmd->is_settled && cmd->fired_at == 0 && cmd->has_timer);
+    notify(&s, FACT(TIMER, .completion = (int64_t)s.run.journal));
+    CHECK(cmd->fired_at != 0 && !cmd->has_timer);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 1, .attempt = 3, .value = TEXT("ok"));
+    CHECK(cmd->is_settled && cmd->attempt == 3 && cmd->code == 0);
+    subject_free(&s);
+}
+
+TEST(F1_a_choice_is_the_same_on_every_replay)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, ANY, .name = TEXT("any"), .occurrence = 1, .until_ms = 9000);
+    APPLY(&s, CHOICE, .completion = (int64_t)s.run.journal, .number = 4);
+    cmd = ask(&s, STET__FACT_ANY, "any");
+    CHECK(cmd->is_settled);
+    CHECK_INT(cmd->number, 4);
+    subject_free(&s);
+}
+
+TEST(F1_inherited_steps_need_not_be_asked_for)
+{
+    subject s;
+
+    subject_start(&s);
+    APPLY(&s, STEP, .name = TEXT("old"), .occurrence = 1, .flags = STET__FACT_INHERITED, .value = TEXT("v"));
+    subject_claim(&s);
+    CHECK_INT(s.journal.unasked, 0);
+    CHECK(ask(&s, STET__FACT_STEP, "old")->is_inherited);
+    subject_free(&s);
+}
+
+/* ---- retries (A10) -------------------------------------------------------------------------------- */
+
+static const stet__backoff backoff_normal = { 3, 1000, 30000, 200, 25 };
+
+TEST(A10_waits_double_from_one_second_to_thirty)
+{
+    static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000 };
+    stet__backoff        plain = backoff_normal;
+
+    plain.jitter_percent = 0;
+    for (uint32_t i = 0; i < sizeof want / sizeof want[0]; i++)
+        CHECK_INT(stet__backoff_ms(&plain, i + 1, 12345), want[i]);
+    CHECK_INT(stet__backoff_ms(&plain, UINT32_MAX, 1), 30000);
+}
+
+TEST(A10_jitter_is_a_quarter_up_and_down_and_never_above_the_maximum)
+{
+    stet__backoff plain = backoff_normal;
+    stet__rng     rng;
+
+    plain.jitter_percent = 0;
+    stet__rng_seed(&rng, 42);
+    for (uint32_t failed = 1; failed <= 8; failed++) {
+        int64_t base = stet__backoff_ms(&plain, failed, 0), least = INT64_MAX, most = 0;
+
+        for (int i = 0; i < 20000; i++) {
+            int64_t ms = stet__backoff_ms(&backoff_normal, failed, stet__rng_next(&rng));
+
+            CHECK(ms >= base * 3 / 4 && ms <= base * 5 / 4 && ms <= 30000);
+            least = ms < least ? ms : least;
+            most = ms > most ? ms : most;
+        }
+        CHECK(least <= base * 76 / 100); /* and the whole width is used */
+        CHECK(most >= (base * 124 / 100 < 30000 ? base * 124 / 100 : 30000));
+    }
+}
+
+TEST(A10_extreme_policies_do_not_overflow)
+{
+    static const int64_t  numbers[] = { 0, 1, 99, 100, 101, 10000, INT32_MAX, INT64_MAX / 200, INT64_MAX - 1, INT64_MAX };
+    static const uint64_t randoms[] = { 0, 1, UINT64_MAX / 2, UINT64_MAX };
+    static const uint32_t failures[] = { 1, 2, 3, 64, 1000, UINT32_MAX };
+    enum { N = sizeof numbers / sizeof numbers[0] };
+
+    for (size_t first = 0; first < N; first++)
+        for (size_t max = 0; max < N; max++)
+            for (size_t factor = 0; factor < N; factor++)
+                for (size_t f = 0; f < sizeof failures / sizeof failures[0]; f++)
+                    for (size_t r = 0; r < sizeof randoms / sizeof randoms[0]; r++)
+                        for (int64_t jitter = 0; jitter <= 100; jitter += 25) {
+                            stet__backoff b = { 3, numbers[first], numbers[max], numbers[factor], jitter };
+                            int64_t       ms = stet__backoff_ms(&b, failures[f], randoms[r]);
+
+                            CHECK(ms >= 0 && ms <= numbers[max]);
+                        }
+}
+
+/* A policy is read back from a file that anybody may have damaged. */
+TEST(A10_policies_that_make_no_sense_give_a_wait_that_does)
+{
+    static const stet__backoff bad[] = { { 3, -5, 30000, 200, 25 },      { 3, 1000, -5, 200, 25 },
+                                         { 3, 1000, 30000, -200, 25 },   { 3, 1000, 30000, 200, -25 },
+                                         { 3, 1000, 30000, 200, 1000 },  { 3, INT64_MIN, INT64_MIN, INT64_MIN, INT64_MIN },
+                                         { 3, 1000, 30000, 200, INT64_MAX }, { 0, 0, 0, 0, 0 } };
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        for (uint64_t random = 0; random < 1000; random += 7)
+            for (uint32_t failed = 0; failed < 70; failed += 3) {
+                int64_t ms = stet__backoff_ms(&bad[i], failed, random * UINT64_C(0x9E3779B97F4A7C15));
+
+                CHECK(ms >= 0 && (ms <= bad[i].max_ms || ms == 0));
+            }
+}
