@@ -1,0 +1,469 @@
+/* The SQLite store from the inside: what its files share.
+ *
+ *   sqlite.c             the handle: address, open, close, reopen, the table of methods
+ *   sqlite_conn.c        connections, statements prepared once, error texts
+ *   sqlite_schema.c      whose file is it; tables
+ *   sqlite_commit.c      commits: one transaction, and the memory of what was answered
+ *   sqlite_check.c       units, first pass: conditions and rules
+ *   sqlite_apply.c       units, second pass: operations
+ *   sqlite_runs.c        rows of runs in memory, written back once a commit
+ *   sqlite_session.c     sessions, proofs of death, crumbs
+ *   sqlite_read.c        reads, each on a connection of the pool
+ *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
+ *   sqlite_checkpoint.c  the thread that moves the log into the file
+ *
+ * Connections of a handle: `writer` (commit; Locks: commit_lock), `side` (sessions and upkeep; Locks:
+ * side_lock; its own so that a renewal never waits behind the committer's mutex, only in the fair
+ * queue), `log` (checkpoints; Locks: log_lock) and up to LITE_READERS readers. No two of these
+ * locks are ever held together.
+ */
+#ifndef STET__SQLITE_H
+#define STET__SQLITE_H
+
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "store/store.h"
+
+/* The journal's last revision is not a column: a step then writes one row, not two. */
+#define LITE_JOURNAL                                                                               \
+    "(SELECT f.rev+f.count-1 FROM $facts f WHERE f.run=r.id ORDER BY f.rev DESC LIMIT 1)"
+#define LITE_ROW                                                                                   \
+    "SELECT r.id,r.handler,r.key,r.lane,r.status,r.terminal,r.work,r.epoch,r.inbox,r.due,"         \
+    "r.created,r.ended,r.priority,r.attempt,r.grp,r.reason,r.extra," LITE_JOURNAL " FROM $runs r "
+/* Named, or the planner might walk all runs in the order of their IDs to spare the sorting. */
+#define LITE_ROW_OF LITE_ROW "INDEXED BY $runs_work WHERE r.work=?10 "
+#define LITE_ROW_FILTER                                                                            \
+    "AND (?2 IS NULL OR r.handler=?2) AND (?3 IS NULL OR (r.handler>=?3 AND r.handler<?4)) "       \
+    "AND (?5 IS NULL OR r.key=?5) "                                                                \
+    "AND (?6=0 OR (r.status<64 AND ((?6>>r.status)&1))) "                                          \
+    "AND r.created>=?7 AND (?8=0 OR r.created<=?8) "
+
+/* Every statement, once. '$' stands for the table prefix. */
+#define LITE_SQL_LIST(X)                                                                           \
+    X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
+    X(COMMIT, "COMMIT")                                                                            \
+    X(ROLLBACK, "ROLLBACK")                                                                        \
+    X(RUN_LOAD, "SELECT r.handler,r.lane,r.lane_pos,r.status,r.terminal,r.work,r.epoch,r.inbox,"   \
+                "r.due,r.ended,r.attempt," LITE_JOURNAL " FROM $runs r WHERE r.id=?1")             \
+    X(RUN_ADD, "INSERT INTO $runs(id,handler,key,lane,lane_pos,status,terminal,work,epoch,inbox,"  \
+               "due,created,ended,priority,attempt,grp,reason,extra) "                             \
+               "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)")           \
+    X(RUN_INBOX, "UPDATE $runs SET inbox=?2 WHERE id=?1")                                          \
+    X(RUN_CORE, "UPDATE $runs SET status=?2,terminal=?3,work=?4,epoch=?5,inbox=?6,due=?7,"         \
+                "ended=?8,attempt=?9 WHERE id=?1")                                                 \
+    X(RUN_FULL, "UPDATE $runs SET status=?2,terminal=?3,work=?4,epoch=?5,inbox=?6,due=?7,"         \
+                "ended=?8,attempt=?9,lane=?10,lane_pos=?11,"                                       \
+                "reason=CASE WHEN ?12 THEN ?13 ELSE reason END,"                                   \
+                "extra=CASE WHEN ?14 THEN ?15 ELSE extra END WHERE id=?1")                         \
+    X(RUN_DEL, "DELETE FROM $runs WHERE id=?1")                                                    \
+    X(WORK_DUE, "SELECT id FROM $runs WHERE work=0 AND handler=?1 AND due<=?2 "                    \
+                "ORDER BY due,id LIMIT ?3")                                                        \
+    X(WORK_NEXT, "SELECT due FROM $runs WHERE work=0 AND handler=?1 ORDER BY due LIMIT 1")         \
+    X(WORK_OF, "SELECT id FROM $runs WHERE work=?1")                                               \
+    X(WORK_IDLE, "SELECT id FROM $runs WHERE work=?1 AND handler=?2")                              \
+    X(FACTS_ADD, "INSERT INTO $facts(run,rev,count,data) VALUES(?1,?2,?3,?4)")                     \
+    X(FACTS_DEL, "DELETE FROM $facts WHERE run=?1")                                                \
+    X(INBOX_ADD, "INSERT INTO $inbox(run,seq,data) VALUES(?1,?2,?3)")                              \
+    X(INBOX_DEL, "DELETE FROM $inbox WHERE run=?1")                                                \
+    X(TIMER_HAS, "SELECT 1 FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")               \
+    X(TIMER_ADD, "INSERT OR IGNORE INTO $timers(fire,run,completion) VALUES(?1,?2,?3)")            \
+    X(TIMER_DEL, "DELETE FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")                 \
+    X(TIMERS_DEL, "DELETE FROM $timers WHERE run=?1")                                              \
+    X(VALUE_VERSION, "SELECT version FROM $values_ WHERE space=?1 AND key=?2")                     \
+    X(VALUE_PUT, "INSERT INTO $values_(space,key,version,data,run,rev) VALUES(?1,?2,1,?3,?4,?5) "  \
+                 "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"      \
+                 "run=excluded.run,rev=excluded.rev")                                              \
+    X(VALUE_DEL, "DELETE FROM $values_ WHERE space=?1 AND key=?2")                                 \
+    X(LANE_FIRST, "SELECT run FROM $lanes WHERE lane=?1 ORDER BY pos LIMIT 1")                     \
+    X(LANE_LAST, "SELECT pos FROM $lanes WHERE lane=?1 ORDER BY pos DESC LIMIT 1")                 \
+    X(LANE_ADD, "INSERT INTO $lanes(lane,pos,run) VALUES(?1,?2,?3)")                               \
+    X(LANE_DEL, "DELETE FROM $lanes WHERE lane=?1 AND pos=?2")                                     \
+    X(COMMITTER_GET, "SELECT last_seq,outcomes FROM $committers WHERE id=?1")                      \
+    X(COMMITTER_PUT, "INSERT INTO $committers(id,last_seq,at,outcomes) VALUES(?1,?2,?3,?4) "       \
+                     "ON CONFLICT(id) DO UPDATE SET last_seq=excluded.last_seq,at=excluded.at,"    \
+                     "outcomes=excluded.outcomes")                                                 \
+    X(COMMITTER_OLD, "DELETE FROM $committers WHERE at<?1")                                        \
+    X(SESSION_GET, "SELECT lease_until,token,closed FROM $sessions WHERE session=?1")              \
+    X(SESSION_ADD, "INSERT INTO $sessions(id,token,started,seen,lease_until,closed,info) "         \
+                   "VALUES(?1,?2,?3,?3,?4,0,?5)")                                                  \
+    X(SESSION_RENEW, "UPDATE $sessions SET seen=?3,lease_until=?4 WHERE session=?1 AND token=?2 "  \
+                     "AND closed=0 AND lease_until>?3")                                            \
+    X(SESSION_CLOSE, "UPDATE $sessions SET closed=1 WHERE session=?1 AND token=?2")                \
+    X(SESSION_DEL, "DELETE FROM $sessions WHERE session=?1")                                       \
+    X(SESSION_OLD, "DELETE FROM $sessions WHERE (closed=1 OR lease_until<?1) AND seen<?1 AND "     \
+                   "NOT EXISTS(SELECT 1 FROM $runs WHERE work=$sessions.session)")                 \
+    X(SESSIONS, "SELECT session,id,started,seen,lease_until,closed,info FROM $sessions "           \
+                "ORDER BY session")                                                                \
+    X(INSTANCE, "SELECT v FROM $meta WHERE k='instance'")                                          \
+    X(RUN_GET, LITE_ROW "WHERE r.id=?1")                                                           \
+    X(RUNS_NEWEST, LITE_ROW "WHERE r.id<?1 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")        \
+    X(RUNS_OLDEST, LITE_ROW "WHERE r.id>?1 " LITE_ROW_FILTER "ORDER BY r.id LIMIT ?9")             \
+    X(RUNS_OF_NEWEST,                                                                              \
+      LITE_ROW_OF "AND r.id<?1 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")                    \
+    X(RUNS_OF_OLDEST,                                                                              \
+      LITE_ROW_OF "AND r.id>?1 " LITE_ROW_FILTER "ORDER BY r.id LIMIT ?9")                         \
+    X(FACTS_GET, "SELECT rev,count,data FROM $facts WHERE run=?1 AND rev>=coalesce("               \
+                 "(SELECT max(rev) FROM $facts WHERE run=?1 AND rev<=?2),?2) AND rev+count>?2 "    \
+                 "ORDER BY rev LIMIT ?3")                                                          \
+    X(INBOX_GET, "SELECT seq,1,data FROM $inbox WHERE run=?1 AND seq>=?2 ORDER BY seq LIMIT ?3")   \
+    X(TIMERS, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "       \
+              "ON r.id=t.run ORDER BY t.fire,t.run,t.completion")                                  \
+    X(TIMERS_OF, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "    \
+                 "ON r.id=t.run WHERE t.run=?1 ORDER BY t.fire,t.completion")                      \
+    X(VALUE_GET, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key=?2")        \
+    X(VALUES_FROM, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>=?2 "     \
+                   "ORDER BY key")                                                                 \
+    X(VALUES_AFTER, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>?2 "     \
+                    "ORDER BY key")                                                                \
+    X(LANE, "SELECT run FROM $lanes WHERE lane=?1 ORDER BY pos LIMIT ?2")                          \
+    X(PING, "SELECT 1 FROM $meta LIMIT 1")
+
+typedef enum sqlite_sql {
+#define LITE_SQL_ENUM(name, text) LITE_SQL_##name,
+    LITE_SQL_LIST(LITE_SQL_ENUM)
+#undef LITE_SQL_ENUM
+        LITE_SQL_COUNT
+} sqlite_sql;
+
+#define LITE_READERS     4
+#define LITE_BUSY_MS     5000
+#define LITE_PREFIX_MAX  32
+#define LITE_TOKEN_BYTES 32
+
+typedef struct sqlite_conn {
+    sqlite3      *db;
+    int           queue_fd; /* of this connection, because OFD locks belong to the open file */
+    sqlite3_stmt *stmts[LITE_SQL_COUNT];
+} sqlite_conn;
+
+/* ---- the live file (sqlite_live.c) ---------------------------------------------------------- */
+
+/* Slots are sparse: room on the disk is taken for the crumbs a session asked for, no more. */
+#define LITE_CRUMBS_MAX 4096
+#define LITE_SLOT_HEAD  128
+#define LITE_SLOT_BYTES (9 * 65536) /* a multiple of any page size */
+_Static_assert(LITE_SLOT_HEAD + LITE_CRUMBS_MAX * sizeof(stet_crumb) <= LITE_SLOT_BYTES,
+               "a slot has room for its crumbs");
+#define LITE_BOOT_MAX   40
+
+/* The first block of the live file, mapped by every handle. All of it is hints and may be lost. */
+typedef struct sqlite_live_head {
+    char             magic[8];
+    _Atomic uint32_t queue_word[2]; /* futex per lock byte: bumped when it is let go */
+    _Atomic uint32_t queue_waiters[2];
+    _Atomic uint32_t hint; /* futex: bumped after each commit by anybody */
+    _Atomic uint32_t watchers;
+} sqlite_live_head;
+
+typedef struct sqlite_live {
+    char             *path;
+    int               fd; /* also holds the lock that shows this handle is there */
+    sqlite_live_head *head;
+} sqlite_live;
+
+/* Begins the slot of a session; its crumbs follow at LITE_SLOT_HEAD. Whoever changes this layout
+ * changes LIVE_MAGIC. */
+typedef struct sqlite_slot {
+    uint64_t session;   /* 0: never used */
+    uint8_t  store[16]; /* which database: a file may be replaced under its live file */
+    char     boot[LITE_BOOT_MAX];
+    uint64_t n_crumbs;
+} sqlite_slot;
+
+typedef struct sqlite_session {
+    struct sqlite_session *next;
+    uint64_t               session;
+    size_t                 slot;
+    int                    fd; /* holds the slot's lock; free means the owner is dead */
+    uint8_t               *map;
+} sqlite_session;
+
+/* ---- rows of runs in memory (sqlite_runs.c) -------------------------------------------------- */
+
+#define LITE_RUN_BUCKETS 8192u
+#define LITE_RUNS_MAX    16384u
+
+/* What of a row must be written at the end of the commit. */
+#define LITE_DIRTY_INBOX 1u
+#define LITE_DIRTY_CORE  2u
+#define LITE_DIRTY_FULL  4u
+
+typedef struct sqlite_run {
+    struct sqlite_run *next; /* in its bucket, or free */
+    struct sqlite_run *next_dirty;
+    stet_id            id;
+    bool               exists;
+    bool               is_listed; /* among the dirty */
+    uint8_t            dirty;
+    uint32_t           status, is_terminal, attempt;
+    uint64_t           session, epoch, journal, inbox;
+    int64_t            due_ms, ended_ms;
+    const char        *handler; /* interned */
+    char              *lane;    /* own */
+    int64_t            lane_pos;
+    /* Waiting to be written; belongs to the caller of commit(). */
+    const stet_run_row *put; /* row to be inserted */
+    bool                has_reason, has_extra;
+    const char         *reason;
+    stet_bytes          extra;
+    /* What it will be after the operations checked so far of unit `stamp`. */
+    uint64_t    stamp;
+    bool        will_exist, will_end;
+    uint64_t    will_journal;
+    const char *will_lane;
+} sqlite_run;
+
+typedef struct sqlite_run_chunk {
+    struct sqlite_run_chunk *next;
+    sqlite_run               runs[128];
+} sqlite_run_chunk;
+
+typedef struct sqlite_runs {
+    sqlite_run      **buckets;
+    sqlite_run_chunk *chunks;
+    sqlite_run       *free;
+    sqlite_run       *dirty, **dirty_end;
+    size_t            count;
+    stet__map         names;    /* handlers, interned */
+    unsigned          version;  /* of the file, after the last commit of this handle */
+    bool              is_known; /* `version` is valid */
+} sqlite_runs;
+
+/* Is a session alive, as found earlier in this commit. */
+typedef struct sqlite_alive {
+    uint64_t session;
+    bool     is_alive, is_own;
+} sqlite_alive;
+#define LITE_ALIVE_MAX 8
+
+/* ---- the handle ------------------------------------------------------------------------------ */
+
+typedef struct sqlite_store {
+    stet_store base;
+    /* From the address. */
+    char *path;      /* as given */
+    char *full_path; /* as SQLite resolved it, so that a later chdir() changes nothing */
+    char *vfs;
+    char  prefix[LITE_PREFIX_MAX + 2]; /* "" or "NAME_" */
+    pid_t pid;
+    bool  is_open, has_locks;
+
+    uint8_t         token[LITE_TOKEN_BYTES]; /* never leaves this process */
+    uint8_t         token_hash[32];
+    uint8_t         instance[16]; /* of the database */
+    char            boot[LITE_BOOT_MAX];
+    _Atomic int64_t advance_ms; /* for tests */
+
+    sqlite_live queue; /* PATH-live: who writes next */
+    sqlite_live own;   /* PATH-live-PREFIX: hints and slots; with no prefix the same file */
+
+    stet__mutex  commit_lock;
+    sqlite_conn  writer;
+    _Atomic bool is_poisoned;
+    sqlite_runs  runs;
+    /* During a commit. */
+    int64_t      now_ms;
+    uint64_t     stamp;
+    sqlite_alive alive[LITE_ALIVE_MAX];
+    size_t       n_alive;
+    stet_grant  *grants;
+    size_t       n_grants, grants_cap;
+    stet__buf    remember;   /* outcomes of this commit, encoded */
+    stet__buf    remembered; /* those of the one before, when units of it come again */
+    size_t       turn;       /* whose handler's turn it is */
+
+    stet__mutex     side_lock;
+    sqlite_conn     side;
+    sqlite_session *sessions;
+
+    stet__mutex read_lock;
+    stet__cond  read_cond;
+    sqlite_conn readers[LITE_READERS];
+    bool        reader_busy[LITE_READERS];
+
+    stet__mutex   log_lock;
+    stet__cond    log_cond;
+    sqlite_conn   log;
+    stet__thread *log_thread;
+    bool          log_stop;
+    _Atomic int   log_pages; /* in the log, after the last commit */
+    _Atomic int   log_mark;  /* from how many on the thread is wanted */
+
+    stet__mutex      watch_lock;
+    stet__thread    *watch_thread;
+    stet_hint_fn     on_hint;
+    void            *hint_arg;
+    _Atomic bool     is_watching;
+    _Atomic bool     watch_stop;
+    uint32_t         watch_seen; /* hints of others before the watching began */
+    _Atomic uint32_t own_hints;
+} sqlite_store;
+
+/* Test hook: moves this handle's clock. */
+void stet__sqlite_test_advance(stet_store *s, int64_t ms);
+
+static inline sqlite_store *
+sqlite_of(stet_store *s)
+{
+    return (sqlite_store *)s;
+}
+int64_t stet__sqlite_now(sqlite_store *st);
+/* STET_OK, STET_ESTATE when it is not open, STET_EFORKED. First call of every method. */
+int stet__sqlite_enter(sqlite_store *st);
+
+/* ---- sqlite_conn.c ---- */
+
+typedef enum sqlite_role { LITE_WRITER, LITE_SIDE, LITE_LOG, LITE_READER } sqlite_role;
+int  stet__sqlite_conn_open(sqlite_store *st, sqlite_conn *c, sqlite_role role);
+void stet__sqlite_conn_close(sqlite_conn *c); /* safe twice */
+/* Prepared at first use; NULL leaves the error text, and *err. */
+sqlite3_stmt *stet__sqlite_stmt(sqlite_store *st, sqlite_conn *c, sqlite_sql which, int *err);
+/* Step a statement that returns no rows, and reset it. */
+int stet__sqlite_run(sqlite_store *st, sqlite_conn *c, sqlite3_stmt *stmt, const char *what);
+int stet__sqlite_exec(sqlite_store *st, sqlite_conn *c, const char *sql, const char *what);
+/* The stet code and sentence for an SQLite result. */
+int stet__sqlite_fail(const sqlite_store *st, sqlite3 *db, int rc, const char *what);
+/* Queue up, then BEGIN IMMEDIATE. */
+int  stet__sqlite_begin(sqlite_store *st, sqlite_conn *c);
+int  stet__sqlite_end(sqlite_store *st, sqlite_conn *c); /* COMMIT, leave the queue */
+void stet__sqlite_rollback(sqlite_store *st, sqlite_conn *c);
+
+static inline void
+sqlite_bind_id(sqlite3_stmt *stmt, int at, const stet_id *id)
+{
+    sqlite3_bind_blob(stmt, at, id->bytes, 16, SQLITE_STATIC);
+}
+static inline void
+sqlite_bind_u64(sqlite3_stmt *stmt, int at, uint64_t v)
+{
+    sqlite3_bind_int64(stmt, at, (sqlite3_int64)v);
+}
+/* STET_NEVER is NULL: a byte in a row instead of nine. */
+static inline void
+sqlite_bind_time(sqlite3_stmt *stmt, int at, int64_t ms)
+{
+    if (ms == STET_NEVER)
+        sqlite3_bind_null(stmt, at);
+    else
+        sqlite3_bind_int64(stmt, at, ms);
+}
+static inline void
+sqlite_bind_bytes(sqlite3_stmt *stmt, int at, stet_bytes b)
+{
+    sqlite3_bind_blob64(stmt, at, b.len > 0 ? b.data : "", b.len, SQLITE_STATIC);
+}
+static inline void
+sqlite_bind_text(sqlite3_stmt *stmt, int at, const char *text)
+{
+    sqlite3_bind_text(stmt, at, text, -1, SQLITE_STATIC); /* NULL binds NULL */
+}
+stet_id     stet__sqlite_column_id(sqlite3_stmt *stmt, int at);
+int64_t     stet__sqlite_column_time(sqlite3_stmt *stmt, int at);
+stet_bytes  stet__sqlite_column_bytes(sqlite3_stmt *stmt, int at);
+const char *stet__sqlite_column_text(sqlite3_stmt *stmt, int at);
+
+/* ---- sqlite_schema.c ---- */
+
+/* May this file be ours? Writes nothing. */
+int stet__sqlite_identify(sqlite_store *st, sqlite_conn *c);
+/* Make what is missing, and read the instance. Inside the queue, outside a transaction. */
+int stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c);
+
+/* ---- sqlite_live.c ---- */
+
+int  stet__sqlite_live_open(sqlite_store *st, sqlite_live *live, const char *suffix);
+void stet__sqlite_live_close(sqlite_store *st, sqlite_live *live); /* safe twice */
+int  stet__sqlite_fd(const char *path); /* another open file, for locks of its own; -1 */
+/* Take one's turn among the writers of all processes; STET_EBUSY after LITE_BUSY_MS. */
+int  stet__sqlite_queue_enter(sqlite_store *st, int fd);
+void stet__sqlite_queue_leave(sqlite_store *st, int fd);
+void stet__sqlite_hint(sqlite_store *st);
+int  stet__sqlite_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
+void stet__sqlite_unwatch(stet_store *s);
+/* Slots. false: somebody holds it. */
+bool   stet__sqlite_slot_lock(int fd, size_t slot);
+void   stet__sqlite_slot_unlock(int fd, size_t slot);
+bool   stet__sqlite_slot_is_held(int fd, size_t slot);
+size_t stet__sqlite_slot_count(int fd);
+bool   stet__sqlite_slot_read(int fd, size_t slot, sqlite_slot *head);
+void   stet__sqlite_boot_id(char boot[LITE_BOOT_MAX]);
+
+/* ---- sqlite_runs.c ---- */
+
+int  stet__sqlite_runs_init(sqlite_store *st);
+void stet__sqlite_runs_free(sqlite_store *st);
+void stet__sqlite_runs_clear(sqlite_store *st);
+/* The row, loaded if it is not in memory; ->exists tells whether there is one. */
+int  stet__sqlite_run_find(sqlite_store *st, const stet_id *id, sqlite_run **out);
+void stet__sqlite_run_touch(sqlite_store *st, sqlite_run *run, uint8_t dirty);
+int  stet__sqlite_run_put(sqlite_store *st, sqlite_run *run, const stet_run_row *row);
+int  stet__sqlite_runs_flush(sqlite_store *st);
+/* At the begin of a transaction: forget everything if another connection wrote. */
+void stet__sqlite_runs_begin(sqlite_store *st);
+/* After COMMIT: forget what needs no remembering. */
+void stet__sqlite_runs_end(sqlite_store *st);
+
+/* ---- sqlite_check.c, sqlite_apply.c ---- */
+
+typedef struct sqlite_verdict {
+    int      result;
+    uint32_t cond;
+} sqlite_verdict;
+
+/* May the unit be applied? An error is the store's; a refusal is in the verdict. */
+int stet__sqlite_check(sqlite_store *st, const stet_unit *unit, sqlite_verdict *v);
+/* Is a session alive and of this handle? Asked once a commit. */
+int stet__sqlite_alive(sqlite_store *st, uint64_t session, const sqlite_alive **out);
+/* Does this statement, all bound, find a row? Its first column goes to *number. */
+int stet__sqlite_ask(sqlite_store *st, sqlite3_stmt *stmt, bool *found, uint64_t *number);
+int stet__sqlite_apply(sqlite_store *st, const stet_op *op, stet_outcome *out);
+
+static inline sqlite3_stmt *
+sqlite_writer_stmt(sqlite_store *st, sqlite_sql which, int *err)
+{
+    return stet__sqlite_stmt(st, &st->writer, which, err);
+}
+
+/* ---- sqlite_commit.c, sqlite_session.c, sqlite_read.c, sqlite_checkpoint.c ---- */
+
+int stet__sqlite_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+
+int stet__sqlite_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
+                              stet_bytes info);
+int stet__sqlite_session_renew(stet_store *s, uint64_t session, int64_t lease_ms);
+int stet__sqlite_session_close(stet_store *s, uint64_t session);
+int stet__sqlite_sessions(stet_store *s, stet_session_fn fn, void *arg);
+stet_crumb *stet__sqlite_crumbs(stet_store *s, uint64_t session, size_t n);
+int         stet__sqlite_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n);
+void        stet__sqlite_sessions_free(sqlite_store *st);
+/* Does the live file prove that nobody holds this session any more? */
+bool stet__sqlite_is_proven_dead(sqlite_store *st, uint64_t session);
+
+int  stet__sqlite_reader_take(sqlite_store *st, sqlite_conn **out);
+void stet__sqlite_reader_give(sqlite_store *st, sqlite_conn *c);
+int  stet__sqlite_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg);
+int  stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn,
+                            void *arg);
+int  stet__sqlite_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                               stet_facts_fn fn, void *arg);
+int  stet__sqlite_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                             stet_facts_fn fn, void *arg);
+int  stet__sqlite_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn,
+                              void *arg, int64_t *next_ms);
+int  stet__sqlite_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg);
+int  stet__sqlite_read_value(stet_store *s, const char *space, stet_bytes key, stet_value *value);
+int  stet__sqlite_read_values(stet_store *s, const char *space, stet_bytes prefix,
+                              const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
+int  stet__sqlite_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn,
+                            void *arg);
+int  stet__sqlite_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);
+int  stet__sqlite_ping(stet_store *s);
+
+int  stet__sqlite_log_start(sqlite_store *st);
+void stet__sqlite_log_stop(sqlite_store *st);
+void stet__sqlite_log_watch(sqlite_store *st, sqlite_conn *c); /* count what it writes */
+int  stet__sqlite_maintain(stet_store *s);
+
+#endif

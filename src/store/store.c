@@ -1,0 +1,101 @@
+/* Opening a store by its address: which backend an address means, and the life of a handle.
+ *
+ * A backend is one line in store_backends. A handle is memory of the platform it is opened on.
+ */
+#include <string.h>
+
+#include "store/memory.h"
+#include "store/store.h"
+
+static const stet_store_ops *const store_backends[] = {
+    &stet__store_memory_ops,
+#ifdef STET_WITH_SQLITE
+    &stet__store_sqlite_ops,
+#endif
+};
+
+#define STORE_BACKENDS (sizeof store_backends / sizeof store_backends[0])
+
+#ifdef STET_WITH_SQLITE
+#define STORE_KNOWN "memory:, a path, sqlite:PATH"
+#else
+#define STORE_KNOWN "memory:"
+#endif
+
+/* How many bytes of the address are its scheme, without the colon. "shop.db" and "./a:b" have none. */
+static size_t
+store_scheme(const char *address)
+{
+    size_t len = strspn(address, "abcdefghijklmnopqrstuvwxyz0123456789+-");
+
+    return len > 1 && address[len] == ':' ? len : 0;
+}
+
+static const stet_store_ops *
+store_backend(const char *scheme, size_t len)
+{
+    for (size_t i = 0; i < STORE_BACKENDS; i++)
+        if (strlen(store_backends[i]->scheme) == len &&
+            memcmp(store_backends[i]->scheme, scheme, len) == 0)
+            return store_backends[i];
+    return NULL;
+}
+
+static stet_store *
+store_new(stet__platform *p, const stet_store_ops *ops)
+{
+    stet_store *s = stet__get0(&p->alloc, ops->size);
+    uint8_t     random[10];
+
+    if (s == NULL)
+        return NULL;
+    p->ops->random(p, random, sizeof random);
+    s->ops = ops;
+    s->platform = p;
+    s->alloc = &p->alloc;
+    s->committer = stet__id_make(stet__wall_ms(p), random);
+    return s;
+}
+
+int
+stet__store_open(stet_store **out, stet__platform *p, const char *address)
+{
+    size_t                len = store_scheme(address);
+    const char           *rest = address + (len > 0 ? len + 1 : 0);
+    const stet_store_ops *ops;
+    stet_store           *s;
+    int                   err;
+
+    *out = NULL;
+    ops = len > 0 ? store_backend(address, len) : store_backend("sqlite", 6);
+    if (ops == NULL || (ops == &stet__store_memory_ops) != (*rest == '\0'))
+        return stet__fail(STET_EURL, "no store for the address \"%s\"; this build opens: %s",
+                          address, STORE_KNOWN);
+    if ((s = store_new(p, ops)) == NULL)
+        return stet__fail(STET_ENOMEM, "store %s: out of memory while opening", address);
+    if ((err = ops->open(s, rest)) != STET_OK) {
+        stet__store_close(s);
+        return err;
+    }
+    *out = s;
+    return STET_OK;
+}
+
+void
+stet__store_close(stet_store *s)
+{
+    if (s == NULL)
+        return;
+    s->ops->close(s);
+    stet__free(s->alloc, s);
+}
+
+int
+stet__memory_open(stet_store **out, stet__platform *p, stet__memory_db *db)
+{
+    *out = store_new(p, &stet__store_memory_ops);
+    if (*out == NULL)
+        return stet__fail(STET_ENOMEM, "memory store: out of memory while opening a handle");
+    stet__memory_attach(*out, db);
+    return STET_OK;
+}

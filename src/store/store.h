@@ -1,0 +1,29 @@
+/* How the engine gets a store: the list of backends and the opening by address.
+ *
+ * A new backend is one file that defines its ops, one line in store.c, one stamp in
+ * tests/contract. */
+#ifndef STET__STORE_H
+#define STET__STORE_H
+
+#include <stet/sys/store.h>
+
+#include "platform/platform.h"
+
+extern const stet_store_ops stet__store_memory_ops;
+#ifdef STET_WITH_SQLITE
+extern const stet_store_ops stet__store_sqlite_ops;
+#endif
+
+/* Allocates and opens. Addresses: "memory:" (private to this handle), a path or "sqlite:PATH" (may
+ * have ?prefix=… options later). STET_EURL lists what this build can open. */
+int  stet__store_open(stet_store **out, stet__platform *p, const char *address);
+void stet__store_close(stet_store *s); /* closes and frees; accepts NULL */
+
+/* Memory stores that outlive a handle, for tests and the simulator: `db` is shared by all handles
+ * opened on it and is guarded for use by several platforms. */
+typedef struct stet__memory_db stet__memory_db;
+stet__memory_db *stet__memory_db_new(stet__platform *owner);
+void             stet__memory_db_free(stet__memory_db *db);
+int  stet__memory_open(stet_store **out, stet__platform *p, stet__memory_db *db);
+
+#endif

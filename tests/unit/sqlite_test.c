@@ -1,0 +1,1006 @@
+/* What is special to the SQLite store: files that are not ours, failing disks, several processes on one
+ * file, forks, the live file beside it. Everything else is in the contract suite. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/sqlite.h"
+#include "test.h"
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+static stet_store *
+open_ok(const char *address)
+{
+    stet_store *s = NULL;
+
+    CHECK_OK(stet__store_open(&s, stet__platform_real(), address));
+    return s;
+}
+
+static int
+open_code(const char *address)
+{
+    stet_store *s = NULL;
+    int         err = stet__store_open(&s, stet__platform_real(), address);
+
+    stet__store_close(s);
+    return err;
+}
+
+static const char *
+with_option(const char *name, const char *option)
+{
+    static char text[2][1024];
+    static int  at;
+
+    at = !at;
+    snprintf(text[at], sizeof text[at], "%s?%s", test_path(name), option);
+    return text[at];
+}
+
+static void
+shell_sql(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+
+    CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static stet_id
+run_id(unsigned n)
+{
+    stet_id id = { { 0 } };
+
+    id.bytes[0] = 1;
+    id.bytes[14] = (uint8_t)(n >> 8);
+    id.bytes[15] = (uint8_t)n;
+    return id;
+}
+
+static int
+commit_one(stet_store *s, uint64_t seq, const stet_cond *conds, size_t n_conds, const stet_op *ops,
+           size_t n_ops, stet_outcome *out)
+{
+    stet_unit unit = { .seq = seq, .conds = conds, .n_conds = n_conds, .ops = ops, .n_ops = n_ops };
+    int       err = s->ops->commit(s, &unit, 1, out);
+
+    stet__free(s->alloc, out->grants);
+    out->grants = NULL;
+    return err;
+}
+
+static int
+put_value(stet_store *s, uint64_t seq, const char *key, size_t bytes, stet_outcome *out)
+{
+    char   *data = calloc(1, bytes + 1);
+    stet_op op = {
+        .kind = STET_OP_VALUE_PUT, .space = "t", .key = stet_text(key), .data = { data, bytes }
+    };
+    int err = commit_one(s, seq, NULL, 0, &op, 1, out);
+
+    free(data);
+    return err;
+}
+
+static uint64_t
+value_version(stet_store *s, const char *key)
+{
+    stet_value value;
+    int        err = s->ops->value(s, "t", stet_text(key), &value);
+
+    CHECK(err == STET_OK || err == STET_ENOTFOUND);
+    stet__free(s->alloc, (void *)(uintptr_t)value.data.data);
+    return value.version;
+}
+
+static void
+put_claimed(stet_store *s, uint64_t seq, unsigned n, uint64_t session)
+{
+    const char  *handlers[] = { "a.b" };
+    stet_claimer claimer = { session, 2, handlers, 1 };
+    stet_run_row row = { .handler = "a.b", .ended_ms = STET_NEVER };
+    stet_op      op = { .kind = STET_OP_RUN_PUT, .row = &row, .claimer = &claimer };
+    stet_unit    unit = { .seq = seq, .ops = &op, .n_ops = 1 };
+    stet_outcome out;
+
+    row.id = run_id(n);
+    CHECK_OK(s->ops->commit(s, &unit, 1, &out));
+    CHECK_INT(out.n_grants, 1);
+    stet__free(s->alloc, out.grants);
+}
+
+static uint64_t
+open_session(stet_store *s)
+{
+    uint64_t session = 0;
+
+    CHECK_OK(s->ops->session_open(s, &session, run_id(999), 60000, stet_text("me")));
+    return session;
+}
+
+static int
+is_dead_row(void *arg, const stet_session_row *row)
+{
+    *(bool *)arg = row->is_dead;
+    return 0;
+}
+
+static off_t
+file_size(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? info.st_size : -1;
+}
+
+/* ---- files that are not ours ------------------------------------------------------------------ */
+
+TEST(G2_a_file_that_is_no_database_is_refused_and_left_alone)
+{
+    const char *path = test_path("notes.txt");
+    FILE       *f = fopen(path, "w");
+
+    for (int i = 0; i < 300; i++)
+        fputs("these are my notes, not a database\n", f);
+    fclose(f);
+    CHECK_CODE(open_code(path), STET_ENOTDB);
+    CHECK_HAS(stet_last_error(), "notes.txt");
+    CHECK_INT(file_size(path), 300 * 35);
+    CHECK_INT(file_size(test_path("notes.txt-live")), -1);
+}
+
+TEST(G2_a_database_of_something_else_is_refused_and_left_alone)
+{
+    const char *path = test_path("other.db");
+    off_t       size;
+
+    shell_sql(path, "CREATE TABLE customers(name)");
+    size = file_size(path);
+    CHECK_CODE(open_code(path), STET_ENOTDB);
+    CHECK_HAS(stet_last_error(), "something else");
+    CHECK_INT(file_size(path), size);
+    CHECK_INT(file_size(test_path("other.db-live")), -1);
+}
+
+TEST(G2_a_newer_format_is_refused)
+{
+    const char *path = test_path("newer.db");
+
+    CHECK_OK(open_code(path));
+    shell_sql(path, "PRAGMA user_version=99");
+    CHECK_CODE(open_code(path), STET_ENEWER);
+    CHECK_HAS(stet_last_error(), "99");
+}
+
+TEST(G2_an_empty_file_becomes_a_store)
+{
+    const char *path = test_path("empty.db");
+    FILE       *f = fopen(path, "w");
+
+    fclose(f);
+    CHECK_OK(open_code(path));
+    CHECK_OK(open_code(path));
+}
+
+TEST(G2_a_missing_directory_is_named)
+{
+    CHECK_CODE(open_code(test_path("no/such/shop.db")), STET_EIO);
+    CHECK_HAS(stet_last_error(), "no/such");
+}
+
+TEST(G2_places_that_cannot_be_written)
+{
+    const char *dir = test_path("locked");
+    const char *path = test_path("readonly.db");
+
+    if (geteuid() == 0)
+        test_skip("root may write everywhere");
+    CHECK_OK(open_code(path));
+    CHECK_INT(chmod(path, 0444), 0);
+    CHECK_CODE(open_code(path), STET_EREADONLY);
+    CHECK_INT(mkdir(dir, 0555), 0);
+    CHECK_CODE(open_code(test_path("locked/shop.db")), STET_EREADONLY);
+}
+
+TEST(G2_a_name_taken_beside_the_store_is_named)
+{
+    FILE *f = fopen(test_path("shop.db-live"), "w");
+
+    fputs("somebody else's file", f);
+    fclose(f);
+    CHECK_CODE(open_code(test_path("shop.db")), STET_ENOTDB);
+    CHECK_HAS(stet_last_error(), "shop.db-live");
+}
+
+/* ---- addresses -------------------------------------------------------------------------------- */
+
+TEST(G7_options_of_the_address)
+{
+    CHECK_CODE(open_code(with_option("a.db", "speed=fast")), STET_EURL);
+    CHECK_HAS(stet_last_error(), "speed=fast");
+    CHECK_CODE(open_code(with_option("a.db", "prefix=a-b")), STET_EURL);
+    CHECK_CODE(open_code(with_option("a.db", "prefix=")), STET_EURL);
+    CHECK_CODE(open_code(with_option("a.db", "prefix=sqlite_x")), STET_EURL);
+    CHECK_CODE(open_code(with_option("a.db", "vfs=nosuch")), STET_EURL);
+    CHECK_INT(file_size(test_path("a.db")), -1);
+    CHECK_OK(open_code(with_option("a.db", "prefix=a_1&vfs=unix")));
+}
+
+TEST(G7_prefixes_are_apart)
+{
+    stet_store  *a = open_ok(with_option("shared.db", "prefix=one"));
+    stet_store  *b = open_ok(with_option("shared.db", "prefix=two"));
+    stet_outcome out;
+    bool         is_dead = false;
+
+    CHECK_OK(put_value(a, 1, "k", 1, &out));
+    CHECK_INT(value_version(a, "k"), 1);
+    CHECK_INT(value_version(b, "k"), 0);
+    /* The same session number in both; only one of them dies. */
+    CHECK_INT(open_session(a), 1);
+    CHECK_INT(open_session(b), 1);
+    stet__store_close(a);
+    CHECK_OK(b->ops->sessions(b, is_dead_row, &is_dead));
+    CHECK(!is_dead);
+    a = open_ok(with_option("shared.db", "prefix=one"));
+    CHECK_OK(a->ops->sessions(a, is_dead_row, &is_dead));
+    CHECK(is_dead);
+    stet__store_close(a);
+    stet__store_close(b);
+}
+
+TEST(G2_a_relative_path_survives_chdir)
+{
+    stet_store  *s;
+    stet_outcome out;
+
+    CHECK_INT(chdir(test_dir()), 0);
+    s = open_ok("relative.db");
+    CHECK_INT(chdir("/"), 0);
+    CHECK_OK(put_value(s, 1, "k", 1, &out));
+    CHECK_INT(value_version(s, "k"), 1);
+    CHECK_OK(s->ops->reopen(s));
+    CHECK_OK(put_value(s, 2, "k", 1, &out));
+    open_session(s);
+    stet__store_close(s);
+}
+
+/* ---- processes -------------------------------------------------------------------------------- */
+
+TEST(G2_a_forked_child_is_told)
+{
+    stet_store  *s = open_ok(test_path("fork.db"));
+    uint64_t     session = open_session(s);
+    stet_outcome out;
+    stet_value   value;
+    int          status = 0;
+    pid_t        child;
+
+    CHECK_OK(put_value(s, 1, "k", 1, &out));
+    if ((child = fork()) == 0) {
+        int ok = put_value(s, 2, "k", 1, &out) == STET_EFORKED &&
+                 s->ops->value(s, "t", stet_text("k"), &value) == STET_EFORKED &&
+                 s->ops->session_renew(s, session, 1000) == STET_EFORKED;
+
+        s->ops->close(s);
+        _exit(ok ? 0 : 1);
+    }
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK_INT(status, 0);
+    CHECK_OK(put_value(s, 2, "k", 1, &out));
+    CHECK_INT(value_version(s, "k"), 2);
+    CHECK_OK(s->ops->session_renew(s, session, 1000));
+    stet__store_close(s);
+}
+
+/* A process that holds a session and a claim and writes a crumb, then waits to be killed. */
+static pid_t
+start_worker(const char *path)
+{
+    int   ready[2];
+    char  byte;
+    pid_t child;
+
+    CHECK_INT(pipe(ready), 0);
+    if ((child = fork()) == 0) {
+        stet_store *s = open_ok(path);
+        uint64_t    session = open_session(s);
+        stet_crumb *crumbs = s->ops->crumbs(s, session, 3);
+
+        put_claimed(s, 1, 7, session);
+        crumbs[1].is_busy = 1;
+        memcpy(crumbs[1].step, "charge", sizeof "charge");
+        if (write(ready[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return child;
+}
+
+static void
+end_worker(pid_t child)
+{
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+
+TEST(F3_a_killed_worker_is_proven_dead_at_once)
+{
+    pid_t        child = start_worker(test_path("dead.db"));
+    stet_store  *s = open_ok(test_path("dead.db"));
+    stet_cond    dead = { .kind = STET_COND_SESSION_DEAD, .session = 1 };
+    stet_op      reap = { .kind = STET_OP_REAP, .session = 1, .status = 4 };
+    stet_outcome out;
+    stet_crumb  *crumbs = NULL;
+    size_t       n = 0;
+    bool         is_dead = true;
+
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(!is_dead);
+    CHECK_OK(commit_one(s, 1, &dead, 1, &reap, 1, &out));
+    CHECK_INT(out.result, STET_ECONFLICT);
+    CHECK_CODE(s->ops->crumbs_of(s, 1, &crumbs, &n), STET_ESTATE);
+
+    end_worker(child);
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(is_dead);
+    CHECK_OK(s->ops->crumbs_of(s, 1, &crumbs, &n));
+    CHECK_INT(n, 3);
+    CHECK_INT(crumbs[1].is_busy, 1);
+    CHECK_STR(crumbs[1].step, "charge");
+    stet__free(s->alloc, crumbs);
+    CHECK_OK(commit_one(s, 2, &dead, 1, &reap, 1, &out));
+    CHECK_INT(out.result, STET_OK);
+    /* Its slot is used again, not a new one. */
+    open_session(s);
+    CHECK_INT(file_size(test_path("dead.db-live")), 2 * LITE_SLOT_BYTES);
+    CHECK_CODE(s->ops->crumbs_of(s, 1, &crumbs, &n), STET_ENOTFOUND);
+    stet__store_close(s);
+}
+
+TEST(F3_crumbs_of_another_boot_did_not_survive)
+{
+    const char *path = test_path("boot.db");
+    stet_store *s = open_ok(path);
+    uint64_t    session = open_session(s);
+    stet_crumb *crumbs = s->ops->crumbs(s, session, 3);
+    size_t      n = 1;
+    bool        is_dead = false;
+    int         fd;
+
+    CHECK(crumbs != NULL);
+    crumbs[0].is_busy = 1;
+    fd = open(test_path("boot.db-live"), O_RDWR);
+    CHECK_INT(pwrite(fd, "other", 5, LITE_SLOT_BYTES + (off_t)offsetof(sqlite_slot, boot)), 5);
+    close(fd);
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(is_dead);
+    CHECK_CODE(s->ops->crumbs_of(s, session, &crumbs, &n), STET_ENOTFOUND);
+    CHECK_INT(n, 0);
+    stet__store_close(s);
+}
+
+TEST(F3_without_the_live_file_the_lease_decides)
+{
+    const char *path = test_path("lost.db");
+    stet_store *s = open_ok(path);
+    bool        is_dead = true;
+
+    open_session(s);
+    stet__store_close(s);
+    CHECK_INT(unlink(test_path("lost.db-live")), 0);
+    s = open_ok(path);
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(!is_dead);
+    stet__sqlite_test_advance(s, 60001);
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(is_dead);
+    stet__store_close(s);
+}
+
+TEST(F3_a_replaced_database_does_not_inherit_deaths)
+{
+    const char *path = test_path("again.db");
+    stet_store *s = open_ok(path);
+    bool        is_dead = true;
+
+    open_session(s);
+    stet__store_close(s);
+    CHECK_INT(unlink(path), 0); /* the live file stays, with a free slot of session 1 */
+    s = open_ok(path);
+    CHECK_INT(open_session(s), 1);
+    CHECK_OK(s->ops->sessions(s, is_dead_row, &is_dead));
+    CHECK(!is_dead);
+    stet__store_close(s);
+}
+
+TEST(F3_crumbs_have_a_limit)
+{
+    stet_store *s = open_ok(test_path("crumbs.db"));
+    uint64_t    session = open_session(s);
+
+    CHECK(s->ops->crumbs(s, session, 128) != NULL);
+    CHECK(s->ops->crumbs(s, session, LITE_CRUMBS_MAX) != NULL);
+    CHECK(s->ops->crumbs(s, session, LITE_CRUMBS_MAX + 1) == NULL);
+    CHECK(s->ops->crumbs(s, session + 1, 1) == NULL);
+    stet__store_close(s);
+}
+
+/* Commits for `ms`, then tells how many it made. */
+static void
+write_for(const char *path, int64_t ms, int out_fd)
+{
+    stet_store  *s = open_ok(path);
+    int64_t      until = stet__mono_ms(s->platform) + ms;
+    uint64_t     n = 0;
+    stet_outcome out;
+
+    while (stet__mono_ms(s->platform) < until)
+        CHECK_OK(put_value(s, ++n, "k", 100, &out));
+    CHECK_INT(write(out_fd, &n, sizeof n), sizeof n);
+    stet__store_close(s);
+}
+
+TEST(G2_writers_of_several_processes_take_turns)
+{
+    const char *path = test_path("turns.db");
+    uint64_t    counts[3] = { 0 };
+    int         fds[2];
+    stet_store *s = open_ok(path);
+
+    stet__store_close(s);
+    CHECK_INT(pipe(fds), 0);
+    for (int i = 0; i < 3; i++)
+        if (fork() == 0) {
+            write_for(path, 1500, fds[1]);
+            _exit(0);
+        }
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(read(fds[0], &counts[i], sizeof counts[i]), sizeof counts[i]);
+        wait(NULL);
+    }
+    test_note("%llu, %llu, %llu commits", (unsigned long long)counts[0],
+              (unsigned long long)counts[1], (unsigned long long)counts[2]);
+    for (int i = 0; i < 3; i++)
+        CHECK(counts[i] * 3 > counts[(i + 1) % 3]);
+    s = open_ok(path);
+    CHECK_INT(value_version(s, "k"), counts[0] + counts[1] + counts[2]);
+    stet__store_close(s);
+}
+
+/* Commits for ever and acknowledges each commit with a byte. */
+static void
+write_until_killed(const char *path, int out_fd)
+{
+    stet_store  *s = open_ok(path);
+    uint64_t     n = 0;
+    stet_outcome out;
+
+    for (;;) {
+        CHECK_OK(put_value(s, ++n, "k", 20000, &out));
+        if (write(out_fd, "x", 1) != 1)
+            _exit(1);
+    }
+}
+
+TEST(G2_a_writer_killed_anywhere_loses_nothing_and_blocks_nobody)
+{
+    const char  *path = test_path("kill.db");
+    stet_store  *s;
+    uint64_t     acknowledged = 0, version;
+    stet_outcome out;
+    char         byte;
+    int          fds[2];
+    pid_t        child;
+
+    for (unsigned round = 1; round <= 10; round++) {
+        CHECK_INT(pipe(fds), 0);
+        if ((child = fork()) == 0)
+            write_until_killed(path, fds[1]);
+        close(fds[1]);
+        for (unsigned i = 0; i < 5 * round; i++) {
+            CHECK_INT(read(fds[0], &byte, 1), 1);
+            acknowledged++;
+        }
+        end_worker(child);
+        while (read(fds[0], &byte, 1) == 1)
+            acknowledged++;
+        close(fds[0]);
+        s = open_ok(path); /* not before fork(): SQLite cannot stand that */
+        CHECK_OK(put_value(s, round, "k", 1, &out));
+        version = value_version(s, "k");
+        CHECK(version > acknowledged); /* the parent's, and at most one unacknowledged a round */
+        CHECK(version <= acknowledged + 2);
+        acknowledged = version;
+        stet__store_close(s);
+    }
+}
+
+TEST(G2_a_foreign_write_lock_gives_busy)
+{
+    stet_store  *s = open_ok(test_path("busy.db"));
+    sqlite3     *db = NULL;
+    stet_outcome out;
+
+    CHECK_INT(sqlite3_open(test_path("busy.db"), &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_CODE(put_value(s, 1, "k", 1, &out), STET_EBUSY);
+    CHECK_INT(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    CHECK_OK(put_value(s, 1, "k", 1, &out));
+    CHECK(!out.is_repeat);
+    CHECK_INT(value_version(s, "k"), 1);
+    stet__store_close(s);
+}
+
+/* What another connection did to a run is seen, though its row is kept in memory between commits. */
+TEST(F3_rows_in_memory_are_dropped_when_others_write)
+{
+    stet_store  *a = open_ok(test_path("two.db"));
+    stet_store  *b = open_ok(test_path("two.db"));
+    uint64_t     session = open_session(a);
+    stet_cond    claim = { .kind = STET_COND_CLAIM, .session = session, .epoch = 1 };
+    stet_op      inbox = { .kind = STET_OP_INBOX, .data = { "x", 1 } };
+    stet_op      facts = { .kind = STET_OP_FACTS, .number = 1, .count = 1, .data = { "f", 1 } };
+    stet_outcome out;
+
+    claim.run = inbox.run = facts.run = run_id(1);
+    put_claimed(a, 1, 1, session);
+    CHECK_OK(commit_one(b, 1, NULL, 0, &inbox, 1, &out));
+    CHECK_OK(commit_one(a, 2, &claim, 1, &facts, 1, &out));
+    CHECK_INT(out.result, STET_OK);
+    CHECK_INT(out.inbox, 1);
+    stet__sqlite_test_advance(b, 60001);
+    {
+        stet_cond dead = { .kind = STET_COND_SESSION_DEAD, .session = session };
+        stet_op   reap = { .kind = STET_OP_REAP, .session = session };
+
+        CHECK_OK(commit_one(b, 2, &dead, 1, &reap, 1, &out));
+        CHECK_INT(out.result, STET_OK);
+    }
+    facts.number = 2;
+    CHECK_OK(commit_one(a, 3, &claim, 1, &facts, 1, &out));
+    CHECK_INT(out.result, STET_EFENCED);
+    stet__store_close(a);
+    stet__store_close(b);
+}
+
+/* ---- a disk that fails ------------------------------------------------------------------------ */
+
+/* A VFS over the real one that can refuse writes or flushes of the log. */
+typedef struct bad_file {
+    sqlite3_file  base;
+    bool          is_log;
+    sqlite3_file *real;
+} bad_file;
+
+static atomic_int bad_sync_code, bad_write_code;
+
+#define BAD(file)  ((bad_file *)(void *)(file))
+#define REAL(file) (BAD(file)->real)
+
+static int
+bad_close(sqlite3_file *f)
+{
+    return REAL(f)->pMethods->xClose(REAL(f));
+}
+static int
+bad_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at)
+{
+    return REAL(f)->pMethods->xRead(REAL(f), p, n, at);
+}
+static int
+bad_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
+{
+    if (BAD(f)->is_log && atomic_load(&bad_write_code) != 0)
+        return atomic_load(&bad_write_code);
+    return REAL(f)->pMethods->xWrite(REAL(f), p, n, at);
+}
+static int
+bad_truncate(sqlite3_file *f, sqlite3_int64 n)
+{
+    return REAL(f)->pMethods->xTruncate(REAL(f), n);
+}
+static int
+bad_sync(sqlite3_file *f, int flags)
+{
+    if (BAD(f)->is_log && atomic_load(&bad_sync_code) != 0)
+        return atomic_load(&bad_sync_code);
+    return REAL(f)->pMethods->xSync(REAL(f), flags);
+}
+static int
+bad_size(sqlite3_file *f, sqlite3_int64 *n)
+{
+    return REAL(f)->pMethods->xFileSize(REAL(f), n);
+}
+static int
+bad_lock(sqlite3_file *f, int l)
+{
+    return REAL(f)->pMethods->xLock(REAL(f), l);
+}
+static int
+bad_unlock(sqlite3_file *f, int l)
+{
+    return REAL(f)->pMethods->xUnlock(REAL(f), l);
+}
+static int
+bad_reserved(sqlite3_file *f, int *l)
+{
+    return REAL(f)->pMethods->xCheckReservedLock(REAL(f), l);
+}
+static int
+bad_control(sqlite3_file *f, int op, void *p)
+{
+    return REAL(f)->pMethods->xFileControl(REAL(f), op, p);
+}
+static int
+bad_sector(sqlite3_file *f)
+{
+    return REAL(f)->pMethods->xSectorSize(REAL(f));
+}
+static int
+bad_traits(sqlite3_file *f)
+{
+    return REAL(f)->pMethods->xDeviceCharacteristics(REAL(f));
+}
+static int
+bad_shm_map(sqlite3_file *f, int i, int n, int e, void volatile **p)
+{
+    return REAL(f)->pMethods->xShmMap(REAL(f), i, n, e, p);
+}
+static int
+bad_shm_lock(sqlite3_file *f, int o, int n, int l)
+{
+    return REAL(f)->pMethods->xShmLock(REAL(f), o, n, l);
+}
+static void
+bad_shm_barrier(sqlite3_file *f)
+{
+    REAL(f)->pMethods->xShmBarrier(REAL(f));
+}
+static int
+bad_shm_unmap(sqlite3_file *f, int d)
+{
+    return REAL(f)->pMethods->xShmUnmap(REAL(f), d);
+}
+
+static const sqlite3_io_methods bad_methods = {
+    .iVersion = 2,
+    .xClose = bad_close,
+    .xRead = bad_read,
+    .xWrite = bad_write,
+    .xTruncate = bad_truncate,
+    .xSync = bad_sync,
+    .xFileSize = bad_size,
+    .xLock = bad_lock,
+    .xUnlock = bad_unlock,
+    .xCheckReservedLock = bad_reserved,
+    .xFileControl = bad_control,
+    .xSectorSize = bad_sector,
+    .xDeviceCharacteristics = bad_traits,
+    .xShmMap = bad_shm_map,
+    .xShmLock = bad_shm_lock,
+    .xShmBarrier = bad_shm_barrier,
+    .xShmUnmap = bad_shm_unmap,
+};
+
+static int
+bad_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int flags, int *out)
+{
+    sqlite3_vfs *real = vfs->pAppData;
+    bad_file    *bad = BAD(f);
+    int          rc;
+
+    bad->real = (sqlite3_file *)(void *)(bad + 1);
+    bad->is_log = (flags & SQLITE_OPEN_WAL) != 0;
+    rc = real->xOpen(real, name, bad->real, flags, out);
+    bad->base.pMethods = rc == SQLITE_OK ? &bad_methods : NULL;
+    return rc;
+}
+
+static void
+bad_register(void)
+{
+    static sqlite3_vfs vfs;
+    sqlite3_vfs       *real = sqlite3_vfs_find("unix");
+
+    vfs = *real;
+    vfs.zName = "bad";
+    vfs.pNext = NULL;
+    vfs.pAppData = real;
+    vfs.szOsFile = (int)sizeof(bad_file) + real->szOsFile;
+    vfs.xOpen = bad_open;
+    CHECK_INT(sqlite3_vfs_register(&vfs, 0), SQLITE_OK);
+}
+
+static void
+check_poison(stet_store *s, const char *part)
+{
+    stet_outcome out;
+
+    CHECK_CODE(put_value(s, 2, "k", 100, &out), STET_EPOISONED);
+    CHECK_HAS(stet_last_error(), part);
+    atomic_store(&bad_sync_code, 0);
+    atomic_store(&bad_write_code, 0);
+    /* Poisoned until it is reopened, though the disk is well again. */
+    CHECK_CODE(put_value(s, 2, "k", 100, &out), STET_EPOISONED);
+    CHECK_CODE(s->ops->ping(s), STET_EPOISONED);
+    CHECK_OK(s->ops->reopen(s));
+    CHECK_OK(put_value(s, 2, "k", 100, &out));
+    CHECK_INT(out.result, STET_OK);
+    CHECK_INT(value_version(s, "k"), 2); /* once, whether it was a repeat or not */
+    CHECK_OK(s->ops->ping(s));
+}
+
+TEST(G2_a_failed_flush_poisons_until_reopened)
+{
+    stet_store  *s;
+    stet_outcome out;
+
+    bad_register();
+    s = open_ok(with_option("sync.db", "vfs=bad"));
+    CHECK_OK(put_value(s, 1, "k", 100, &out));
+    atomic_store(&bad_sync_code, SQLITE_IOERR_FSYNC);
+    check_poison(s, "flush");
+    stet__store_close(s);
+}
+
+TEST(G2_a_full_disk_says_so)
+{
+    stet_store  *s;
+    stet_outcome out;
+
+    bad_register();
+    s = open_ok(with_option("full.db", "vfs=bad"));
+    CHECK_OK(put_value(s, 1, "k", 100, &out));
+    atomic_store(&bad_write_code, SQLITE_FULL);
+    check_poison(s, "space");
+    stet__store_close(s);
+}
+
+TEST(G2_a_full_disk_before_the_commit_applies_nothing)
+{
+    stet_store  *s;
+    stet_outcome out;
+
+    bad_register();
+    s = open_ok(with_option("spill.db", "vfs=bad"));
+    CHECK_OK(put_value(s, 1, "k", 100, &out));
+    atomic_store(&bad_write_code, SQLITE_FULL);
+    /* So much that SQLite must write before the end. */
+    CHECK_CODE(put_value(s, 2, "k", 64u << 20, &out), STET_EFULL);
+    atomic_store(&bad_write_code, 0);
+    CHECK_OK(put_value(s, 2, "k", 100, &out));
+    CHECK(!out.is_repeat);
+    CHECK_INT(value_version(s, "k"), 2);
+    stet__store_close(s);
+}
+
+/* ---- repeats, the log, memory, threads --------------------------------------------------------- */
+
+TEST(F6_a_repeat_behind_a_lost_reply_is_answered_with_its_grants)
+{
+    stet_store  *s = open_ok(test_path("repeat.db"));
+    stet_store  *again;
+    const char  *handlers[] = { "a.b" };
+    stet_claimer claimer = { open_session(s), 2, handlers, 1 };
+    stet_run_row row = { .id = run_id(5), .handler = "a.b", .ended_ms = STET_NEVER };
+    stet_op      op = { .kind = STET_OP_RUN_PUT, .row = &row, .claimer = &claimer };
+    stet_op      more = {
+             .kind = STET_OP_FACTS, .run = run_id(5), .number = 1, .count = 2, .data = { "ff", 2 }
+    };
+    stet_unit    units[2] = { { .seq = 10, .ops = &op, .n_ops = 1 },
+                              { .seq = 17, .ops = &more, .n_ops = 1 } };
+    stet_outcome out[2];
+
+    CHECK_OK(s->ops->commit(s, units, 1, out));
+    stet__free(s->alloc, out[0].grants);
+    again = open_ok(test_path("repeat.db"));
+    again->committer = s->committer;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(again->ops->commit(again, units, 2, out));
+        CHECK(out[0].is_repeat);
+        CHECK_INT(out[0].n_grants, 1);
+        CHECK_INT(out[0].grants[0].epoch, 1);
+        CHECK_INT(out[1].is_repeat, i);
+        CHECK_INT(out[1].result, STET_OK);
+        stet__free(again->alloc, out[0].grants);
+    }
+    stet__store_close(again);
+    stet__store_close(s);
+}
+
+TEST(G2_the_log_stays_bounded)
+{
+    stet_store  *s = open_ok(test_path("log.db"));
+    off_t        largest = 0, size;
+    stet_outcome out;
+    char         key[16];
+
+    for (unsigned i = 1; i <= 600; i++) {
+        snprintf(key, sizeof key, "%u", i % 50);
+        CHECK_OK(put_value(s, i, key, 256 * 1024, &out));
+        size = file_size(test_path("log.db-wal"));
+        largest = size > largest ? size : largest;
+    }
+    test_note("150 MiB written, log at most %lld KiB", (long long)largest / 1024);
+    CHECK(largest < (off_t)(72 << 20));
+    stet__store_close(s);
+}
+
+/* An allocator that fails once, at a given call. */
+static atomic_long alloc_left;
+
+static void *
+alloc_fail(stet__alloc *a, void *old, size_t size)
+{
+    (void)a;
+    if (size == 0) {
+        free(old);
+        return NULL;
+    }
+    if (atomic_fetch_sub(&alloc_left, 1) == 1)
+        return NULL;
+    return realloc(old, size);
+}
+
+static int
+memory_story(stet__platform *p, const char *path)
+{
+    const char  *handlers[] = { "a.b" };
+    stet_claimer claimer = { 0, 2, handlers, 1 };
+    stet_run_row row = { .id = run_id(1), .handler = "a.b", .ended_ms = STET_NEVER };
+    stet_op      ops[] = { { .kind = STET_OP_RUN_PUT, .row = &row },
+                           { .kind = STET_OP_LANE_ENTER, .run = run_id(1), .lane = "l" },
+                           { .kind = STET_OP_CLAIM_DUE, .count = 5, .claimer = &claimer } };
+    stet_unit    unit = { .seq = 1, .ops = ops, .n_ops = 3 };
+    stet_outcome out = { 0 };
+    stet_store  *s = NULL;
+    int          err, again;
+
+    if ((err = stet__store_open(&s, p, path)) != STET_OK)
+        return err;
+    again = err = s->ops->session_open(s, &claimer.session, run_id(9), 60000, stet_text("x"));
+    if (err == STET_ENOMEM)
+        again = s->ops->session_open(s, &claimer.session, run_id(9), 60000, stet_text("x"));
+    CHECK_OK(again);
+    again = s->ops->commit(s, &unit, 1, &out);
+    if (again == STET_ENOMEM) {
+        err = again;
+        again = s->ops->commit(s, &unit, 1, &out);
+    }
+    CHECK_OK(again);
+    CHECK(!out.is_repeat); /* nothing of what failed was applied */
+    CHECK_INT(out.result, STET_OK);
+    CHECK_INT(out.n_grants, 1);
+    stet__free(s->alloc, out.grants);
+    stet__store_close(s);
+    return err;
+}
+
+TEST(G2_every_allocation_may_fail)
+{
+    stet__platform p = *stet__platform_real();
+    long           n;
+    int            err = STET_ENOMEM;
+
+    p.alloc.get = alloc_fail;
+    for (n = 1; n < 2000 && err != STET_OK; n++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "oom%ld.db", n);
+        atomic_store(&alloc_left, n);
+        err = memory_story(&p, test_path(name));
+        CHECK(err == STET_OK || err == STET_ENOMEM);
+    }
+    CHECK_OK(err);
+    test_note("failed each of %ld allocations", n - 2);
+}
+
+typedef struct crowd {
+    stet_store *s;
+    uint64_t    session;
+    atomic_bool stop;
+    atomic_int  hints;
+} crowd;
+
+static int
+ignore_run(void *arg, const stet_run_row *row)
+{
+    (void)arg;
+    CHECK(row->handler != NULL);
+    return 0;
+}
+
+static void
+crowd_read(void *arg)
+{
+    crowd         *c = arg;
+    stet_run_query all = { .limit = 50 };
+
+    while (!atomic_load(&c->stop)) {
+        CHECK_OK(c->s->ops->runs(c->s, &all, ignore_run, NULL));
+        value_version(c->s, "k");
+    }
+}
+
+static void
+crowd_renew(void *arg)
+{
+    crowd *c = arg;
+
+    while (!atomic_load(&c->stop)) {
+        CHECK_OK(c->s->ops->session_renew(c->s, c->session, 60000));
+        CHECK_OK(c->s->ops->maintain(c->s));
+    }
+}
+
+static void
+crowd_hint(void *arg)
+{
+    atomic_fetch_add(&((crowd *)arg)->hints, 1);
+}
+
+TEST(G2_looking_for_work_in_vain_writes_nothing_and_hints_nobody)
+{
+    crowd        c = { .s = open_ok(test_path("idle.db")) };
+    stet_store  *other = open_ok(test_path("idle.db"));
+    const char  *handlers[] = { "a.b" };
+    stet_claimer claimer = { open_session(other), 2, handlers, 1 };
+    stet_op      op = { .kind = STET_OP_CLAIM_DUE, .count = 5, .claimer = &claimer };
+    off_t        size;
+    stet_outcome out;
+
+    CHECK_OK(put_value(other, 1, "k", 1, &out));
+    CHECK_OK(c.s->ops->watch(c.s, crowd_hint, &c));
+    size = file_size(test_path("idle.db-wal"));
+    for (unsigned i = 2; i < 100; i++) {
+        CHECK_OK(commit_one(other, i, NULL, 0, &op, 1, &out));
+        CHECK_INT(out.result, STET_OK);
+        CHECK(out.next_due_ms == STET_NEVER);
+    }
+    CHECK_INT(file_size(test_path("idle.db-wal")), size);
+    c.s->ops->unwatch(c.s);
+    CHECK_INT(atomic_load(&c.hints), 0);
+    stet__store_close(other);
+    stet__store_close(c.s);
+}
+
+TEST(G2_many_threads_on_one_handle)
+{
+    crowd         c = { .s = open_ok(test_path("crowd.db")) };
+    stet_store   *other = open_ok(test_path("crowd.db"));
+    stet_store   *s = c.s;
+    stet__thread *threads[7] = { NULL };
+    stet_outcome  out;
+
+    c.session = open_session(s);
+    CHECK_OK(s->ops->watch(s, crowd_hint, &c));
+    for (int i = 0; i < 6; i++)
+        CHECK_OK(s->platform->ops->thread_start(s->platform, &threads[i], "read", crowd_read, &c));
+    CHECK_OK(s->platform->ops->thread_start(s->platform, &threads[6], "renew", crowd_renew, &c));
+    for (unsigned i = 1; i <= 100; i++) {
+        put_claimed(s, 2 * i, i, c.session);
+        CHECK_OK(put_value(s, 2 * i + 1, "k", 10, &out));
+        if (i % 10 == 0)
+            CHECK_OK(put_value(other, i, "k", 10, &out));
+    }
+    atomic_store(&c.stop, true);
+    for (int i = 0; i < 7; i++)
+        s->platform->ops->thread_join(s->platform, threads[i]);
+    s->ops->unwatch(s);
+    CHECK(atomic_load(&c.hints) > 0);
+    CHECK_INT(value_version(s, "k"), 110);
+    stet__store_close(other);
+    stet__store_close(s);
+}
