@@ -1,0 +1,18 @@
+/* stet: durable functions in C. One header for programs; see docs/guide.md.
+ *
+ *   stet/base.h      bytes, codes, IDs, durations
+ *   stet/engine.h    open, register, start and stop; configuration; logs; workers; health
+ *   stet/run.h       start runs, wait for them, look at them, cancel, dead letters
+ *   stet/context.h   what a handler can do
+ *   stet/app.h       a program with the whole command line in two calls
+ */
+#ifndef STET_H
+#define STET_H
+
+#include <stet/app.h>
+#include <stet/base.h>
+#include <stet/context.h>
+#include <stet/engine.h>
+#include <stet/run.h>
+
+#endif

@@ -1,0 +1,28 @@
+/* A program of its own: services, then the whole command line. */
+#ifndef STET_APP_H
+#define STET_APP_H
+
+#include <stet/engine.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct stet_app stet_app;
+
+/** @param name  for help texts and as the default store ("shop" -> shop.db). Never fails: running out
+ * of memory is reported by stet_main(). */
+STET_API stet_app *stet_app_new(const char *name);
+/** As stet_register(). Mistakes are kept and reported by stet_main(). */
+STET_API void stet_app_service(stet_app *app, const char *service, const stet_handler *handlers);
+STET_API void stet_app_object(stet_app *app, const char *service, const stet_handler *handlers,
+                              const stet_entry *initial);
+/** Defaults for `worker`; the command line and the environment go before them. Copied. */
+STET_API void stet_app_options(stet_app *app, const stet_options *options);
+/** Run the command line and free the app. Returns the exit code for main(). */
+STET_API int stet_main(int argc, char **argv, stet_app *app);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,218 @@
+/* What a handler can do.
+ *
+ * Every call here belongs to the handler's own thread and coroutine: not to a step body, not to
+ * another thread, not after return (STET_EUSAGE, nothing recorded).
+ *
+ * A call that can suspend may return STET_SUSPENDED: return at once (STET_TRY does). From then on
+ * every context call returns it without effect and the handler's result is ignored; later the handler
+ * is entered again from the top and recorded results come back without running anything.
+ *
+ * Results belong to the context until the handler returns, or to the innermost scope.
+ */
+#ifndef STET_CONTEXT_H
+#define STET_CONTEXT_H
+
+#include <stet/run.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Pass an error on. */
+#define STET_TRY(call)                                                                             \
+    do {                                                                                           \
+        int stet_try_ = (call);                                                                    \
+        if (stet_try_ != STET_OK)                                                                  \
+            return stet_try_;                                                                      \
+    } while (0)
+
+/* Calls note where they were made, so that "stuck" can name the line. */
+STET_API stet_ctx *stet_at(stet_ctx *ctx, const char *file, int line);
+#define STET_AT(ctx) stet_at((ctx), __FILE__, __LINE__)
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/** A step's body: the side effect. Runs on the thread's own stack; cannot use the context. Return
+ * STET_OK (after stet_attempt_return() if it has a result), a permanent code or stet_attempt_fail()
+ * with one (recorded at once), or any other code: a passing failure, tried again. */
+typedef int (*stet_body_fn)(stet_attempt *attempt, void *arg);
+
+STET_API int stet_attempt_return(stet_attempt *a, stet_bytes value); /* copied */
+STET_API int stet_attempt_return_json(stet_attempt *a, const char *fmt, ...);
+/** Fail with a sentence; returns `code`. */
+STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) STET_PRINTF(3, 4);
+/** Fail, and do not try again before this time (milliseconds since 1970). Returns STET_EDEFER. */
+STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
+/** 1 for the first execution that counts. */
+STET_API uint32_t stet_attempt_number(const stet_attempt *a);
+/** A worker died between this body's entry and its record: it may have happened already. */
+STET_API bool stet_attempt_is_at_risk(const stet_attempt *a);
+/** The same for all executions of this step: hand it to the outside world to deduplicate. */
+STET_API const char *stet_attempt_token(const stet_attempt *a);
+/** Grows with every owner of the run: hand it to the outside world to refuse a stale worker. */
+STET_API uint64_t stet_attempt_fence(const stet_attempt *a);
+/** When this attempt times out (milliseconds since 1970); STET_NEVER-like INT64_MAX: never. */
+STET_API int64_t stet_attempt_deadline_ms(const stet_attempt *a);
+STET_API const char *stet_attempt_run(const stet_attempt *a);
+
+typedef struct stet_step_options {
+    size_t      size;
+    int         attempts;  /* 0: no policy of its own: a passing failure ends the run's attempt */
+    int64_t     first_ms, max_ms;
+    int         factor_percent, jitter_percent;
+    const char *timeout;   /* of each attempt; a later result counts as timed out */
+    stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */
+} stet_step_options;
+#define STET_STEP(...) (&(stet_step_options){ .size = sizeof(stet_step_options), __VA_ARGS__ })
+
+/**
+ * Run a side effect once and record its result.
+ *
+ * On replay the recorded result comes back and the body does not run. No later side effect starts
+ * before the record is durable. A crash between the body's entry and its record runs it again.
+ * @param[out] out  its result; may be NULL
+ * @return STET_OK; STET_ESTEP, failed for good (see stet_failure_get); STET_ERETRY, a passing failure: pass it
+ *         on; STET_ECANCELLED, STET_EEXPIRED (once); STET_SUSPENDED; STET_ENAME; STET_EUSAGE.
+ */
+STET_API STET_MUST_USE int stet_step(stet_ctx *ctx, stet_bytes *out, const char *name,
+                                     stet_body_fn body, void *arg, const stet_step_options *options);
+#define stet_step(ctx, ...) stet_step(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+/** Sleep durably ("24h"). Never wakes early; costs no memory while it lasts. */
+STET_API STET_MUST_USE int stet_sleep(stet_ctx *ctx, const char *name, const char *duration);
+STET_API STET_MUST_USE int stet_sleep_ms(stet_ctx *ctx, const char *name, int64_t ms);
+#define stet_sleep(ctx, ...) stet_sleep(STET_AT(ctx), __VA_ARGS__)
+#define stet_sleep_ms(ctx, ...) stet_sleep_ms(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- other runs ----------------------------------------------------------------------------- */
+
+/** Call a handler and wait for its result. The child, this record of it and its dispatch are one
+ * commit. @return as stet_step(), and STET_ECHILD, it did not complete; STET_EDEADLOCK, it would wait
+ * for a key this run or its callers hold. */
+STET_API STET_MUST_USE int stet_call(stet_ctx *ctx, stet_bytes *out, const char *handler,
+                                     stet_bytes input, const stet_start_options *options);
+/** Start a run and do not wait; exactly once however often this replays. */
+STET_API STET_MUST_USE int stet_send(stet_ctx *ctx, stet_run_id *run, const char *handler,
+                                     stet_bytes input, const stet_start_options *options);
+#define stet_call(ctx, ...) stet_call(STET_AT(ctx), __VA_ARGS__)
+#define stet_send(ctx, ...) stet_send(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- awakeables ----------------------------------------------------------------------------- */
+
+/** Something to await that the outside settles: hand the ID out in a step, then await the future. */
+STET_API STET_MUST_USE int stet_awakeable(stet_ctx *ctx, stet_awakeable_id *id, stet_future **future,
+                                          const char *name);
+#define stet_awakeable(ctx, ...) stet_awakeable(STET_AT(ctx), __VA_ARGS__)
+/** Settle another run's awakeable from a handler, once. */
+STET_API STET_MUST_USE int stet_ctx_resolve(stet_ctx *ctx, const char *awakeable, stet_bytes value);
+STET_API STET_MUST_USE int stet_ctx_reject(stet_ctx *ctx, const char *awakeable, const char *error);
+#define stet_ctx_resolve(ctx, ...) stet_ctx_resolve(STET_AT(ctx), __VA_ARGS__)
+#define stet_ctx_reject(ctx, ...) stet_ctx_reject(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- futures -------------------------------------------------------------------------------- */
+
+/* Start without waiting. The body of a step runs on another slot; `arg` must stay valid until it was
+ * awaited. A future belongs to the context. */
+STET_API STET_MUST_USE int stet_step_start(stet_ctx *ctx, stet_future **future, const char *name,
+                                           stet_body_fn body, void *arg,
+                                           const stet_step_options *options);
+STET_API STET_MUST_USE int stet_sleep_start(stet_ctx *ctx, stet_future **future, const char *name,
+                                            const char *duration);
+STET_API STET_MUST_USE int stet_call_start(stet_ctx *ctx, stet_future **future, const char *handler,
+                                           stet_bytes input, const stet_start_options *options);
+#define stet_step_start(ctx, ...) stet_step_start(STET_AT(ctx), __VA_ARGS__)
+#define stet_sleep_start(ctx, ...) stet_sleep_start(STET_AT(ctx), __VA_ARGS__)
+#define stet_call_start(ctx, ...) stet_call_start(STET_AT(ctx), __VA_ARGS__)
+
+/** Wait for one. Returns what the blocking call would have returned. */
+STET_API STET_MUST_USE int stet_await(stet_ctx *ctx, stet_bytes *out, stet_future *future);
+/** The same with a limit: STET_ETIMEOUT if the time was up first; recorded, and so on every replay. */
+STET_API STET_MUST_USE int stet_await_for(stet_ctx *ctx, stet_bytes *out, stet_future *future,
+                                          const char *timeout);
+/** Wait until all have ended; read each with stet_await(). STET_OK even if some failed. */
+STET_API STET_MUST_USE int stet_await_all(stet_ctx *ctx, stet_future *const *futures, size_t n);
+/** Wait for the first of them; *chosen is its index, recorded, the same on every replay.
+ * @param timeout NULL: none; else STET_ETIMEOUT when the time is up first */
+STET_API STET_MUST_USE int stet_await_any(stet_ctx *ctx, size_t *chosen, stet_future *const *futures,
+                                          size_t n, const char *timeout);
+#define stet_await(ctx, ...) stet_await(STET_AT(ctx), __VA_ARGS__)
+#define stet_await_for(ctx, ...) stet_await_for(STET_AT(ctx), __VA_ARGS__)
+#define stet_await_all(ctx, ...) stet_await_all(STET_AT(ctx), __VA_ARGS__)
+#define stet_await_any(ctx, ...) stet_await_any(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- object state --------------------------------------------------------------------------- */
+
+/** Read an entry of this object's state; out->data is NULL if there is none. */
+STET_API STET_MUST_USE int stet_state_get(stet_ctx *ctx, stet_bytes *out, const char *name);
+STET_API STET_MUST_USE int stet_state_set(stet_ctx *ctx, const char *name, stet_bytes value);
+STET_API STET_MUST_USE int stet_state_clear(stet_ctx *ctx, const char *name);
+#define stet_state_get(ctx, ...) stet_state_get(STET_AT(ctx), __VA_ARGS__)
+#define stet_state_set(ctx, ...) stet_state_set(STET_AT(ctx), __VA_ARGS__)
+#define stet_state_clear(ctx, ...) stet_state_clear(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- the same on every replay --------------------------------------------------------------- */
+
+STET_API STET_MUST_USE int stet_now(stet_ctx *ctx, int64_t *now_ms);
+#define stet_now(ctx, ...) stet_now(STET_AT(ctx), __VA_ARGS__)
+STET_API uint64_t stet_random(stet_ctx *ctx);
+/** A version-4 UUID; `text` has room for 37 characters. */
+STET_API const char *stet_uuid(stet_ctx *ctx, char text[37]);
+
+/** Mark a change of the code: a run that was past this place under old code gets `oldest`, a new one
+ * `newest`; recorded. */
+STET_API STET_MUST_USE int stet_version(stet_ctx *ctx, int *version, const char *name, int oldest,
+                                        int newest);
+#define stet_version(ctx, ...) stet_version(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- ending --------------------------------------------------------------------------------- */
+
+/** Set the result (copied) and return its value: `return stet_return(ctx, stet_text("done"));` */
+STET_API int stet_return(stet_ctx *ctx, stet_bytes value);
+/** The same as JSON: printf with %Q (quoted text) and %J (stet_bytes that must be JSON). */
+STET_API int stet_return_json(stet_ctx *ctx, const char *fmt, ...);
+/** Fail with a sentence: `return stet_fail(ctx, STET_EPERMANENT, "no such item %s", id);` A code of class
+ * permanent goes to the dead letters at once, any other is retried. Returns `code`. */
+STET_API int stet_fail(stet_ctx *ctx, int code, const char *fmt, ...) STET_PRINTF(3, 4);
+/** End this attempt and come back at that time; uses no attempt. Returns STET_EDEFER. */
+STET_API int stet_defer_until(stet_ctx *ctx, int64_t time_ms, const char *why);
+
+/* ---- about this run ------------------------------------------------------------------------- */
+
+/** What failed in the last context call that returned a failure. */
+typedef struct stet_failure {
+    int         code;     /* what the call returned */
+    int         cause;    /* the code behind it: of the body, of the child; or 0 */
+    const char *text;     /* never NULL */
+    const char *origin;   /* "step charge#1", "child run_…"; or NULL */
+    uint32_t    attempts; /* executions used; 0: does not apply */
+} stet_failure;
+STET_API const stet_failure *stet_failure_get(const stet_ctx *ctx);
+
+typedef struct stet_ctx_info {
+    const char *run, *service, *handler, *key, *group, *parent;
+    uint32_t    attempt, attempts_max;
+    int64_t     created_ms, deadline_ms; /* deadline 0: none */
+    bool        is_replaying;
+} stet_ctx_info;
+/** Valid until the handler returns. */
+STET_API const stet_ctx_info *stet_info(stet_ctx *ctx);
+
+/** A line in the log with the run's fields; silent during replay. */
+STET_API void stet_log(stet_ctx *ctx, stet_level level, const char *fmt, ...) STET_PRINTF(3, 4);
+
+/** Results obtained between begin and end are freed at the end: for loops. Scopes nest. */
+STET_API void stet_scope_begin(stet_ctx *ctx);
+STET_API void stet_scope_end(stet_ctx *ctx);
+/** Memory that lives as long as the context (or scope). NULL when out of memory. */
+STET_API void *stet_ctx_alloc(stet_ctx *ctx, size_t size);
+/** printf into such memory, for building inputs. NULL when out of memory. */
+STET_API char *stet_ctx_printf(stet_ctx *ctx, const char *fmt, ...) STET_PRINTF(2, 3);
+/** Call fn(arg) when the handler ends in whatever way, also when it is let go; last first. */
+STET_API int stet_on_exit(stet_ctx *ctx, void (*fn)(void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

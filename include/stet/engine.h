@@ -1,0 +1,216 @@
+/* An engine: one store, the handlers this process serves, and the threads that execute them. */
+#ifndef STET_ENGINE_H
+#define STET_ENGINE_H
+
+#include <stet/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct stet_engine  stet_engine;
+typedef struct stet_ctx     stet_ctx;
+typedef struct stet_attempt stet_attempt;
+typedef struct stet_future  stet_future;
+
+/* ---- configuration -------------------------------------------------------------------------- */
+
+/* The one table of configuration: name, default, least, most, unit, meaning. 0 means the default.
+ * docs/operations.md and `help config` are made from it. */
+#define STET_CONFIG_LIST(X)                                                                        \
+    X(concurrency, 10, 1, 1024, "", "slots: threads that execute handlers and step bodies")        \
+    X(in_flight_max, 1024, 1, 100000, "", "runs this process has claimed at one time")             \
+    X(run_attempts, 3, 1, 1000000, "", "executions of a run before it fails")                      \
+    X(retry_first_ms, 1000, 1, 86400000, "ms", "wait before the second attempt")                   \
+    X(retry_max_ms, 30000, 1, 2592000000, "ms", "longest wait between attempts")                   \
+    X(retry_factor_percent, 200, 100, 10000, "%", "growth of the wait from attempt to attempt")    \
+    X(retry_jitter_percent, 25, 0, 100, "%", "random part of the wait, up and down")               \
+    X(lease_ms, 30000, 100, 3600000, "ms", "a worker silent for so long has lost its runs")        \
+    X(renew_ms, 10000, 10, 1800000, "ms", "how often the lease is renewed")                        \
+    X(drain_ms, 10000, 0, 3600000, "ms", "how long stop waits for bodies to end")                  \
+    X(wait_ms, 30000, 1, 2592000000, "ms", "how long invoke and wait wait if not told")            \
+    X(wait_poll_ms, 250, 10, 60000, "ms", "fallback poll while waiting for a run elsewhere")       \
+    X(poll_ms, 1000, 10, 3600000, "ms", "fallback poll for work of other processes, when idle")    \
+    X(payload_bytes_max, 4194304, 1, 268435456, "bytes", "largest input, result or state entry")   \
+    X(stack_bytes, 65536, 16384, 16777216, "bytes", "stack of a handler (bodies use the thread's)") \
+    X(parked_max, 256, 0, 1000000, "", "suspended handlers kept in memory to resume fast")         \
+    X(parked_ms, 60000, 0, 86400000, "ms", "how long a suspended handler is kept in memory")       \
+    X(lost_max, 5, 1, 1000, "", "worker deaths inside a run before it is stuck")                   \
+    X(retention_ms, 604800000, 1, 315360000000, "ms", "how long ended runs are kept")              \
+    X(sweep_ms, 5000, 10, 3600000, "ms", "how often dead workers and old runs are looked for")
+
+typedef enum stet_level { STET_LOG_DEBUG, STET_LOG_INFO, STET_LOG_WARN, STET_LOG_ERROR, STET_LOG_OFF } stet_level;
+
+/** One structured log line. Texts are valid during the call; NULL fields are absent. */
+typedef struct stet_log_record {
+    stet_level  level;
+    int64_t     time_ms;
+    const char *message;
+    const char *run, *handler, *step; /* the run it is about */
+    int         code;                 /* 0: none */
+    const char *fields;               /* the user's own: "key=value key=value", or NULL */
+} stet_log_record;
+
+/** Called from any thread, never during replay; must not call stet. */
+typedef void (*stet_log_fn)(void *arg, const stet_log_record *record);
+/** Fill `out` with 16 bytes: see stet_id. For tests that want the same IDs every time. */
+typedef void (*stet_id_fn)(void *arg, stet_id *out, int64_t now_ms);
+
+/* Roles: 0 means STET_ROLE_WORKER | STET_ROLE_TIMERS. */
+#define STET_ROLE_WORKER 1u /* execute runs of registered handlers */
+#define STET_ROLE_TIMERS 2u /* fire timers, reap dead workers, remove old runs */
+#define STET_ROLE_CLIENT 4u /* neither: an API-only node */
+
+/** All zero but `size` is fine; use STET_OPTIONS(.concurrency = 4). */
+typedef struct stet_options {
+    size_t size;
+#define STET_CONFIG_FIELD(name, normal, least, most, unit, text) int64_t name;
+    STET_CONFIG_LIST(STET_CONFIG_FIELD)
+#undef STET_CONFIG_FIELD
+    uint32_t    roles;
+    const char *worker;    /* a name for people; default: the host's name and the process number */
+    stet_level  log_level; /* 0: STET_LOG_DEBUG to a sink of yours, STET_LOG_INFO to standard error */
+    stet_log_fn log;       /* NULL: standard error */
+    void       *log_arg;
+    stet_id_fn  id;
+    void       *id_arg;
+} stet_options;
+
+#define STET_OPTIONS(...) (&(stet_options){ .size = sizeof(stet_options), __VA_ARGS__ })
+/** For C++ and generated code: zero and size. */
+STET_API void stet_options_init(stet_options *options);
+
+/** A line of the configuration table. */
+typedef struct stet_config_item {
+    const char *name, *unit, *text;
+    int64_t     normal, least, most;
+} stet_config_item;
+/** NULL past the last. */
+STET_API const stet_config_item *stet_config_at(size_t index);
+/** Set one value by name ("concurrency", "8" or for times "30s"). STET_ECONFIG. */
+STET_API int stet_options_set(stet_options *options, const char *name, const char *value);
+
+/* ---- handlers ------------------------------------------------------------------------------- */
+
+/** A handler: an ordinary function. Returns STET_OK, or a code: the error of a context call passed on,
+ * or stet_fail(). It may be entered again from the top at any time (replay): everything that must
+ * happen once goes through the context. No lock may be held across a call that can suspend. */
+typedef int (*stet_handler_fn)(stet_ctx *ctx, stet_bytes input);
+
+/** Retrying: fields that are 0 come from the next wider scope. */
+typedef struct stet_retry {
+    int     attempts;
+    int64_t first_ms, max_ms;
+    int     factor_percent;
+    int     jitter_percent; /* STET_NONE: no jitter */
+} stet_retry;
+
+typedef struct stet_handler_options {
+    stet_retry  retry;
+    const char *timeout;     /* of each run from its creation; NULL: none */
+    const char *retention;   /* how long ended runs are kept; NULL: the engine's */
+    const char *description; /* for `handlers` */
+} stet_handler_options;
+
+typedef struct stet_handler {
+    const char                 *name;
+    stet_handler_fn             fn;
+    const stet_handler_options *options; /* may be NULL */
+} stet_handler;
+
+/** An entry of an object's initial state. */
+typedef struct stet_entry {
+    const char *name;
+    stet_bytes  value;
+} stet_entry;
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+/**
+ * Open an engine on a store: "shop.db" (SQLite, created if absent), "memory:" (gone on close).
+ *
+ * Starts no thread that executes anything. Not valid in a child after fork(): calls there return
+ * STET_EFORKED.
+ * @param options NULL: all defaults
+ * @return STET_OK; STET_ECONFIG, a value out of range (named); STET_EURL; STET_ENOTDB, the file is
+ *         something else; STET_ENEWER, written by a newer stet; STET_EREADONLY; STET_EIO; STET_ENOMEM.
+ */
+STET_API int stet_open(stet_engine **engine, const char *url, const stet_options *options);
+
+/**
+ * Add a service: a name and a table of handlers ended by { 0 }. Names are copied, the table is not
+ * kept. Before stet_engine_start() only.
+ * @return STET_OK; STET_EEXISTS, the name is taken; STET_ENAME; STET_ESTATE, already started.
+ */
+STET_API int stet_register(stet_engine *engine, const char *service, const stet_handler *handlers);
+/** Add an object: a service whose runs have a key, one writer at a time, and state.
+ * @param initial  entries every key begins with, ended by { 0 }; NULL: none */
+STET_API int stet_register_object(stet_engine *engine, const char *service,
+                                  const stet_handler *handlers, const stet_entry *initial);
+
+/** Begin executing. A second start is harmless. */
+STET_API int stet_engine_start(stet_engine *engine);
+/**
+ * Stop taking work, let running handlers reach their next recorded point, give up claims. A second
+ * stop is harmless. Whatever was not finished goes on when a worker starts again.
+ * @param drain_ms  0: the configured one; STET_NONE: do not wait
+ * @return STET_OK; STET_EBUSY, a body did not end in time: the text names run and step; the engine
+ *         stays stopping and stet_engine_stop() may be called again.
+ */
+STET_API int stet_engine_stop(stet_engine *engine, int64_t drain_ms);
+/** Stop and free. If a body does not end, waits for it: a body cannot be killed. Accepts NULL. */
+STET_API void stet_close(stet_engine *engine);
+
+/**
+ * For a host without stet threads: instead of stet_engine_start(), call this from your own loop. It
+ * renews the lease, fires due timers, claims at most one run and executes it until it suspends or
+ * ends, on this thread. Waits up to wait_ms for something to do.
+ * @param[out] did  how many runs were executed (0 or 1); may be NULL
+ */
+STET_API int stet_engine_poll(stet_engine *engine, int *did, int64_t wait_ms);
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+typedef struct stet_health {
+    bool        is_alive;     /* this engine's threads run */
+    bool        is_ready;     /* started, not stopping, store reachable, session held */
+    bool        has_store;    /* the store answered just now */
+    bool        has_timers;   /* some living node serves timers */
+    size_t      workers;      /* living ones on this store */
+    size_t      in_flight;    /* runs this process has claimed */
+    const char *text;         /* a sentence; valid until the thread's next stet call */
+} stet_health;
+STET_API int stet_health_get(stet_engine *engine, stet_health *health);
+
+typedef struct stet_worker_info {
+    const char *id, *name, *host;
+    const char *handlers;     /* "orders.checkout orders.refund" */
+    uint32_t    roles;
+    uint32_t    slots;
+    int64_t     process;
+    int64_t     started_ms, seen_ms;
+    bool        is_dead;
+} stet_worker_info;
+typedef int (*stet_worker_fn)(void *arg, const stet_worker_info *worker);
+/** Workers on this store. A non-zero return of fn stops and is returned. */
+STET_API int stet_worker_list(stet_engine *engine, stet_worker_fn fn, void *arg);
+
+typedef struct stet_handler_info {
+    const char *name;         /* "orders.checkout" */
+    const char *description;  /* or NULL */
+    bool        is_object;
+    bool        is_here;      /* registered in this process */
+    size_t      workers;      /* living workers that serve it */
+} stet_handler_info;
+typedef int (*stet_handler_info_fn)(void *arg, const stet_handler_info *handler);
+STET_API int stet_handler_list(stet_engine *engine, stet_handler_info_fn fn, void *arg);
+
+/** Milliseconds since 1970 by the store's clock. */
+STET_API int64_t stet_engine_now_ms(stet_engine *engine);
+/** How many reads this handle has asked the store for. */
+STET_API uint64_t stet_engine_reads(stet_engine *engine);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

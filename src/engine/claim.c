@@ -1,0 +1,226 @@
+/* Claims: runs the store gave us, and the one incarnation of each that may execute.
+ *
+ * Invariant: engine->claims has at most one context a run. An older incarnation that lost its place is
+ * detached: it may still unwind on its slot, but records nothing. Locks: engine->lock, held by the caller.
+ */
+#include <string.h>
+
+#include "engine/engine.h"
+
+static stet_bytes
+claim_preload(stet_engine *e, stet_id run, const stet__work *from)
+{
+    stet_bytes copy = { NULL, 0 };
+
+    for (const stet__started *s = from != NULL ? from->started : NULL; s != NULL; s = s->next)
+        if (stet__id_equal(s->run, run)) {
+            void *p = stet__get(&e->p->alloc, s->facts.len);
+
+            if (p != NULL) {
+                memcpy(p, s->facts.data, s->facts.len);
+                copy.data = p;
+                copy.len = s->facts.len;
+            }
+            break;
+        }
+    return copy;
+}
+
+/* A parked run is woken by one entry of its inbox. If the unit that granted the run has put it there, and
+ * it is the only one not taken yet, it need not be read back. */
+static void
+claim_news(stet_engine *e, stet__claim *claim, const stet_grant *grant, const stet__work *from)
+{
+    const stet_op *news = NULL;
+    size_t         n = 0;
+
+    stet__free(&e->p->alloc, (void *)(uintptr_t)claim->news.data);
+    claim->news = (stet_bytes){ NULL, 0 };
+    for (size_t i = 0; from != NULL && i < from->unit.n_ops; i++)
+        if (from->ops[i].kind == STET_OP_INBOX && stet__id_equal(from->ops[i].run, grant->run)) {
+            news = &from->ops[i];
+            n++;
+        }
+    if (n == 1 && grant->inbox == claim->ctx->run.taken + 1) {
+        void *p = stet__get(&e->p->alloc, news->data.len);
+
+        if (p == NULL)
+            return;
+        claim->news = (stet_bytes){ memcpy(p, news->data.data, news->data.len), news->data.len };
+        claim->news_seq = grant->inbox;
+    }
+}
+
+void
+stet__disown(stet__claim *claim)
+{
+    if (!claim->is_owned)
+        return;
+    claim->is_owned = false;
+    atomic_fetch_sub(&claim->engine->in_flight, 1);
+}
+
+/* Begin an incarnation. Out of memory: false; a run we own and nobody executes is found by the sweep. */
+static stet__claim *
+claim_begin(stet_engine *e, stet_id run, uint64_t session, uint64_t epoch, stet_bytes preload)
+{
+    stet__claim *claim = stet__get0(&e->p->alloc, sizeof *claim);
+
+    if (claim == NULL)
+        return NULL;
+    claim->engine = e;
+    claim->run = run;
+    claim->session = session;
+    claim->epoch = epoch;
+    claim->is_owned = true;
+    claim->is_new = true;
+    claim->crumb = -1;
+    if ((claim->ctx = stet__exec_new(&e->exec, NULL, claim)) == NULL) {
+        stet__free(&e->p->alloc, claim);
+        return NULL;
+    }
+    if (stet__map_put(&e->claims, run.bytes, sizeof run.bytes, claim->ctx) != STET_OK) {
+        stet__exec_discard(&e->exec, claim->ctx);
+        stet__free(&e->p->alloc, claim);
+        return NULL;
+    }
+    claim->preload = preload;
+    if (claim->preload.data == NULL)
+        atomic_store(&claim->ctx->has_news, true);
+    claim->crumb = stet__crumb_get(claim);
+    return claim;
+}
+
+bool
+stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base)
+{
+    stet__claim *claim;
+
+    if (stet__map_find(&e->claims, run.bytes, sizeof run.bytes) != NULL ||
+        (claim = claim_begin(e, run, e->session, 1, preload)) == NULL)
+        return false;
+    claim->is_guess = true;
+    if (base != NULL) {
+        claim->is_chained = true;
+        claim->base = base->run;
+        claim->base_journal = base->ctx->run.journal;
+    }
+    atomic_fetch_add(&e->in_flight, 1);
+    stet__exec_submit_here(&e->exec, claim->ctx);
+    return true;
+}
+
+void
+stet__claim_guess_failed(stet_engine *e, stet_id run)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, run.bytes, sizeof run.bytes);
+    stet__claim *claim = c != NULL ? c->host : NULL;
+
+    if (claim == NULL || !claim->is_guess)
+        return;
+    stet__disown(claim);
+    claim->is_detached = true;
+    claim->is_refused = true;
+    (void)stet__map_remove(&e->claims, run.bytes, sizeof run.bytes);
+    stet__exec_let_go(&e->exec, c, STET_EFENCED);
+}
+
+void
+stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, grant->run.bytes, sizeof grant->run.bytes);
+    stet__claim *claim = c != NULL ? c->host : NULL;
+    uint64_t     session = from != NULL ? from->claimer.session : e->session;
+    stet_bytes   preload;
+    bool         is_old = false;
+
+    /* Only by the unit it was guessed on: granted by another one, it has seen state that never was. */
+    if (claim != NULL && claim->is_guess && claim->epoch == grant->epoch && claim->session == session && from != NULL &&
+        from->has_guess && stet__id_equal(from->guess, grant->run)) {
+        claim->is_guess = false; /* guessed right */
+        if (grant->inbox > 0) /* before a body: a cancel may have come while it waited in the lane */
+            atomic_store(&c->has_news, true);
+        stet__exec_wake(&e->exec, c);
+        return;
+    }
+    if (claim != NULL && claim->is_owned && !claim->is_guess && claim->epoch == grant->epoch && claim->session == session)
+        return; /* the sweep took it up while the answer was out */
+    if (session != e->session)
+        return; /* the answer came after the lease had ended: whoever reaps that session gives the run on */
+    atomic_fetch_add(&e->in_flight, 1);
+    /* What is parked here is of use only if nobody else had the run since: each owner raises the epoch. */
+    if (claim != NULL && atomic_load(&c->park) == STET__PARK_PARKED && !c->is_let_go && grant->epoch == claim->epoch + 1) {
+        stet__unpark(e, claim);
+        claim->session = session;
+        claim->epoch = grant->epoch;
+        claim->is_owned = true;
+        claim->is_new = true;
+        claim->crumb = stet__crumb_get(claim);
+        claim_news(e, claim, grant, from);
+        atomic_store(&c->has_news, true);
+        atomic_store(&c->park, STET__PARK_AGAIN);
+        stet__exec_wake(&e->exec, c);
+        return;
+    }
+    if (claim != NULL) {
+        /* An older incarnation that lost the run; whatever it still does is fenced. */
+        stet__disown(claim);
+        claim->is_detached = true;
+        stet__unpark(e, claim);
+        c->is_let_go = true;
+        c->let_go_code = STET_EFENCED;
+        (void)stet__map_remove(&e->claims, grant->run.bytes, sizeof grant->run.bytes);
+        stet__exec_wake(&e->exec, c);
+    }
+    preload = claim_preload(e, grant->run, from);
+    if (preload.data == NULL && grant->epoch == 1) {
+        preload = stet__lane_take(e, grant->run);
+        is_old = true;
+    }
+    if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
+        if (is_old && grant->inbox > 0)
+            atomic_store(&claim->ctx->has_news, true); /* its inbox is not in what was kept of it */
+        stet__exec_submit(&e->exec, claim->ctx);
+    }
+    else {
+        stet__free(&e->p->alloc, (void *)(uintptr_t)preload.data);
+        atomic_fetch_sub(&e->in_flight, 1);
+        stet__log(e, STET_LOG_ERROR, &grant->run, NULL, NULL, STET_ENOMEM,
+                  "no memory to execute a claimed run; the next sweep takes it up");
+    }
+}
+
+bool
+stet__replay_elsewhere(void *engine, stet_ctx *c)
+{
+    stet_engine *e = engine;
+    stet__claim *claim = c->host, *fresh;
+
+    /* Only one whose record is complete, and which has not begun to end. */
+    if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_detached || claim->end != STET__END_NONE || c->jobs > 0 ||
+        c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
+        atomic_load(&claim->submitted) != atomic_load(&claim->answered))
+        return false;
+    (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
+    if ((fresh = claim_begin(e, claim->run, claim->session, claim->epoch, (stet_bytes){ NULL, 0 })) == NULL) {
+        (void)stet__map_put(&e->claims, claim->run.bytes, sizeof claim->run.bytes, c);
+        return false;
+    }
+    /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
+    fresh->is_new = claim->is_new;
+    stet__exec_submit(&e->exec, fresh->ctx);
+    claim->is_owned = false; /* the new one has it; in_flight stays */
+    claim->is_detached = true;
+    return true;
+}
+
+void
+stet__poke(stet_engine *e, stet_id run)
+{
+    stet_ctx *c = stet__map_find(&e->claims, run.bytes, sizeof run.bytes);
+
+    if (c == NULL || atomic_load(&c->park) == STET__PARK_PARKED)
+        return;
+    atomic_store(&c->has_news, true);
+    stet__exec_wake(&e->exec, c);
+}

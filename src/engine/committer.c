@@ -1,0 +1,530 @@
+/* The committer: gathers the units of all runs and hands them to the store in batches.
+ *
+ * One batch at a time is with the store; while it is being flushed the next one gathers, so under load
+ * one flush carries hundreds of units. Who commits is whoever finds the store free: a caller that has
+ * nothing else to do takes the batch itself (no thread has to be woken for a lone unit), otherwise the
+ * committer's own thread does. Units keep their order. A batch whose outcome is not known is submitted again with the same
+ * sequence numbers until the store says what became of it; nothing is ever guessed.
+ *
+ * Locks: committer.lock for the queue; engine->lock while outcomes are delivered.
+ */
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define COMMITTER_BATCH_MAX 1024u
+#define COMMITTER_WAIT_FIRST_US 10000
+#define COMMITTER_WAIT_MAX_US 1000000
+#define COMMITTER_HEAL_US 200000
+
+int
+stet__committer_init(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+    int              err;
+
+    memset(m, 0, sizeof *m);
+    m->engine = e;
+    if ((err = e->p->ops->mutex_init(e->p, &m->lock)) != STET_OK)
+        return err;
+    if ((err = e->p->ops->cond_init(e->p, &m->cond)) != STET_OK) {
+        e->p->ops->mutex_destroy(e->p, &m->lock);
+        m->engine = NULL;
+        return err;
+    }
+    m->cap = COMMITTER_BATCH_MAX;
+    m->units = stet__get(&e->p->alloc, m->cap * sizeof *m->units);
+    m->outcomes = stet__get(&e->p->alloc, m->cap * sizeof *m->outcomes);
+    m->batch = stet__get(&e->p->alloc, m->cap * sizeof(stet__work *));
+    if (m->units == NULL || m->outcomes == NULL || m->batch == NULL) {
+        stet__committer_free(e);
+        return stet__fail(STET_ENOMEM, "out of memory for the committer");
+    }
+    return STET_OK;
+}
+
+void
+stet__committer_free(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+
+    if (m->engine == NULL)
+        return;
+    stet__free(&e->p->alloc, m->units);
+    stet__free(&e->p->alloc, m->outcomes);
+    stet__free(&e->p->alloc, m->batch);
+    e->p->ops->cond_destroy(e->p, &m->cond);
+    e->p->ops->mutex_destroy(e->p, &m->lock);
+    m->engine = NULL;
+}
+
+/* Fix the facts in place: the buffer does not move any more. */
+static void
+committer_seal(stet__work *w)
+{
+    w->unit.conds = w->conds;
+    w->unit.ops = w->ops;
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_FACTS && w->ops[i].data.data == NULL) {
+            w->ops[i].data = stet__buf_bytes(&w->facts);
+            w->ops[i].number = w->first;
+            w->ops[i].count = w->n_facts;
+        }
+    w->is_sealed = true;
+}
+
+void
+stet__submit(stet_engine *e, stet__work *w)
+{
+    stet__committer *m = &e->committer;
+
+    committer_seal(w);
+    stet__lock(e->p, &m->lock);
+    w->unit.seq = ++m->seq;
+    w->next = NULL;
+    if (m->last != NULL)
+        m->last->next = w;
+    else
+        m->first = w;
+    m->last = w;
+    stet__unlock(e->p, &m->lock);
+}
+
+/* The queue has something and nobody is at it: call the thread. With the queue's lock. */
+static bool
+committer_must_call(stet__committer *m)
+{
+    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned) && !m->is_busy;
+
+    if (must)
+        m->is_waiting = false;
+    return must;
+}
+
+void
+stet__committer_kick(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+    bool             must;
+
+    stet__lock(e->p, &m->lock);
+    must = committer_must_call(m);
+    stet__unlock(e->p, &m->lock);
+    if (must)
+        stet__broadcast(e->p, &m->cond);
+}
+
+/* Runs that were started here and have to wait for their key are likely to be executed here. */
+static void
+committer_remember_lanes(stet_engine *e, const stet__work *w)
+{
+    for (size_t i = 0; w->started != NULL && i < w->unit.n_ops; i++)
+        for (const stet__started *s = w->started; w->ops[i].kind == STET_OP_LANE_ENTER && s != NULL; s = s->next)
+            if (stet__id_equal(s->run, w->ops[i].run) && w->ops[i].claimer != NULL)
+                stet__lane_remember(e, w->ops[i].lane, s->run, s->facts);
+}
+
+/* Tell everybody what became of a unit; lock held. */
+static void
+committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
+{
+    bool is_kept;
+
+    if (outcome->result == STET_OK) {
+        for (size_t i = 0; i < w->unit.n_ops; i++)
+            if (w->ops[i].kind == STET_OP_INBOX)
+                stet__poke(e, w->ops[i].run);
+        if (w->timer_ms != STET_NEVER)
+            stet__keeper_timer(e, w->timer_ms);
+    }
+    is_kept = w->done != NULL && w->done(e, w, outcome);
+    for (size_t i = 0; i < outcome->n_grants; i++)
+        stet__grant(e, &outcome->grants[i], is_kept ? NULL : w);
+    stet__free(e->store->alloc, outcome->grants);
+    outcome->grants = NULL;
+    if (w->has_guess || w->has_state)
+        stet__lane_settled(e, w);
+    if (!is_kept && outcome->result == STET_OK && outcome->n_grants == 0)
+        committer_remember_lanes(e, w);
+    if (!is_kept)
+        stet__work_free(w);
+}
+
+static void
+committer_fail(stet_engine *e, stet__work *w, int code)
+{
+    stet_outcome outcome = { 0 };
+
+    outcome.result = code;
+    outcome.next_due_ms = STET_NEVER;
+    committer_deliver(e, w, &outcome);
+}
+
+/* Those who wait for an answer get the store's error instead of waiting for better times; nothing of
+ * their units was applied. Returns how many are left. */
+static size_t
+committer_refuse_clients(stet_engine *e, size_t n, int code, bool all)
+{
+    stet__committer *m = &e->committer;
+    size_t           kept = 0;
+
+    stet__lock(e->p, &e->lock);
+    for (size_t i = 0; i < n; i++)
+        if (all || (m->batch[i]->is_client && !m->batch[i]->is_unknown))
+            committer_fail(e, m->batch[i], code);
+        else
+            m->batch[kept++] = m->batch[i];
+    stet__broadcast(e->p, &e->store_cond);
+    stet__unlock(e->p, &e->lock);
+    return kept;
+}
+
+/* Wait before the next try, unless we are to end. False: give up. */
+static bool
+committer_pause(stet_engine *e, int64_t *wait_us)
+{
+    stet__committer *m = &e->committer;
+    int64_t          until_us = stet__mono_us(e->p) + *wait_us;
+    bool             is_closing;
+
+    if (e->is_polled || !e->has_threads)
+        return false;
+    stet__lock(e->p, &m->lock);
+    while (!m->is_closing && stet__mono_us(e->p) < until_us)
+        (void)stet__wait(e->p, &m->cond, &m->lock, until_us);
+    is_closing = m->is_closing;
+    stet__unlock(e->p, &m->lock);
+    *wait_us = *wait_us * 2 > COMMITTER_WAIT_MAX_US ? COMMITTER_WAIT_MAX_US : *wait_us * 2;
+    return !is_closing;
+}
+
+static void
+committer_poisoned(stet_engine *e, bool is_poisoned)
+{
+    stet__lock(e->p, &e->lock);
+    if (e->is_poisoned != is_poisoned) {
+        e->is_poisoned = is_poisoned;
+        if (!is_poisoned)
+            e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
+    stet__unlock(e->p, &e->lock);
+}
+
+/* Nothing new is begun after a failed commit, so nothing would ever show that the store is well again:
+ * ask it. */
+bool
+stet__committer_heal(stet_engine *e)
+{
+    int err;
+
+    if (!e->is_poisoned)
+        return true;
+    if ((err = e->store->ops->ping(e->store)) == STET_EPOISONED)
+        err = e->store->ops->reopen(e->store);
+    if (err == STET_OK)
+        committer_poisoned(e, false);
+    return err == STET_OK;
+}
+
+static void
+committer_put_back(stet__committer *m, size_t n)
+{
+    stet_engine *e = m->engine;
+
+    stet__lock(e->p, &m->lock);
+    for (size_t i = n; i > 0; i--) {
+        m->batch[i - 1]->next = m->first;
+        m->first = m->batch[i - 1];
+        if (m->last == NULL)
+            m->last = m->first;
+    }
+    stet__unlock(e->p, &m->lock);
+}
+
+/* Submit a batch until its outcome is known. Returns how many units have outcomes. */
+static size_t
+committer_settle(stet_engine *e, size_t n, bool is_thread)
+{
+    stet__committer *m = &e->committer;
+    int64_t          wait_us = COMMITTER_WAIT_FIRST_US;
+    bool             is_unknown = false;
+    int              err = STET_OK;
+
+    if (e->is_polled || !e->has_threads)
+        (void)stet__committer_heal(e);
+    for (;;) {
+        for (size_t i = 0; i < n; i++)
+            m->units[i] = m->batch[i]->unit;
+        memset(m->outcomes, 0, n * sizeof *m->outcomes);
+        if ((err = e->store->ops->commit(e->store, m->units, n, m->outcomes)) == STET_OK) {
+            committer_poisoned(e, false);
+            return n;
+        }
+        if (err == STET_EUNCERTAIN || err == STET_EPOISONED)
+            is_unknown = true;
+        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "a commit of %zu units %s: %s", n,
+                  is_unknown ? "has an unknown outcome and is submitted again" : "failed and is tried again",
+                  stet_last_error());
+        committer_poisoned(e, true);
+        for (size_t i = 0; is_unknown && i < n; i++)
+            m->batch[i]->is_unknown = true;
+        n = committer_refuse_clients(e, n, err, false);
+        if (!is_thread && m->thread != NULL) {
+            committer_put_back(m, n); /* a caller does not wait for better times; the thread does */
+            return 0;
+        }
+        do {
+            if (!committer_pause(e, &wait_us)) {
+                (void)committer_refuse_clients(e, n, is_unknown ? STET_EUNCERTAIN : err, true);
+                return 0;
+            }
+        } while (n == 0 && !stet__committer_heal(e));
+        if (n == 0)
+            return 0;
+        if (err == STET_EPOISONED && e->store->ops->reopen(e->store) != STET_OK)
+            stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "the store cannot be reopened yet: %s",
+                      stet_last_error());
+    }
+}
+
+/* Commit one batch; is_busy is ours. */
+static void
+committer_round(stet_engine *e, size_t n, bool is_thread)
+{
+    stet__committer *m = &e->committer;
+
+    n = committer_settle(e, n, is_thread);
+    stet__lock(e->p, &e->lock);
+    for (size_t i = 0; i < n; i++)
+        committer_deliver(e, m->batch[i], &m->outcomes[i]);
+    stet__broadcast(e->p, &e->store_cond);
+    stet__unlock(e->p, &e->lock);
+}
+
+/* Take the batch and the turn; 0: nothing to do, or somebody else is at it. With the queue's lock. */
+static size_t
+committer_take(stet__committer *m)
+{
+    size_t n = 0;
+
+    if (m->is_busy)
+        return 0;
+    while (m->first != NULL && n < m->cap) {
+        m->batch[n++] = m->first;
+        m->first = m->first->next;
+    }
+    if (m->first == NULL)
+        m->last = NULL;
+    m->is_busy = n > 0;
+    return n;
+}
+
+bool
+stet__committer_help(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+    size_t           n;
+    bool             must;
+
+    stet__lock(e->p, &m->lock);
+    if ((n = committer_take(m)) == 0) {
+        stet__unlock(e->p, &m->lock);
+        return false;
+    }
+    do { /* what came meanwhile is for the thread; without one, nobody else would see to it */
+        stet__unlock(e->p, &m->lock);
+        committer_round(e, n, false);
+        stet__lock(e->p, &m->lock);
+        m->is_busy = false;
+    } while (m->thread == NULL && (n = committer_take(m)) > 0);
+    must = committer_must_call(m);
+    stet__unlock(e->p, &m->lock);
+    if (must)
+        stet__broadcast(e->p, &m->cond);
+    return true;
+}
+
+static void
+committer_main(void *arg)
+{
+    stet_engine     *e = arg;
+    stet__committer *m = &e->committer;
+    size_t           n;
+
+    stet__lock(e->p, &m->lock);
+    for (;;) {
+        if ((n = committer_take(m)) > 0) {
+            stet__unlock(e->p, &m->lock);
+            committer_round(e, n, true);
+            stet__lock(e->p, &m->lock);
+            m->is_busy = false;
+            continue;
+        }
+        if (m->is_closing && m->first == NULL && !m->is_busy)
+            break;
+        m->is_waiting = true;
+        (void)stet__wait(e->p, &m->cond, &m->lock,
+                         e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US : STET__FOREVER);
+        m->is_waiting = false;
+        if (e->is_poisoned && m->first == NULL && !m->is_busy && !m->is_closing) {
+            m->is_busy = true;
+            stet__unlock(e->p, &m->lock);
+            (void)stet__committer_heal(e);
+            stet__lock(e->p, &m->lock);
+            m->is_busy = false;
+        }
+    }
+    stet__unlock(e->p, &m->lock);
+}
+
+int
+stet__committer_start(stet_engine *e)
+{
+    return e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e);
+}
+
+void
+stet__committer_close(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+
+    if (m->engine == NULL)
+        return;
+    stet__lock(e->p, &m->lock);
+    m->is_closing = true;
+    stet__broadcast(e->p, &m->cond);
+    stet__unlock(e->p, &m->lock);
+    if (m->thread != NULL)
+        e->p->ops->thread_join(e->p, m->thread);
+    m->thread = NULL;
+    while (stet__committer_help(e))
+        ;
+}
+
+/* ---- a caller that waits ------------------------------------------------------------------------- */
+
+/* One block for all units of a call, kept alive by whoever still needs it: the caller, or units whose
+ * outcome is still out when the caller gave up. */
+typedef struct committer_call {
+    stet__cond cond;
+    size_t     waiting; /* units without an outcome */
+    bool       is_left; /* the caller gave up */
+    int       *results;
+    uint32_t  *conds;   /* may be NULL */
+} committer_call;
+
+typedef struct committer_seat {
+    committer_call *call;
+    size_t          index;
+} committer_seat;
+
+static void
+committer_call_free(stet_engine *e, committer_call *call)
+{
+    e->p->ops->cond_destroy(e->p, &call->cond);
+    stet__free(&e->p->alloc, call);
+}
+
+static bool
+committer_call_done(stet_engine *e, stet__work *w, const stet_outcome *outcome)
+{
+    committer_seat *seat = w->arg;
+    committer_call *call = seat->call;
+
+    if (!call->is_left) {
+        call->results[seat->index] = outcome->result == STET_EFENCED ? STET_ECONFLICT : outcome->result;
+        if (call->conds != NULL)
+            call->conds[seat->index] = outcome->cond;
+    }
+    if (--call->waiting == 0) {
+        if (call->is_left)
+            committer_call_free(e, call);
+        else
+            stet__signal(e->p, &call->cond);
+    }
+    return false;
+}
+
+static committer_call *
+committer_call_new(stet_engine *e, stet__work **works, size_t n, int *results, uint32_t *conds)
+{
+    committer_call *call = stet__get0(&e->p->alloc, sizeof *call);
+
+    if (call == NULL || e->p->ops->cond_init(e->p, &call->cond) != STET_OK) {
+        stet__free(&e->p->alloc, call);
+        return NULL;
+    }
+    call->results = results;
+    call->conds = conds;
+    for (size_t i = 0; i < n; i++) {
+        committer_seat *seat;
+
+        results[i] = STET_EUNCERTAIN;
+        if (works[i] == NULL)
+            continue;
+        if ((seat = stet__arena_get(&works[i]->arena, sizeof *seat)) == NULL) {
+            committer_call_free(e, call);
+            return NULL;
+        }
+        seat->call = call;
+        seat->index = i;
+        works[i]->done = committer_call_done;
+        works[i]->arg = seat;
+        works[i]->is_client = true;
+        call->waiting++;
+    }
+    return call;
+}
+
+int
+stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uint32_t *conds)
+{
+    committer_call *call = committer_call_new(e, works, n, results, conds);
+    int64_t         until_us = stet__mono_us(e->p) + e->config.wait_ms * 1000;
+
+    if (call == NULL) {
+        for (size_t i = 0; i < n; i++)
+            stet__work_free(works[i]);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    for (size_t i = 0; i < n; i++)
+        if (works[i] != NULL && works[i]->started != NULL)
+            stet__submit_start(e, works[i]);
+        else if (works[i] != NULL)
+            stet__submit(e, works[i]);
+    (void)stet__committer_help(e);
+    stet__lock(e->p, &e->lock);
+    while (call->waiting > 0 && stet__wait(e->p, &call->cond, &e->lock, until_us))
+        ;
+    if (call->waiting > 0)
+        call->is_left = true;
+    else
+        committer_call_free(e, call);
+    stet__unlock(e->p, &e->lock);
+    return STET_OK;
+}
+
+int
+stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond)
+{
+    int      result, err;
+    uint32_t failed = 0;
+
+    if ((err = stet__commit_all(e, &w, 1, &result, &failed)) != STET_OK)
+        return err;
+    if (cond != NULL)
+        *cond = failed;
+    return stet__commit_failed(e, result);
+}
+
+int
+stet__commit_failed(stet_engine *e, int result)
+{
+    if (result == STET_OK || result == STET_ECONFLICT)
+        return result;
+    return stet__fail(result, "%s: the store %s", e->url,
+                      result == STET_EUNCERTAIN
+                          ? "did not answer in time; repeat with the same idempotency key to learn the outcome"
+                          : "could not be written; nothing was changed");
+}

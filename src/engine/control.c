@@ -1,0 +1,428 @@
+/* Acting on runs from outside: cancel, deadline, awakeables, unstick.
+ *
+ * None of it needs a claim. It is put into the run's inbox, and whoever has or gets the run takes it in.
+ * A run that never executed and is not claimed ends at once, in the same unit.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define CONTROL_TRIES_MAX 100
+
+/* ---- cancel and deadline -------------------------------------------------------------------------- */
+
+/* Never executed: its end is one unit of ours, fenced by "unclaimed, this epoch, this revision". */
+static int
+control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why)
+{
+    stet__fact fact = { 0 };
+    stet_cond *cond;
+    stet_op   *op;
+    int        err;
+
+    if ((cond = stet__work_cond(w, STET_COND_CLAIM, l->run.id)) == NULL)
+        return STET_ENOMEM;
+    cond->epoch = l->row.epoch;
+    if ((cond = stet__work_cond(w, STET_COND_INBOX, l->run.id)) == NULL ||
+        (op = stet__work_op(w, STET_OP_FACTS, l->run.id)) == NULL)
+        return STET_ENOMEM;
+    cond->number = l->row.inbox;
+    fact.kind = code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
+    fact.revision = l->run.journal + 1;
+    fact.time_ms = stet__store_now(e);
+    fact.code = code;
+    if (by != NULL)
+        fact.who = stet_text(by);
+    if (why != NULL)
+        fact.text = stet_text(why);
+    if ((err = stet__run_apply(&l->run, &fact)) != STET_OK)
+        return err;
+    stet__fact_encode(&w->facts, &fact);
+    w->run = l->run.id;
+    w->first = fact.revision;
+    w->n_facts = 1;
+    if (w->facts.failed)
+        return STET_ENOMEM;
+    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
+        if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
+            return STET_ENOMEM;
+        op->fire_ms = l->run.visible_ms;
+        op->number = STET__TIMER_VISIBLE;
+    }
+    stet__lock(e->p, &e->lock);
+    err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
+    stet__unlock(e->p, &e->lock);
+    return err;
+}
+
+/* Tell the run through its inbox; its waiters are answered now. */
+static int
+control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why)
+{
+    stet__fact    fact = { 0 };
+    stet_cond    *cond;
+    stet_op      *op;
+    stet_run_row *row;
+
+    fact.kind = code == STET_EEXPIRED ? STET__FACT_DEADLINE : STET__FACT_CANCEL;
+    fact.time_ms = stet__store_now(e);
+    if (by != NULL)
+        fact.who = stet_text(by);
+    if (why != NULL)
+        fact.text = stet_text(why);
+    if ((cond = stet__work_cond(w, STET_COND_INBOX, l->run.id)) == NULL ||
+        (op = stet__work_op(w, STET_OP_INBOX, l->run.id)) == NULL || !stet__work_fact(w, &op->data, &fact))
+        return STET_ENOMEM;
+    cond->number = l->row.inbox;
+    if ((op = stet__work_op(w, STET_OP_RUN_SET, l->run.id)) == NULL ||
+        (row = stet__arena_get0(&w->arena, sizeof *row)) == NULL)
+        return STET_ENOMEM;
+    row->id = l->run.id;
+    row->status = l->run.status == STET_STATUS_STUCK ? STET_STATUS_STUCK : STET_STATUS_CANCELLING;
+    row->ended_ms = STET_NEVER;
+    row->due_ms = fact.time_ms;
+    op->row = row;
+    op->mask = STET_RUN_STATUS;
+    /* In backoff: now. One that waits in its lane never executed and does not come here. */
+    if (l->row.session == 0 && l->row.due_ms != STET_NEVER)
+        op->mask |= STET_RUN_DUE;
+    if (l->run.status != STET_STATUS_STUCK) {
+        if ((op = stet__work_op(w, STET_OP_RUN_WAKE, l->run.id)) == NULL)
+            return STET_ENOMEM;
+        op->status = STET_STATUS_CANCELLING;
+        stet__lock(e->p, &e->lock);
+        op->claimer = stet__work_claimer(e, w);
+        stet__unlock(e->p, &e->lock);
+    }
+    l->run.stop_code = code;
+    l->run.stop_why = why;
+    stet__lock(e->p, &e->lock);
+    if (!stet__tell_parent(e, w, &l->run, code)) {
+        stet__unlock(e->p, &e->lock);
+        return STET_ENOMEM;
+    }
+    stet__unlock(e->p, &e->lock);
+    w->timer_ms = fact.time_ms;
+    return STET_OK;
+}
+
+typedef struct control_scan {
+    int  code;
+    bool is_bad;
+} control_scan;
+
+static int
+control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    control_scan *scan = arg;
+    stet__fact    fact;
+
+    (void)first;
+    (void)count;
+    if (stet__fact_decode(&fact, &facts) != STET_OK) {
+        scan->is_bad = true;
+        return STET_OK;
+    }
+    if (scan->code == 0 && fact.kind == STET__FACT_CANCEL)
+        scan->code = STET_ECANCELLED;
+    if (scan->code == 0 && fact.kind == STET__FACT_DEADLINE)
+        scan->code = STET_EEXPIRED;
+    return STET_OK;
+}
+
+/* A stop that waits in the inbox counts as asked. */
+int
+stet__stop_asked(stet_engine *e, const stet__run *run)
+{
+    control_scan scan = { run->stop_code, false };
+
+    if (scan.code == 0)
+        (void)e->store->ops->inbox(e->store, run->id, run->taken + 1, 10000, control_on_inbox, &scan);
+    return scan.code;
+}
+
+static int
+control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const char *why, const stet_timer *timer,
+                  bool *was_asked)
+{
+    stet__loaded l;
+    stet__work  *w;
+    int          err;
+
+    if ((err = stet__load(e, &l, run, false)) != STET_OK)
+        return err;
+    if (stet__run_is_terminal(&l.run) || stet__stop_asked(e, &l.run) != 0) {
+        *was_asked = true;
+        /* A timer must go in any case, and its owner sees to that. */
+        err = timer != NULL || (stet__run_is_terminal(&l.run) && l.run.status != STET_STATUS_CANCELLED)
+                  ? stet__fail(STET_EENDED, "the run has ended: %s", stet_status_name(l.run.status))
+                  : STET_OK;
+        stet__loaded_free(&l);
+        return err;
+    }
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL) {
+        stet__loaded_free(&l);
+        return STET_ENOMEM;
+    }
+    if (timer != NULL) {
+        stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
+
+        if (op != NULL) {
+            op->fire_ms = timer->fire_ms;
+            op->number = timer->completion;
+        }
+    }
+    if (l.row.epoch == 0 && l.row.session == 0)
+        err = control_end_unstarted(e, w, &l, code, by, why);
+    else
+        err = control_tell(e, w, &l, code, by, why);
+    if (err != STET_OK) {
+        stet__work_free(w);
+        err = err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+    } else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &l.run);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__loaded_free(&l);
+    return err;
+}
+
+int
+stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why, const stet_timer *timer)
+{
+    bool was_asked = false;
+    int  err = STET_ECONFLICT;
+
+    for (int i = 0; i < CONTROL_TRIES_MAX && err == STET_ECONFLICT; i++)
+        err = control_stop_once(e, run, code, by, why, timer, &was_asked);
+    if (err == STET_ECONFLICT)
+        return stet__fail(STET_EBUSY, "the run changed all the time; nothing was written, try again");
+    return err;
+}
+
+int
+stet_cancel(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    stet_id id;
+    int     err;
+
+    if ((err = stet__alive(e, "stet_cancel")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+        return err;
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((err = stet__stop_run(e, id, STET_ECANCELLED, by, why, NULL)) == STET_EENDED) {
+        char text[512];
+
+        (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        return stet__fail(err, "%s: %s; nothing to cancel", run->text, text);
+    }
+    return err;
+}
+
+/* ---- awakeables ----------------------------------------------------------------------------------- */
+
+/* Conditions and operations that settle; *refusal is set instead if it cannot be. */
+static int
+control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool is_rejected, int *refusal)
+{
+    stet_value   v = { 0 };
+    stet__fact   old, fact = { 0 };
+    stet_bytes   in;
+    stet_run_row row;
+    stet__fact   extra;
+    stet_cond   *cond;
+    stet_op     *op;
+    stet_id      run;
+    char         text[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1];
+    int          err;
+
+    *refusal = 0;
+    stet__id_text(text, STET__ID_AWAKEABLE, id);
+    err = e->store->ops->value(e->store, STET__SPACE_AWAKEABLE, stet__id_bytes(&id), &v);
+    if (err == STET_ENOTFOUND) {
+        *refusal = stet__fail(STET_ENOTFOUND, "there is no awakeable %s; its run may have been removed after its retention", text);
+        return STET_OK;
+    }
+    if (err != STET_OK)
+        return err;
+    in = v.data;
+    if ((err = stet__fact_decode(&old, &in)) != STET_OK)
+        goto done;
+    run = stet__fact_id(old.run);
+    (void)snprintf(name, sizeof name, "%.*s", (int)old.name.len, old.name.data != NULL ? (const char *)old.name.data : "");
+    if (v.version > 1) {
+        *refusal = stet__fail(STET_ESETTLED, "awakeable %s (%s) was %s at %lld", text, name,
+                              old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", (long long)old.time_ms);
+        goto done;
+    }
+    if ((err = stet__load_row(e, run, &w->arena, &row, &extra)) != STET_OK && err != STET_ENOTFOUND)
+        goto done;
+    if (err == STET_ENOTFOUND || row.is_terminal) {
+        stet_value now = { 0 };
+
+        /* Somebody else may have settled it since we looked, and so have ended the run. */
+        if (e->store->ops->value(e->store, STET__SPACE_AWAKEABLE, stet__id_bytes(&id), &now) == STET_OK) {
+            stet__free(e->store->alloc, (void *)(uintptr_t)now.data.data);
+            if (now.version != v.version) {
+                stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+                return control_settle(e, w, id, value, is_rejected, refusal);
+            }
+        }
+        *refusal = stet__fail(STET_EENDED, "the run of awakeable %s (%s) has ended", text, name);
+        err = STET_OK;
+        goto done;
+    }
+    err = STET_ENOMEM;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL)
+        goto done;
+    cond->space = STET__SPACE_AWAKEABLE;
+    cond->number = v.version;
+    if (!stet__work_bytes(w, &cond->key, stet__id_bytes(&id)) || (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL)
+        goto done;
+    op->space = STET__SPACE_AWAKEABLE;
+    op->key = cond->key;
+    op->number = (uint64_t)old.completion;
+    fact.kind = STET__FACT_SETTLED;
+    fact.time_ms = stet__store_now(e);
+    fact.completion = old.completion;
+    fact.name = old.name;
+    fact.run = old.run;
+    fact.flags = is_rejected ? STET__FACT_REJECTED : 0;
+    if (!stet__work_fact(w, &op->data, &fact))
+        goto done;
+    fact.run = stet__id_bytes(&id);
+    if (is_rejected) {
+        fact.code = STET_EREJECTED;
+        fact.text = value;
+        fact.origin = stet_text("awakeable");
+    } else
+        fact.value = value.data != NULL ? value : stet_text("");
+    if ((op = stet__work_op(w, STET_OP_INBOX, run)) == NULL || !stet__work_fact(w, &op->data, &fact) ||
+        (op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
+        goto done;
+    op->status = STET_STATUS_PENDING;
+    stet__lock(e->p, &e->lock);
+    op->claimer = stet__work_claimer(e, w);
+    stet__unlock(e->p, &e->lock);
+    err = STET_OK;
+done:
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+}
+
+static int
+control_settle_sync(stet_engine *e, const char *call, const char *awakeable, stet_bytes value, bool is_rejected)
+{
+    stet_id id;
+    int     err = STET_ECONFLICT, refusal;
+
+    if ((err = stet__alive(e, call)) != STET_OK ||
+        (err = stet__not_in_handler(e, call, is_rejected ? "stet_ctx_reject" : "stet_ctx_resolve")) != STET_OK ||
+        (err = stet__id_parse(&id, STET__ID_AWAKEABLE, awakeable)) != STET_OK)
+        return err;
+    if ((int64_t)value.len > e->config.payload_bytes_max)
+        return stet__fail(STET_ETOOBIG, "%s: %zu bytes; the limit is payload_bytes_max, %lld", awakeable, value.len,
+                          (long long)e->config.payload_bytes_max);
+    err = STET_ECONFLICT;
+    for (int i = 0; i < CONTROL_TRIES_MAX && err == STET_ECONFLICT; i++) {
+        stet__work *w = stet__work_new(e, NULL, NULL);
+
+        if (w == NULL)
+            return STET_ENOMEM;
+        if ((err = control_settle(e, w, id, value, is_rejected, &refusal)) != STET_OK || refusal != 0) {
+            stet__work_free(w);
+            return err != STET_OK ? err : refusal;
+        }
+        err = stet__commit_sync(e, w, NULL);
+    }
+    return err;
+}
+
+int
+stet_resolve(stet_engine *e, const char *awakeable, stet_bytes value)
+{
+    return control_settle_sync(e, "stet_resolve", awakeable, value, false);
+}
+
+int
+stet_reject(stet_engine *e, const char *awakeable, const char *error)
+{
+    return control_settle_sync(e, "stet_reject", awakeable, stet_text(error != NULL ? error : "rejected"), true);
+}
+
+/* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
+ * unit is refused, the context let go, and the replay finds it settled. */
+int
+stet__host_settle(stet_ctx *c, stet__fact *fact)
+{
+    stet__claim *claim = c->host;
+    stet_engine *e = claim->engine;
+    stet__work  *w = stet__host_open(claim);
+    const char  *text;
+    int          err, refusal;
+
+    if (w == NULL)
+        return STET_ENOMEM;
+    if ((err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0,
+                              &refusal)) != STET_OK)
+        return err;
+    if (refusal != 0) { /* recorded too: the same on every replay */
+        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        fact->code = refusal;
+        fact->text = stet_text(text);
+    }
+    return stet__host.append(c, fact, NULL);
+}
+
+/* ---- unstick -------------------------------------------------------------------------------------- */
+
+int
+stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
+{
+    stet__fact    fact = { 0 };
+    stet_run_row  row, *set;
+    stet__fact    extra;
+    stet__work   *w;
+    stet_cond    *cond;
+    stet_op      *op;
+    stet_id       id;
+    int           err;
+
+    if ((err = stet__alive(e, "stet_unstick")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+        return err;
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((err = stet__load_row(e, id, &w->arena, &row, &extra)) != STET_OK)
+        goto refused;
+    if (row.status != STET_STATUS_STUCK) {
+        err = stet__fail(STET_ESTATE, "%s is not stuck, it is %s", run->text, stet_status_name((stet_status)row.status));
+        goto refused;
+    }
+    fact.kind = STET__FACT_UNSTICK;
+    fact.time_ms = stet__store_now(e);
+    if (by != NULL)
+        fact.who = stet_text(by);
+    if ((cond = stet__work_cond(w, STET_COND_JOURNAL, id)) == NULL || (op = stet__work_op(w, STET_OP_INBOX, id)) == NULL ||
+        !stet__work_fact(w, &op->data, &fact) || (op = stet__work_op(w, STET_OP_RUN_SET, id)) == NULL ||
+        (set = stet__arena_get0(&w->arena, sizeof *set)) == NULL) {
+        err = stet__fail(STET_ENOMEM, "out of memory");
+        goto refused;
+    }
+    cond->number = row.journal;
+    set->id = id;
+    set->status = STET_STATUS_PENDING;
+    set->ended_ms = STET_NEVER;
+    set->due_ms = fact.time_ms;
+    op->row = set;
+    op->mask = STET_RUN_STATUS | STET_RUN_DUE;
+    w->timer_ms = fact.time_ms;
+    if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
+        return stet__fail(STET_EBUSY, "%s changed just now; nothing was written, look again", run->text);
+    return err;
+refused:
+    stet__work_free(w);
+    return err;
+}

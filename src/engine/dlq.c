@@ -1,0 +1,353 @@
+/* Dead letters: retrying a run that ended without success, and discarding it.
+ *
+ * A retry is a new run. It inherits what was recorded and still stands: results of steps, sends, calls
+ * that completed, sleeps that ended, state writes. What failed is not inherited and is tried again. A
+ * read of state is inherited only together with a write of that entry: without the write it would be a
+ * stale value.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+typedef struct dlq_journal {
+    stet_engine *e;
+    stet__arena  arena;
+    stet__fact  *facts; /* journal facts, inbox entries where they were taken */
+    size_t       n, cap;
+    stet_bytes  *inbox;
+    size_t       n_inbox, cap_inbox, taken;
+    uint64_t     next;
+    size_t       rows;
+} dlq_journal;
+
+static void *
+dlq_grow(dlq_journal *d, void *old, size_t n, size_t *cap, size_t size)
+{
+    void *grown;
+
+    if (n < *cap)
+        return old;
+    if ((grown = stet__arena_get(&d->arena, (*cap ? *cap * 2 : 32) * size)) == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(grown, old, n * size);
+    *cap = *cap ? *cap * 2 : 32;
+    return grown;
+}
+
+static int
+dlq_keep(dlq_journal *d, const stet__fact *fact)
+{
+    void *grown = dlq_grow(d, d->facts, d->n, &d->cap, sizeof *d->facts);
+
+    if (grown == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    d->facts = grown;
+    d->facts[d->n++] = *fact;
+    return STET_OK;
+}
+
+static int
+dlq_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    dlq_journal *d = arg;
+    void        *grown = dlq_grow(d, d->inbox, d->n_inbox, &d->cap_inbox, sizeof *d->inbox);
+
+    (void)first;
+    (void)count;
+    if (grown == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    d->inbox = grown;
+    d->inbox[d->n_inbox].len = facts.len;
+    if ((d->inbox[d->n_inbox].data = stet__arena_copy(&d->arena, facts.data, facts.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    d->n_inbox++;
+    d->rows++;
+    return STET_OK;
+}
+
+static int
+dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    dlq_journal *d = arg;
+    stet_bytes   in;
+    stet__fact   fact;
+    int          err;
+
+    d->rows++;
+    in.len = facts.len;
+    if ((in.data = stet__arena_copy(&d->arena, facts.data, facts.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < count; i++) {
+        if ((err = stet__fact_decode(&fact, &in)) != STET_OK)
+            return err == STET_END ? STET_ECORRUPT : err;
+        fact.revision = first + i;
+        if ((err = dlq_keep(d, &fact)) != STET_OK)
+            return err;
+        for (; fact.kind == STET__FACT_TAKEN && d->taken < d->n_inbox && d->taken < (size_t)fact.number; d->taken++) {
+            stet__fact entry;
+            stet_bytes entry_in = d->inbox[d->taken];
+
+            if ((err = stet__fact_decode(&entry, &entry_in)) != STET_OK || (err = dlq_keep(d, &entry)) != STET_OK)
+                return err;
+        }
+    }
+    d->next = first + count;
+    return STET_OK;
+}
+
+static int
+dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
+{
+    int err;
+
+    d->next = 1;
+    do {
+        d->rows = 0;
+        if ((err = e->store->ops->inbox(e->store, run, d->n_inbox + 1, 256, dlq_on_inbox, d)) != STET_OK)
+            return err;
+    } while (d->rows == 256);
+    do {
+        d->rows = 0;
+        if ((err = e->store->ops->journal(e->store, run, d->next, 256, dlq_on_facts, d)) != STET_OK)
+            return err;
+    } while (d->rows == 256);
+    return STET_OK;
+}
+
+/* ---- what is inherited ------------------------------------------------------------------------------ */
+
+static bool
+dlq_same_name(const stet__fact *a, const stet__fact *b)
+{
+    return a->name.len == b->name.len && (a->name.len == 0 || memcmp(a->name.data, b->name.data, a->name.len) == 0);
+}
+
+/* The answer that settled a command well, or NULL. */
+static const stet__fact *
+dlq_answer(const dlq_journal *d, const stet__fact *cmd)
+{
+    for (size_t i = 0; i < d->n; i++) {
+        const stet__fact *f = &d->facts[i];
+        bool              fits = (cmd->kind == STET__FACT_SLEEP && f->kind == STET__FACT_TIMER) ||
+                    (cmd->kind == STET__FACT_CALL && f->kind == STET__FACT_CHILD_DONE) ||
+                    (cmd->kind == STET__FACT_AWAKEABLE && f->kind == STET__FACT_SETTLED) ||
+                    ((cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && f->kind == STET__FACT_CHOICE);
+
+        if (fits && (uint64_t)f->completion == cmd->revision)
+            return f->code == 0 ? f : NULL;
+    }
+    return NULL;
+}
+
+static bool
+dlq_is_written(const dlq_journal *d, const stet__fact *get)
+{
+    for (size_t i = 0; i < d->n; i++)
+        if ((d->facts[i].kind == STET__FACT_STATE_SET || d->facts[i].kind == STET__FACT_STATE_CLEAR) &&
+            dlq_same_name(&d->facts[i], get))
+            return true;
+    return false;
+}
+
+static bool
+dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
+{
+    switch (f->kind) {
+    case STET__FACT_STEP:
+    case STET__FACT_SEND:
+    case STET__FACT_STATE_SET:
+    case STET__FACT_STATE_CLEAR:
+    case STET__FACT_NOW:
+    case STET__FACT_VERSION:
+    case STET__FACT_SETTLE: return f->code == 0;
+    case STET__FACT_STATE_GET: return dlq_is_written(d, f);
+    case STET__FACT_SLEEP:
+    case STET__FACT_CALL:
+    case STET__FACT_AWAKEABLE:
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY: return f->code == 0 && dlq_answer(d, f) != NULL;
+    default: return false;
+    }
+}
+
+/* Facts from revision 2 on; a command's answer follows it at once. */
+static uint32_t
+dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
+{
+    uint64_t revision = 2;
+
+    for (size_t i = 0; i < d->n; i++) {
+        stet__fact        f = d->facts[i];
+        const stet__fact *answer;
+
+        if (!dlq_is_inherited(d, &f))
+            continue;
+        answer = f.kind >= STET__FACT_SLEEP ? dlq_answer(d, &d->facts[i]) : NULL;
+        f.time_ms = now_ms;
+        f.flags |= STET__FACT_INHERITED;
+        stet__fact_encode(out, &f);
+        if (answer != NULL) {
+            stet__fact a = *answer;
+
+            a.completion = (int64_t)revision;
+            a.time_ms = now_ms;
+            stet__fact_encode(out, &a);
+            revision++;
+        }
+        revision++;
+    }
+    return (uint32_t)(revision - 2);
+}
+
+/* ---- retry ------------------------------------------------------------------------------------------ */
+
+static int
+dlq_extra(stet__work *w, const stet_run_row *row, const stet__fact *extra)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, row->id);
+    stet_run_row *set = stet__arena_get0(&w->arena, sizeof *set);
+
+    if (op == NULL || set == NULL || !stet__work_fact(w, &set->extra, extra))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    set->id = row->id;
+    op->row = set;
+    op->mask = STET_RUN_EXTRA;
+    return STET_OK;
+}
+
+/* A value that must not be there yet, put together with the rest. */
+static int
+dlq_mark(stet__work *w, const char *space, stet_id run, stet_bytes data)
+{
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+    stet_op   *op = cond != NULL ? stet__work_op(w, STET_OP_VALUE_PUT, run) : NULL;
+
+    if (op == NULL || !stet__work_bytes(w, &op->key, stet__id_bytes(&run)) || !stet__work_bytes(w, &op->data, data))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    cond->space = op->space = space;
+    cond->key = op->key;
+    return STET_OK;
+}
+
+static int
+dlq_check(stet_engine *e, const char *call, const stet_run_id *run, stet_id *id, stet__arena *arena, stet_run_row *row,
+          stet__fact *extra)
+{
+    int err;
+
+    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__id_parse(id, STET__ID_RUN, run->text)) != STET_OK ||
+        (err = stet__load_row(e, *id, arena, row, extra)) != STET_OK)
+        return err;
+    if (!row->is_terminal)
+        return stet__fail(STET_EOPEN, "%s has not ended, it is %s", run->text, stet_status_name((stet_status)row->status));
+    if (row->status == STET_STATUS_COMPLETED)
+        return stet__fail(STET_EENDED, "%s completed; there is nothing to retry or discard", run->text);
+    if (extra->retried_by.data != NULL) {
+        char by[STET_ID_TEXT_MAX];
+
+        stet__id_text(by, STET__ID_RUN, stet__fact_id(extra->retried_by));
+        return stet__fail(STET_EEXISTS, "%s was retried as %s", run->text, by);
+    }
+    if (extra->flags & STET__FACT_DISCARDED)
+        return stet__fail(STET_EENDED, "%s was discarded", run->text);
+    return STET_OK;
+}
+
+static int
+dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row, stet__fact extra, stet_id fresh)
+{
+    stet__fact started = d->facts[0];
+    stet_id    old = row->id;
+    stet__buf  more;
+    uint32_t   n;
+    int        err;
+
+    if (started.deadline_ms != 0)
+        started.deadline_ms = stet__store_now(e) + (started.deadline_ms - started.time_ms);
+    started.time_ms = stet__store_now(e);
+    started.until_ms = 0;
+    started.completion = 0;
+    started.idempotency_key = (stet_bytes){ NULL, 0 };
+    started.child_key = (stet_bytes){ NULL, 0 };
+    started.retry_of = stet__id_bytes(&old);
+    stet__buf_init(&more, &e->p->alloc);
+    n = dlq_inherit(d, &more, started.time_ms);
+    err = more.failed ? STET_ENOMEM : STET_OK;
+    if (err == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        err = stet__start_ops(e, w, &started, fresh, true, &more, n) ? STET_OK : STET_ENOMEM;
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__buf_free(&more);
+    if (err != STET_OK)
+        return stet__fail(err, "out of memory");
+    extra.retried_by = stet__id_bytes(&fresh);
+    if ((err = dlq_extra(w, row, &extra)) != STET_OK)
+        return err;
+    return dlq_mark(w, STET__SPACE_RETRY, old, stet__id_bytes(&fresh));
+}
+
+int
+stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
+{
+    dlq_journal  d = { 0 };
+    stet__work  *w = NULL;
+    stet_run_row row;
+    stet__fact   extra;
+    stet_id      id, fresh;
+    int          err;
+
+    if ((err = stet__alive(e, "stet_dlq_retry")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_dlq_retry", "stet_send")) != STET_OK)
+        return err;
+    stet__arena_init(&d.arena, &e->p->alloc);
+    if ((err = dlq_check(e, "stet_dlq_retry", run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, id)) != STET_OK)
+        goto done;
+    if (d.n == 0 || d.facts[0].kind != STET__FACT_STARTED) {
+        err = stet__fail(STET_ECORRUPT, "%s cannot be retried: its first fact is not readable", run->text);
+        goto done;
+    }
+    fresh = stet__new_id(e);
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL) {
+        err = STET_ENOMEM;
+        goto done;
+    }
+    if ((err = dlq_build(e, w, &d, &row, extra, fresh)) != STET_OK) {
+        stet__work_free(w);
+        goto done;
+    }
+    if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
+        err = stet__fail(STET_EEXISTS, "%s was retried or discarded just now", run->text);
+    if (err == STET_OK && retried != NULL)
+        stet__id_text(retried->text, STET__ID_RUN, fresh);
+done:
+    stet__arena_free(&d.arena);
+    return err;
+}
+
+int
+stet_dlq_discard(stet_engine *e, const stet_run_id *run)
+{
+    stet__work  *w;
+    stet_run_row row;
+    stet__fact   extra;
+    stet_id      id;
+    int          err;
+
+    if ((err = stet__alive(e, "stet_dlq_discard")) != STET_OK)
+        return err;
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((err = dlq_check(e, "stet_dlq_discard", run, &id, &w->arena, &row, &extra)) == STET_OK) {
+        extra.flags |= STET__FACT_DISCARDED;
+        if ((err = dlq_extra(w, &row, &extra)) == STET_OK && (err = dlq_mark(w, STET__SPACE_DISCARD, id, stet_text("1"))) == STET_OK) {
+            if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
+                err = stet__fail(STET_EENDED, "%s was retried or discarded just now", run->text);
+            return err;
+        }
+    }
+    stet__work_free(w);
+    return err;
+}

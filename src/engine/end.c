@@ -1,0 +1,347 @@
+/* Ending an execution: what the handler's return, a failure, a contradiction or a stop mean for the run.
+ *
+ * The decision becomes facts in the claim's open unit, conditional on the inbox. If something arrived
+ * meanwhile the unit is refused, its tail cut off, the news taken in, and the decision made again.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+static stet__claim *
+host_claim(stet_ctx *c)
+{
+    return c->host;
+}
+
+static bool
+end_done(stet_engine *e, stet__work *w, const stet_outcome *o)
+{
+    stet__claim *claim = w->arg;
+    stet_ctx    *c = claim->ctx;
+
+    if (stet__host_is_news(w, o)) {
+        claim->returned = w;
+        claim->end = STET__END_AGAIN;
+        atomic_store(&c->has_news, true);
+        atomic_fetch_add(&claim->answered, 1);
+        stet__exec_wake(&e->exec, c);
+        return true;
+    }
+    if (o->result != STET_OK)
+        return stet__host_unit_done(e, w, o);
+    claim->end = STET__END_DONE;
+    stet__disown(claim);
+    if (stet__run_is_answered(&c->run))
+        stet__answer(e, &c->run);
+    atomic_fetch_add(&claim->answered, 1);
+    stet__exec_wake(&e->exec, c);
+    if (e->has_backlog) {
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
+    return false;
+}
+
+static int
+end_fact(stet_ctx *c, stet__fact_kind kind, int code, int cause, const char *text, const char *origin)
+{
+    stet__fact fact = { 0 };
+
+    fact.kind = kind;
+    fact.code = code;
+    fact.cause = cause;
+    if (text != NULL)
+        fact.text = stet_text(text);
+    if (origin != NULL)
+        fact.origin = stet_text(origin);
+    fact.attempt = stet__run_attempt(&c->run);
+    return stet__host_append(c, &fact, NULL);
+}
+
+/* A passing failure: again after a backoff, or the end if attempts or time are used up. */
+static int
+end_retry(stet_ctx *c, int code, int64_t *due_ms)
+{
+    stet__claim *claim = host_claim(c);
+    int64_t      now_ms = stet__store_now(claim->engine);
+    const char  *text = c->failure.text != NULL ? c->failure.text : stet_code_text(code);
+    stet__fact   fact = { 0 };
+    uint64_t     random;
+    bool         is_last = c->run.failed + 1 >= (uint32_t)c->run.retry.attempts && code != STET_EDEFER;
+    bool         is_untold = c->run.stop_code != 0 && !c->run.is_stop_told;
+    int          err;
+
+    /* A stop that came while it executed: once more at once, so that it can be told. One that was there
+     * from the beginning and met no operation to be told by: it has nothing left to do. */
+    if (is_untold && claim->was_stopped)
+        is_last = true;
+    claim->engine->p->ops->random(claim->engine->p, &random, sizeof random);
+    fact.kind = code == STET_EDEFER ? STET__FACT_DEFERRED : STET__FACT_ATTEMPT_FAILED;
+    fact.code = code;
+    fact.cause = c->failure.cause;
+    fact.text = stet_text(text);
+    if (c->failure.origin != NULL)
+        fact.origin = stet_text(c->failure.origin);
+    fact.attempt = stet__run_attempt(&c->run);
+    fact.until_ms = code == STET_EDEFER ? (c->defer_ms > now_ms ? c->defer_ms : now_ms)
+                                        : now_ms + stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
+    if (is_untold)
+        fact.until_ms = now_ms;
+    *due_ms = is_last ? STET_NEVER : fact.until_ms;
+    if (is_last)
+        fact.until_ms = 0;
+    if ((err = stet__host_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    if (c->run.stop_code != 0 && is_last)
+        return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
+                             c->run.stop_code, code, text, c->failure.origin);
+    if (is_last)
+        return end_fact(c, STET__FACT_FAILED, STET_EATTEMPTS, code, text, c->failure.origin);
+    if (c->run.deadline_ms != 0 && fact.until_ms >= c->run.deadline_ms && c->run.stop_code == 0) {
+        *due_ms = STET_NEVER;
+        return end_fact(c, STET__FACT_EXPIRED, STET_EEXPIRED, code, text, c->failure.origin);
+    }
+    return STET_OK;
+}
+
+static int
+end_stuck(stet_ctx *c)
+{
+    stet__fact fact = { 0 };
+
+    fact.kind = STET__FACT_STUCK;
+    fact.code = c->stuck_code;
+    fact.text = stet_text(c->stuck_text != NULL ? c->stuck_text : stet_code_text(c->stuck_code));
+    if (c->stuck_where != NULL)
+        fact.where = stet_text(c->stuck_where);
+    if (c->stuck_recorded != NULL)
+        fact.recorded = stet_text(c->stuck_recorded);
+    if (c->stuck_asked != NULL)
+        fact.asked = stet_text(c->stuck_asked);
+    return stet__host_append(c, &fact, NULL);
+}
+
+static int
+end_release(stet_ctx *c, int64_t *due_ms)
+{
+    stet__fact fact = { 0 };
+
+    *due_ms = stet__store_now(host_claim(c)->engine);
+    fact.kind = STET__FACT_RELEASED;
+    return stet__host_append(c, &fact, NULL);
+}
+
+static int
+end_returned(stet_ctx *c, int64_t *due_ms)
+{
+    const stet__cmd *unasked = stet__journal_unasked(&c->journal);
+    stet_class       class_ = stet_code_class(c->rc);
+    bool             is_final = c->rc == STET_OK || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
+    stet__fact       fact = { 0 };
+    char             text[96];
+
+    if (c->rc > 0 || c->rc == STET_SUSPENDED || c->rc == STET_END) {
+        (void)snprintf(text, sizeof text, "the handler returned %d, which is no stet code", c->rc);
+        if (c->run.stop_code != 0) /* a stopped run was answered: it cannot fail any more */
+            return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
+                            c->run.stop_code, STET_EHANDLER, text, NULL);
+        return end_fact(c, STET__FACT_FAILED, STET_EHANDLER, 0, text, NULL);
+    }
+    if (is_final && unasked != NULL) {
+        (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
+        return end_stuck(c);
+    }
+    if (is_final && c->run.stop_code != 0) {
+        bool is_told = c->rc == STET_OK || c->rc == c->run.stop_code;
+
+        return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
+                             c->run.stop_code, is_told ? 0 : c->rc,
+                             !is_told && c->failure.text != NULL ? c->failure.text : c->run.stop_why, NULL);
+    }
+    if (c->rc == STET_OK) {
+        fact.kind = STET__FACT_COMPLETED;
+        fact.value = c->has_result ? c->result : stet_text("");
+        fact.attempt = stet__run_attempt(&c->run);
+        return stet__host_append(c, &fact, NULL);
+    }
+    if (is_final)
+        return end_fact(c, STET__FACT_FAILED, c->rc, c->failure.code == c->rc ? c->failure.cause : 0,
+                             c->failure.code == c->rc && c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc),
+                             c->failure.code == c->rc ? c->failure.origin : NULL);
+    if (c->failure.code != c->rc)
+        (void)stet__ctx_fail(c, c->rc, 0, NULL, NULL, 0);
+    return end_retry(c, c->rc, due_ms);
+}
+
+/* Decide what the end of this execution means, as facts in the open unit. */
+static int
+end_decide(stet_ctx *c, int64_t *due_ms)
+{
+    stet__claim *claim = host_claim(c);
+
+    *due_ms = STET_NEVER;
+    if (claim->verdict == STET__FACT_CANCELLED || claim->verdict == STET__FACT_EXPIRED)
+        return end_fact(c, claim->verdict, claim->verdict == STET__FACT_EXPIRED ? STET_EEXPIRED : STET_ECANCELLED, 0,
+                             c->run.stop_why, NULL);
+    if (c->stuck_code != 0)
+        return end_stuck(c);
+    if (c->is_let_go)
+        return end_release(c, due_ms);
+    if (c->latch == STET_SUSPENDED)
+        return end_release(c, due_ms);
+    if (c->latch == STET_ENOHANDLER || c->latch == STET_ENOTFOUND || c->latch == STET_EIO || c->latch == STET_ENOMEM) {
+        int err = end_release(c, due_ms);
+
+        *due_ms += 1000; /* not our run's fault: no attempt is used, but not at once again */
+        return err;
+    }
+    if (c->latch != 0)
+        return end_retry(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);
+    return end_returned(c, due_ms);
+}
+
+static int
+end_unit(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    bool         was_answered = c->run.stop_code != 0 && !c->run.is_answer_owed;
+    int64_t      due_ms;
+    bool         ok;
+    int          err;
+
+    if ((err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
+        (err = stet__host_inbox_cond(c)) != STET_OK)
+        return err;
+    if (stet__run_is_terminal(&c->run)) {
+        stet__lock(e->p, &e->lock);
+        ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
+        stet__unlock(e->p, &e->lock);
+    } else
+        ok = stet__project_row(claim->open, &c->run,
+                               STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
+    if (!ok)
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    claim->open->done = end_done;
+    return STET_OK;
+}
+
+static void
+end_log(stet_ctx *c)
+{
+    stet_engine *e = host_claim(c)->engine;
+
+    if (c->run.status == STET_STATUS_STUCK)
+        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "stuck: %s", c->run.error);
+    else if (c->run.status == STET_STATUS_FAILED)
+        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "failed: %s", c->run.error);
+    else if (c->run.status == STET_STATUS_RETRYING)
+        stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, c->run.code, "attempt %u failed: %s", c->run.failed,
+                  c->run.error);
+}
+
+/* Our picture of the journal is not what is stored (unreadable, or a unit was refused): give the run back
+ * by its row alone, without a fact. */
+static int
+end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
+{
+    stet__claim *claim = host_claim(c);
+
+    stet__work_free(claim->open);
+    claim->open = NULL;
+    if (stet__host_open(claim) == NULL)
+        return STET_ENOMEM;
+    claim->open->unit.n_ops = 0; /* no facts */
+    c->run.status = status;
+    c->run.reason = reason;
+    if (!stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
+                           due_ms))
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    claim->open->done = end_done;
+    return STET_OK;
+}
+
+bool
+stet__host_end(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    size_t       jobs;
+    bool         is_owned, is_settled, is_done;
+    int          err;
+
+    stet__lock(e->p, &e->lock);
+    jobs = c->jobs;
+    is_owned = claim->is_owned && !claim->is_detached;
+    is_settled = atomic_load(&claim->submitted) == atomic_load(&claim->answered);
+    is_done = claim->end == STET__END_DONE;
+    stet__unlock(e->p, &e->lock);
+    if (is_done)
+        return !is_settled;
+    if (jobs > 0 || !is_settled)
+        return true;
+    if (claim->returned != NULL) { /* refused: something had arrived, or we were let go while parking */
+        stet__host_rollback(c, claim->returned);
+        claim->returned = NULL;
+    }
+    if (!is_owned) {
+        stet__work_free(claim->open);
+        claim->open = NULL;
+        (void)stet__ctx_catch_up(c); /* frees what bodies left; records nothing: latched */
+        return false;
+    }
+    /* Without a committer's thread a store that takes nothing would be asked here for ever: the next poll
+     * wakes us when it is well. */
+    if (claim->is_refused && e->is_polled && e->is_poisoned)
+        return true;
+    if (c->stuck_code == STET_ECORRUPT)
+        err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
+    else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
+        err = end_bare(c, 0, NULL, stet__store_now(e) + 1000); /* its status was not learnt; not at once again */
+    else if (claim->is_refused)
+        err = end_bare(c, c->run.stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_PENDING, NULL,
+                            stet__store_now(e));
+    else {
+        int latch = c->latch;
+
+        c->latch = 0; /* bodies of futures that ended after the handler are recorded too */
+        (void)stet__ctx_catch_up(c);
+        if (claim->is_refused) { /* news that could not be taken in */
+            stet__lock(e->p, &e->lock);
+            stet__exec_wake(&e->exec, c);
+            stet__unlock(e->p, &e->lock);
+            return true;
+        }
+        if (latch != 0)
+            c->latch = latch;
+        if (claim->verdict == STET__FACT_STUCK && c->run.lost < (uint32_t)e->config.lost_max) {
+            claim->verdict = 0; /* unstuck meanwhile */
+            c->stuck_code = 0;
+        }
+        err = end_unit(c);
+    }
+    if (err != STET_OK) {
+        /* Out of memory: keep the claim and try again when something wakes us. */
+        if (claim->open != NULL && c->stuck_code != STET_ECORRUPT && !claim->is_refused)
+            stet__host_rollback(c, claim->open);
+        stet__log(e, STET_LOG_ERROR, &claim->run, c->run.handler, NULL, err, "its end cannot be recorded yet: %s",
+                  stet_last_error());
+        stet__lock(e->p, &e->lock);
+        stet__exec_wake(&e->exec, c);
+        stet__unlock(e->p, &e->lock);
+        return true;
+    }
+    end_log(c);
+    claim->end = STET__END_ASKED;
+    if (stet__run_is_terminal(&c->run) && claim->has_lane) {
+        /* The next run of the key may begin, but its units must queue behind this one. */
+        stet__lock(e->p, &e->lock);
+        if (!claim->is_detached)
+            stet__lane_guess(e, claim);
+        stet__host_submit_locked(claim);
+        stet__unlock(e->p, &e->lock);
+    } else
+        stet__host_submit(claim);
+    return true;
+}

@@ -1,0 +1,784 @@
+/* The engine's life: open, register, start, poll, stop, close; configuration and logs.
+ *
+ * States: open -> started -> stopping -> stopped. A stop that finds a body which does not end stays
+ * stopping and can be asked for again.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "engine/engine.h"
+
+/* ---- configuration --------------------------------------------------------------------------------- */
+
+static const struct {
+    stet_config_item item;
+    size_t           offset;
+} engine_config[] = {
+#define ENGINE_ITEM(name, normal, least, most, unit, text)                                         \
+    { { #name, unit, text, normal, least, most }, offsetof(stet_options, name) },
+    STET_CONFIG_LIST(ENGINE_ITEM)
+#undef ENGINE_ITEM
+};
+#define ENGINE_CONFIG_N (sizeof engine_config / sizeof engine_config[0])
+
+const stet_config_item *
+stet_config_at(size_t index)
+{
+    return index < ENGINE_CONFIG_N ? &engine_config[index].item : NULL;
+}
+
+void
+stet_options_init(stet_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
+
+static int64_t *
+engine_value(stet_options *o, size_t i)
+{
+    return (int64_t *)(void *)((char *)o + engine_config[i].offset);
+}
+
+static int
+engine_check(const stet_config_item *item, int64_t value)
+{
+    if (value < item->least || value > item->most)
+        return stet__fail(STET_ECONFIG, "%s is %lld; it can be %lld to %lld %s(default %lld): %s", item->name,
+                          (long long)value, (long long)item->least, (long long)item->most,
+                          item->unit[0] != '\0' ? item->unit : "", (long long)item->normal, item->text);
+    return STET_OK;
+}
+
+int
+stet_options_set(stet_options *options, const char *name, const char *text)
+{
+    int64_t value = 0;
+    int     err;
+
+    for (size_t i = 0; i < ENGINE_CONFIG_N; i++) {
+        if (strcmp(engine_config[i].item.name, name) != 0)
+            continue;
+        /* A plain number, or a duration for times; both are what the duration parser reads. */
+        if ((err = stet_duration_parse(&value, text)) != STET_OK ||
+            (strcmp(engine_config[i].item.unit, "ms") != 0 && text[strspn(text, "0123456789")] != '\0'))
+            return stet__fail(STET_ECONFIG, "%s=%s: expected %s", name, text,
+                              strcmp(engine_config[i].item.unit, "ms") == 0 ? "a duration like 30s" : "a number");
+        if ((err = engine_check(&engine_config[i].item, value)) != STET_OK)
+            return err;
+        *engine_value(options, i) = value;
+        return STET_OK;
+    }
+    return stet__fail(STET_ECONFIG, "there is no configuration value %s; `help config` lists them", name);
+}
+
+static int
+engine_configure(stet_engine *e, const stet_options *options)
+{
+    int err;
+
+    if (options != NULL && options->size != sizeof *options)
+        return stet__fail(STET_ECONFIG, "stet_options.size is %zu; use STET_OPTIONS(…) or stet_options_init()", options->size);
+    if (options != NULL)
+        e->config = *options;
+    e->config.size = sizeof e->config;
+    for (size_t i = 0; i < ENGINE_CONFIG_N; i++) {
+        int64_t *value = engine_value(&e->config, i);
+
+        if (*value == 0)
+            *value = engine_config[i].item.normal;
+        else if (*value == STET_NONE && engine_config[i].item.least == 0)
+            *value = 0;
+        if ((err = engine_check(&engine_config[i].item, *value)) != STET_OK)
+            return err;
+    }
+    if (e->config.renew_ms >= e->config.lease_ms)
+        return stet__fail(STET_ECONFIG, "renew_ms (%lld) must be below lease_ms (%lld)", (long long)e->config.renew_ms,
+                          (long long)e->config.lease_ms);
+    if (e->config.retry_max_ms < e->config.retry_first_ms)
+        return stet__fail(STET_ECONFIG, "retry_max_ms (%lld) is below retry_first_ms (%lld)", (long long)e->config.retry_max_ms,
+                          (long long)e->config.retry_first_ms);
+    if (e->config.roles == 0)
+        e->config.roles = STET_ROLE_WORKER | STET_ROLE_TIMERS;
+    if (e->config.roles & ~(STET_ROLE_WORKER | STET_ROLE_TIMERS | STET_ROLE_CLIENT))
+        return stet__fail(STET_ECONFIG, "roles is %#x; use STET_ROLE_WORKER, STET_ROLE_TIMERS or STET_ROLE_CLIENT",
+                          e->config.roles);
+    if ((e->config.roles & STET_ROLE_CLIENT) && (e->config.roles & (STET_ROLE_WORKER | STET_ROLE_TIMERS)))
+        return stet__fail(STET_ECONFIG, "the client role excludes worker and timers");
+    return STET_OK;
+}
+
+/* ---- logs ------------------------------------------------------------------------------------------- */
+
+static void
+engine_log_stderr(const stet_log_record *r)
+{
+    static const char *const names[] = { "debug", "info", "warn", "error", "off" };
+
+    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s\n", names[r->level], r->message, r->run ? " run=" : "",
+                  r->run ? r->run : "", r->handler ? " handler=" : "", r->handler ? r->handler : "", r->step ? " step=" : "",
+                  r->step ? r->step : "", r->code ? " code=" : "", r->code ? stet_code_name(r->code) : "",
+                  r->fields ? " " : "", r->fields ? r->fields : "");
+}
+
+void
+stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step, int code,
+          const char *fmt, ...)
+{
+    stet_log_record record = { 0 };
+    char            message[1024], id[STET_ID_TEXT_MAX];
+    stet_level      least = e->config.log_level;
+    va_list         args;
+
+    if (least == 0 && e->config.log == NULL)
+        least = STET_LOG_INFO;
+    if (level < least)
+        return;
+    va_start(args, fmt);
+    (void)vsnprintf(message, sizeof message, fmt, args);
+    va_end(args);
+    record.level = level;
+    record.time_ms = stet__wall_ms(e->p);
+    record.message = message;
+    if (run != NULL) {
+        stet__id_text(id, STET__ID_RUN, *run);
+        record.run = id;
+    }
+    record.handler = handler;
+    record.step = step;
+    record.code = code;
+    if (e->config.log != NULL)
+        e->config.log(e->config.log_arg, &record);
+    else
+        engine_log_stderr(&record);
+}
+
+/* ---- handlers --------------------------------------------------------------------------------------- */
+
+stet__handler *
+stet__handler_find(stet_engine *e, const char *name)
+{
+    for (size_t i = 0; i < e->n_handlers; i++)
+        if (strcmp(e->handlers[i].name, name) == 0)
+            return &e->handlers[i];
+    return NULL;
+}
+
+const stet_entry *
+stet__initial_find(stet_engine *e, const char *service, const char *name)
+{
+    for (const stet__service *s = e->services; s != NULL; s = s->next)
+        if (strcmp(s->name, service) == 0)
+            for (const stet_entry *i = s->initial; i != NULL && i->name != NULL; i++)
+                if (strcmp(i->name, name) == 0)
+                    return i;
+    return NULL;
+}
+
+static int
+engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
+{
+    stet__handler *at, *grown;
+    stet__buf      name;
+    int            err;
+
+    if ((err = stet__part_check("handler", h->name)) != STET_OK)
+        return err;
+    if (h->fn == NULL)
+        return stet__fail(STET_EINVAL, "handler %s.%s has no function", s->name, h->name);
+    stet__buf_init(&name, &e->p->alloc);
+    stet__buf_printf(&name, "%s.%s", s->name, h->name);
+    if (name.failed) {
+        stet__buf_free(&name);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    if (stet__handler_find(e, stet__buf_cstr(&name)) != NULL) {
+        stet__buf_free(&name);
+        return stet__fail(STET_EEXISTS, "service %s has two handlers %s", s->name, h->name);
+    }
+    if ((grown = stet__grow(&e->p->alloc, e->handlers, (e->n_handlers + 1) * sizeof *grown)) == NULL) {
+        stet__buf_free(&name);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    e->handlers = grown;
+    at = &grown[e->n_handlers];
+    memset(at, 0, sizeof *at);
+    at->name = stet__strdup(&e->p->alloc, stet__buf_cstr(&name));
+    stet__buf_free(&name);
+    at->fn = h->fn;
+    at->is_object = s->is_object;
+    atomic_init(&at->is_quick, true);
+    at->service = s;
+    if (at->name == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    e->n_handlers++;
+    if (h->options == NULL)
+        return STET_OK;
+    if ((err = stet__retry_check(at->name, &h->options->retry)) != STET_OK)
+        return err;
+    at->retry = h->options->retry;
+    if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
+        return err;
+    if (h->options->retention != NULL && (err = stet_duration_parse(&at->retention_ms, h->options->retention)) != STET_OK)
+        return err;
+    if (h->options->description != NULL &&
+        (at->description = stet__strdup(&e->p->alloc, h->options->description)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    return STET_OK;
+}
+
+static void
+engine_drop_service(stet_engine *e, stet__service *s)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < e->n_handlers; i++)
+        if (e->handlers[i].service == s) {
+            stet__free(&e->p->alloc, e->handlers[i].name);
+            stet__free(&e->p->alloc, e->handlers[i].description);
+        } else
+            e->handlers[kept++] = e->handlers[i];
+    e->n_handlers = kept;
+    for (stet_entry *i = s->initial; i != NULL && i->name != NULL; i++) {
+        stet__free(&e->p->alloc, (void *)(uintptr_t)i->name);
+        stet__free(&e->p->alloc, (void *)(uintptr_t)i->value.data);
+    }
+    stet__free(&e->p->alloc, s->initial);
+    stet__free(&e->p->alloc, s->name);
+    stet__free(&e->p->alloc, s);
+}
+
+static int
+engine_copy_initial(stet_engine *e, stet__service *s, const stet_entry *initial)
+{
+    size_t n = 0;
+    int    err;
+
+    while (initial != NULL && initial[n].name != NULL)
+        n++;
+    if (n == 0)
+        return STET_OK;
+    if ((s->initial = stet__get0(&e->p->alloc, (n + 1) * sizeof *s->initial)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        char *data;
+
+        if ((err = stet__name_check("state entry", initial[i].name)) != STET_OK)
+            return err;
+        if ((data = stet__get0(&e->p->alloc, initial[i].value.len + 1)) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        if (initial[i].value.len > 0)
+            memcpy(data, initial[i].value.data, initial[i].value.len);
+        s->initial[i].value = (stet_bytes){ data, initial[i].value.len };
+        if ((s->initial[i].name = stet__strdup(&e->p->alloc, initial[i].name)) == NULL) {
+            stet__free(&e->p->alloc, data);
+            return stet__fail(STET_ENOMEM, "out of memory");
+        }
+    }
+    return STET_OK;
+}
+
+static int
+engine_register(stet_engine *e, const char *service, const stet_handler *handlers, const stet_entry *initial, bool is_object)
+{
+    stet__service *s;
+    int            err;
+
+    if ((err = stet__alive(e, "stet_register")) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
+        return err;
+    if (e->life != STET__LIFE_OPEN)
+        return stet__fail(STET_ESTATE, "service %s: register everything before the engine is started", service);
+    if (handlers == NULL || handlers[0].name == NULL)
+        return stet__fail(STET_EINVAL, "service %s has no handlers", service);
+    for (s = e->services; s != NULL; s = s->next)
+        if (strcmp(s->name, service) == 0)
+            return stet__fail(STET_EEXISTS, "service %s is registered already", service);
+    if ((s = stet__get0(&e->p->alloc, sizeof *s)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    s->is_object = is_object;
+    err = (s->name = stet__strdup(&e->p->alloc, service)) != NULL ? engine_copy_initial(e, s, initial)
+                                                                 : stet__fail(STET_ENOMEM, "out of memory");
+    for (size_t i = 0; err == STET_OK && handlers[i].name != NULL; i++)
+        err = engine_add_handler(e, s, &handlers[i]);
+    if (err != STET_OK) {
+        engine_drop_service(e, s);
+        return err;
+    }
+    s->next = e->services;
+    e->services = s;
+    return STET_OK;
+}
+
+int
+stet_register(stet_engine *e, const char *service, const stet_handler *handlers)
+{
+    return engine_register(e, service, handlers, NULL, false);
+}
+
+int
+stet_register_object(stet_engine *e, const char *service, const stet_handler *handlers, const stet_entry *initial)
+{
+    return engine_register(e, service, handlers, initial, true);
+}
+
+/* ---- small things ----------------------------------------------------------------------------------- */
+
+stet_id
+stet__new_id(stet_engine *e)
+{
+    uint8_t random[10];
+    stet_id id;
+    int64_t now_ms = stet__store_now(e);
+
+    if (e->config.id != NULL) {
+        e->config.id(e->config.id_arg, &id, now_ms);
+        return id;
+    }
+    e->p->ops->random(e->p, random, sizeof random);
+    return stet__id_make(now_ms, random);
+}
+
+int
+stet__alive(stet_engine *e, const char *call)
+{
+    if (e == NULL)
+        return stet__fail(STET_EINVAL, "%s: no engine", call);
+    if (e->p == stet__platform_real() && e->process != (int64_t)getpid())
+        return stet__fail(STET_EFORKED, "%s: this engine belongs to the parent process; open one after fork()", call);
+    return STET_OK;
+}
+
+int
+stet__not_in_handler(stet_engine *e, const char *call, const char *instead)
+{
+    const void *self = e->p->ops->thread_self(e->p);
+    bool        is_inside = false;
+
+    /* Only our own slot's fields are read beyond its identity, so no lock is needed. */
+    for (size_t i = 0; i < e->exec.n_slots; i++) {
+        stet__slot *slot = &e->exec.slots[i];
+
+        if (atomic_load(&slot->self) == self && slot->current != NULL && atomic_load(&slot->current_body) == NULL)
+            is_inside = true;
+    }
+    if (is_inside)
+        return stet__fail(STET_EUSAGE, "%s cannot be called in a handler: use %s, which is recorded", call, instead);
+    return STET_OK;
+}
+
+int64_t
+stet_engine_now_ms(stet_engine *e)
+{
+    return stet__store_now(e);
+}
+
+uint64_t
+stet_engine_reads(stet_engine *e)
+{
+    return __atomic_load_n(&e->store->reads, __ATOMIC_RELAXED);
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------- */
+
+static void
+engine_free(stet_engine *e)
+{
+    stet__platform *p = e->p;
+
+    stet__committer_close(e);
+    stet__exec_free(&e->exec);
+    stet__committer_free(e);
+    stet__store_close(e->store);
+    while (e->services != NULL) {
+        stet__service *s = e->services;
+
+        e->services = s->next;
+        engine_drop_service(e, s);
+    }
+    for (size_t i = 0; e->recent != NULL && i < STET__RECENT_MAX; i++)
+        stet_result_free(&e->recent[i].result);
+    stet__free(&p->alloc, e->recent);
+    stet__free(&p->alloc, e->handlers);
+    stet__free(&p->alloc, e->handler_names);
+    stet__free(&p->alloc, e->crumb_used);
+    stet__free(&p->alloc, e->url);
+    stet__map_free(&e->claims);
+    stet__map_free(&e->waiters);
+    stet__map_free(&e->recent_by_run);
+    stet__map_free(&e->orphans);
+    stet__map_free(&e->said);
+    stet__lane_free(e);
+    p->ops->cond_destroy(p, &e->store_cond);
+    p->ops->cond_destroy(p, &e->keeper_cond);
+    p->ops->cond_destroy(p, &e->renew_cond);
+    p->ops->mutex_destroy(p, &e->lock);
+    stet__free(&p->alloc, e);
+}
+
+/* Locks and conditions: the rest of the engine can be freed in one way from here on. */
+static int
+engine_locks(stet_engine *e)
+{
+    stet__platform *p = e->p;
+    int             err;
+
+    if ((err = p->ops->mutex_init(p, &e->lock)) != STET_OK)
+        return err;
+    if ((err = p->ops->cond_init(p, &e->renew_cond)) != STET_OK)
+        goto no_renew;
+    if ((err = p->ops->cond_init(p, &e->keeper_cond)) != STET_OK)
+        goto no_keeper;
+    if ((err = p->ops->cond_init(p, &e->store_cond)) != STET_OK)
+        goto no_store;
+    return STET_OK;
+no_store:
+    p->ops->cond_destroy(p, &e->keeper_cond);
+no_keeper:
+    p->ops->cond_destroy(p, &e->renew_cond);
+no_renew:
+    p->ops->mutex_destroy(p, &e->lock);
+    return err;
+}
+
+static void
+engine_name(stet_engine *e)
+{
+    if (e->p == stet__platform_real()) {
+        e->process = (int64_t)getpid();
+        if (gethostname(e->host_name, sizeof e->host_name - 1) != 0)
+            (void)snprintf(e->host_name, sizeof e->host_name, "localhost");
+    } else
+        (void)snprintf(e->host_name, sizeof e->host_name, "simulated");
+    if (e->config.worker != NULL)
+        (void)snprintf(e->worker, sizeof e->worker, "%s", e->config.worker);
+    else
+        (void)snprintf(e->worker, sizeof e->worker, "%.60s-%lld", e->host_name, (long long)e->process);
+}
+
+int
+stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url, const stet_options *options)
+{
+    stet_engine *e = stet__get0(&p->alloc, sizeof *e);
+    int          err;
+
+    *out = NULL;
+    if (e == NULL) {
+        stet__store_close(store);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    e->p = p;
+    if ((err = engine_configure(e, options)) != STET_OK || (err = engine_locks(e)) != STET_OK) {
+        stet__store_close(store);
+        stet__free(&p->alloc, e);
+        return err;
+    }
+    e->store = store;
+    stet__map_init(&e->claims, &p->alloc);
+    stet__map_init(&e->waiters, &p->alloc);
+    stet__map_init(&e->recent_by_run, &p->alloc);
+    stet__map_init(&e->orphans, &p->alloc);
+    stet__map_init(&e->said, &p->alloc);
+    stet__map_init(&e->lanes, &p->alloc);
+    stet__map_init(&e->written, &p->alloc);
+    engine_name(e);
+    store->sticky = 1ull << STET_STATUS_CANCELLING;
+    e->n_crumbs = (size_t)(e->config.in_flight_max + 4 * e->config.concurrency + 16);
+    if (e->n_crumbs > 4096)
+        e->n_crumbs = 4096;
+    e->url = stet__strdup(&p->alloc, url);
+    e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
+    e->crumb_used = stet__get0(&p->alloc, e->n_crumbs);
+    if (e->url == NULL || e->recent == NULL || e->crumb_used == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    if (err == STET_OK)
+        err = stet__exec_init(&e->exec, p, &stet__host, &e->lock, (size_t)e->config.concurrency, (size_t)e->config.stack_bytes);
+    e->exec.host_arg = e;
+    if (err == STET_OK)
+        err = stet__committer_init(e);
+    if (err != STET_OK) {
+        engine_free(e);
+        return err;
+    }
+    e->worker_id = stet__new_id(e);
+    *out = e;
+    return STET_OK;
+}
+
+int
+stet_open(stet_engine **engine, const char *url, const stet_options *options)
+{
+    stet_store *store;
+    int         err;
+
+    *engine = NULL;
+    if (url == NULL || url[0] == '\0')
+        return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
+    if ((err = stet__store_open(&store, stet__platform_real(), url)) != STET_OK)
+        return err;
+    return stet__open_on(engine, stet__platform_real(), store, url, options);
+}
+
+/* ---- starting and stopping ---------------------------------------------------------------------------- */
+
+static int
+engine_prepare(stet_engine *e)
+{
+    if (e->handler_names == NULL && e->n_handlers > 0) {
+        if ((e->handler_names = stet__get(&e->p->alloc, e->n_handlers * sizeof *e->handler_names)) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        for (size_t i = 0; i < e->n_handlers; i++)
+            e->handler_names[i] = e->handlers[i].name;
+    }
+    return STET_OK;
+}
+
+static void
+engine_set_life(stet_engine *e, stet__life life)
+{
+    stet__lock(e->p, &e->lock);
+    e->life = life;
+    stet__keeper_poke(e);
+    stet__unlock(e->p, &e->lock);
+}
+
+static int
+engine_start_threads(stet_engine *e)
+{
+    int err;
+
+    e->has_threads = true;
+    if ((err = stet__committer_start(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
+        return err;
+    engine_set_life(e, STET__LIFE_STARTED);
+    if ((err = stet__exec_start(&e->exec)) != STET_OK || (err = stet__renewer_start(e)) != STET_OK)
+        return err;
+    return stet__keeper_start(e);
+}
+
+int
+stet_engine_start(stet_engine *e)
+{
+    int err;
+
+    if ((err = stet__alive(e, "stet_engine_start")) != STET_OK)
+        return err;
+    if (e->life == STET__LIFE_STARTED && !e->is_polled)
+        return STET_OK;
+    if (e->life != STET__LIFE_OPEN)
+        return stet__fail(STET_ESTATE, "an engine is started once; open another one");
+    if ((err = engine_prepare(e)) != STET_OK)
+        return err;
+    if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers */
+        e->has_threads = true;
+        if ((err = stet__committer_start(e)) == STET_OK)
+            engine_set_life(e, STET__LIFE_STARTED);
+        return err;
+    }
+    if ((err = engine_start_threads(e)) != STET_OK) {
+        char text[512];
+
+        (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        (void)stet_engine_stop(e, STET_NONE);
+        return stet__fail(err, "%s", text);
+    }
+    return STET_OK;
+}
+
+/* Without threads: ask a store that failed whether it is well, and let those go on that could not end. */
+static void
+engine_heal(stet_engine *e)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    if (!e->is_poisoned || !stet__committer_heal(e))
+        return;
+    stet__lock(e->p, &e->lock);
+    while (stet__map_next(&e->claims, &at, &key, &len, &value))
+        stet__exec_wake(&e->exec, value);
+    stet__unlock(e->p, &e->lock);
+}
+
+int
+stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
+{
+    int64_t until_us, next_us;
+    size_t  before;
+    int     err;
+
+    if (did != NULL)
+        *did = 0;
+    if ((err = stet__alive(e, "stet_engine_poll")) != STET_OK)
+        return err;
+    if (e->life == STET__LIFE_OPEN) {
+        e->is_polled = true;
+        if ((err = engine_prepare(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
+            return err;
+        engine_set_life(e, STET__LIFE_STARTED);
+        if ((err = stet__keeper_start(e)) != STET_OK)
+            return err;
+    }
+    if (!e->is_polled || e->life != STET__LIFE_STARTED)
+        return stet__fail(STET_ESTATE, "stet_engine_poll is for engines without threads of their own that are not stopped");
+    until_us = stet__mono_us(e->p) + wait_ms * 1000;
+    for (;;) {
+        if (stet__mono_us(e->p) > atomic_load(&e->lease_us) - e->config.lease_ms * 1000 + e->config.renew_ms * 1000)
+            stet__renew(e);
+        engine_heal(e);
+        stet__lock(e->p, &e->lock);
+        e->wants_claim = true;
+        before = atomic_load(&e->in_flight);
+        stet__unlock(e->p, &e->lock);
+        next_us = stet__keeper_round(e);
+        while (stet__committer_help(e))
+            ;
+        if (atomic_load(&e->in_flight) > before || before > 0) {
+            do
+                stet__exec_run(&e->exec);
+            while (stet__committer_help(e));
+            if (did != NULL)
+                *did = 1;
+            return STET_OK;
+        }
+        if (stet__mono_us(e->p) >= until_us)
+            return STET_OK;
+        if (next_us > until_us)
+            next_us = until_us;
+        if (next_us > stet__mono_us(e->p) + e->config.poll_ms * 1000)
+            next_us = stet__mono_us(e->p) + e->config.poll_ms * 1000;
+        stet__lock(e->p, &e->lock);
+        (void)stet__wait(e->p, &e->keeper_cond, &e->lock, next_us);
+        stet__unlock(e->p, &e->lock);
+    }
+}
+
+/* Let go of everything that waits; what executes reaches its next recorded point first. Lock held. */
+static void
+engine_drain(stet_engine *e)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    stet__parked_trim(e, stet__mono_us(e->p));
+    while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
+        stet_ctx *c = value;
+
+        if (!c->is_let_go && atomic_load(&c->park) == STET__PARK_NONE)
+            stet__exec_let_go(&e->exec, c, STET_ESTOPPED);
+    }
+}
+
+static int
+engine_busy(stet_engine *e)
+{
+    char run[STET_ID_TEXT_MAX] = "";
+
+    for (size_t i = 0; i < e->exec.n_slots; i++) {
+        stet__slot   *slot = &e->exec.slots[i];
+        stet_attempt *body = atomic_load(&slot->current_body);
+
+        if (body != NULL) {
+            stet__id_text(run, STET__ID_RUN, ((stet__claim *)body->ctx->host)->run);
+            return stet__fail(STET_EBUSY, "step %s of run %s does not end; a body cannot be killed, stop again later", body->step,
+                              run);
+        }
+        if (slot->current != NULL && slot->current->host != NULL) {
+            stet__id_text(run, STET__ID_RUN, ((stet__claim *)slot->current->host)->run);
+            return stet__fail(STET_EBUSY, "the handler of run %s does not reach its next recorded point; stop again later", run);
+        }
+    }
+    return stet__fail(STET_EBUSY, "the store did not take the last records in time; stop again later");
+}
+
+/* Units made before the stop are on their way; one of them may still grant us a run. Lock held. */
+static bool
+engine_has_queued(stet_engine *e)
+{
+    stet__committer *m = &e->committer;
+    bool             has;
+
+    stet__lock(e->p, &m->lock);
+    has = (m->first != NULL || m->is_busy) && !e->is_poisoned;
+    stet__unlock(e->p, &m->lock);
+    return has;
+}
+
+static int
+engine_stop_drain(stet_engine *e, int64_t drain_ms)
+{
+    int64_t until_us = stet__mono_us(e->p) + drain_ms * 1000;
+    int     err = STET_OK;
+
+    stet__lock(e->p, &e->lock);
+    while (e->exec.n_contexts > 0 || engine_has_queued(e)) {
+        bool is_only_queue = e->exec.n_contexts == 0;
+
+        engine_drain(e);
+        if (e->has_threads && e->exec.has_threads) {
+            int64_t now_us = stet__mono_us(e->p), next_us = now_us + (is_only_queue ? 1000 : 20000);
+
+            /* What is only queued has a second more: it needs no body to end, just the store. */
+            if (now_us >= until_us + (is_only_queue ? 1000000 : 0)) {
+                err = engine_busy(e);
+                break;
+            }
+            /* New wakes come from units being answered; look again when a context ended, or soon. */
+            (void)stet__wait(e->p, &e->exec.quiet, &e->lock, next_us < until_us || is_only_queue ? next_us : until_us);
+        } else {
+            stet__unlock(e->p, &e->lock);
+            engine_heal(e);
+            do
+                stet__exec_run(&e->exec);
+            while (stet__committer_help(e));
+            stet__lock(e->p, &e->lock);
+            if (e->exec.n_contexts > 0 && stet__mono_us(e->p) >= until_us) {
+                err = engine_busy(e);
+                break;
+            }
+            if (e->exec.n_contexts > 0 && e->is_poisoned) /* not all the time */
+                (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 10000);
+        }
+    }
+    stet__unlock(e->p, &e->lock);
+    return err;
+}
+
+int
+stet_engine_stop(stet_engine *e, int64_t drain_ms)
+{
+    int err;
+
+    if ((err = stet__alive(e, "stet_engine_stop")) != STET_OK)
+        return err;
+    if (e->life == STET__LIFE_OPEN || e->life == STET__LIFE_STOPPED)
+        return STET_OK;
+    engine_set_life(e, STET__LIFE_STOPPING);
+    if (drain_ms == 0)
+        drain_ms = e->config.drain_ms;
+    if (drain_ms < 0)
+        drain_ms = 0;
+    stet__keeper_close(e);
+    if ((err = engine_stop_drain(e, drain_ms)) != STET_OK)
+        return err;
+    if (e->exec.has_threads)
+        stet__exec_close(&e->exec);
+    stet__renewer_close(e);
+    stet__committer_close(e);
+    stet__session_close(e);
+    e->has_threads = false;
+    engine_set_life(e, STET__LIFE_STOPPED);
+    return STET_OK;
+}
+
+void
+stet_close(stet_engine *e)
+{
+    if (e == NULL || stet__alive(e, "stet_close") != STET_OK)
+        return;
+    while (stet_engine_stop(e, 0) == STET_EBUSY)
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_EBUSY, "closing waits: %s", stet_last_error());
+    engine_free(e);
+}

@@ -1,0 +1,437 @@
+/* The engine: what connects handlers, the executor and a store.
+ *
+ * One lock, engine->lock, guards everything that several threads see: contexts and their states, the
+ * map of claimed runs, waiters, counters. The committer has a lock of its own for its queue; it is taken
+ * after engine->lock where both are needed. Results of units are delivered in batches with engine->lock
+ * held, on the committer's thread, so their callbacks must be short and must not block.
+ *
+ * Threads: n slots (exec), one committer, one keeper (timers, dispatch, sweeps), one renewer (lease).
+ */
+#ifndef STET__ENGINE_H
+#define STET__ENGINE_H
+
+#include <stdatomic.h>
+
+#include "core/journal.h"
+#include "core/run.h"
+#include "exec/context.h"
+#include "platform/platform.h"
+#include "store/store.h"
+
+/* Spaces of values. */
+#define STET__SPACE_STATE "state"  /* service NUL key NUL entry -> bytes */
+#define STET__SPACE_CLEARED "cleared" /* the same key: an entry of the initial state that was cleared */
+#define STET__SPACE_IDEM "idem"    /* handler NUL key NUL idempotency key -> run */
+#define STET__SPACE_CHILD "child"  /* parent, step NUL child key -> child, handler */
+#define STET__SPACE_AWAKEABLE "awk" /* awakeable -> fact SETTLED: run, completion; settled: how, when */
+#define STET__SPACE_LABEL "label"  /* "name=value" NUL run -> nothing */
+#define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
+#define STET__SPACE_DISCARD "discard" /* run -> who */
+
+/* Completions of timers that answer no command; those of commands are revisions >= 2. */
+#define STET__TIMER_DEADLINE 0u
+#define STET__TIMER_VISIBLE 1u
+
+typedef struct stet__work stet__work;
+typedef struct stet__claim stet__claim;
+typedef struct stet__handler stet__handler;
+
+/* ---- a unit being built, submitted, answered (work.c) --------------------------------------------- */
+
+typedef struct stet__started { /* a run created by this unit */
+    struct stet__started *next;
+    stet_id               run;
+    stet_bytes            facts; /* its first facts, in the unit's arena */
+} stet__started;
+
+/* Called once, on the committer's thread with engine->lock held. The unit is freed afterwards unless
+ * it returns true (it took it back). */
+typedef bool (*stet__work_fn)(stet_engine *e, stet__work *w, const stet_outcome *outcome);
+
+struct stet__work {
+    stet__work    *next;
+    stet_unit      unit;
+    stet__arena    arena;
+    stet_cond     *conds;
+    stet_op       *ops;
+    size_t         cap_conds, cap_ops;
+    stet__buf      facts;      /* journal facts of `run` */
+    stet_id        run;
+    uint64_t       first;      /* revision of the first fact */
+    uint32_t       n_facts;
+    stet_claimer   claimer;
+    stet__started *started;
+    stet_id        guess;      /* a run that is executed already, in the belief that this unit grants it */
+    bool           has_guess;
+    bool           must_wait;  /* its run is not to be begun ahead */
+    bool           has_state;  /* writes object state that others may read ahead */
+    int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
+    bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
+    bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
+    bool           is_sealed;
+    stet__work_fn  done;
+    void          *arg;
+};
+
+stet__work *stet__work_new(stet_engine *e, stet__work_fn done, void *arg); /* NULL: out of memory */
+void        stet__work_free(stet__work *w);
+/* NULL: out of memory. The pointer is valid until the next one is added. */
+stet_cond *stet__work_cond(stet__work *w, stet_cond_kind kind, stet_id run);
+stet_op   *stet__work_op(stet__work *w, stet_op_kind kind, stet_id run);
+/* Copies into the unit's arena. */
+bool       stet__work_bytes(stet__work *w, stet_bytes *out, stet_bytes from);
+/* Encode a fact into the unit's arena, for inboxes and values. */
+bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact);
+/* The claimer of this engine, if it wants more runs now; else NULL. */
+const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
+
+/* ---- the committer (committer.c) ------------------------------------------------------------------ */
+
+typedef struct stet__committer {
+    stet_engine  *engine;
+    stet__mutex   lock;
+    stet__cond    cond;
+    stet__thread *thread;
+    stet__work   *first, *last;
+    uint64_t      seq;
+    bool          is_busy;    /* a batch is with the store */
+    bool          is_closing;
+    bool          is_waiting; /* the thread sleeps */
+    stet_unit    *units;
+    stet_outcome *outcomes;
+    stet__work  **batch;
+    size_t        cap;
+} stet__committer;
+
+int  stet__committer_init(stet_engine *e);
+int  stet__committer_start(stet_engine *e);
+void stet__committer_close(stet_engine *e); /* commits what is queued, then ends */
+void stet__committer_free(stet_engine *e);
+/* After a failed commit: may work be begun again? Asks the store, and reopens it if it must. */
+bool stet__committer_heal(stet_engine *e);
+/* Queue a unit; follow with one of the next two. */
+void stet__submit(stet_engine *e, stet__work *w);
+/* Let the committer's thread see to the queue. */
+void stet__committer_kick(stet_engine *e);
+/* Commit what is queued here and now, unless somebody is at it. True: something was committed. */
+bool stet__committer_help(stet_engine *e);
+/* Submit and wait for the outcome. STET_OK: applied; STET_ECONFLICT with *cond; or why not. */
+int  stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond);
+/* The same for several (NULL ones are skipped), with a result for each. Takes the works, also on failure. */
+int  stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uint32_t *conds);
+/* Leave the sentence for a result that is neither applied nor a conflict; returns it. */
+int  stet__commit_failed(stet_engine *e, int result);
+
+/* ---- a claim: the engine's part of a context (host.c) ---------------------------------------------- */
+
+struct stet__claim {
+    stet_engine     *engine;
+    stet_ctx        *ctx;
+    stet_id          run;
+    uint64_t         session, epoch;
+    bool             is_owned;      /* shared: the claim is ours as far as we know */
+    bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
+    atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see lane.c */
+    bool             is_chained;    /* … behind a run of the same key, whose writes it sees; else behind its start */
+    stet_id          base;          /* … that one, */
+    uint64_t         base_journal;  /* and its last revision, if the unit that was guessed on is applied */
+    stet__handler   *handler;
+    atomic_bool      is_refused;    /* a unit of it was refused: our picture of the journal is not what is stored */
+    bool             is_detached;   /* another incarnation of the run took its place in the map */
+    bool             has_lane;      /* it holds a lane that it must give back */
+    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
+    stet__work      *open;          /* facts not yet submitted */
+    _Atomic uint64_t submitted, answered;
+    stet_bytes       preload;       /* its facts, if it was started here; freed with the claim */
+    stet_bytes       news;          /* the inbox entry that woke it, if that was put here; freed with the claim */
+    uint64_t         news_seq;      /* its sequence */
+    /* Undo of the tail of a conditional unit. */
+    stet__run        run_before;
+    size_t           mark_facts, mark_ops, mark_conds;
+    uint32_t         mark_n;
+    bool             mark_is_new;
+    stet__work      *returned;      /* a conditional unit that was refused: to be used again */
+    /* Ending. */
+    enum { STET__END_NONE, STET__END_ASKED, STET__END_AGAIN, STET__END_DONE } end;
+    stet__fact_kind  verdict;       /* decided before executing: STUCK, CANCELLED, EXPIRED; 0: none */
+    int              crumb;         /* its own in `crumbs`, or -1 */
+    stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
+    stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
+    stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
+    uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
+    stet__claim     *newer, *older; /* parked, by age */
+    int64_t          parked_us;
+};
+
+extern const stet__host_ops stet__host;
+/* The claim's open unit, made if there is none. NULL: out of memory. */
+stet__work *stet__host_open(stet__claim *claim);
+
+/* For host.c and end.c. */
+int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
+bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
+void stet__host_submit(stet__claim *claim); /* the open unit */
+void stet__host_submit_locked(stet__claim *claim);
+/* Remember where the conditional tail of the open unit begins, and cut it off again. */
+int  stet__host_mark(stet_ctx *c);
+void stet__host_rollback(stet_ctx *c, stet__work *w);
+int  stet__host_inbox_cond(stet_ctx *c);
+bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
+bool stet__host_end(stet_ctx *c);
+
+/* With the lock held: it is not parked any more. */
+void stet__unpark(stet_engine *e, stet__claim *claim);
+
+/* claim.c. With the lock held: the store gave us this run. */
+void stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from);
+/* With the lock held: the claim is not ours any more; counted out of in_flight once. */
+void stet__disown(stet__claim *claim);
+/* With the lock held: something was put into this run's inbox. */
+void stet__poke(stet_engine *e, stet_id run);
+/* With the lock held: let go what was parked too long, or is too much. */
+void stet__parked_trim(stet_engine *e, int64_t now_us);
+bool stet__replay_elsewhere(void *engine, stet_ctx *c);
+
+/* Lock held: execute a run ahead of its grant (epoch 1). Takes the preload if true. */
+bool stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base);
+void stet__claim_guess_failed(stet_engine *e, stet_id run);
+
+/* ---- working ahead on one key (lane.c) ---------------------------------------------------------------- */
+
+typedef struct stet__lane_entry {
+    struct stet__lane_entry *next;
+    stet_id                  run;
+    stet_bytes               facts;
+} stet__lane_entry;
+
+/* Lock held: a run was started here and has to wait for its key. */
+void stet__lane_remember(stet_engine *e, const char *lane, stet_id run, stet_bytes facts);
+/* Lock held: its first facts if we have them (now the caller's), else NULL. */
+stet_bytes stet__lane_take(stet_engine *e, stet_id run);
+/* Lock held, until the unit has been submitted: this claim's open unit ends a run that holds a key, and the
+ * next one can begin on what it wrote. */
+void stet__lane_guess(stet_engine *e, stet__claim *claim);
+/* Submit the unit of a start; if its run is likely to be given to us and to end quickly, begin it now. */
+void stet__submit_start(stet_engine *e, stet__work *w);
+/* Lock held: what became of the unit. */
+void stet__lane_settled(stet_engine *e, stet__work *w);
+/* A state entry as written by the last unit of run `base`, if that is still on its way. Unclear: the entry is being
+ * written by another run; wait until the claim is certain. False: out of memory. */
+bool stet__lane_written(stet_engine *e, stet__arena *arena, stet_id base, stet_bytes key, stet_bytes *value, bool *is_known,
+                        bool *is_unclear);
+void stet__lane_free(stet_engine *e);
+
+/* ---- waiting for runs (wait.c) --------------------------------------------------------------------- */
+
+typedef struct stet__waiter {
+    struct stet__waiter *next;
+    stet__cond           cond;
+    stet_id              run;
+    bool                 is_done;
+    bool                 must_look; /* something may have changed elsewhere */
+    stet_result          result;
+    int                  answer;
+} stet__waiter;
+
+typedef struct stet__recent {
+    stet_id     run;
+    stet_result result;
+    int         answer;
+} stet__recent;
+#define STET__RECENT_MAX 2048u
+#define STET__RECENT_BYTES_MAX 4096u
+
+/* With the lock held: tell the waiters how it ended. */
+void stet__answer(stet_engine *e, const stet__run *run);
+/* With the lock held: waiters look again at runs they cannot hear about. */
+void stet__waiters_look(stet_engine *e);
+
+/* ---- handlers -------------------------------------------------------------------------------------- */
+
+struct stet__handler {
+    char           *name; /* "service.handler" */
+    stet_handler_fn fn;
+    bool            is_object;
+    stet_retry      retry;
+    int64_t         timeout_ms, retention_ms; /* 0: none set */
+    char           *description;
+    struct stet__service *service;
+    atomic_bool     is_quick; /* its runs seem to end without waiting for the store: begin them ahead of their start */
+};
+
+typedef struct stet__service {
+    struct stet__service *next;
+    char                 *name;
+    bool                  is_object;
+    stet_entry           *initial; /* copied, ended by { 0 } */
+} stet__service;
+
+typedef enum stet__life { STET__LIFE_OPEN, STET__LIFE_STARTED, STET__LIFE_STOPPING, STET__LIFE_STOPPED } stet__life;
+
+struct stet_engine {
+    stet__platform *p;
+    stet_store     *store;
+    stet_options    config; /* every value resolved */
+    char           *url;
+    char            worker[128], host_name[64];
+    int64_t         process;
+    stet__mutex     lock;
+    stet__life      life;
+    bool            has_threads;
+    bool            is_polled; /* driven by stet_engine_poll */
+
+    stet__service  *services;
+    stet__handler  *handlers;
+    size_t          n_handlers, cap_handlers;
+    const char    **handler_names; /* for the claimer; fixed from the start on */
+
+    stet__committer committer;
+    stet__exec      exec;
+    stet__map       claims;     /* run -> stet_ctx: at most one incarnation */
+    _Atomic size_t  in_flight;  /* claims that are ours */
+    stet__claim    *parked_newest, *parked_oldest;
+    size_t          n_parked;
+    stet__map       waiters;    /* run -> list of stet__waiter */
+    stet__map       recent_by_run; /* run -> index + 1 in recent */
+    stet__recent   *recent;
+    size_t          recent_next;
+
+    /* session */
+    _Atomic uint64_t session;   /* 0: none */
+    stet_id          worker_id;
+    _Atomic int64_t  lease_us;  /* our lease surely holds until here, by our own clock */
+    stet_crumb      *crumbs;
+    size_t           n_crumbs, crumb_next;
+    uint8_t         *crumb_used;
+    stet__thread    *renewer;
+    stet__cond       renew_cond;
+    bool             is_renewer_closing;
+
+    /* keeper */
+    stet__thread    *keeper;
+    stet__cond       keeper_cond;
+    bool             is_keeper_closing;
+    bool             has_hint;       /* another process committed */
+    bool             wants_claim;    /* look for due runs */
+    bool             is_claiming;
+    bool             has_backlog;    /* due runs were left because we were full */
+    int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
+    size_t           firing;         /* timers on their way to the store */
+    int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    bool             has_swept;
+    stet_id          purge_after;    /* retention: cursor over old runs */
+    stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
+    bool             is_watching;
+    atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
+    stet__map        lanes;          /* lane -> stet__lane_entry: runs started here that wait for their key */
+    size_t           n_lane_entries;
+    stet__map        written;        /* state key -> unit that writes it and is not answered */
+    stet__map        said;           /* handlers not served here about which a line was logged */
+    stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
+};
+
+/* engine.c */
+void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
+               int code, const char *fmt, ...) STET_PRINTF(7, 8);
+int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
+                   const stet_options *options); /* takes the store, also on failure */
+stet__handler *stet__handler_find(stet_engine *e, const char *name);
+/* The initial value of an entry, as far as it is known here; NULL: none. */
+const stet_entry *stet__initial_find(stet_engine *e, const char *service, const char *name);
+stet_id        stet__new_id(stet_engine *e);
+int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_EFORKED; STET_EINVAL */
+/* Not from handler code of this engine: STET_EUSAGE naming the right call. */
+int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
+static inline int64_t
+stet__store_now(stet_engine *e)
+{
+    return e->store->ops->now_ms(e->store);
+}
+
+/* load.c: a run as its facts say. */
+typedef struct stet__loaded {
+    stet__arena   arena;
+    stet__run     run;
+    stet__journal journal;
+    stet_run_row  row;      /* texts in the arena */
+    stet__fact    extra;    /* the row's extra, decoded (bytes in the arena) */
+    uint64_t      inbox;    /* last inbox sequence seen */
+    uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
+    bool          has_stop_waiting; /* cancel or deadline in the inbox, not taken yet */
+} stet__loaded;
+int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
+/* Facts up to revision `upto` (of a row read before) and the inbox entries they took, into run and
+ * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */
+int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
+                      uint64_t *bad_revision);
+int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
+void stet__loaded_free(stet__loaded *l);
+/* The row's extra of a run. */
+void stet__extra_of(const stet__run *run, stet__fact *extra);
+
+/* start.c */
+typedef struct stet__start {
+    stet__fact  fact;       /* STARTED */
+    stet_id     run;
+    int64_t     due_ms;
+    char       *lane;       /* or NULL */
+} stet__start;
+/* Check everything a caller can get wrong and fill the STARTED fact; texts live in `arena`. */
+int stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
+                      const stet_start_options *options);
+/* STET_OK; STET_EINVAL, naming the handler. */
+int stet__retry_check(const char *handler, const stet_retry *r);
+/* Conditions and operations that create the run. False: out of memory. */
+bool stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *fact, stet_id run, bool with_claim,
+                     const stet__buf *more_facts, uint32_t n_more);
+const char *stet__lane_name(stet__arena *arena, const char *handler, const char *key);
+bool        stet__idem_key(stet__arena *arena, stet_bytes *out, stet_bytes handler, stet_bytes key, stet_bytes idem);
+
+/* project.c: the rows and timers a fact of a run implies. False: out of memory. */
+bool stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *fact,
+                   const stet__fact *child);
+/* The operations that end a run or change its row after its last fact. */
+bool stet__project_row(stet__work *w, const stet__run *run, uint32_t mask, int64_t due_ms);
+bool stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const stet__journal *journal,
+                       bool has_lane, bool tell_parent);
+bool stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code);
+bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key,
+                           const char *name);
+
+/* session.c */
+int  stet__session_open(stet_engine *e);
+void stet__session_close(stet_engine *e);
+int  stet__renewer_start(stet_engine *e);
+void stet__renewer_close(stet_engine *e);
+void stet__renew(stet_engine *e);
+/* Find dead sessions and give their runs back. */
+void stet__reap(stet_engine *e);
+/* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
+int  stet__crumb_get(stet__claim *claim);
+void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
+void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
+
+/* keeper.c */
+int  stet__keeper_start(stet_engine *e);
+void stet__keeper_close(stet_engine *e);
+void stet__keeper_poke(stet_engine *e); /* lock held */
+/* Lock held: a unit with this timer or due time was applied. */
+void stet__keeper_timer(stet_engine *e, int64_t ms);
+/* One round without a thread; returns the time of the next one (mono us). Lock not held. */
+int64_t stet__keeper_round(stet_engine *e);
+
+/* inspect.c: how many living workers serve a handler. */
+size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
+
+/* control.c */
+/* The code of a cancel or deadline that was asked for, taken or not; 0: none. */
+int stet__stop_asked(stet_engine *e, const stet__run *run);
+int stet__host_settle(stet_ctx *c, stet__fact *fact);
+int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
+                   const stet_timer *timer);
+
+/* purge.c */
+void stet__purge(stet_engine *e);
+
+#endif

@@ -1,0 +1,786 @@
+/* Looking: runs, their facts, workers, handlers, state, health. Reads only; any thread, any process. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* ---- workers ---------------------------------------------------------------------------------------- */
+
+typedef struct inspect_workers {
+    stet_engine   *e;
+    stet_worker_fn fn;
+    void          *arg;
+} inspect_workers;
+
+static int
+inspect_on_session(void *arg, const stet_session_row *row)
+{
+    inspect_workers *w = arg;
+    stet_worker_info info;
+    stet__arena      arena;
+    int              err;
+
+    stet__arena_init(&arena, &w->e->p->alloc);
+    stet__info_decode(&info, &arena, row);
+    err = w->fn(w->arg, &info);
+    stet__arena_free(&arena);
+    return err;
+}
+
+int
+stet_worker_list(stet_engine *e, stet_worker_fn fn, void *arg)
+{
+    inspect_workers w = { e, fn, arg };
+    int             err = stet__alive(e, "stet_worker_list");
+
+    return err != STET_OK ? err : e->store->ops->sessions(e->store, inspect_on_session, &w);
+}
+
+typedef struct inspect_serves {
+    const char *handler;
+    size_t      workers, timers, living;
+} inspect_serves;
+
+static bool
+inspect_has_word(const char *words, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, ' ')) {
+        if (*at == ' ')
+            at++;
+        if (strncmp(at, word, len) == 0 && (at[len] == ' ' || at[len] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+static int
+inspect_on_worker(void *arg, const stet_worker_info *info)
+{
+    inspect_serves *s = arg;
+
+    if (info->is_dead)
+        return STET_OK;
+    s->living++;
+    s->timers += (info->roles & STET_ROLE_TIMERS) != 0;
+    s->workers += s->handler != NULL && inspect_has_word(info->handlers, s->handler);
+    return STET_OK;
+}
+
+size_t
+stet__served_by(stet_engine *e, const char *handler, bool *has_timers)
+{
+    inspect_serves s = { handler, 0, 0, 0 };
+
+    (void)stet_worker_list(e, inspect_on_worker, &s);
+    if (has_timers != NULL)
+        *has_timers = s.timers > 0;
+    return s.workers;
+}
+
+typedef struct inspect_handlers {
+    stet__arena arena;
+    stet__map   names; /* handler -> count of workers */
+    bool        failed;
+} inspect_handlers;
+
+static int
+inspect_on_handlers(void *arg, const stet_worker_info *info)
+{
+    inspect_handlers *h = arg;
+    const char       *at = info->handlers;
+
+    while (!info->is_dead && *at != '\0') {
+        size_t    len = strcspn(at, " ");
+        uintptr_t n = (uintptr_t)stet__map_find(&h->names, at, len);
+
+        h->failed = h->failed || stet__map_put(&h->names, at, len, (void *)(n + 1)) != STET_OK;
+        at += len + (at[len] == ' ');
+    }
+    return STET_OK;
+}
+
+static int
+inspect_handler_elsewhere(stet_engine *e, inspect_handlers *h, stet_handler_info_fn fn, void *arg)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+    int         err = STET_OK;
+
+    while (err == STET_OK && stet__map_next(&h->names, &at, &key, &len, &value)) {
+        stet_handler_info info = { 0 };
+        char             *name = stet__arena_copy(&h->arena, key, len);
+
+        if (name == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        if (stet__handler_find(e, name) != NULL)
+            continue;
+        info.name = name;
+        info.workers = (size_t)(uintptr_t)value;
+        err = fn(arg, &info);
+    }
+    return err;
+}
+
+/* Which handlers have living workers. To be freed also after a failure. */
+static int
+inspect_served(stet_engine *e, inspect_handlers *h)
+{
+    int err;
+
+    stet__arena_init(&h->arena, &e->p->alloc);
+    stet__map_init(&h->names, &e->p->alloc);
+    h->failed = false;
+    if ((err = stet_worker_list(e, inspect_on_handlers, h)) == STET_OK && h->failed)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    return err;
+}
+
+static void
+inspect_served_free(inspect_handlers *h)
+{
+    stet__map_free(&h->names);
+    stet__arena_free(&h->arena);
+}
+
+int
+stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
+{
+    inspect_handlers h;
+    int              err;
+
+    if ((err = stet__alive(e, "stet_handler_list")) != STET_OK)
+        return err;
+    err = inspect_served(e, &h);
+    for (size_t i = 0; err == STET_OK && i < e->n_handlers; i++) {
+        stet_handler_info info = { 0 };
+
+        info.name = e->handlers[i].name;
+        info.description = e->handlers[i].description;
+        info.is_object = e->handlers[i].is_object;
+        info.is_here = true;
+        info.workers = (size_t)(uintptr_t)stet__map_find(&h.names, info.name, strlen(info.name));
+        err = fn(arg, &info);
+    }
+    if (err == STET_OK)
+        err = inspect_handler_elsewhere(e, &h, fn, arg);
+    inspect_served_free(&h);
+    return err;
+}
+
+int
+stet_health_get(stet_engine *e, stet_health *health)
+{
+    inspect_serves s = { NULL, 0, 0, 0 };
+    int            err;
+
+    memset(health, 0, sizeof *health);
+    if ((err = stet__alive(e, "stet_health_get")) != STET_OK)
+        return err;
+    stet__lock(e->p, &e->lock);
+    health->is_alive = e->life == STET__LIFE_STARTED || e->life == STET__LIFE_STOPPING;
+    health->is_ready = e->life == STET__LIFE_STARTED && !e->is_poisoned &&
+                       (e->session != 0 || (e->config.roles & STET_ROLE_CLIENT));
+    stet__unlock(e->p, &e->lock);
+    health->in_flight = atomic_load(&e->in_flight);
+    health->has_store = e->store->ops->ping(e->store) == STET_OK;
+    if (!health->has_store) {
+        health->is_ready = false;
+        (void)stet__fail(STET_EIO, "the store %s does not answer: %s", e->url, stet_last_error());
+        health->text = stet_last_error();
+        return STET_OK;
+    }
+    (void)stet_worker_list(e, inspect_on_worker, &s);
+    health->workers = s.living;
+    health->has_timers = s.timers > 0;
+    (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s", s.living,
+                     s.timers > 0 ? "timers are served" : "no living node serves timers");
+    health->text = stet_last_error();
+    return STET_OK;
+}
+
+/* ---- runs ------------------------------------------------------------------------------------------- */
+
+static const char *
+inspect_id(stet__arena *arena, const char *kind, stet_id id)
+{
+    char text[STET_ID_TEXT_MAX];
+
+    if (stet__id_is_zero(id))
+        return NULL;
+    stet__id_text(text, kind, id);
+    return stet__arena_str(arena, text);
+}
+
+static int64_t
+inspect_time(int64_t ms)
+{
+    return ms == STET_NEVER ? 0 : ms;
+}
+
+static void
+inspect_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra)
+{
+    info->id = inspect_id(arena, STET__ID_RUN, row->id);
+    info->handler = row->handler;
+    info->key = row->key;
+    /* A claim leaves the row's text as it was, so that it costs no write; it tells of the wait before. */
+    info->reason = row->status == STET_STATUS_RUNNING ? NULL : row->reason;
+    info->group = row->group;
+    info->status = (stet_status)row->status;
+    info->attempt = row->attempt;
+    info->attempts_max = (uint32_t)extra->attempts_max;
+    info->priority = row->priority;
+    info->created_ms = row->created_ms;
+    info->due_ms = row->session == 0 ? inspect_time(row->due_ms) : 0;
+    info->ended_ms = inspect_time(row->ended_ms);
+    info->deadline_ms = extra->deadline_ms;
+    info->facts = row->journal;
+    info->inbox = row->inbox;
+    info->parent = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->run));
+    info->retry_of = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->retry_of));
+    info->retried_by = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->retried_by));
+}
+
+static void
+inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
+{
+    info->input = run->input;
+    info->result = run->result;
+    info->code = run->code;
+    info->cause = run->cause;
+    info->error = run->error;
+    info->origin = run->origin;
+    info->lost = run->lost;
+    info->idempotency_key = run->idempotency_key;
+    if (run->labels.len > 0) {
+        char *labels = stet__arena_copy(arena, run->labels.data, run->labels.len);
+
+        for (size_t i = 0; labels != NULL && i < run->labels.len; i++)
+            if (labels[i] == '\0')
+                labels[i] = ' ';
+        info->labels = labels;
+    }
+}
+
+typedef struct inspect_owner {
+    stet__arena *arena;
+    uint64_t     session;
+    const char  *worker;
+} inspect_owner;
+
+static int
+inspect_on_owner(void *arg, const stet_session_row *row)
+{
+    inspect_owner *o = arg;
+
+    if (row->session == o->session)
+        o->worker = inspect_id(o->arena, STET__ID_WORKER, row->id);
+    return STET_OK;
+}
+
+int
+stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *arg)
+{
+    stet_run_info info = { 0 };
+    inspect_owner owner = { 0 };
+    stet__arena   arena;
+    stet__run     facts;
+    stet_run_row  row;
+    stet__fact    extra;
+    stet_id       id;
+    uint64_t      bad;
+    int           err;
+
+    if ((err = stet__alive(e, "stet_run_get")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+        return err;
+    stet__arena_init(&arena, &e->p->alloc);
+    if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK) {
+        inspect_from_row(&arena, &info, &row, &extra);
+        stet__run_init(&facts, &arena, id);
+        err = stet__load_facts(e, &facts, NULL, row.journal, &bad);
+        if (err == STET_OK)
+            inspect_from_facts(&arena, &info, &facts);
+        else if (err == STET_ECORRUPT) {
+            info.code = STET_ECORRUPT;
+            info.error = stet__arena_str(&arena, stet_last_error());
+            err = STET_OK;
+        }
+        if (row.session != 0) {
+            owner.arena = &arena;
+            owner.session = row.session;
+            (void)e->store->ops->sessions(e->store, inspect_on_owner, &owner);
+            info.worker = owner.worker;
+        }
+        info.is_served = stet__served_by(e, row.handler, NULL) > 0;
+    }
+    if (err == STET_OK)
+        err = fn(arg, &info);
+    stet__arena_free(&arena);
+    return err;
+}
+
+typedef struct inspect_list {
+    stet__arena   arena;
+    stet_run_row *rows;
+    size_t        n, cap;
+} inspect_list;
+
+static int
+inspect_keep_row(void *arg, const stet_run_row *row)
+{
+    inspect_list *l = arg;
+    stet_run_row *to;
+    bool          ok = true;
+
+    if (l->n == l->cap)
+        return STET_END;
+    to = &l->rows[l->n];
+    *to = *row;
+#define INSPECT_TEXT(field)                                                                        \
+    if (ok && row->field != NULL)                                                                  \
+        ok = (to->field = stet__arena_str(&l->arena, row->field)) != NULL;
+    INSPECT_TEXT(handler)
+    INSPECT_TEXT(key)
+    INSPECT_TEXT(lane)
+    INSPECT_TEXT(group)
+    INSPECT_TEXT(reason)
+#undef INSPECT_TEXT
+    to->extra.data = stet__arena_copy(&l->arena, row->extra.data, row->extra.len);
+    if (!ok || to->extra.data == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    l->n++;
+    return STET_OK;
+}
+
+typedef struct inspect_labelled {
+    stet_id *ids;
+    size_t   n, cap;
+    size_t   prefix;
+    stet_id  before;
+} inspect_labelled;
+
+static int
+inspect_on_label(void *arg, stet_bytes key, const stet_value *value)
+{
+    inspect_labelled *l = arg;
+    stet_id           id;
+
+    (void)value;
+    if (key.len != l->prefix + sizeof id.bytes)
+        return STET_OK;
+    memcpy(id.bytes, (const char *)key.data + l->prefix, sizeof id.bytes);
+    if (!stet__id_is_zero(l->before) && memcmp(id.bytes, l->before.bytes, sizeof id.bytes) >= 0)
+        return STET_END;
+    /* Keys come oldest first; the newest cap of them are wanted. */
+    if (l->n == l->cap) {
+        memmove(l->ids, l->ids + 1, (l->cap - 1) * sizeof *l->ids);
+        l->n--;
+    }
+    l->ids[l->n++] = id;
+    return STET_OK;
+}
+
+static bool
+inspect_matches(const stet_run_filter *f, const stet_run_row *row)
+{
+    size_t len = f->handler != NULL ? strlen(f->handler) : 0;
+
+    if (len > 0 && strcmp(row->handler, f->handler) != 0 && !(strncmp(row->handler, f->handler, len) == 0 && row->handler[len] == '.'))
+        return false;
+    if (f->key != NULL && (row->key == NULL || strcmp(row->key, f->key) != 0))
+        return false;
+    if (f->statuses != 0 && !(f->statuses >> row->status & 1u))
+        return false;
+    return (f->from_ms == 0 || row->created_ms >= f->from_ms) && (f->to_ms == 0 || row->created_ms <= f->to_ms);
+}
+
+static int
+inspect_by_label(stet_engine *e, inspect_list *l, const stet_run_filter *f, stet_id before)
+{
+    inspect_labelled found = { .before = before };
+    size_t           len = strlen(f->label) + 1;
+    char            *prefix = stet__arena_copy(&l->arena, f->label, len);
+    int              err;
+
+    found.prefix = len;
+    found.cap = 10000;
+    if (prefix == NULL || (found.ids = stet__arena_get(&l->arena, found.cap * sizeof *found.ids)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    err = e->store->ops->values(e->store, STET__SPACE_LABEL, (stet_bytes){ prefix, len }, NULL, 1000000, inspect_on_label, &found);
+    if (err != STET_OK && err != STET_END)
+        return err;
+    for (size_t i = found.n; i > 0 && l->n < l->cap; i--) {
+        if ((err = e->store->ops->run(e->store, found.ids[i - 1], inspect_keep_row, l)) != STET_OK && err != STET_ENOTFOUND)
+            return err;
+        if (err == STET_OK && !inspect_matches(f, &l->rows[l->n - 1]))
+            l->n--;
+    }
+    return STET_OK;
+}
+
+static int
+inspect_by_query(stet_engine *e, inspect_list *l, const stet_run_filter *f, stet_id before)
+{
+    stet_run_query query = { 0 };
+    char           service[2 * STET__NAME_MAX + 2];
+    int            err;
+
+    if (f->handler != NULL) {
+        (void)snprintf(service, sizeof service, "%s%s", f->handler, strchr(f->handler, '.') != NULL ? "" : ".");
+        query.handler = service;
+    }
+    query.key = f->key;
+    query.status_mask = f->statuses;
+    query.created_from_ms = f->from_ms;
+    query.created_to_ms = f->to_ms;
+    query.before = before;
+    query.limit = l->cap;
+    err = e->store->ops->runs(e->store, &query, inspect_keep_row, l);
+    return err == STET_END ? STET_OK : err;
+}
+
+static int
+inspect_hand_out(stet_engine *e, inspect_list *l, const stet_run_filter *f, bool (*skip)(const stet__fact *extra),
+                 stet_run_info_fn fn, void *arg)
+{
+    inspect_handlers served;
+    int              err;
+
+    if ((err = inspect_served(e, &served)) != STET_OK)
+        goto done;
+    for (size_t i = 0; err == STET_OK && i < l->n; i++) {
+        stet_run_info info = { 0 };
+        stet__fact    extra = { 0 };
+        stet_bytes    in = l->rows[i].extra;
+        stet__run     run;
+        uint64_t      bad;
+
+        if (in.len > 0)
+            (void)stet__fact_decode(&extra, &in);
+        if (skip != NULL && skip(&extra))
+            continue;
+        inspect_from_row(&l->arena, &info, &l->rows[i], &extra);
+        info.is_served = stet__map_find(&served.names, info.handler, strlen(info.handler)) != NULL;
+        if (f->with_payloads) {
+            stet__run_init(&run, &l->arena, l->rows[i].id);
+            if (stet__load_facts(e, &run, NULL, l->rows[i].journal, &bad) == STET_OK)
+                inspect_from_facts(&l->arena, &info, &run);
+        }
+        err = fn(arg, &info);
+    }
+done:
+    inspect_served_free(&served);
+    return err;
+}
+
+static int
+inspect_runs(stet_engine *e, const char *call, const stet_run_filter *filter, uint32_t only_statuses,
+             bool (*skip)(const stet__fact *extra), bool with_payloads, stet_run_info_fn fn, void *arg)
+{
+    static const stet_run_filter all = { .size = sizeof all };
+    stet_run_filter              f = filter != NULL ? *filter : all;
+    inspect_list                 l = { .n = 0 };
+    stet_id                      before = { { 0 } };
+    int                          err;
+
+    if ((err = stet__alive(e, call)) != STET_OK)
+        return err;
+    if (f.size != sizeof f)
+        return stet__fail(STET_EINVAL, "stet_run_filter.size is %zu; use STET_FILTER(…)", f.size);
+    if (f.before != NULL && (err = stet__id_parse(&before, STET__ID_RUN, f.before->text)) != STET_OK)
+        return err;
+    if (only_statuses != 0)
+        f.statuses = only_statuses;
+    f.with_payloads = f.with_payloads || with_payloads;
+    l.cap = f.limit > 0 ? f.limit : 50;
+    if (l.cap > 100000)
+        l.cap = 100000;
+    stet__arena_init(&l.arena, &e->p->alloc);
+    if ((l.rows = stet__arena_get(&l.arena, l.cap * sizeof *l.rows)) == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    else
+        err = f.label != NULL ? inspect_by_label(e, &l, &f, before) : inspect_by_query(e, &l, &f, before);
+    if (err == STET_OK)
+        err = inspect_hand_out(e, &l, &f, skip, fn, arg);
+    stet__arena_free(&l.arena);
+    return err;
+}
+
+int
+stet_run_list(stet_engine *e, const stet_run_filter *filter, stet_run_info_fn fn, void *arg)
+{
+    return inspect_runs(e, "stet_run_list", filter, 0, NULL, false, fn, arg);
+}
+
+static bool
+inspect_is_settled_letter(const stet__fact *extra)
+{
+    return extra->retried_by.data != NULL || (extra->flags & STET__FACT_DISCARDED) != 0;
+}
+
+int
+stet_dlq_list(stet_engine *e, const stet_run_filter *filter, stet_run_info_fn fn, void *arg)
+{
+    return inspect_runs(e, "stet_dlq_list", filter, 1u << STET_STATUS_FAILED, inspect_is_settled_letter, true, fn, arg);
+}
+
+/* ---- facts ------------------------------------------------------------------------------------------ */
+
+typedef struct inspect_facts {
+    stet_engine *e;
+    stet__arena  arena;
+    stet_fact_fn fn;
+    void        *arg;
+    bool         with_payloads;
+    bool         is_at_risk_next;
+    uint64_t     next, taken;
+    size_t       rows;
+    stet_bytes  *inbox;
+    size_t       n_inbox, cap_inbox;
+} inspect_facts;
+
+static const char *
+inspect_text(inspect_facts *f, stet_bytes b)
+{
+    return b.data != NULL ? stet__arena_copy(&f->arena, b.data, b.len) : NULL;
+}
+
+static int
+inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64_t inbox)
+{
+    stet_fact_info info = { 0 };
+    bool           is_awakeable = fact->kind == STET__FACT_AWAKEABLE || fact->kind == STET__FACT_SETTLE ||
+                        fact->kind == STET__FACT_SETTLED;
+
+    info.revision = revision;
+    info.inbox = inbox;
+    info.time_ms = fact->time_ms;
+    info.kind = stet__fact_kind_name(fact->kind);
+    info.name = inspect_text(f, fact->name);
+    info.occurrence = (uint64_t)fact->occurrence;
+    info.code = (int)fact->code;
+    info.text = inspect_text(f, fact->text.data != NULL ? fact->text : fact->who);
+    if (fact->text.data != NULL && fact->who.data != NULL)
+        info.text = stet__arena_printf(&f->arena, "by %.*s: %s", (int)fact->who.len, (const char *)fact->who.data, info.text);
+    info.value_len = fact->value.len;
+    if (f->with_payloads)
+        info.value = fact->value;
+    info.until_ms = fact->until_ms;
+    info.run = inspect_id(&f->arena, is_awakeable ? STET__ID_AWAKEABLE : STET__ID_RUN, stet__fact_id(fact->run));
+    info.is_at_risk = fact->kind == STET__FACT_AT_RISK || (fact->kind == STET__FACT_LOST && (fact->flags & STET__FACT_IN_BODY));
+    return f->fn(f->arg, &info);
+}
+
+static int
+inspect_corrupt(inspect_facts *f, uint64_t revision, uint64_t inbox)
+{
+    stet_fact_info info = { 0 };
+
+    info.revision = revision;
+    info.inbox = inbox;
+    info.kind = "unreadable";
+    info.code = STET_ECORRUPT;
+    info.text = stet__arena_str(&f->arena, stet_last_error());
+    info.is_corrupt = true;
+    return f->fn(f->arg, &info);
+}
+
+static int
+inspect_emit_inbox(inspect_facts *f, uint64_t upto, uint64_t revision)
+{
+    int err = STET_OK;
+
+    for (; f->taken < upto && f->taken < f->n_inbox && err == STET_OK; f->taken++) {
+        stet_bytes in = f->inbox[f->taken];
+        stet__fact fact;
+
+        if (stet__fact_decode(&fact, &in) != STET_OK)
+            err = inspect_corrupt(f, revision, f->taken + 1);
+        else
+            err = inspect_emit(f, &fact, revision, f->taken + 1);
+    }
+    return err;
+}
+
+static int
+inspect_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    inspect_facts *f = arg;
+    int            err = STET_OK;
+
+    f->rows++;
+    for (uint32_t i = 0; i < count && err == STET_OK; i++) {
+        stet__fact fact;
+        int        bad = stet__fact_decode(&fact, &facts);
+
+        f->next = first + i + 1;
+        if (bad == STET_END)
+            break;
+        if (bad != STET_OK)
+            err = inspect_corrupt(f, first + i, 0);
+        else if (fact.kind == STET__FACT_TAKEN)
+            err = inspect_emit_inbox(f, (uint64_t)fact.number, first + i);
+        else
+            err = inspect_emit(f, &fact, first + i, 0);
+    }
+    f->next = first + count;
+    return err;
+}
+
+static int
+inspect_keep_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    inspect_facts *f = arg;
+
+    (void)first;
+    (void)count;
+    if (f->n_inbox == f->cap_inbox) {
+        size_t      cap = f->cap_inbox ? f->cap_inbox * 2 : 16;
+        stet_bytes *grown = stet__arena_get(&f->arena, cap * sizeof *grown);
+
+        if (grown == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        if (f->n_inbox > 0)
+            memcpy(grown, f->inbox, f->n_inbox * sizeof *grown);
+        f->inbox = grown;
+        f->cap_inbox = cap;
+    }
+    f->inbox[f->n_inbox].len = facts.len;
+    if ((f->inbox[f->n_inbox].data = stet__arena_copy(&f->arena, facts.data, facts.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    f->n_inbox++;
+    f->rows++;
+    return STET_OK;
+}
+
+int
+stet_run_facts(stet_engine *e, const stet_run_id *run, bool with_payloads, stet_fact_fn fn, void *arg)
+{
+    inspect_facts f = { .e = e, .fn = fn, .arg = arg, .with_payloads = with_payloads, .next = 1 };
+    stet_run_row  row;
+    stet__fact    extra;
+    stet_id       id;
+    int           err;
+
+    if ((err = stet__alive(e, "stet_run_facts")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+        return err;
+    stet__arena_init(&f.arena, &e->p->alloc);
+    if ((err = stet__load_row(e, id, &f.arena, &row, &extra)) == STET_OK)
+        do {
+            f.rows = 0;
+            err = e->store->ops->inbox(e->store, id, f.n_inbox + 1, 256, inspect_keep_inbox, &f);
+        } while (err == STET_OK && f.rows == 256);
+    while (err == STET_OK && f.next <= row.journal) {
+        f.rows = 0;
+        err = e->store->ops->journal(e->store, id, f.next, 256, inspect_on_facts, &f);
+        if (f.rows == 0)
+            break;
+    }
+    if (err == STET_OK)
+        err = inspect_emit_inbox(&f, f.n_inbox, 0);
+    stet__arena_free(&f.arena);
+    return err;
+}
+
+/* ---- state ------------------------------------------------------------------------------------------ */
+
+static int
+inspect_copy_out(stet_bytes *out, stet_bytes from)
+{
+    char *copy = stet__get(&stet__platform_real()->alloc, from.len + 1);
+
+    if (copy == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    if (from.len > 0)
+        memcpy(copy, from.data, from.len);
+    copy[from.len] = '\0';
+    out->data = copy;
+    out->len = from.len;
+    return STET_OK;
+}
+
+static int
+inspect_state_check(stet_engine *e, const char *call, const char *service, const char *key)
+{
+    int err;
+
+    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
+        return err;
+    return key == NULL || key[0] == '\0' ? stet__fail(STET_EKEY, "state belongs to a key of %s: give the key", service) : STET_OK;
+}
+
+int
+stet_state_read(stet_engine *e, stet_bytes *value, const char *service, const char *key, const char *name)
+{
+    const stet_entry *initial = NULL;
+    stet_value        v = { 0 };
+    stet__arena       arena;
+    stet_bytes        at;
+    int               err;
+
+    *value = (stet_bytes){ NULL, 0 };
+    if ((err = inspect_state_check(e, "stet_state_read", service, key)) != STET_OK ||
+        (err = stet__name_check("state entry", name)) != STET_OK)
+        return err;
+    stet__arena_init(&arena, &e->p->alloc);
+    err = stet__value_key_state(&arena, &at, service, key, name) ? e->store->ops->value(e->store, STET__SPACE_STATE, at, &v)
+                                                                : stet__fail(STET_ENOMEM, "out of memory");
+    if (err == STET_OK) {
+        err = inspect_copy_out(value, v.data);
+        stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+        stet__arena_free(&arena);
+        return err;
+    }
+    if (err == STET_ENOTFOUND && (initial = stet__initial_find(e, service, name)) != NULL &&
+        (err = e->store->ops->value(e->store, STET__SPACE_CLEARED, at, &v)) == STET_OK) {
+        stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+        initial = NULL;
+        err = STET_ENOTFOUND;
+    }
+    stet__arena_free(&arena);
+    if (err != STET_ENOTFOUND)
+        return err;
+    if (initial != NULL)
+        return inspect_copy_out(value, initial->value);
+    return stet__fail(STET_ENOTFOUND, "%s/%s has no entry %s", service, key, name);
+}
+
+typedef struct inspect_entries {
+    stet_entry_fn fn;
+    void         *arg;
+    size_t        prefix;
+} inspect_entries;
+
+static int
+inspect_on_entry(void *arg, stet_bytes key, const stet_value *value)
+{
+    inspect_entries *s = arg;
+    char             name[STET__NAME_MAX + 1];
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)(key.len - s->prefix), (const char *)key.data + s->prefix);
+    return s->fn(s->arg, name, value->data);
+}
+
+int
+stet_state_list(stet_engine *e, const char *service, const char *key, stet_entry_fn fn, void *arg)
+{
+    inspect_entries s = { fn, arg, 0 };
+    stet__arena     arena;
+    stet_bytes      at;
+    int             err;
+
+    if ((err = inspect_state_check(e, "stet_state_list", service, key)) != STET_OK)
+        return err;
+    stet__arena_init(&arena, &e->p->alloc);
+    if (!stet__value_key_state(&arena, &at, service, key, ""))
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    else {
+        s.prefix = at.len;
+        err = e->store->ops->values(e->store, STET__SPACE_STATE, at, NULL, 100000, inspect_on_entry, &s);
+    }
+    stet__arena_free(&arena);
+    return err;
+}

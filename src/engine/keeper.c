@@ -1,0 +1,524 @@
+/* The keeper: one thread that fires timers, claims due runs, finds the dead, removes the old.
+ *
+ * It sleeps until the next thing is due: a timer, a delayed or retrying run, a sweep, a fallback poll.
+ * Hints from other processes and units of this one wake it earlier. Lost hints only cost the time until
+ * the next poll.
+ *
+ * Locks: engine->lock, given up around every store call.
+ */
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define KEEPER_TIMERS_MAX 512u
+#define KEEPER_CLAIM_MAX 256u
+#define KEEPER_STALL_US 5000
+#define KEEPER_MAINTAIN_US 1000000
+
+void
+stet__keeper_poke(stet_engine *e)
+{
+    stet__signal(e->p, &e->keeper_cond);
+}
+
+void
+stet__keeper_timer(stet_engine *e, int64_t ms)
+{
+    if (ms < e->next_timer_ms)
+        e->next_timer_ms = ms;
+    if (ms < e->next_due_ms)
+        e->next_due_ms = ms;
+    stet__keeper_poke(e);
+}
+
+static void
+keeper_on_hint(void *arg)
+{
+    stet_engine *e = arg;
+
+    stet__lock(e->p, &e->lock);
+    e->has_hint = true;
+    stet__waiters_look(e);
+    stet__keeper_poke(e);
+    stet__unlock(e->p, &e->lock);
+}
+
+/* ---- timers ---------------------------------------------------------------------------------------- */
+
+typedef struct keeper_timers {
+    stet__arena arena;
+    stet_timer *timers;
+    size_t      n;
+} keeper_timers;
+
+static int
+keeper_on_timer(void *arg, const stet_timer *timer)
+{
+    keeper_timers *t = arg;
+
+    if (t->n < KEEPER_TIMERS_MAX)
+        t->timers[t->n++] = *timer;
+    return STET_OK;
+}
+
+static bool
+keeper_fired(stet_engine *e, stet__work *w, const stet_outcome *o)
+{
+    (void)w;
+    (void)o;
+    e->firing--;
+    stet__keeper_poke(e);
+    return false;
+}
+
+/* A run with a key becomes visible: it enters its lane now. */
+static bool
+keeper_visible_ops(stet_engine *e, stet__work *w, const stet_timer *t)
+{
+    stet_run_row row;
+    stet__fact   extra;
+    stet_op     *op;
+    int          err = stet__load_row(e, t->run, &w->arena, &row, &extra);
+
+    if (err != STET_OK && err != STET_ENOTFOUND)
+        return false; /* not known: without its lane the run would never be executed */
+    if (err == STET_ENOTFOUND || row.is_terminal || row.key == NULL)
+        return true; /* only the timer goes */
+    if ((op = stet__work_op(w, STET_OP_LANE_ENTER, t->run)) == NULL ||
+        (op->lane = stet__lane_name(&w->arena, row.handler, row.key)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    stet__lock(e->p, &e->lock);
+    op->claimer = stet__work_claimer(e, w);
+    stet__unlock(e->p, &e->lock);
+    return true;
+}
+
+static bool
+keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
+{
+    stet__fact fact = { 0 };
+    stet_cond *cond = stet__work_cond(w, STET_COND_TIMER, t->run);
+    stet_op   *op = stet__work_op(w, STET_OP_TIMER_DEL, t->run);
+
+    if (cond == NULL || op == NULL)
+        return false;
+    cond->fire_ms = op->fire_ms = t->fire_ms;
+    cond->number = op->number = t->completion;
+    if (t->completion == STET__TIMER_VISIBLE)
+        return keeper_visible_ops(e, w, t);
+    fact.kind = STET__FACT_TIMER;
+    fact.time_ms = stet__store_now(e);
+    fact.completion = (int64_t)t->completion;
+    if ((op = stet__work_op(w, STET_OP_INBOX, t->run)) == NULL || !stet__work_fact(w, &op->data, &fact))
+        return false;
+    op->flags = STET_OP_IF_OPEN;
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, t->run)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    stet__lock(e->p, &e->lock);
+    op->claimer = stet__work_claimer(e, w);
+    stet__unlock(e->p, &e->lock);
+    return true;
+}
+
+static void
+keeper_fire_one(stet_engine *e, const stet_timer *t)
+{
+    stet__work *w;
+
+    if (t->completion == STET__TIMER_DEADLINE) {
+        int err = stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
+
+        if (err != STET_OK) { /* ended or gone: the timer is of no use */
+            if ((w = stet__work_new(e, NULL, NULL)) != NULL) {
+                stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, t->run);
+
+                if (op != NULL && (err == STET_EENDED || err == STET_ENOTFOUND)) {
+                    op->fire_ms = t->fire_ms;
+                    op->number = t->completion;
+                    (void)stet__commit_sync(e, w, NULL);
+                } else
+                    stet__work_free(w);
+            }
+        }
+        return;
+    }
+    if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
+        return;
+    if (!keeper_timer_ops(e, w, t)) {
+        stet__work_free(w);
+        return;
+    }
+    stet__lock(e->p, &e->lock);
+    e->firing++;
+    stet__unlock(e->p, &e->lock);
+    stet__submit(e, w);
+}
+
+/* Lock held on entry and return. */
+static void
+keeper_timers_round(stet_engine *e)
+{
+    keeper_timers t = { 0 };
+    int64_t       now_ms = stet__store_now(e), next_ms = STET_NEVER;
+    int           err;
+
+    e->next_timer_ms = STET_NEVER; /* units applied from here on lower it again */
+    stet__unlock(e->p, &e->lock);
+    stet__arena_init(&t.arena, &e->p->alloc);
+    t.timers = stet__arena_get(&t.arena, KEEPER_TIMERS_MAX * sizeof *t.timers);
+    err = t.timers != NULL
+              ? e->store->ops->timers(e->store, now_ms, KEEPER_TIMERS_MAX, keeper_on_timer, &t, &next_ms)
+              : STET_ENOMEM;
+    for (size_t i = 0; err == STET_OK && i < t.n; i++)
+        keeper_fire_one(e, &t.timers[i]);
+    stet__arena_free(&t.arena);
+    (void)stet__committer_help(e);
+    stet__lock(e->p, &e->lock);
+    if (err != STET_OK || t.n == KEEPER_TIMERS_MAX)
+        next_ms = err != STET_OK ? now_ms + 1000 : now_ms;
+    if (next_ms < e->next_timer_ms)
+        e->next_timer_ms = next_ms;
+}
+
+/* ---- dispatch -------------------------------------------------------------------------------------- */
+
+static bool
+keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
+{
+    (void)w;
+    e->is_claiming = false;
+    if (o->result == STET_OK) {
+        int64_t now_ms = stet__store_now(e);
+
+        if (o->next_due_ms <= now_ms) {
+            e->has_backlog = true;
+            e->wants_claim = o->n_grants > 0;
+        }
+        if (o->next_due_ms > now_ms && o->next_due_ms < e->next_due_ms)
+            e->next_due_ms = o->next_due_ms;
+    }
+    stet__keeper_poke(e);
+    return false;
+}
+
+/* Lock held on entry and return. */
+static void
+keeper_claim(stet_engine *e)
+{
+    size_t      in_flight = atomic_load(&e->in_flight), room;
+    stet__work *w;
+    stet_op    *op;
+
+    if (e->session == 0 || e->n_handlers == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned ||
+        !(e->config.roles & STET_ROLE_WORKER))
+        return;
+    if (in_flight >= (size_t)e->config.in_flight_max) {
+        e->has_backlog = true;
+        return;
+    }
+    room = (size_t)e->config.in_flight_max - in_flight;
+    if (e->is_polled)
+        room = 1;
+    if ((w = stet__work_new(e, keeper_claimed, NULL)) == NULL)
+        return;
+    if ((op = stet__work_op(w, STET_OP_CLAIM_DUE, (stet_id){ { 0 } })) == NULL) {
+        stet__work_free(w);
+        return;
+    }
+    w->claimer.session = e->session;
+    w->claimer.running_status = STET_STATUS_RUNNING;
+    w->claimer.handlers = e->handler_names;
+    w->claimer.n_handlers = e->n_handlers;
+    op->claimer = &w->claimer;
+    op->count = (uint32_t)(room < KEEPER_CLAIM_MAX ? room : KEEPER_CLAIM_MAX);
+    e->is_claiming = true;
+    e->has_backlog = false;
+    stet__unlock(e->p, &e->lock);
+    stet__submit(e, w);
+    (void)stet__committer_help(e);
+    stet__lock(e->p, &e->lock);
+}
+
+/* Is anything due? A read, so that an idle worker writes nothing. Lock held on entry and return. */
+static void
+keeper_peek(stet_engine *e)
+{
+    int64_t due_ms = STET_NEVER, now_ms;
+    int     err;
+
+    e->next_due_ms = STET_NEVER;
+    stet__unlock(e->p, &e->lock);
+    err = e->store->ops->due(e->store, e->handler_names, e->n_handlers, &due_ms);
+    now_ms = stet__store_now(e);
+    stet__lock(e->p, &e->lock);
+    if (err != STET_OK)
+        due_ms = now_ms + 1000;
+    else if (due_ms <= now_ms) {
+        e->wants_claim = true;
+        due_ms = STET_NEVER;
+    }
+    if (due_ms < e->next_due_ms)
+        e->next_due_ms = due_ms;
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------------- */
+
+typedef struct keeper_orphans {
+    stet_grant *found;
+    size_t      n, cap;
+} keeper_orphans;
+
+static int
+keeper_on_own(void *arg, const stet_run_row *row)
+{
+    keeper_orphans *o = arg;
+
+    o->found[o->n].run = row->id;
+    o->found[o->n++].epoch = row->epoch;
+    return o->n < o->cap ? STET_OK : STET_END;
+}
+
+/* Runs the store says are ours and nobody here executes: a grant that found no memory. Taken up when two
+ * sweeps in a row see the same one, since a grant may be on its way to us right now. Lock held. */
+static void
+keeper_adopt(stet_engine *e)
+{
+    keeper_orphans o = { .n = 0 };
+    stet_run_query query = { 0 };
+    stet__map      seen;
+    int            err;
+
+    /* Room for all that live here, and some more. */
+    o.cap = atomic_load(&e->in_flight) + 64;
+    if (e->session == 0 || (o.found = stet__get0(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
+        return;
+    query.session = e->session;
+    query.limit = 1000000;
+    query.oldest_first = true;
+    stet__map_init(&seen, &e->p->alloc);
+    stet__unlock(e->p, &e->lock);
+    err = e->store->ops->runs(e->store, &query, keeper_on_own, &o);
+    stet__lock(e->p, &e->lock);
+    for (size_t i = 0; (err == STET_OK || err == STET_END) && i < o.n; i++) {
+        stet_grant *g = &o.found[i];
+        void       *known;
+
+        if (stet__map_find(&e->claims, g->run.bytes, sizeof g->run.bytes) != NULL)
+            continue;
+        known = stet__map_find(&e->orphans, g->run.bytes, sizeof g->run.bytes);
+        if (known != NULL && (uint64_t)(uintptr_t)known == g->epoch)
+            stet__grant(e, g, NULL);
+        else
+            (void)stet__map_put(&seen, g->run.bytes, sizeof g->run.bytes, (void *)(uintptr_t)g->epoch);
+    }
+    stet__map_free(&e->orphans);
+    e->orphans = seen;
+    stet__free(&e->p->alloc, o.found);
+}
+
+static void
+keeper_requeue_stuck(stet_engine *e)
+{
+    stet__work *w;
+    stet_op    *op;
+
+    if (e->n_handlers == 0 || !(e->config.roles & STET_ROLE_WORKER) || (w = stet__work_new(e, NULL, NULL)) == NULL)
+        return;
+    if ((op = stet__work_op(w, STET_OP_REQUEUE, (stet_id){ { 0 } })) == NULL) {
+        stet__work_free(w);
+        return;
+    }
+    w->claimer.session = e->session;
+    w->claimer.handlers = e->handler_names;
+    w->claimer.n_handlers = e->n_handlers;
+    op->claimer = &w->claimer;
+    op->status = STET_STATUS_STUCK;
+    op->number = STET_STATUS_PENDING;
+    (void)stet__commit_sync(e, w, NULL);
+}
+
+/* Lock held on entry and return. */
+static void
+keeper_sweep(stet_engine *e)
+{
+    bool is_first = !e->has_swept;
+
+    e->has_swept = true;
+    stet__unlock(e->p, &e->lock);
+    if (is_first)
+        keeper_requeue_stuck(e); /* this may be the fixed code they wait for */
+    stet__reap(e);
+    if (e->config.roles & STET_ROLE_TIMERS)
+        stet__purge(e);
+    stet__lock(e->p, &e->lock);
+    keeper_adopt(e);
+    e->wants_claim = e->wants_claim || is_first;
+}
+
+/* ---- the round ------------------------------------------------------------------------------------- */
+
+static int64_t
+keeper_in(stet_engine *e, int64_t ms, int64_t now_us)
+{
+    int64_t in_ms;
+
+    if (ms == STET_NEVER)
+        return STET__FOREVER;
+    in_ms = ms - stet__store_now(e);
+    if (in_ms <= 0)
+        return now_us;
+    return in_ms > 86400000 ? now_us + 86400000000 : now_us + in_ms * 1000;
+}
+
+static int64_t
+keeper_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Runs that wait beside a body are claimed, so nobody wakes them when another process puts something into
+ * their inbox. */
+static void
+keeper_look_at_inboxes(stet_engine *e)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
+        stet_ctx *c = value;
+
+        if (c->jobs == 0 || atomic_load(&c->park) != STET__PARK_NONE)
+            continue;
+        atomic_store(&c->has_news, true);
+        stet__exec_wake(&e->exec, c);
+    }
+}
+
+/* What another process did is not known here: look at timers and runs anew. Fallback polls come less
+ * often the longer nothing happens. */
+static void
+keeper_poll(stet_engine *e, int64_t now_us)
+{
+    bool is_hint = e->has_hint;
+
+    e->has_hint = false;
+    if (is_hint)
+        e->poll_us = e->config.poll_ms * 1000;
+    else if (e->poll_us < e->config.poll_ms * 8000)
+        e->poll_us *= 2;
+    if (e->poll_us > 5000000 && e->config.poll_ms * 1000 < 5000000)
+        e->poll_us = 5000000;
+    e->next_poll_us = now_us + e->poll_us;
+    e->next_timer_ms = 0;
+    keeper_look_at_inboxes(e);
+    keeper_peek(e);
+}
+
+/* Lock held on entry and return; gives the time of the next round. */
+static int64_t
+keeper_round(stet_engine *e)
+{
+    int64_t now_us = stet__mono_us(e->p), next_us, stall_us;
+
+    if (now_us >= e->next_sweep_us) {
+        e->next_sweep_us = now_us + e->config.sweep_ms * 1000;
+        keeper_sweep(e);
+    }
+    if (e->has_hint || now_us >= e->next_poll_us)
+        keeper_poll(e, now_us);
+    if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned &&
+        keeper_in(e, e->next_timer_ms, now_us) <= now_us)
+        keeper_timers_round(e);
+    if (keeper_in(e, e->next_due_ms, now_us) <= now_us) {
+        e->next_due_ms = STET_NEVER;
+        e->wants_claim = true;
+    }
+    if (e->wants_claim && !e->is_claiming) {
+        e->wants_claim = false;
+        keeper_claim(e);
+    }
+    stet__parked_trim(e, now_us);
+    now_us = stet__mono_us(e->p);
+    stall_us = e->has_threads ? stet__exec_unstall(&e->exec, now_us, KEEPER_STALL_US, stet__replay_elsewhere, e) : STET__FOREVER;
+    next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), stall_us);
+    /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
+    if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
+        next_us = keeper_least(next_us, keeper_in(e, e->next_timer_ms, now_us));
+    next_us = keeper_least(next_us, keeper_in(e, e->next_due_ms, now_us));
+    if (e->wants_claim && !e->is_claiming)
+        next_us = now_us;
+    return next_us;
+}
+
+int64_t
+stet__keeper_round(stet_engine *e)
+{
+    int64_t next_us;
+
+    stet__lock(e->p, &e->lock);
+    next_us = keeper_round(e);
+    stet__unlock(e->p, &e->lock);
+    return next_us;
+}
+
+static void
+keeper_main(void *arg)
+{
+    stet_engine *e = arg;
+
+    stet__lock(e->p, &e->lock);
+    while (!e->is_keeper_closing) {
+        int64_t next_us = keeper_round(e);
+
+        if (e->is_keeper_closing)
+            break;
+        if (stet__mono_us(e->p) >= e->next_maintain_us) {
+            e->next_maintain_us = stet__mono_us(e->p) + KEEPER_MAINTAIN_US * 60;
+            stet__unlock(e->p, &e->lock);
+            (void)e->store->ops->maintain(e->store);
+            stet__lock(e->p, &e->lock);
+            continue;
+        }
+        if (next_us > stet__mono_us(e->p) && !e->has_hint && !e->is_keeper_closing)
+            (void)stet__wait(e->p, &e->keeper_cond, &e->lock, next_us);
+    }
+    stet__unlock(e->p, &e->lock);
+}
+
+int
+stet__keeper_start(stet_engine *e)
+{
+    int64_t now_us = stet__mono_us(e->p);
+
+    e->is_keeper_closing = false;
+    e->poll_us = e->config.poll_ms * 1000;
+    e->next_poll_us = now_us;
+    e->next_sweep_us = now_us;
+    e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
+    e->next_timer_ms = 0;
+    e->next_due_ms = STET_NEVER;
+    if (e->store->ops->watch != NULL && !e->is_watching && !e->is_polled)
+        e->is_watching = e->store->ops->watch(e->store, keeper_on_hint, e) == STET_OK;
+    if (e->is_polled)
+        return STET_OK;
+    return e->p->ops->thread_start(e->p, &e->keeper, "stet-keeper", keeper_main, e);
+}
+
+void
+stet__keeper_close(stet_engine *e)
+{
+    if (e->keeper != NULL) {
+        stet__lock(e->p, &e->lock);
+        e->is_keeper_closing = true;
+        stet__keeper_poke(e);
+        stet__unlock(e->p, &e->lock);
+        e->p->ops->thread_join(e->p, e->keeper);
+        e->keeper = NULL;
+    }
+    if (e->is_watching)
+        e->store->ops->unwatch(e->store);
+    e->is_watching = false;
+}

@@ -1,0 +1,219 @@
+/* Loading a run: its row, its journal in pages, the inbox entries it took, into run and journal. */
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define LOAD_PAGE_ROWS 256u
+
+typedef struct load_row {
+    stet__arena  *arena;
+    stet_run_row *row;
+    bool          failed;
+} load_row;
+
+static const char *
+load_text(load_row *l, const char *text)
+{
+    char *copy = text != NULL ? stet__arena_str(l->arena, text) : NULL;
+
+    l->failed = l->failed || (text != NULL && copy == NULL);
+    return copy;
+}
+
+static int
+load_on_row(void *arg, const stet_run_row *row)
+{
+    load_row *l = arg;
+
+    *l->row = *row;
+    l->row->handler = load_text(l, row->handler);
+    l->row->key = load_text(l, row->key);
+    l->row->lane = load_text(l, row->lane);
+    l->row->group = load_text(l, row->group);
+    l->row->reason = load_text(l, row->reason);
+    l->row->extra.data = stet__arena_copy(l->arena, row->extra.data, row->extra.len);
+    return l->failed || l->row->extra.data == NULL ? STET_ENOMEM : STET_OK;
+}
+
+int
+stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra)
+{
+    load_row   l = { arena, row, false };
+    stet_bytes in;
+    int        err;
+
+    memset(row, 0, sizeof *row);
+    memset(extra, 0, sizeof *extra);
+    if ((err = e->store->ops->run(e->store, id, load_on_row, &l)) != STET_OK) {
+        char text[STET_ID_TEXT_MAX];
+
+        stet__id_text(text, STET__ID_RUN, id);
+        if (err == STET_ENOTFOUND)
+            return stet__fail(err, "there is no run %s in %s; ended runs are removed after their retention", text, e->url);
+        return err;
+    }
+    in = row->extra;
+    return in.len > 0 ? stet__fact_decode(extra, &in) : STET_OK;
+}
+
+/* ---- facts --------------------------------------------------------------------------------------- */
+
+typedef struct load_facts {
+    stet_engine   *e;
+    stet__run     *run;
+    stet__journal *journal;
+    uint64_t       next;    /* revision expected next */
+    uint64_t       upto;    /* what was there before the inbox was read; later facts may have taken later entries */
+    uint64_t       bad;
+    size_t         rows;
+    /* Inbox entries, copied: they are applied where the journal took them. */
+    stet__arena    scratch;
+    stet_bytes    *inbox;
+    size_t         n_inbox, cap_inbox;
+    uint64_t       inbox_first;
+} load_facts;
+
+static int
+load_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    load_facts *l = arg;
+    stet_bytes *entry;
+
+    (void)count;
+    if (l->n_inbox == l->cap_inbox) {
+        size_t      cap = l->cap_inbox ? l->cap_inbox * 2 : 16;
+        stet_bytes *grown = stet__arena_get(&l->scratch, cap * sizeof *grown);
+
+        if (grown == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory while loading a run");
+        if (l->n_inbox > 0)
+            memcpy(grown, l->inbox, l->n_inbox * sizeof *grown);
+        l->inbox = grown;
+        l->cap_inbox = cap;
+    }
+    if (l->n_inbox == 0)
+        l->inbox_first = first;
+    entry = &l->inbox[l->n_inbox++];
+    entry->len = facts.len;
+    entry->data = stet__arena_copy(&l->scratch, facts.data, facts.len);
+    l->rows++;
+    return entry->data != NULL ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a run");
+}
+
+static int
+load_take(load_facts *l, uint64_t from, uint64_t upto)
+{
+    stet__fact fact;
+    int        err;
+
+    for (uint64_t seq = from; seq <= upto; seq++) {
+        stet_bytes in;
+
+        if (seq < l->inbox_first || seq - l->inbox_first >= l->n_inbox)
+            return stet__fail(STET_ECORRUPT, "inbox entry %llu was taken and is not there", (unsigned long long)seq);
+        in = l->inbox[seq - l->inbox_first];
+        if ((err = stet__fact_decode(&fact, &in)) != STET_OK)
+            return err == STET_END ? stet__fail(STET_ECORRUPT, "an empty inbox entry") : err;
+        if ((err = stet__run_apply_inbox(l->run, &fact)) != STET_OK ||
+            (l->journal != NULL && (err = stet__journal_apply(l->journal, &fact)) != STET_OK))
+            return err;
+    }
+    return STET_OK;
+}
+
+static int
+load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    load_facts *l = arg;
+    stet__fact  fact;
+    int         err;
+
+    l->rows++;
+    if (first > l->upto)
+        return STET_END;
+    if (first != l->next) {
+        l->bad = l->next;
+        return stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l->next);
+    }
+    while ((err = stet__fact_decode(&fact, &facts)) == STET_OK) {
+        fact.revision = l->next;
+        if (fact.kind == STET__FACT_TAKEN && (err = load_take(l, l->run->taken + 1, (uint64_t)fact.number)) != STET_OK)
+            break;
+        if ((err = stet__run_apply(l->run, &fact)) != STET_OK)
+            break;
+        if (l->journal != NULL && (err = stet__journal_apply(l->journal, &fact)) != STET_OK)
+            break;
+        l->next++;
+    }
+    if (err == STET_END && l->next != first + count)
+        err = stet__fail(STET_ECORRUPT, "%u facts at revision %llu, found %llu", count, (unsigned long long)first,
+                         (unsigned long long)(l->next - first));
+    if (err == STET_END)
+        return STET_OK;
+    l->bad = l->next;
+    return err;
+}
+
+static int
+load_inbox(load_facts *l)
+{
+    uint64_t from = l->run->taken + 1;
+    int      err;
+
+    do {
+        l->rows = 0;
+        if ((err = l->e->store->ops->inbox(l->e->store, l->run->id, from, LOAD_PAGE_ROWS, load_on_inbox, l)) != STET_OK)
+            return err;
+        from += l->rows;
+    } while (l->rows == LOAD_PAGE_ROWS);
+    return STET_OK;
+}
+
+int
+stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision)
+{
+    load_facts l = { 0 };
+    int        err;
+
+    l.e = e;
+    l.run = run;
+    l.journal = journal;
+    l.next = 1;
+    l.upto = upto;
+    stet__arena_init(&l.scratch, &e->p->alloc);
+    if ((err = load_inbox(&l)) == STET_OK)
+        do {
+            l.rows = 0;
+            err = e->store->ops->journal(e->store, run->id, l.next, LOAD_PAGE_ROWS, load_on_facts, &l);
+        } while (err == STET_OK && l.rows == LOAD_PAGE_ROWS);
+    if (err == STET_END)
+        err = STET_OK;
+    if (err == STET_OK && run->journal == 0)
+        err = stet__fail(STET_ECORRUPT, "the run has no facts");
+    stet__arena_free(&l.scratch);
+    *bad_revision = l.bad;
+    return err;
+}
+
+int
+stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
+{
+    int err;
+
+    memset(l, 0, sizeof *l);
+    stet__arena_init(&l->arena, &e->p->alloc);
+    stet__journal_init(&l->journal, &l->arena, &e->p->alloc);
+    stet__run_init(&l->run, &l->arena, id);
+    if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
+        err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, l->row.journal, &l->bad_revision);
+    if (err != STET_OK)
+        stet__loaded_free(l);
+    return err;
+}
+
+void
+stet__loaded_free(stet__loaded *l)
+{
+    stet__journal_free(&l->journal);
+    stet__arena_free(&l->arena);
+}

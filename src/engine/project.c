@@ -1,0 +1,237 @@
+/* From facts to rows: what the store has to hold because of what a run recorded.
+ *
+ * Facts come first; timers, child runs, state entries, awakeables and the header row follow from them
+ * here and nowhere else, in the same unit.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+bool
+stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key, const char *name)
+{
+    const char *dot = strchr(handler, '.');
+    size_t      service = dot != NULL ? (size_t)(dot - handler) : strlen(handler);
+    size_t      len = service + 1 + strlen(key) + 1 + strlen(name);
+    char       *at = stet__arena_get(arena, len + 1);
+
+    if (at == NULL)
+        return false;
+    out->data = at;
+    out->len = len;
+    memcpy(at, handler, service);
+    at[service] = '\0';
+    memcpy(at + service + 1, key, strlen(key) + 1);
+    memcpy(at + service + 1 + strlen(key) + 1, name, strlen(name));
+    return true;
+}
+
+static bool
+project_timer(stet__work *w, const stet__run *run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run->id);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    if (fire_ms < w->timer_ms)
+        w->timer_ms = fire_ms;
+    return true;
+}
+
+static bool
+project_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    return true;
+}
+
+/* A cleared entry must not come back as its initial value. */
+static bool
+project_cleared(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const char *name, stet_bytes key)
+{
+    char        service[STET__NAME_MAX + 1];
+    const char *dot = strchr(run->handler, '.');
+    stet_op    *op;
+
+    (void)snprintf(service, sizeof service, "%.*s", (int)(dot - run->handler), run->handler);
+    if (stet__initial_find(e, service, name) == NULL)
+        return true;
+    if ((op = stet__work_op(w, STET_OP_VALUE_PUT, run->id)) == NULL)
+        return false;
+    op->space = STET__SPACE_CLEARED;
+    op->number = f->revision;
+    op->key = key;
+    op->data = stet_text("");
+    return true;
+}
+
+static bool
+project_state(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f)
+{
+    char     name[STET__NAME_MAX + 1];
+    stet_op *op = stet__work_op(w, f->kind == STET__FACT_STATE_SET ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL, run->id);
+
+    if (op == NULL || f->name.len >= sizeof name)
+        return false;
+    memcpy(name, f->name.data, f->name.len);
+    name[f->name.len] = '\0';
+    op->space = STET__SPACE_STATE;
+    op->number = f->revision;
+    if (!stet__value_key_state(&w->arena, &op->key, run->handler, run->key, name))
+        return false;
+    return f->kind == STET__FACT_STATE_CLEAR ? project_cleared(e, w, run, f, name, op->key)
+                                             : stet__work_bytes(w, &op->data, f->value);
+}
+
+static bool
+project_awakeable(stet__work *w, const stet__run *run, const stet__fact *f)
+{
+    stet__fact value = { 0 };
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, run->id);
+
+    if (op == NULL)
+        return false;
+    value.kind = STET__FACT_SETTLED;
+    value.time_ms = f->time_ms;
+    value.run = stet__id_bytes(&run->id);
+    value.completion = (int64_t)f->revision;
+    value.name = f->name;
+    op->space = STET__SPACE_AWAKEABLE;
+    op->number = f->revision;
+    return stet__work_bytes(w, &op->key, f->run) && stet__work_fact(w, &op->data, &value);
+}
+
+bool
+stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const stet__fact *child)
+{
+    switch (f->kind) {
+    case STET__FACT_SLEEP:
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY:
+    case STET__FACT_STEP_RETRY:
+        if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
+            return true;
+        return project_timer(w, run, f->until_ms, f->revision);
+    case STET__FACT_CHOICE:
+        if (f->until_ms == 0 || f->code == STET_ETIMEOUT)
+            return true;
+        return project_timer_gone(w, run->id, f->until_ms, (uint64_t)f->completion);
+    case STET__FACT_CALL:
+    case STET__FACT_SEND: {
+        stet__fact started;
+
+        if (child == NULL)
+            return true;
+        started = *child;
+        if (f->kind == STET__FACT_CALL)
+            started.completion = (int64_t)f->revision;
+        return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
+    }
+    case STET__FACT_AWAKEABLE: return f->code != 0 || project_awakeable(w, run, f);
+    case STET__FACT_STATE_SET:
+    case STET__FACT_STATE_CLEAR: return project_state(e, w, run, f);
+    default: return true;
+    }
+}
+
+void
+stet__extra_of(const stet__run *run, stet__fact *extra)
+{
+    memset(extra, 0, sizeof *extra);
+    extra->kind = STET__FACT_ROW;
+    extra->deadline_ms = run->deadline_ms;
+    extra->attempts_max = run->retry.attempts;
+    extra->retention_ms = run->retention_ms;
+    if (!stet__id_is_zero(run->parent))
+        extra->run = stet__id_bytes(&run->parent);
+    if (!stet__id_is_zero(run->retry_of))
+        extra->retry_of = stet__id_bytes(&run->retry_of);
+}
+
+bool
+stet__project_row(stet__work *w, const stet__run *run, uint32_t mask, int64_t due_ms)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run->id);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    op->mask = mask;
+    op->row = row;
+    row->id = run->id;
+    row->status = run->status;
+    row->is_terminal = stet__run_is_terminal(run);
+    row->ended_ms = run->ended_ms;
+    row->due_ms = due_ms;
+    row->attempt = stet__run_attempt(run);
+    if (run->reason != NULL && (row->reason = stet__arena_str(&w->arena, run->reason)) == NULL)
+        return false;
+    if (due_ms != STET_NEVER && due_ms < w->timer_ms)
+        w->timer_ms = due_ms;
+    return true;
+}
+
+/* Put the child's end into its parent's inbox and wake it. */
+bool
+stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code)
+{
+    stet__fact fact = { 0 };
+    stet_op   *op;
+    char       origin[STET_ID_TEXT_MAX + 8] = "child ";
+
+    if (run->parent_completion == 0)
+        return true;
+    fact.kind = STET__FACT_CHILD_DONE;
+    fact.time_ms = run->ended_ms != STET_NEVER ? run->ended_ms : stet__store_now(e);
+    fact.completion = (int64_t)run->parent_completion;
+    fact.run = stet__id_bytes(&run->id);
+    if (code == STET_OK)
+        fact.value = run->result;
+    else {
+        stet__id_text(origin + 6, STET__ID_RUN, run->id);
+        fact.code = STET_ECHILD;
+        fact.cause = code == STET_ERUN ? run->code : code;
+        fact.origin = stet_text(origin);
+        fact.text = stet_text(code == STET_ERUN && run->error != NULL ? run->error
+                              : run->stop_why != NULL                 ? run->stop_why
+                                                                      : stet_code_text(code));
+    }
+    if ((op = stet__work_op(w, STET_OP_INBOX, run->parent)) == NULL || !stet__work_fact(w, &op->data, &fact))
+        return false;
+    op->flags = STET_OP_IF_OPEN;
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->parent)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    op->claimer = stet__work_claimer(e, w);
+    return true;
+}
+
+bool
+stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const stet__journal *journal, bool has_lane,
+                  bool tell_parent)
+{
+    stet_op *op;
+
+    if (!stet__project_row(w, run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, STET_NEVER))
+        return false;
+    for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
+        if (cmd->has_timer && !project_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
+            return false;
+    if (run->deadline_ms != 0 && !project_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
+        return false;
+    if (has_lane) {
+        if ((op = stet__work_op(w, STET_OP_LANE_LEAVE, run->id)) == NULL)
+            return false;
+        op->status = STET_STATUS_PENDING;
+        op->claimer = stet__work_claimer(e, w);
+    }
+    return !tell_parent || stet__tell_parent(e, w, run, stet__run_answer(run));
+}

@@ -1,0 +1,653 @@
+/* Starting runs: everything a caller can get wrong, then one unit.
+ *
+ * The run, its first fact, its idempotency key, labels, lane, deadline and, if this process has room,
+ * its claim become durable together.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define START_LABELS_MAX 32
+#define START_KEY_MAX 512
+#define START_SAID_MAX 1000
+#define START_TIME_MAX_MS 253402300800000 /* the year 10000 */
+
+void
+stet_start_options_init(stet_start_options *options)
+{
+    memset(options, 0, sizeof *options);
+    options->size = sizeof *options;
+}
+
+const char *
+stet__lane_name(stet__arena *arena, const char *handler, const char *key)
+{
+    const char *dot = strchr(handler, '.');
+
+    return stet__arena_printf(arena, "%.*s/%s", (int)(dot != NULL ? dot - handler : (long)strlen(handler)), handler, key);
+}
+
+bool
+stet__idem_key(stet__arena *arena, stet_bytes *out, stet_bytes handler, stet_bytes key, stet_bytes idem)
+{
+    size_t len = handler.len + 1 + key.len + 1 + idem.len;
+    char  *at = stet__arena_get0(arena, len + 1);
+
+    if (at == NULL)
+        return false;
+    memcpy(at, handler.data, handler.len);
+    if (key.len > 0)
+        memcpy(at + handler.len + 1, key.data, key.len);
+    if (idem.len > 0)
+        memcpy(at + handler.len + 1 + key.len + 1, idem.data, idem.len);
+    out->data = at;
+    out->len = len;
+    return true;
+}
+
+/* ---- checking ------------------------------------------------------------------------------------ */
+
+static int
+start_list(stet_engine *e, const char *service, stet__buf *out)
+{
+    size_t len = strlen(service);
+
+    for (size_t i = 0; i < e->n_handlers; i++)
+        if (strncmp(e->handlers[i].name, service, len) == 0 && e->handlers[i].name[len] == '.')
+            stet__buf_printf(out, "%s%s", out->len > 0 ? ", " : "", e->handlers[i].name);
+    return (int)out->len;
+}
+
+/* A worker that starts runs it does not serve says so, once for each handler. */
+static void
+start_say_elsewhere(stet_engine *e, const char *name)
+{
+    bool is_new;
+
+    stet__lock(e->p, &e->lock);
+    is_new = e->life == STET__LIFE_STARTED && (e->config.roles & STET_ROLE_WORKER) && e->said.used < START_SAID_MAX &&
+             stet__map_find(&e->said, name, strlen(name)) == NULL && stet__map_put(&e->said, name, strlen(name), e) == STET_OK;
+    stet__unlock(e->p, &e->lock);
+    if (is_new)
+        stet__log(e, STET_LOG_INFO, NULL, name, NULL, 0, "this worker does not serve %s; a worker elsewhere has to", name);
+}
+
+/* "service.handler", and known if its service is served here. */
+static int
+start_handler(stet_engine *e, const char *name, stet__handler **found)
+{
+    char           service[STET__NAME_MAX + 1];
+    const char    *dot = name != NULL ? strchr(name, '.') : NULL;
+    stet__service *s;
+    stet__buf      list;
+    int            err;
+
+    *found = NULL;
+    if (dot == NULL || strlen(name) > 2 * STET__NAME_MAX + 1 || (size_t)(dot - name) >= sizeof service)
+        return stet__fail(STET_ENAME, "\"%.140s\" is no handler: write service.handler, like orders.checkout",
+                          name != NULL ? name : "");
+    memcpy(service, name, (size_t)(dot - name));
+    service[dot - name] = '\0';
+    if ((err = stet__part_check("service", service)) != STET_OK || (err = stet__part_check("handler", dot + 1)) != STET_OK)
+        return err;
+    if ((*found = stet__handler_find(e, name)) != NULL)
+        return STET_OK;
+    for (s = e->services; s != NULL && strcmp(s->name, service) != 0; s = s->next)
+        ;
+    if (s == NULL) {
+        start_say_elsewhere(e, name);
+        return STET_OK;
+    }
+    stet__buf_init(&list, &e->p->alloc);
+    (void)start_list(e, service, &list);
+    err = stet__fail(STET_ENOHANDLER, "service %s has no handler %s; it has %s", service, dot + 1, stet__buf_cstr(&list));
+    stet__buf_free(&list);
+    return err;
+}
+
+static int
+start_key(const stet__handler *h, const char *handler, const char *key)
+{
+    if (key != NULL && (key[0] == '\0' || strlen(key) > START_KEY_MAX))
+        return stet__fail(STET_EKEY, "%s: a key has 1 to %d bytes", handler, START_KEY_MAX);
+    if (h != NULL && h->is_object && key == NULL)
+        return stet__fail(STET_EKEY, "%s belongs to an object: give the key of the object", handler);
+    if (h != NULL && !h->is_object && key != NULL)
+        return stet__fail(STET_EKEY, "%s belongs to a service, which has no keys; leave key away", handler);
+    return STET_OK;
+}
+
+static int
+start_span(const char *handler, const char *what, const char *text, int64_t ms, int64_t *out)
+{
+    int err;
+
+    *out = 0;
+    if (text != NULL) {
+        if ((err = stet_duration_parse(out, text)) != STET_OK)
+            return stet__fail(err, "%s: %s: %s", handler, what, stet_last_error());
+        return STET_OK;
+    }
+    if (ms < 0)
+        return stet__fail(STET_EDURATION, "%s: %s cannot be negative", handler, what);
+    *out = ms;
+    return STET_OK;
+}
+
+static int
+start_times(stet__start *s, const stet__handler *h, const char *handler, const stet_start_options *o, int64_t now_ms)
+{
+    int64_t delay_ms, timeout_ms, retention_ms;
+    int     err;
+
+    if ((err = start_span(handler, "delay", o->delay, o->delay_ms, &delay_ms)) != STET_OK ||
+        (err = start_span(handler, "timeout", o->timeout, o->timeout_ms, &timeout_ms)) != STET_OK ||
+        (err = start_span(handler, "retention", o->retention, 0, &retention_ms)) != STET_OK)
+        return err;
+    if (o->run_at_ms < 0 || o->deadline_ms < 0 || o->run_at_ms > START_TIME_MAX_MS ||
+        o->deadline_ms > START_TIME_MAX_MS || delay_ms > START_TIME_MAX_MS || timeout_ms > START_TIME_MAX_MS)
+        return stet__fail(STET_EINVAL, "%s: a time outside the years 1970 to 9999", handler);
+    if (timeout_ms == 0 && h != NULL)
+        timeout_ms = h->timeout_ms;
+    if (retention_ms == 0 && h != NULL)
+        retention_ms = h->retention_ms;
+    s->due_ms = o->run_at_ms > 0 ? o->run_at_ms : now_ms + delay_ms;
+    if (s->due_ms < now_ms)
+        s->due_ms = now_ms;
+    s->fact.until_ms = s->due_ms > now_ms ? s->due_ms : 0;
+    s->fact.deadline_ms = o->deadline_ms > 0 ? o->deadline_ms : timeout_ms > 0 ? now_ms + timeout_ms : 0;
+    s->fact.retention_ms = retention_ms;
+    return STET_OK;
+}
+
+static int64_t
+start_pick(int64_t call, int64_t handler, int64_t config)
+{
+    return call > 0 ? call : handler > 0 ? handler : config;
+}
+
+int
+stet__retry_check(const char *handler, const stet_retry *r)
+{
+    if (r->attempts < 0 || r->first_ms < 0 || r->max_ms < 0 || r->factor_percent < 0 ||
+        r->jitter_percent < STET_NONE || r->jitter_percent > 100)
+        return stet__fail(STET_EINVAL, "%s: a retry policy with a value out of range", handler);
+    return STET_OK;
+}
+
+static int
+start_retry(stet_engine *e, stet__fact *f, const stet__handler *h, const char *handler, const stet_retry *r)
+{
+    static const stet_retry none = { 0 };
+    const stet_retry       *hr = h != NULL ? &h->retry : &none;
+    int                     err = stet__retry_check(handler, r);
+
+    if (err != STET_OK)
+        return err;
+    f->attempts_max = start_pick(r->attempts, hr->attempts, e->config.run_attempts);
+    f->retry_first_ms = start_pick(r->first_ms, hr->first_ms, e->config.retry_first_ms);
+    f->retry_max_ms = start_pick(r->max_ms, hr->max_ms, e->config.retry_max_ms);
+    f->retry_factor = start_pick(r->factor_percent, hr->factor_percent, e->config.retry_factor_percent);
+    f->retry_jitter = r->jitter_percent == STET_NONE || (r->jitter_percent == 0 && hr->jitter_percent == STET_NONE)
+                          ? 0
+                          : start_pick(r->jitter_percent, hr->jitter_percent, e->config.retry_jitter_percent);
+    if (f->retry_max_ms < f->retry_first_ms)
+        f->retry_max_ms = f->retry_first_ms;
+    return STET_OK;
+}
+
+static int
+start_labels(stet__arena *arena, stet__fact *f, const char *handler, const char *const *labels)
+{
+    size_t total = 0, n = 0;
+    char  *at;
+
+    for (; labels != NULL && labels[n] != NULL; n++) {
+        const char *equal = strchr(labels[n], '=');
+
+        if (equal == NULL || equal == labels[n] || strlen(labels[n]) > 256 || n >= START_LABELS_MAX)
+            return stet__fail(STET_ENAME, "%s: label \"%.64s\": write name=value, at most %d labels of 256 bytes", handler,
+                              labels[n], START_LABELS_MAX);
+        total += strlen(labels[n]) + 1;
+    }
+    if (n == 0)
+        return STET_OK;
+    if ((at = stet__arena_get(arena, total)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    f->labels.data = at;
+    f->labels.len = total - 1;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(at, labels[i], strlen(labels[i]) + 1);
+        at += strlen(labels[i]) + 1;
+    }
+    return STET_OK;
+}
+
+static int
+start_text(const char *handler, const char *what, const char *text)
+{
+    if (text != NULL && (text[0] == '\0' || strlen(text) > START_KEY_MAX))
+        return stet__fail(STET_ENAME, "%s: %s has 1 to %d bytes", handler, what, START_KEY_MAX);
+    return STET_OK;
+}
+
+int
+stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
+                  const stet_start_options *options)
+{
+    static const stet_start_options none = { .size = sizeof none };
+    const stet_start_options       *o = options != NULL ? options : &none;
+    stet__handler                  *h;
+    int64_t                         now_ms = stet__store_now(e);
+    int                             err;
+
+    memset(s, 0, sizeof *s);
+    if (o->size != sizeof *o)
+        return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…) or stet_start_options_init()",
+                          o->size);
+    if ((err = start_handler(e, handler, &h)) != STET_OK || (err = start_key(h, handler, o->key)) != STET_OK ||
+        (err = start_text(handler, "an idempotency key", o->idempotency_key)) != STET_OK ||
+        (err = start_text(handler, "a fairness group", o->group)) != STET_OK ||
+        (err = start_text(handler, "a child key", o->child_key)) != STET_OK ||
+        (err = start_times(s, h, handler, o, now_ms)) != STET_OK ||
+        (err = start_retry(e, &s->fact, h, handler, &o->retry)) != STET_OK ||
+        (err = start_labels(arena, &s->fact, handler, o->labels)) != STET_OK)
+        return err;
+    if ((int64_t)input.len > e->config.payload_bytes_max)
+        return stet__fail(STET_ETOOBIG, "%s: an input of %zu bytes; the limit is payload_bytes_max, %lld", handler,
+                          input.len, (long long)e->config.payload_bytes_max);
+    s->run = stet__new_id(e);
+    if (o->run != NULL && (err = stet__id_parse(&s->run, STET__ID_RUN, o->run->text)) != STET_OK)
+        return err;
+    s->fact.kind = STET__FACT_STARTED;
+    s->fact.time_ms = now_ms;
+    s->fact.name = stet_text(handler);
+    s->fact.value = input.data != NULL ? input : stet_text("");
+    s->fact.priority = o->priority;
+    if (o->key != NULL) {
+        s->fact.key = stet_text(o->key);
+        s->fact.flags |= STET__FACT_OBJECT;
+    }
+    if (o->group != NULL)
+        s->fact.group = stet_text(o->group);
+    if (o->idempotency_key != NULL)
+        s->fact.idempotency_key = stet_text(o->idempotency_key);
+    return STET_OK;
+}
+
+/* ---- the unit ------------------------------------------------------------------------------------ */
+
+static bool
+start_op_labels(stet__work *w, const stet__fact *f, stet_id run)
+{
+    const char *at = f->labels.data, *end = at != NULL ? at + f->labels.len : NULL;
+
+    while (at != NULL && at < end) {
+        size_t   len = strnlen(at, (size_t)(end - at));
+        stet_op *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
+        char    *key = stet__arena_get(&w->arena, len + 1 + sizeof run.bytes);
+
+        if (op == NULL || key == NULL)
+            return false;
+        memcpy(key, at, len);
+        key[len] = '\0';
+        memcpy(key + len + 1, run.bytes, sizeof run.bytes);
+        op->space = STET__SPACE_LABEL;
+        op->key = (stet_bytes){ key, len + 1 + sizeof run.bytes };
+        op->data = stet_text("");
+        op->number = 1;
+        at += len + 1;
+    }
+    return true;
+}
+
+static bool
+start_op_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    if (fire_ms < w->timer_ms)
+        w->timer_ms = fire_ms;
+    return true;
+}
+
+static bool
+start_row(stet__work *w, stet_run_row *row, const stet__fact *f, stet_id run)
+{
+    stet__fact extra = { 0 };
+
+    row->id = run;
+    row->handler = stet__arena_copy(&w->arena, f->name.data, f->name.len);
+    if (f->key.data != NULL && (row->key = stet__arena_copy(&w->arena, f->key.data, f->key.len)) == NULL)
+        return false;
+    if (f->group.data != NULL && (row->group = stet__arena_copy(&w->arena, f->group.data, f->group.len)) == NULL)
+        return false;
+    row->status = STET_STATUS_PENDING;
+    row->created_ms = f->time_ms;
+    row->ended_ms = STET_NEVER;
+    row->priority = (int32_t)f->priority;
+    row->attempt = 1;
+    extra.kind = STET__FACT_ROW;
+    extra.deadline_ms = f->deadline_ms;
+    extra.attempts_max = f->attempts_max;
+    extra.retention_ms = f->retention_ms;
+    extra.run = f->run;
+    extra.retry_of = f->retry_of;
+    return row->handler != NULL && stet__work_fact(w, &row->extra, &extra);
+}
+
+bool
+stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run, bool with_claim,
+                const stet__buf *more_facts, uint32_t n_more)
+{
+    stet_run_row  *row = stet__arena_get0(&w->arena, sizeof *row);
+    stet__started *started = stet__arena_get0(&w->arena, sizeof *started);
+    stet_cond     *cond = stet__work_cond(w, STET_COND_JOURNAL, run);
+    bool           is_delayed = f->until_ms != 0, has_lane = f->key.data != NULL;
+    stet__buf      facts;
+    stet_op       *op;
+    bool           ok;
+
+    if (row == NULL || started == NULL || cond == NULL || !start_row(w, row, f, run))
+        return false;
+    stet__buf_init(&facts, w->arena.alloc);
+    stet__fact_encode(&facts, f);
+    if (more_facts != NULL)
+        stet__buf_add(&facts, more_facts->data, more_facts->len);
+    ok = !facts.failed && stet__work_bytes(w, &started->facts, stet__buf_bytes(&facts));
+    stet__buf_free(&facts);
+    if (!ok || (op = stet__work_op(w, STET_OP_RUN_PUT, run)) == NULL)
+        return false;
+    row->due_ms = has_lane ? STET_NEVER : is_delayed ? f->until_ms : f->time_ms;
+    op->row = row;
+    if (with_claim && !is_delayed && !has_lane)
+        op->claimer = stet__work_claimer(e, w);
+    if ((op = stet__work_op(w, STET_OP_FACTS, run)) == NULL)
+        return false;
+    op->number = 1;
+    op->count = 1 + n_more;
+    op->data = started->facts;
+    started->run = run;
+    started->next = w->started;
+    w->started = started;
+    if (is_delayed && f->until_ms < w->timer_ms)
+        w->timer_ms = f->until_ms;
+    if (has_lane && is_delayed && !start_op_timer(w, run, f->until_ms, STET__TIMER_VISIBLE))
+        return false;
+    if (has_lane && !is_delayed) {
+        if ((op = stet__work_op(w, STET_OP_LANE_ENTER, run)) == NULL ||
+            (op->lane = stet__lane_name(&w->arena, row->handler, row->key)) == NULL)
+            return false;
+        op->status = STET_STATUS_PENDING;
+        op->claimer = with_claim ? stet__work_claimer(e, w) : NULL;
+    }
+    if (f->deadline_ms != 0 && !start_op_timer(w, run, f->deadline_ms, STET__TIMER_DEADLINE))
+        return false;
+    if (f->idempotency_key.data != NULL) {
+        stet_bytes key;
+
+        if (!stet__idem_key(&w->arena, &key, f->name, f->key, f->idempotency_key) ||
+            (cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
+            (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL)
+            return false;
+        cond->space = op->space = STET__SPACE_IDEM;
+        cond->key = op->key = key;
+        op->number = 1;
+        if (!stet__work_bytes(w, &op->data, stet__id_bytes(&run)))
+            return false;
+    }
+    return start_op_labels(w, f, run);
+}
+
+/* ---- lineage ------------------------------------------------------------------------------------- */
+
+/* Parent, step NUL child key. */
+static bool
+start_child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const char *step, const char *child_key)
+{
+    size_t len = sizeof parent.bytes + strlen(step) + 1 + strlen(child_key);
+    char  *at = stet__arena_get(arena, len + 1);
+
+    if (at == NULL)
+        return false;
+    memcpy(at, parent.bytes, sizeof parent.bytes);
+    memcpy(at + sizeof parent.bytes, step, strlen(step) + 1);
+    memcpy(at + sizeof parent.bytes + strlen(step) + 1, child_key, strlen(child_key));
+    out->data = at;
+    out->len = len;
+    return true;
+}
+
+/* The parent must be open; the same parent, step and child key must mean the same handler. */
+static int
+start_lineage(stet_engine *e, stet__work *w, stet__start *s, const stet_start_options *o, stet_id *parent)
+{
+    stet__loaded l;
+    stet_bytes   key;
+    stet_cond   *cond;
+    stet_op     *op;
+    int          err;
+
+    if ((err = stet__id_parse(parent, STET__ID_RUN, o->parent->text)) != STET_OK)
+        return err;
+    if ((err = stet__load(e, &l, *parent, false)) != STET_OK)
+        return err;
+    if (stet__run_is_terminal(&l.run))
+        err = stet__fail(STET_EENDED, "parent %s has ended (%s) and takes no more children", o->parent->text,
+                         stet_status_name(l.run.status));
+    s->fact.attempt = stet__run_attempt(&l.run);
+    if (err == STET_OK && (cond = stet__work_cond(w, STET_COND_JOURNAL, *parent)) != NULL)
+        cond->number = l.run.journal;
+    stet__loaded_free(&l);
+    if (err != STET_OK)
+        return err;
+    s->fact.run = stet__id_bytes(parent);
+    s->fact.parent_step = stet_text(o->parent_step != NULL ? o->parent_step : "");
+    if (o->child_key == NULL)
+        return STET_OK;
+    s->fact.child_key = stet_text(o->child_key);
+    if (!start_child_key(&w->arena, &key, *parent, o->parent_step != NULL ? o->parent_step : "", o->child_key) ||
+        (cond = stet__work_cond(w, STET_COND_VALUE, s->run)) == NULL ||
+        (op = stet__work_op(w, STET_OP_VALUE_PUT, s->run)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    cond->space = op->space = STET__SPACE_CHILD;
+    cond->key = op->key = key;
+    op->number = 1;
+    {
+        char *data = stet__arena_get(&w->arena, sizeof s->run.bytes + s->fact.name.len);
+
+        if (data == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        memcpy(data, s->run.bytes, sizeof s->run.bytes);
+        memcpy(data + sizeof s->run.bytes, s->fact.name.data, s->fact.name.len);
+        op->data = (stet_bytes){ data, sizeof s->run.bytes + s->fact.name.len };
+    }
+    return STET_OK;
+}
+
+/* ---- public -------------------------------------------------------------------------------------- */
+
+/* The unit conflicted: find out what was there before. STET_ECONFLICT: nothing, try again. */
+static int
+start_existing(stet_engine *e, stet__arena *arena, const stet__start *s, const stet_start_options *o, stet_id *found)
+{
+    stet_value   v = { 0 };
+    stet_bytes   key;
+    stet_run_row row;
+    stet__fact   extra;
+    int          err = STET_ECONFLICT;
+
+    if (s->fact.idempotency_key.data != NULL &&
+        stet__idem_key(arena, &key, s->fact.name, s->fact.key, s->fact.idempotency_key) &&
+        e->store->ops->value(e->store, STET__SPACE_IDEM, key, &v) == STET_OK) {
+        *found = stet__fact_id(v.data);
+        stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+        return STET_OK;
+    }
+    if (s->fact.child_key.data != NULL &&
+        start_child_key(arena, &key, stet__fact_id(s->fact.run), (const char *)s->fact.parent_step.data,
+                        (const char *)s->fact.child_key.data) &&
+        e->store->ops->value(e->store, STET__SPACE_CHILD, key, &v) == STET_OK && v.data.len >= sizeof found->bytes) {
+        memcpy(found->bytes, v.data.data, sizeof found->bytes);
+        err = STET_OK;
+        if (v.data.len - sizeof found->bytes != s->fact.name.len ||
+            memcmp((const char *)v.data.data + sizeof found->bytes, s->fact.name.data, s->fact.name.len) != 0)
+            err = stet__fail(STET_EMISMATCH, "child key %s of this parent and step belongs to a run of %.*s",
+                             o->child_key, (int)(v.data.len - sizeof found->bytes),
+                             (const char *)v.data.data + sizeof found->bytes);
+        stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+        return err;
+    }
+    if (o != NULL && o->run != NULL && stet__load_row(e, s->run, arena, &row, &extra) == STET_OK)
+        return stet__fail(STET_EEXISTS, "run %s was started before", o->run->text);
+    return STET_ECONFLICT;
+}
+
+/* Everything up to the unit. NULL: *err says why. */
+static stet__work *
+start_build(stet_engine *e, stet__start *s, stet_id *parent, const char *handler, stet_bytes input,
+            const stet_start_options *o, int *err)
+{
+    stet__work *w = stet__work_new(e, NULL, NULL);
+
+    if (w == NULL) {
+        *err = STET_ENOMEM;
+        return NULL;
+    }
+    if ((*err = stet__start_check(e, &w->arena, s, handler, input, o)) == STET_OK && o != NULL && o->parent != NULL)
+        *err = start_lineage(e, w, s, o, parent);
+    if (*err == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        *err = stet__start_ops(e, w, &s->fact, s->run, true, NULL, 0) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
+        stet__unlock(e->p, &e->lock);
+    }
+    if (*err == STET_OK) {
+        w->must_wait = o != NULL && o->run != NULL; /* an ID that may have been used */
+        return w;
+    }
+    stet__work_free(w);
+    return NULL;
+}
+
+/* The unit was answered. STET_ECONFLICT: build it again. */
+static int
+start_finish(stet_engine *e, stet_run_id *run, const stet__start *s, const stet_start_options *o, int result)
+{
+    stet_id     found = s->run;
+    stet__arena scratch;
+
+    if (result == STET_ECONFLICT) {
+        stet__arena_init(&scratch, &e->p->alloc);
+        result = start_existing(e, &scratch, s, o, &found);
+        stet__arena_free(&scratch);
+        if (result == STET_OK && o->existed != NULL)
+            *o->existed = true;
+    }
+    if (result == STET_OK && run != NULL)
+        stet__id_text(run->text, STET__ID_RUN, found);
+    return result;
+}
+
+static int
+start_once(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes input, const stet_start_options *o)
+{
+    stet__start s;
+    stet_id     parent;
+    int         err;
+    stet__work *w = start_build(e, &s, &parent, handler, input, o, &err);
+
+    if (w == NULL)
+        return err;
+    return start_finish(e, run, &s, o, stet__commit_sync(e, w, NULL));
+}
+
+static int
+start_retrying(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes input, const stet_start_options *o)
+{
+    int err;
+
+    for (int i = 0; i < 100; i++)
+        if ((err = start_once(e, run, handler, input, o)) != STET_ECONFLICT)
+            return err;
+    return stet__fail(STET_EBUSY, "%s: the parent or the key changed all the time; nothing was written", handler);
+}
+
+int
+stet_start(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes input, const stet_start_options *options)
+{
+    int err;
+
+    if ((err = stet__alive(e, "stet_start")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_start", "stet_send")) != STET_OK)
+        return err;
+    if (options != NULL && options->existed != NULL)
+        *options->existed = false;
+    return start_retrying(e, run, handler, input, options);
+}
+
+typedef struct start_batch {
+    stet__start *starts;
+    stet_id     *parents;
+    stet__work **works;
+    int         *results;
+} start_batch;
+
+int
+stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
+{
+    stet__arena arena;
+    start_batch b;
+    int         err, first = STET_OK;
+
+    if ((err = stet__alive(e, "stet_start_many")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_start_many", "stet_send")) != STET_OK)
+        return err;
+    if (n > 100000)
+        return stet__fail(STET_ETOOBIG, "stet_start_many takes at most 100000 requests");
+    stet__arena_init(&arena, &e->p->alloc);
+    b.starts = stet__arena_get(&arena, n * sizeof *b.starts);
+    b.parents = stet__arena_get(&arena, n * sizeof *b.parents);
+    b.works = stet__arena_get(&arena, n * sizeof *b.works);
+    b.results = stet__arena_get(&arena, n * sizeof *b.results);
+    if (b.starts == NULL || b.parents == NULL || b.works == NULL || b.results == NULL) {
+        stet__arena_free(&arena);
+        return stet__fail(STET_ENOMEM, "out of memory for %zu starts", n);
+    }
+    for (size_t i = 0; i < n; i++) {
+        stet_start_request *r = &requests[i];
+
+        if (r->options != NULL && r->options->existed != NULL)
+            *r->options->existed = false;
+        b.works[i] = start_build(e, &b.starts[i], &b.parents[i], r->handler, r->input, r->options, &r->code);
+    }
+    err = stet__commit_all(e, b.works, n, b.results, NULL);
+    for (size_t i = 0; i < n; i++) {
+        stet_start_request *r = &requests[i];
+
+        if (b.works[i] != NULL) {
+            r->code = err != STET_OK ? err
+                                     : start_finish(e, &r->run, &b.starts[i], r->options, stet__commit_failed(e, b.results[i]));
+            if (r->code == STET_ECONFLICT)
+                r->code = start_retrying(e, &r->run, r->handler, r->input, r->options);
+        }
+        if (first == STET_OK)
+            first = r->code;
+    }
+    stet__arena_free(&arena);
+    return first;
+}
+
+int
+stet_run_id_make(stet_engine *e, stet_run_id *run)
+{
+    int err = stet__alive(e, "stet_run_id_make");
+
+    if (err == STET_OK)
+        stet__id_text(run->text, STET__ID_RUN, stet__new_id(e));
+    return err;
+}

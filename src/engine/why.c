@@ -1,0 +1,315 @@
+/* One sentence: why is this run where it is, and what helps. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define WHY_CHAIN_MAX 32
+
+typedef struct why {
+    stet_engine *e;
+    stet__arena  arena;
+    stet__run    run;
+    stet__journal journal;
+    stet_run_row row;
+    stet__fact   extra;
+    int64_t      now_ms;
+    char         id[STET_ID_TEXT_MAX];
+    stet_verdict verdict;
+} why;
+
+static void
+why_say(why *y, const char *kind, const char *help, const char *fmt, ...) STET_PRINTF(4, 5);
+
+static void
+why_say(why *y, const char *kind, const char *help, const char *fmt, ...)
+{
+    char    text[768];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    y->verdict.kind = kind;
+    y->verdict.text = stet__arena_str(&y->arena, text);
+    y->verdict.help = help;
+}
+
+static const char *
+why_in(why *y, int64_t ms)
+{
+    char text[64];
+
+    (void)stet_duration_text(text, sizeof text, ms > y->now_ms ? ms - y->now_ms : y->now_ms - ms);
+    return stet__arena_printf(&y->arena, ms > y->now_ms ? "in %s" : "%s ago", text);
+}
+
+static const char *
+why_run(why *y, stet_id id)
+{
+    char text[STET_ID_TEXT_MAX];
+
+    stet__id_text(text, STET__ID_RUN, id);
+    return stet__arena_str(&y->arena, text);
+}
+
+static const char *
+why_command(why *y, const char *verb, const char *what)
+{
+    return stet__arena_printf(&y->arena, "stet %s %s", verb, what);
+}
+
+/* ---- who holds what ---------------------------------------------------------------------------------- */
+
+typedef struct why_first {
+    stet_id id;
+    bool    has;
+} why_first;
+
+static int
+why_on_lane(void *arg, stet_id run)
+{
+    why_first *f = arg;
+
+    f->id = run;
+    f->has = true;
+    return STET_END;
+}
+
+static bool
+why_holder(stet_engine *e, const char *lane, stet_id *holder)
+{
+    why_first f = { .has = false };
+
+    (void)e->store->ops->lane(e->store, lane, 1, why_on_lane, &f);
+    *holder = f.id;
+    return f.has;
+}
+
+static bool
+why_waits_in_lane(const stet_run_row *row)
+{
+    return row->lane != NULL && row->session == 0 && row->due_ms == STET_NEVER && row->epoch == 0;
+}
+
+/* What this run waits for among runs: the holder of its lane, or a child it called. */
+static bool
+why_next(stet_engine *e, stet_id run, stet_id *next)
+{
+    stet__loaded l;
+    bool         found = false;
+
+    if (stet__load(e, &l, run, true) != STET_OK)
+        return false;
+    if (why_waits_in_lane(&l.row))
+        found = why_holder(e, l.row.lane, next) && !stet__id_equal(*next, run);
+    else if (!l.row.is_terminal && l.row.session == 0)
+        for (const stet__cmd *cmd = l.journal.waiting; cmd != NULL && !found; cmd = cmd->next)
+            if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
+                *next = cmd->run;
+                found = true;
+            }
+    stet__loaded_free(&l);
+    return found;
+}
+
+static bool
+why_deadlock(why *y)
+{
+    stet_id   chain[WHY_CHAIN_MAX], next;
+    size_t    n = 0;
+    stet__buf text;
+
+    chain[n++] = y->row.id;
+    while (n < WHY_CHAIN_MAX && why_next(y->e, chain[n - 1], &next)) {
+        for (size_t i = 0; i < n; i++) {
+            if (!stet__id_equal(chain[i], next))
+                continue;
+            stet__buf_init(&text, &y->e->p->alloc);
+            for (size_t k = i; k < n; k++)
+                stet__buf_printf(&text, "%s -> ", why_run(y, chain[k]));
+            stet__buf_printf(&text, "%s", why_run(y, next));
+            why_say(y, "deadlock", why_command(y, "cancel", why_run(y, next)),
+                    "is in a circle of runs that wait for each other: %s", stet__buf_cstr(&text));
+            stet__buf_free(&text);
+            return true;
+        }
+        chain[n++] = next;
+    }
+    return false;
+}
+
+/* ---- the cases ---------------------------------------------------------------------------------------- */
+
+typedef struct why_owner {
+    uint64_t session;
+    bool     is_there, is_dead;
+    stet_id  id;
+    int64_t  seen_ms;
+} why_owner;
+
+static int
+why_on_session(void *arg, const stet_session_row *row)
+{
+    why_owner *o = arg;
+
+    if (row->session == o->session) {
+        o->is_there = true;
+        o->is_dead = row->is_dead;
+        o->id = row->id;
+        o->seen_ms = row->seen_ms;
+    }
+    return STET_OK;
+}
+
+static void
+why_claimed(why *y)
+{
+    why_owner o = { .session = y->row.session };
+    char      worker[STET_ID_TEXT_MAX] = "?";
+    bool      has_timers;
+
+    (void)y->e->store->ops->sessions(y->e->store, why_on_session, &o);
+    if (o.is_there)
+        stet__id_text(worker, STET__ID_WORKER, o.id);
+    if (o.is_there && !o.is_dead)
+        why_say(y, "running", NULL, "is being executed by worker %s (last sign of life %s)", worker, why_in(y, o.seen_ms));
+    else if (stet__served_by(y->e, y->row.handler, &has_timers) > 0)
+        why_say(y, "running", NULL, "its worker %s is dead; a living one takes it over within seconds", worker);
+    else
+        why_say(y, "no-worker", "start a worker that serves it", "its worker %s is dead, and no living worker serves %s", worker,
+                y->row.handler);
+}
+
+static void
+why_due(why *y)
+{
+    size_t served = stet__served_by(y->e, y->row.handler, NULL);
+
+    if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING)
+        why_say(y, "backoff", why_command(y, "cancel", y->id), "attempt %u of %lld failed (%s); it is retried %s", y->run.failed,
+                (long long)y->run.retry.attempts, y->run.error != NULL ? y->run.error : "no text", why_in(y, y->row.due_ms));
+    else if (y->row.due_ms > y->now_ms)
+        why_say(y, "delay", why_command(y, "cancel", y->id), "is delayed; it can begin %s", why_in(y, y->row.due_ms));
+    else if (served == 0)
+        why_say(y, "no-worker", "start a worker that serves it", "could be executed, but no living worker serves %s", y->row.handler);
+    else
+        why_say(y, "ready", NULL, "waits for a free slot; %zu living worker%s serve%s %s", served, served == 1 ? "" : "s",
+                served == 1 ? "s" : "", y->row.handler);
+}
+
+static void
+why_pending(why *y)
+{
+    stet_id holder;
+
+    if (y->row.lane == NULL) {
+        why_say(y, "delay", why_command(y, "cancel", y->id), "is delayed; it takes its place for key %s %s",
+                y->row.key != NULL ? y->row.key : "?", why_in(y, y->run.visible_ms));
+        return;
+    }
+    if (why_deadlock(y))
+        return;
+    if (why_holder(y->e, y->row.lane, &holder) && !stet__id_equal(holder, y->row.id))
+        why_say(y, "lane", why_command(y, "why", why_run(y, holder)), "waits for %s, which is held by %s", y->row.lane,
+                why_run(y, holder));
+    else
+        why_say(y, "ready", NULL, "is first for %s and is about to begin", y->row.lane);
+}
+
+static void
+why_suspended(why *y)
+{
+    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL;
+    char             text[STET_ID_TEXT_MAX];
+    bool             has_timers;
+    const char      *reason = y->row.reason != NULL ? y->row.reason : "something";
+
+    if (why_deadlock(y))
+        return;
+    for (const stet__cmd *cmd = y->journal.waiting; cmd != NULL; cmd = cmd->next) {
+        if (cmd->has_timer && (timer == NULL || cmd->until_ms < timer->until_ms))
+            timer = cmd;
+        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)
+            call = cmd;
+        if (cmd->kind == STET__FACT_AWAKEABLE && !cmd->is_settled)
+            awakeable = cmd;
+    }
+    (void)stet__served_by(y->e, y->row.handler, &has_timers);
+    if (timer != NULL && timer->until_ms <= y->now_ms && !has_timers)
+        why_say(y, "no-timers", "start a worker", "waits for %s, due %s, but no living node serves timers", reason,
+                why_in(y, timer->until_ms));
+    else if (awakeable != NULL && strstr(reason, "awakeable") != NULL) {
+        stet__id_text(text, STET__ID_AWAKEABLE, awakeable->run);
+        why_say(y, "awakeable", why_command(y, "resolve", text), "waits for awakeable %s (%s) to be settled%s%s", awakeable->name,
+                text, timer != NULL ? ", at most until its limit " : "", timer != NULL ? why_in(y, timer->until_ms) : "");
+    } else if (call != NULL && strstr(reason, "call") != NULL)
+        why_say(y, "child", why_command(y, "why", why_run(y, call->run)), "waits for %s, which it called: %s", call->name,
+                why_run(y, call->run));
+    else if (timer != NULL)
+        why_say(y, "timer", why_command(y, "cancel", y->id), "waits for %s, which fires %s", reason, why_in(y, timer->until_ms));
+    else
+        why_say(y, "suspended", why_command(y, "show", y->id), "waits for %s", reason);
+}
+
+static void
+why_ended(why *y)
+{
+    if (y->row.status == STET_STATUS_FAILED)
+        why_say(y, "ended", y->extra.retried_by.data == NULL ? why_command(y, "dlq retry", y->id) : NULL, "failed %s: %s%s%s",
+                why_in(y, y->row.ended_ms), y->run.error != NULL ? y->run.error : stet_code_text(y->run.code),
+                y->run.origin != NULL ? ", in " : "", y->run.origin != NULL ? y->run.origin : "");
+    else
+        why_say(y, "ended", NULL, "%s %s", stet_status_name((stet_status)y->row.status), why_in(y, y->row.ended_ms));
+}
+
+static void
+why_judge(why *y)
+{
+    if (y->row.is_terminal)
+        why_ended(y);
+    else if (y->row.status == STET_STATUS_STUCK && y->row.due_ms == STET_NEVER)
+        why_say(y, "stuck", why_command(y, "unstick", y->id), "is stuck: %s", y->row.reason != NULL ? y->row.reason : "no reason recorded");
+    else if (y->row.session != 0)
+        why_claimed(y);
+    else if (y->row.due_ms != STET_NEVER)
+        why_due(y);
+    else if (y->row.status == STET_STATUS_PENDING)
+        why_pending(y);
+    else
+        why_suspended(y);
+}
+
+int
+stet_why(stet_engine *e, const stet_run_id *run, stet_verdict_fn fn, void *arg)
+{
+    why      y;
+    stet_id  id;
+    uint64_t bad;
+    int      err;
+
+    if ((err = stet__alive(e, "stet_why")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+        return err;
+    memset(&y, 0, sizeof y);
+    y.e = e;
+    y.now_ms = stet__store_now(e);
+    stet__id_text(y.id, STET__ID_RUN, id);
+    stet__arena_init(&y.arena, &e->p->alloc);
+    stet__journal_init(&y.journal, &y.arena, &e->p->alloc);
+    stet__run_init(&y.run, &y.arena, id);
+    if ((err = stet__load_row(e, id, &y.arena, &y.row, &y.extra)) == STET_OK) {
+        err = stet__load_facts(e, &y.run, &y.journal, y.row.journal, &bad);
+        if (err == STET_ECORRUPT) {
+            why_say(&y, "stuck", "stet verify", "fact %llu is not readable: %s", (unsigned long long)bad, stet_last_error());
+            err = STET_OK;
+        } else if (err == STET_OK)
+            why_judge(&y);
+    }
+    if (err == STET_OK && y.verdict.text == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    if (err == STET_OK)
+        fn(arg, &y.verdict);
+    stet__journal_free(&y.journal);
+    stet__arena_free(&y.arena);
+    return err;
+}

@@ -1,0 +1,119 @@
+/* Building units. A unit owns the memory of everything it mentions, so it can be submitted again. */
+#include <string.h>
+
+#include "engine/engine.h"
+
+stet__work *
+stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
+{
+    stet__work *w = stet__get0(&e->p->alloc, sizeof *w);
+
+    if (w == NULL) {
+        (void)stet__fail(STET_ENOMEM, "out of memory for a unit");
+        return NULL;
+    }
+    stet__arena_init(&w->arena, &e->p->alloc);
+    stet__buf_init(&w->facts, &e->p->alloc);
+    w->done = done;
+    w->arg = arg;
+    w->timer_ms = STET_NEVER;
+    return w;
+}
+
+void
+stet__work_free(stet__work *w)
+{
+    stet__alloc *alloc;
+
+    if (w == NULL)
+        return;
+    alloc = w->arena.alloc;
+    stet__buf_free(&w->facts);
+    stet__arena_free(&w->arena);
+    stet__free(alloc, w);
+}
+
+static void *
+work_grow(stet__work *w, void *old, size_t n, size_t *cap, size_t size)
+{
+    void *grown;
+
+    if (n < *cap)
+        return old;
+    if ((grown = stet__arena_get(&w->arena, (*cap ? *cap * 2 : 4) * size)) == NULL)
+        return NULL;
+    if (n > 0)
+        memcpy(grown, old, n * size);
+    *cap = *cap ? *cap * 2 : 4;
+    return grown;
+}
+
+stet_cond *
+stet__work_cond(stet__work *w, stet_cond_kind kind, stet_id run)
+{
+    void      *grown = work_grow(w, w->conds, w->unit.n_conds, &w->cap_conds, sizeof *w->conds);
+    stet_cond *cond;
+
+    if (grown == NULL)
+        return NULL;
+    w->conds = grown;
+    cond = &w->conds[w->unit.n_conds++];
+    memset(cond, 0, sizeof *cond);
+    cond->kind = kind;
+    cond->run = run;
+    return cond;
+}
+
+stet_op *
+stet__work_op(stet__work *w, stet_op_kind kind, stet_id run)
+{
+    void    *grown = work_grow(w, w->ops, w->unit.n_ops, &w->cap_ops, sizeof *w->ops);
+    stet_op *op;
+
+    if (grown == NULL)
+        return NULL;
+    w->ops = grown;
+    op = &w->ops[w->unit.n_ops++];
+    memset(op, 0, sizeof *op);
+    op->kind = kind;
+    op->run = run;
+    return op;
+}
+
+bool
+stet__work_bytes(stet__work *w, stet_bytes *out, stet_bytes from)
+{
+    out->data = stet__arena_copy(&w->arena, from.data, from.len);
+    out->len = from.len;
+    return out->data != NULL;
+}
+
+bool
+stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact)
+{
+    stet__buf b;
+    bool      ok;
+
+    stet__buf_init(&b, w->arena.alloc);
+    stet__fact_encode(&b, fact);
+    ok = !b.failed && stet__work_bytes(w, out, stet__buf_bytes(&b));
+    stet__buf_free(&b);
+    return ok;
+}
+
+const stet_claimer *
+stet__work_claimer(stet_engine *e, stet__work *w)
+{
+    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->n_handlers == 0 || e->is_poisoned ||
+        !(e->config.roles & STET_ROLE_WORKER))
+        return NULL;
+    if (atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || e->is_polled) {
+        e->has_backlog = true;
+        return NULL;
+    }
+    w->claimer.session = e->session;
+    w->claimer.running_status = STET_STATUS_RUNNING;
+    w->claimer.handlers = e->handler_names;
+    w->claimer.n_handlers = e->n_handlers;
+    return &w->claimer;
+}

@@ -1,0 +1,436 @@
+/* The context: what all calls of a handler share, and the small calls.
+ *
+ * Every public call begins with stet__ctx_enter(): right thread, handler code and not a body, not
+ * latched. A latch is final for this incarnation: the run is let go, fenced, stuck or its attempt has
+ * failed, and whatever the handler does from there on has no effect.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/context.h"
+
+stet_ctx *
+stet_at(stet_ctx *c, const char *file, int line)
+{
+    /* Not what another thread says, or a place in a body: that is misuse, which the call itself reports. */
+    if (c != NULL && c->magic == STET__CTX_MAGIC && c->is_inside && c->thread == c->exec->p->ops->thread_self(c->exec->p)) {
+        c->file = file;
+        c->line = line;
+    }
+    return c;
+}
+
+int
+stet__ctx_enter(stet_ctx *c, const char *call)
+{
+    if (c == NULL || c->magic != STET__CTX_MAGIC)
+        return stet__fail(STET_EUSAGE, "%s: the handler of this context has returned", call);
+    if (c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p))
+        return stet__fail(STET_EUSAGE,
+                          "%s: a step body cannot use the context; return a result with "
+                          "stet_attempt_return() and call %s from the handler",
+                          call, call);
+    if (!c->is_inside || c->is_in_body || c->thread != c->exec->p->ops->thread_self(c->exec->p))
+        return stet__fail(STET_EUSAGE,
+                          "%s: a context belongs to its handler's own thread; from elsewhere use the engine "
+                          "(stet_start, stet_resolve) or start a step with stet_step_start()",
+                          call);
+    return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+}
+
+/* Bodies use what the handler gave them; it cannot await them any more, so it is not unwound before they
+ * have ended. */
+static void
+ctx_await_bodies(stet_ctx *c)
+{
+    for (;;) {
+        size_t jobs;
+
+        stet__lock(c->exec->p, c->exec->lock);
+        jobs = c->jobs;
+        stet__unlock(c->exec->p, c->exec->lock);
+        if (jobs == 0)
+            return;
+        c->yield = STET__YIELD_WAIT;
+        stet__co_yield(c->co);
+        c->yield = STET__YIELD_NONE;
+    }
+}
+
+int
+stet__ctx_latch(stet_ctx *c, int code)
+{
+    if (c->latch == 0)
+        c->latch = code;
+    if (c->is_inside)
+        ctx_await_bodies(c);
+    return c->latch;
+}
+
+void
+stet__ctx_yield(stet_ctx *c, stet__yield why)
+{
+    c->yield = why;
+    stet__co_yield(c->co);
+    c->yield = STET__YIELD_NONE;
+    /* Not after a body: what it did is recorded first, or a stop would repeat it. */
+    if (c->is_let_go && why != STET__YIELD_BODY)
+        (void)stet__ctx_latch(c, STET_SUSPENDED);
+}
+
+int
+stet__ctx_suspend(stet_ctx *c)
+{
+    stet__ctx_yield(c, STET__YIELD_SUSPEND);
+    /* A wake for another reason must not run the handler of a run that is not ours just now. */
+    while (c->latch == 0 && atomic_load(&c->park) != STET__PARK_AGAIN)
+        stet__ctx_yield(c, STET__YIELD_WAIT);
+    atomic_store(&c->park, STET__PARK_NONE);
+    return c->latch != 0 ? c->latch : c->exec->host->refresh(c);
+}
+
+int
+stet__ctx_barrier(stet_ctx *c)
+{
+    while (c->latch == 0 && !c->exec->host->is_durable(c)) {
+        c->exec->host->commit(c);
+        stet__ctx_yield(c, STET__YIELD_WAIT);
+    }
+    return c->latch;
+}
+
+int
+stet__ctx_catch_up(stet_ctx *c)
+{
+    stet_attempt *done = NULL, *reversed = NULL;
+    bool          is_skipped = false;
+
+    if (atomic_load(&c->has_finished)) {
+        stet__lock(c->exec->p, c->exec->lock);
+        done = c->finished;
+        c->finished = NULL;
+        atomic_store(&c->has_finished, false);
+        stet__unlock(c->exec->p, c->exec->lock);
+    }
+    while (done != NULL) { /* oldest first */
+        stet_attempt *next = done->next;
+
+        done->next = reversed;
+        reversed = done;
+        done = next;
+    }
+    while (reversed != NULL) {
+        stet_attempt *next = reversed->next;
+
+        is_skipped = is_skipped || reversed->is_skipped;
+        (void)stet__step_record(c, reversed);
+        reversed = next;
+    }
+    if (is_skipped)
+        (void)stet__ctx_latch(c, STET_SUSPENDED);
+    if (c->latch == 0 && (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news)))
+        (void)c->exec->host->refresh(c);
+    return c->latch;
+}
+
+int
+stet__ctx_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
+{
+    int err = c->exec->host->append(c, fact, child);
+
+    if (err == STET_OK)
+        return STET_OK;
+    (void)stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    return stet__ctx_latch(c, err);
+}
+
+/* ---- replay ------------------------------------------------------------------------------------- */
+
+int
+stet__ctx_stuck(stet_ctx *c, const stet__cmd *recorded, stet__fact_kind kind, const char *name,
+                uint64_t occurrence)
+{
+    const char *what;
+
+    c->stuck_code = STET_EREPLAY;
+    c->stuck_recorded =
+        stet__arena_printf(&c->arena, "%s %s#%llu", stet__fact_kind_name(recorded->kind), recorded->name,
+                           (unsigned long long)recorded->occurrence);
+    if (name == NULL)
+        c->stuck_asked = "the handler returned";
+    else
+        c->stuck_asked = stet__arena_printf(&c->arena, "%s %s#%llu", stet__fact_kind_name(kind), name,
+                                            (unsigned long long)occurrence);
+    what = name != NULL && recorded->kind == kind ? " with another input" : "";
+    if (name != NULL && c->file != NULL)
+        c->stuck_where = stet__arena_printf(&c->arena, "%s:%d", c->file, c->line);
+    c->stuck_text = stet__arena_printf(
+        &c->arena, "recorded %s, but the code asked for %s%s%s%s; start a worker with code that agrees",
+        c->stuck_recorded ? c->stuck_recorded : "?", c->stuck_asked ? c->stuck_asked : "?", what,
+        c->stuck_where ? " at " : "", c->stuck_where ? c->stuck_where : "");
+    (void)stet__fail(STET_EREPLAY, "run %s: %s", c->run_text, c->stuck_text ? c->stuck_text : "");
+    return stet__ctx_latch(c, STET_EREPLAY);
+}
+
+int
+stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t fingerprint, stet__cmd **cmd,
+              uint64_t *occurrence)
+{
+    const stet__cmd *recorded;
+    int err = stet__journal_ask(&c->journal, kind, name, fingerprint, cmd, occurrence, &recorded);
+
+    if (err == STET_OK)
+        return STET_OK;
+    if (err == STET_EREPLAY)
+        return stet__ctx_stuck(c, recorded, kind, name, *occurrence);
+    return stet__ctx_latch(c, err);
+}
+
+int
+stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    stet__fact fact = { 0 };
+    int        err;
+
+    /* Not before something that is recorded: a future's body left no record there, and the first
+     * execution went on. */
+    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0)
+        return STET_OK;
+    fact.kind = kind;
+    fact.name = stet_text(name);
+    fact.occurrence = (int64_t)occurrence;
+    fact.code = c->run.stop_code;
+    fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(c->run.stop_code));
+    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    return stet__ctx_fail(c, c->run.stop_code, 0,
+                          c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(c->run.stop_code), NULL, 0);
+}
+
+/* ---- results ------------------------------------------------------------------------------------ */
+
+void *
+stet__ctx_get(stet_ctx *c, size_t size)
+{
+    return stet__arena_get(c->scope != NULL ? &c->scope->arena : &c->arena, size);
+}
+
+int
+stet__ctx_out(stet_ctx *c, stet_bytes *out, stet_bytes value)
+{
+    void *copy;
+
+    if (out == NULL)
+        return STET_OK;
+    out->data = NULL;
+    out->len = 0;
+    if (value.data == NULL)
+        return STET_OK;
+    copy = stet__arena_copy(c->scope != NULL ? &c->scope->arena : &c->arena, value.data, value.len);
+    if (copy == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a result of %zu bytes", value.len));
+    out->data = copy;
+    out->len = value.len;
+    return STET_OK;
+}
+
+int
+stet__ctx_fail(stet_ctx *c, int code, int cause, const char *text, const char *origin, uint32_t attempts)
+{
+    const char *copy = text != NULL ? stet__arena_str(&c->arena, text) : NULL;
+
+    c->failure.code = code;
+    c->failure.cause = cause;
+    c->failure.text = copy != NULL ? copy : stet_code_text(code);
+    c->failure.origin = origin != NULL ? stet__arena_str(&c->arena, origin) : NULL;
+    c->failure.attempts = attempts;
+    return stet__fail(code, "%s%s%s", c->failure.origin != NULL ? c->failure.origin : "",
+                      c->failure.origin != NULL ? ": " : "", c->failure.text);
+}
+
+int
+stet__ctx_outcome(stet_ctx *c, stet_bytes *out, const stet__cmd *cmd)
+{
+    if (out != NULL)
+        *out = (stet_bytes){ NULL, 0 };
+    if (cmd->code == STET_OK) {
+        if (out != NULL)
+            *out = cmd->value; /* lives in the context's arena */
+        return STET_OK;
+    }
+    return stet__ctx_fail(c, cmd->code, cmd->cause, cmd->text, cmd->origin, cmd->attempt);
+}
+
+/* ---- small public calls ------------------------------------------------------------------------- */
+
+const stet_failure *
+stet_failure_get(const stet_ctx *c)
+{
+    return &c->failure;
+}
+
+const stet_ctx_info *
+stet_info(stet_ctx *c)
+{
+    c->info.is_replaying = c->journal.unasked > 0;
+    return &c->info;
+}
+
+int
+stet_return(stet_ctx *c, stet_bytes value)
+{
+    int  err = stet__ctx_enter(c, "stet_return");
+    void *copy;
+
+    if (err != STET_OK)
+        return err;
+    if ((int64_t)value.len > c->exec->host->payload_max(c))
+        return stet_fail(c, STET_ETOOBIG, "a result of %zu bytes; the limit is payload_bytes_max, %lld", value.len,
+                         (long long)c->exec->host->payload_max(c));
+    if ((copy = stet__arena_copy(&c->arena, value.data, value.len)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a result"));
+    c->result.data = copy;
+    c->result.len = value.len;
+    c->has_result = true;
+    return STET_OK;
+}
+
+int
+stet_return_json(stet_ctx *c, const char *fmt, ...)
+{
+    stet__buf b;
+    va_list   args;
+    int       err = stet__ctx_enter(c, "stet_return_json");
+
+    if (err != STET_OK)
+        return err;
+    stet__buf_init(&b, &c->exec->p->alloc);
+    va_start(args, fmt);
+    err = stet__json_vprintf(&b, fmt, args);
+    va_end(args);
+    if (err == STET_OK)
+        err = stet_return(c, stet__buf_bytes(&b));
+    else
+        (void)stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    stet__buf_free(&b);
+    return err;
+}
+
+int
+stet_fail(stet_ctx *c, int code, const char *fmt, ...)
+{
+    char    text[512];
+    va_list args;
+    int     err = stet__ctx_enter(c, "stet_fail");
+
+    if (err != STET_OK)
+        return err;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return stet__ctx_fail(c, code, 0, text, NULL, 0);
+}
+
+int
+stet_defer_until(stet_ctx *c, int64_t time_ms, const char *why)
+{
+    int err = stet__ctx_enter(c, "stet_defer_until");
+
+    if (err != STET_OK)
+        return err;
+    c->defer_ms = time_ms > 0 ? time_ms : 1;
+    return stet__ctx_fail(c, STET_EDEFER, 0, why, NULL, 0);
+}
+
+uint64_t
+stet_random(stet_ctx *c)
+{
+    return stet__ctx_enter(c, "stet_random") == STET_OK ? stet__rng_next(&c->rng) : 0;
+}
+
+const char *
+stet_uuid(stet_ctx *c, char text[37])
+{
+    uint64_t hi = stet_random(c), lo = stet_random(c);
+
+    hi = (hi & ~0xF000ull) | 0x4000ull;
+    lo = (lo & ~(3ull << 62)) | (2ull << 62);
+    (void)snprintf(text, 37, "%08llx-%04llx-%04llx-%04llx-%012llx", (unsigned long long)(hi >> 32),
+                   (unsigned long long)(hi >> 16 & 0xFFFF), (unsigned long long)(hi & 0xFFFF),
+                   (unsigned long long)(lo >> 48), (unsigned long long)(lo & 0xFFFFFFFFFFFFull));
+    return text;
+}
+
+void
+stet_log(stet_ctx *c, stet_level level, const char *fmt, ...)
+{
+    char    text[1024];
+    va_list args;
+
+    /* What was said before the crash is not said again. */
+    if (stet__ctx_enter(c, "stet_log") != STET_OK || c->journal.unasked > 0)
+        return;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    c->exec->host->log(c, level, NULL, 0, text);
+}
+
+void
+stet_scope_begin(stet_ctx *c)
+{
+    stet__scope *scope;
+
+    if (c == NULL || c->magic != STET__CTX_MAGIC || (scope = stet__arena_get(&c->arena, sizeof *scope)) == NULL)
+        return;
+    stet__arena_init(&scope->arena, &c->exec->p->alloc);
+    scope->outer = c->scope;
+    c->scope = scope;
+}
+
+void
+stet_scope_end(stet_ctx *c)
+{
+    if (c == NULL || c->magic != STET__CTX_MAGIC || c->scope == NULL)
+        return;
+    stet__arena_free(&c->scope->arena);
+    c->scope = c->scope->outer;
+}
+
+void *
+stet_ctx_alloc(stet_ctx *c, size_t size)
+{
+    return c != NULL && c->magic == STET__CTX_MAGIC ? stet__ctx_get(c, size) : NULL;
+}
+
+char *
+stet_ctx_printf(stet_ctx *c, const char *fmt, ...)
+{
+    va_list args, again;
+    char   *text;
+    int     len;
+
+    va_start(args, fmt);
+    va_copy(again, args);
+    len = vsnprintf(NULL, 0, fmt, args);
+    text = len >= 0 ? stet_ctx_alloc(c, (size_t)len + 1) : NULL;
+    if (text != NULL)
+        (void)vsnprintf(text, (size_t)len + 1, fmt, again);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+int
+stet_on_exit(stet_ctx *c, void (*fn)(void *arg), void *arg)
+{
+    stet__exit_hook *hook;
+
+    if (c == NULL || c->magic != STET__CTX_MAGIC || (hook = stet__arena_get(&c->arena, sizeof *hook)) == NULL)
+        return STET_ENOMEM;
+    hook->fn = fn;
+    hook->arg = arg;
+    hook->next = c->exits;
+    c->exits = hook;
+    return STET_OK;
+}

@@ -1,0 +1,315 @@
+/* One execution of a run: the context a handler sees, and what the slots need to run it.
+ *
+ * A stet_ctx is one incarnation: a coroutine on one slot, the run as its facts say, the commands found
+ * by name, and the memory of all results. It is only a cache of the journal: it can be let go at any
+ * wait and the run replayed elsewhere.
+ *
+ * Everything the executor needs from the rest of the engine goes through stet__host_ops, so the
+ * executor knows no store. What a handler decides leaves here as facts only; the host derives the rows,
+ * timers and children from them.
+ *
+ * Threads: fields under "slot" belong to the thread of c->slot while the state is EXECUTING; those
+ * under "shared" are guarded by exec->lock.
+ */
+#ifndef STET__CONTEXT_H
+#define STET__CONTEXT_H
+
+#include <stdatomic.h>
+
+#include <stet/context.h>
+#include <stet/sys/store.h>
+
+#include "core/journal.h"
+#include "core/run.h"
+#include "exec/co.h"
+#include "platform/platform.h"
+
+typedef struct stet__exec stet__exec;
+typedef struct stet__slot stet__slot;
+
+#define STET__CTX_MAGIC 0x73746574u
+
+typedef enum stet__ctx_state {
+    STET__CTX_QUEUED,    /* in the shared queue (never begun) or its slot's queue */
+    STET__CTX_EXECUTING, /* its slot runs it */
+    STET__CTX_WAITING    /* its coroutine waits for stet__exec_wake() */
+} stet__ctx_state;
+
+/* Why the coroutine gave the thread back. */
+typedef enum stet__yield {
+    STET__YIELD_NONE,
+    STET__YIELD_WAIT,   /* until woken; it checks what for itself */
+    STET__YIELD_BODY,   /* run c->job on the thread's stack and come back */
+    STET__YIELD_SUSPEND /* ask the host to suspend the run; until woken */
+} stet__yield;
+
+/* What became of the wish to suspend; set by the host before it wakes. */
+typedef enum stet__park {
+    STET__PARK_NONE,
+    STET__PARK_ASKED,  /* on its way to the store */
+    STET__PARK_PARKED, /* the run is suspended and not ours */
+    STET__PARK_AGAIN,  /* something had arrived, or the run was given back to us: look again */
+} stet__park;
+
+/* An execution of a step's body. */
+struct stet_attempt {
+    stet_ctx    *ctx;
+    const char  *step;
+    uint64_t     occurrence;
+    uint32_t     number;
+    bool         is_at_risk;
+    uint64_t     fence;
+    int64_t      deadline_ms, not_before_ms;
+    char         token[64];
+    stet_body_fn body;
+    void        *arg;
+    int          crumb;  /* its crumb, or -1 */
+    int64_t      took_us; /* how long the body ran */
+    stet__buf    result; /* allocated from the platform: the body may run on another thread */
+    bool         has_result;
+    bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came */
+    int          code;
+    stet__buf    text;
+    struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */
+    stet_future *future;
+};
+
+typedef enum stet__future_kind { STET__FUTURE_STEP, STET__FUTURE_CMD } stet__future_kind;
+
+/* Something that can be awaited; lives in the context's arena. */
+struct stet_future {
+    stet_ctx            *ctx;
+    stet__future_kind    kind;
+    stet__fact_kind      cmd_kind;
+    const char          *name;
+    uint64_t             occurrence;
+    uint64_t             awaits;      /* how often it was awaited, for the occurrence of the await */
+    stet__cmd           *cmd;         /* the command; a step has one from its record on */
+    stet__cmd            local;       /* the outcome of a step that was waited for at once */
+    bool                 is_sync;
+    stet_attempt        *running;     /* a body of it is queued or runs */
+    bool                 is_broken;   /* a passing failure without a policy: ends the run's attempt */
+    int                  broken_cause;
+    const char          *broken_text;
+    /* Of a step. */
+    stet_body_fn         body;
+    void                *arg;
+    stet__backoff        retry;       /* attempts 0: no policy */
+    int64_t              timeout_ms;  /* 0: none */
+    int64_t              fingerprint;
+    struct stet_future  *next;        /* all step futures of the context */
+};
+
+typedef struct stet__exit_hook {
+    struct stet__exit_hook *next;
+    void (*fn)(void *arg);
+    void *arg;
+} stet__exit_hook;
+
+typedef struct stet__scope {
+    struct stet__scope *outer;
+    stet__arena         arena;
+} stet__scope;
+
+struct stet_ctx {
+    _Atomic uint32_t magic; /* first; also read by whoever uses the context after its end */
+    stet__exec      *exec;
+    void            *host; /* the engine's part: its claim */
+    stet_handler_fn  fn;
+
+    /* shared */
+    stet__ctx_state  state;
+    bool             is_woken;
+    stet_ctx        *next;          /* in a queue */
+    stet__slot      *slot;          /* NULL until begun */
+    _Atomic stet__park park;        /* what became of the wish to suspend */
+    atomic_bool      is_let_go;     /* unwind it: latch STET_SUSPENDED at its next turn */
+    int              let_go_code;   /* STET_SUSPENDED, or STET_EFENCED for the log */
+    size_t           jobs;          /* bodies queued or running */
+    stet_attempt    *finished;      /* bodies that ended and are not yet recorded */
+    atomic_bool      has_finished;  /* finished != NULL, readable without the lock */
+    _Atomic uint64_t inbox_known;   /* highest inbox sequence heard of */
+    atomic_bool      has_news;      /* something was put into its inbox */
+
+    /* slot */
+    stet__co        *co;
+    stet__yield      yield;
+    stet_attempt    *job;           /* with STET__YIELD_BODY */
+    _Atomic(const void *) thread;   /* these three are also read by whoever misuses the context */
+    atomic_bool      is_inside;     /* handler code is on the thread now */
+    atomic_bool      is_in_body;
+    bool             is_loaded;
+    int              latch;         /* 0, or what every further call returns */
+    const char      *file;
+    int              line;
+    char             waits_for[192]; /* for people: what it is about to be suspended for */
+    stet__arena      arena;
+    stet__scope     *scope;
+    stet__run        run;
+    stet__journal    journal;
+    stet__map        state_entries; /* name -> stet_bytes *, NULL data: none */
+    stet_future     *steps;
+    stet__exit_hook *exits;
+    stet__rng        rng;
+    stet_failure     failure;
+    stet_ctx_info    info;
+    char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX];
+    char             service[STET__NAME_MAX + 1];
+    bool             has_result;
+    stet_bytes       result;
+    int              rc;            /* what the handler returned */
+    int64_t          defer_ms;
+    /* A contradiction, for the stuck fact. */
+    const char      *stuck_recorded, *stuck_asked, *stuck_where;
+    int              stuck_code;
+    const char      *stuck_text;
+};
+
+/* What the executor asks of the engine. All run on the context's slot thread, without locks. */
+typedef struct stet__host_ops {
+    /* Before its first instruction: fill run and journal. Not STET_OK: do not execute; the host has
+     * dealt with the run, and gone() follows. */
+    int (*begin)(stet_ctx *c);
+    /* Record a fact. Gives it its revision (into fact->revision) and time. `child` is the STARTED fact
+     * of a CALL or SEND, else NULL. STET_ENOMEM. */
+    int (*append)(stet_ctx *c, stet__fact *fact, const stet__fact *child);
+    /* Make what was appended durable; wakes the context. Nothing open: nothing. */
+    void (*commit)(stet_ctx *c);
+    /* The same, and at once: the handler may go on for long before it waits. */
+    void (*commit_now)(stet_ctx *c);
+    /* Is everything appended so far durable, and the claim itself? */
+    bool (*is_durable)(stet_ctx *c);
+    /* The context waits for the outside: suspend the run unless its inbox moved. Wakes with c->park
+     * changed (STET__PARK_AGAIN), or much later when the run is given back. */
+    void (*suspend)(stet_ctx *c);
+    /* Take what arrived in the inbox into run and journal. Latches on failure. */
+    int (*refresh)(stet_ctx *c);
+    /* The handler returned or was unwound (c->latch, c->rc tell). Decide and record; may ask for more
+     * time by returning true: c waits and end() is called again when woken. */
+    bool (*end)(stet_ctx *c);
+    /* It is over: forget it. The memory is the executor's. */
+    void (*gone)(stet_ctx *c);
+    /* The thread is through with a turn. is_free: it has nothing else to do, so it may see to the store
+     * itself. */
+    void (*after_turn)(stet__exec *x, bool is_free);
+    /* Something waits behind a slot that executes: call stet__exec_unstall() in a while. Lock held. */
+    void (*look_soon)(stet__exec *x);
+    /* May a body begin now (is our lease surely valid)? */
+    bool (*may_execute)(stet_ctx *c);
+    /* Note what is being executed: step NULL: handler code. */
+    void (*crumb_set)(stet_ctx *c, stet_attempt *a);
+    void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
+    int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value);
+    /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said
+     * (synchronous). */
+    int (*settle)(stet_ctx *c, stet__fact *fact);
+    /* The body's record was appended; its crumb can go once that is durable. */
+    void (*crumb_spent)(stet_ctx *c, stet_attempt *a);
+    /* Check a child's handler, key, options; fill its ID and STARTED fact (texts in the context's arena). */
+    int (*child)(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input,
+                 const stet_start_options *options, bool is_call);
+    /* A run started with an idempotency key: ask the store. *existing is zero if the key is free. */
+    int (*child_existing)(stet_ctx *c, const stet__fact *started, stet_id *existing);
+    int64_t (*now_ms)(stet_ctx *c);
+    int64_t (*payload_max)(stet_ctx *c);
+    void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const char *message);
+} stet__host_ops;
+
+/* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */
+
+struct stet__slot {
+    stet__exec    *exec;
+    stet__thread  *thread;
+    stet__cond     cond;
+    stet__co_pool  pool;
+    stet_ctx      *first, *last;  /* contexts of this slot that can go on */
+    stet_ctx      *current;       /* executing now, or NULL */
+    _Atomic(const void *) self;   /* its thread, from its start on */
+    _Atomic(stet_attempt *) current_body; /* body being executed, its own or another context's */
+    int64_t        busy_since_us; /* 0: waits for work */
+    bool           is_idle;
+};
+
+struct stet__exec {
+    stet__platform       *p;
+    const stet__host_ops *host;
+    void                 *host_arg; /* the engine */
+    stet__mutex          *lock;   /* the engine's */
+    size_t                stack_bytes;
+    stet__slot           *slots;
+    size_t                n_slots;
+    bool                  has_threads;
+    bool                  is_stopping; /* begin nothing new */
+    bool                  is_closing;  /* threads end */
+    stet_ctx             *first, *last;           /* shared queue: not begun */
+    stet_attempt         *first_body, *last_body; /* bodies of futures */
+    stet_ctx             *spare;                  /* context memory for reuse */
+    size_t                n_idle;
+    bool                  is_watched;             /* look_soon() was called; unstall() will look */
+    size_t                n_contexts;             /* alive */
+    stet__cond            quiet;                  /* signalled when n_contexts falls */
+};
+
+int  stet__exec_init(stet__exec *x, stet__platform *p, const stet__host_ops *host, stet__mutex *lock,
+                     size_t n_slots, size_t stack_bytes);
+int  stet__exec_start(stet__exec *x);
+/* Ends the threads; waits for bodies that run. */
+void stet__exec_close(stet__exec *x);
+void stet__exec_free(stet__exec *x);
+
+/* All with the lock held. */
+stet_ctx *stet__exec_new(stet__exec *x, stet_handler_fn fn, void *host); /* NULL: out of memory */
+void      stet__exec_submit(stet__exec *x, stet_ctx *c);
+/* The same for the slot whose thread calls: it takes it next, no other thread is woken. */
+void      stet__exec_submit_here(stet__exec *x, stet_ctx *c);
+void      stet__exec_wake(stet__exec *x, stet_ctx *c);
+/* Unwind it at its next turn (must be WAITING or QUEUED; never while it executes). */
+void      stet__exec_let_go(stet__exec *x, stet_ctx *c, int code);
+/* Move contexts stranded behind a body that runs longer than stall_us to other slots: those that can
+ * be replayed are handed to `replay` (abandoned here), which submits a new one. Returns the time of the
+ * next look, or STET__FOREVER. */
+int64_t stet__exec_unstall(stet__exec *x, int64_t now_us, int64_t stall_us,
+                           bool (*replay)(void *arg, stet_ctx *c), void *arg);
+/* Without threads: execute what is ready until nothing is; on slot 0. Lock not held. */
+void stet__exec_run(stet__exec *x);
+/* Free a context that was never begun. */
+void stet__exec_discard(stet__exec *x, stet_ctx *c);
+
+/* ---- for the context calls (context_*.c) ---------------------------------------------------------- */
+
+/* STET_OK, or why this call is not possible here. */
+int  stet__ctx_enter(stet_ctx *c, const char *call);
+/* Let every further call return `code`; returns it. In the coroutine it waits for the run's bodies first. */
+int  stet__ctx_latch(stet_ctx *c, int code);
+void stet__ctx_yield(stet_ctx *c, stet__yield why);
+/* Suspend the run and go on when something arrived; takes it into run and journal. */
+int  stet__ctx_suspend(stet_ctx *c);
+/* Wait until all facts so far are durable. */
+int  stet__ctx_barrier(stet_ctx *c);
+/* Record finished bodies and take news from the inbox. */
+int  stet__ctx_catch_up(stet_ctx *c);
+int  stet__ctx_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
+/* Ask the journal; contradictions latch and make the run stuck. */
+int  stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t fingerprint,
+                   stet__cmd **cmd, uint64_t *occurrence);
+/* If cancel or deadline is due to be told: record it as this command's result and return its code. */
+int  stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence);
+int  stet__ctx_fail(stet_ctx *c, int code, int cause, const char *text, const char *origin,
+                    uint32_t attempts);
+void *stet__ctx_get(stet_ctx *c, size_t size); /* from the innermost scope */
+/* Copy into the innermost scope. */
+int  stet__ctx_out(stet_ctx *c, stet_bytes *out, stet_bytes value);
+/* Return what a settled command gave. */
+int  stet__ctx_outcome(stet_ctx *c, stet_bytes *out, const stet__cmd *cmd);
+int  stet__ctx_stuck(stet_ctx *c, const stet__cmd *recorded, stet__fact_kind kind, const char *name,
+                     uint64_t occurrence);
+
+/* Steps (context_step.c). */
+void stet__attempt_init(stet_attempt *a, stet_future *f);
+void stet__attempt_run(stet_attempt *a); /* on any slot's stack */
+/* Record what a body gave. */
+int  stet__step_record(stet_ctx *c, stet_attempt *a);
+/* Begin the body of a step future whose retry is due. */
+int  stet__step_begin(stet_ctx *c, stet_future *f);
+
+#endif

@@ -1,0 +1,187 @@
+/* Object state, and what is the same on every replay: now, versions.
+ *
+ * A run holds its key, so nobody else writes while it runs. The first read of an entry is recorded with
+ * its value; later reads come from memory, where the run's own writes are. So a replay sees what the
+ * first execution saw, whatever was written since.
+ */
+#include <string.h>
+
+#include "exec/context.h"
+
+#undef stet_state_get
+#undef stet_state_set
+#undef stet_state_clear
+#undef stet_now
+#undef stet_version
+
+static int
+state_enter(stet_ctx *c, const char *call, const char *name)
+{
+    int err;
+
+    if ((err = stet__ctx_enter(c, call)) != STET_OK)
+        return err;
+    if (!c->run.is_object)
+        return stet__ctx_fail(c, STET_EKEY, 0, "only objects have state, and this handler is of a service", NULL, 0);
+    if ((err = stet__name_check("state entry", name)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    return STET_OK;
+}
+
+static int
+state_remember(stet_ctx *c, const char *name, stet_bytes value)
+{
+    stet_bytes *entry = stet__map_find(&c->state_entries, name, strlen(name));
+
+    if (entry == NULL) {
+        if ((entry = stet__arena_get0(&c->arena, sizeof *entry)) == NULL ||
+            stet__map_put(&c->state_entries, name, strlen(name), entry) != STET_OK)
+            return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for state entry %s", name));
+    }
+    entry->data = NULL;
+    entry->len = 0;
+    if (value.data == NULL)
+        return STET_OK;
+    if ((entry->data = stet__arena_copy(&c->arena, value.data, value.len)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for state entry %s", name));
+    entry->len = value.len;
+    return STET_OK;
+}
+
+int
+stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
+{
+    const stet_bytes *known;
+    stet__cmd        *cmd;
+    stet__fact        fact = { 0 };
+    stet_bytes        value = { NULL, 0 };
+    uint64_t          occurrence;
+    int               err;
+
+    *out = (stet_bytes){ NULL, 0 };
+    if ((err = state_enter(c, "stet_state_get", name)) != STET_OK)
+        return err;
+    if ((known = stet__map_find(&c->state_entries, name, strlen(name))) != NULL) {
+        *out = *known;
+        return STET_OK;
+    }
+    if ((err = stet__ctx_ask(c, STET__FACT_STATE_GET, name, 0, &cmd, &occurrence)) != STET_OK)
+        return err;
+    if (cmd == NULL) {
+        if ((err = c->exec->host->state_read(c, name, &value)) != STET_OK)
+            return stet__ctx_latch(c, err);
+        fact.kind = STET__FACT_STATE_GET;
+        fact.name = stet_text(name);
+        fact.occurrence = (int64_t)occurrence;
+        fact.value = value;
+        fact.flags = value.data == NULL ? STET__FACT_ABSENT : 0;
+        if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+            return err;
+    } else
+        value = cmd->is_absent ? (stet_bytes){ NULL, 0 } : cmd->value.data != NULL ? cmd->value : stet_text("");
+    if ((err = state_remember(c, name, value)) != STET_OK)
+        return err;
+    *out = *(const stet_bytes *)stet__map_find(&c->state_entries, name, strlen(name));
+    return STET_OK;
+}
+
+static int
+state_write(stet_ctx *c, stet__fact_kind kind, const char *name, stet_bytes value)
+{
+    stet__cmd *cmd;
+    stet__fact fact = { 0 };
+    uint64_t   occurrence;
+    int        err;
+
+    if ((int64_t)value.len > c->exec->host->payload_max(c))
+        return stet_fail(c, STET_ETOOBIG, "state entry %s of %zu bytes; the limit is payload_bytes_max, %lld", name,
+                         value.len, (long long)c->exec->host->payload_max(c));
+    if ((err = stet__ctx_ask(c, kind, name, 0, &cmd, &occurrence)) != STET_OK)
+        return err;
+    if (cmd == NULL) {
+        fact.kind = kind;
+        fact.name = stet_text(name);
+        fact.occurrence = (int64_t)occurrence;
+        fact.value = value;
+        if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+            return err;
+    }
+    return state_remember(c, name, value);
+}
+
+int
+stet_state_set(stet_ctx *c, const char *name, stet_bytes value)
+{
+    int err = state_enter(c, "stet_state_set", name);
+
+    if (err != STET_OK)
+        return err;
+    return state_write(c, STET__FACT_STATE_SET, name, value.data != NULL ? value : stet_text(""));
+}
+
+int
+stet_state_clear(stet_ctx *c, const char *name)
+{
+    int err = state_enter(c, "stet_state_clear", name);
+
+    return err != STET_OK ? err : state_write(c, STET__FACT_STATE_CLEAR, name, (stet_bytes){ NULL, 0 });
+}
+
+/* ---- now, version -------------------------------------------------------------------------------- */
+
+int
+stet_now(stet_ctx *c, int64_t *now_ms)
+{
+    stet__cmd *cmd;
+    stet__fact fact = { 0 };
+    uint64_t   occurrence;
+    int        err;
+
+    if ((err = stet__ctx_enter(c, "stet_now")) != STET_OK ||
+        (err = stet__ctx_ask(c, STET__FACT_NOW, "now", 0, &cmd, &occurrence)) != STET_OK)
+        return err;
+    if (cmd != NULL) {
+        *now_ms = cmd->number;
+        return STET_OK;
+    }
+    fact.kind = STET__FACT_NOW;
+    fact.name = stet_text("now");
+    fact.occurrence = (int64_t)occurrence;
+    fact.number = c->exec->host->now_ms(c);
+    *now_ms = fact.number;
+    return stet__ctx_append(c, &fact, NULL);
+}
+
+int
+stet_version(stet_ctx *c, int *version, const char *name, int oldest, int newest)
+{
+    stet__cmd *cmd;
+    stet__fact fact = { 0 };
+    uint64_t   occurrence;
+    int        err;
+
+    if ((err = stet__ctx_enter(c, "stet_version")) != STET_OK)
+        return err;
+    if ((err = stet__name_check("version", name)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    if (oldest > newest)
+        return stet__ctx_fail(c, STET_EINVAL, 0, "the oldest version is above the newest", NULL, 0);
+    if ((err = stet__ctx_ask(c, STET__FACT_VERSION, name, 0, &cmd, &occurrence)) != STET_OK)
+        return err;
+    if (cmd != NULL) {
+        *version = (int)cmd->number;
+        if (*version < oldest || *version > newest) {
+            stet__cmd shown = *cmd;
+
+            return stet__ctx_stuck(c, &shown, STET__FACT_VERSION, name, occurrence);
+        }
+        return STET_OK;
+    }
+    /* Recorded commands ahead of us: this run passed here under code that had no marker. */
+    *version = c->journal.unasked > 0 ? oldest : newest;
+    fact.kind = STET__FACT_VERSION;
+    fact.name = stet_text(name);
+    fact.occurrence = (int64_t)occurrence;
+    fact.number = *version;
+    return stet__ctx_append(c, &fact, NULL);
+}

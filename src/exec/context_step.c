@@ -1,0 +1,475 @@
+/* Steps: side effects that run once and are recorded.
+ *
+ * Order of events for one execution of a body:
+ *   all earlier facts durable -> crumb written -> lease checked -> body -> record appended
+ * and the crumb stays until the record is durable, so that a crash in between is known to the next
+ * execution (at risk). What is recorded: a result; a permanent failure; with a policy, each failed
+ * execution (STEP_RETRY, with the time of the next) and at last the exhaustion. Without a policy a
+ * passing failure is not recorded: it ends the run's attempt.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/context.h"
+
+#define STEP_LONG_US 2000
+
+#undef stet_step
+#undef stet_step_start
+
+/* ---- the body's side ---------------------------------------------------------------------------- */
+
+int
+stet_attempt_return(stet_attempt *a, stet_bytes value)
+{
+    int64_t max = a->ctx->exec->host->payload_max(a->ctx);
+
+    if ((int64_t)value.len > max)
+        return stet_attempt_fail(a, STET_ETOOBIG, "a result of %zu bytes; the limit is payload_bytes_max, %lld",
+                                 value.len, (long long)max);
+    a->result.len = 0;
+    stet__buf_add(&a->result, value.data, value.len);
+    a->has_result = true;
+    return a->result.failed ? stet_attempt_fail(a, STET_ENOMEM, "out of memory for a result") : STET_OK;
+}
+
+int
+stet_attempt_return_json(stet_attempt *a, const char *fmt, ...)
+{
+    stet__buf b;
+    va_list   args;
+    int       err;
+
+    stet__buf_init(&b, &a->ctx->exec->p->alloc);
+    va_start(args, fmt);
+    err = stet__json_vprintf(&b, fmt, args);
+    va_end(args);
+    err = err == STET_OK ? stet_attempt_return(a, stet__buf_bytes(&b))
+                         : stet_attempt_fail(a, err, "%s", stet_last_error());
+    stet__buf_free(&b);
+    return err;
+}
+
+int
+stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...)
+{
+    char    text[512];
+    va_list args;
+
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    a->text.len = 0;
+    stet__buf_str(&a->text, text);
+    return stet__fail(code, "%s", text);
+}
+
+int
+stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why)
+{
+    a->not_before_ms = time_ms;
+    return stet_attempt_fail(a, STET_EDEFER, "%s", why != NULL ? why : "not before a later time");
+}
+
+uint32_t    stet_attempt_number(const stet_attempt *a) { return a->number; }
+bool        stet_attempt_is_at_risk(const stet_attempt *a) { return a->is_at_risk; }
+const char *stet_attempt_token(const stet_attempt *a) { return a->token; }
+uint64_t    stet_attempt_fence(const stet_attempt *a) { return a->fence; }
+int64_t     stet_attempt_deadline_ms(const stet_attempt *a) { return a->deadline_ms; }
+const char *stet_attempt_run(const stet_attempt *a) { return a->ctx->run_text; }
+
+void
+stet__attempt_run(stet_attempt *a)
+{
+    a->code = a->body(a, a->arg);
+    if (a->code > 0 || (a->code == STET_SUSPENDED) || (a->code == STET_END)) {
+        int code = a->code;
+
+        a->code = stet_attempt_fail(a, STET_EHANDLER, "the body of step %s returned %d, which is no stet code",
+                                    a->step, code);
+    }
+    if (a->deadline_ms != INT64_MAX && a->ctx->exec->host->now_ms(a->ctx) > a->deadline_ms)
+        a->code = stet_attempt_fail(a, STET_ETIMEOUT, "step %s took longer than its timeout", a->step);
+}
+
+/* ---- recording ---------------------------------------------------------------------------------- */
+
+static const char *
+step_origin(stet_ctx *c, const stet_future *f, char *room, size_t size)
+{
+    (void)c;
+    (void)snprintf(room, size, "step %s#%llu", f->name, (unsigned long long)f->occurrence);
+    return room;
+}
+
+/* A step that is waited for at once needs no place in the journal's index: nobody will ask again in
+ * this execution, and its result belongs to the innermost scope. */
+static int
+step_settle_local(stet_ctx *c, stet_future *f, const stet__fact *fact)
+{
+    stet__cmd *local = &f->local;
+
+    memset(local, 0, sizeof *local);
+    local->is_settled = true;
+    local->code = (int)fact->code;
+    local->cause = (int)fact->cause;
+    local->attempt = (uint32_t)fact->attempt;
+    if (fact->text.data != NULL && (local->text = stet__arena_str(&c->arena, fact->text.data)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if (fact->origin.data != NULL && (local->origin = stet__arena_str(&c->arena, fact->origin.data)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    f->cmd = local;
+    return stet__ctx_out(c, &local->value, fact->value);
+}
+
+static int
+step_settle(stet_ctx *c, stet_future *f, stet__fact *fact)
+{
+    int err;
+
+    fact->kind = STET__FACT_STEP;
+    fact->name = stet_text(f->name);
+    fact->occurrence = (int64_t)f->occurrence;
+    fact->fingerprint = f->fingerprint;
+    if ((err = stet__ctx_append(c, fact, NULL)) != STET_OK)
+        return err;
+    if (f->is_sync)
+        return step_settle_local(c, f, fact);
+    if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_STEP, f->name, f->occurrence, 0)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if ((err = stet__journal_apply(&c->journal, fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+static int
+step_record_result(stet_ctx *c, stet_future *f, stet_attempt *a)
+{
+    stet__fact fact = { 0 };
+
+    if (a->has_result)
+        fact.value = a->result.len > 0 ? stet__buf_bytes(&a->result) : stet_text("");
+    fact.attempt = a->number;
+    return step_settle(c, f, &fact);
+}
+
+static int
+step_record_failure(stet_ctx *c, stet_future *f, const stet_attempt *a, const char *text)
+{
+    stet__fact fact = { 0 };
+    char       origin[STET__NAME_MAX + 32];
+
+    fact.code = STET_ESTEP;
+    fact.cause = a->code;
+    fact.attempt = a->number;
+    fact.text = stet_text(text);
+    fact.origin = stet_text(step_origin(c, f, origin, sizeof origin));
+    return step_settle(c, f, &fact);
+}
+
+static int
+step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char *text)
+{
+    stet__fact fact = { 0 };
+    int64_t    now_ms = c->exec->host->now_ms(c);
+    int        err;
+
+    fact.kind = STET__FACT_STEP_RETRY;
+    fact.name = stet_text(f->name);
+    fact.occurrence = (int64_t)f->occurrence;
+    fact.fingerprint = f->fingerprint;
+    fact.code = a->code;
+    fact.text = stet_text(text);
+    fact.attempt = a->number;
+    fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, stet__hash64(a->token, strlen(a->token), a->number));
+    if (a->code == STET_EDEFER) {
+        /* "Not before T" uses no attempt. */
+        fact.attempt = a->number - 1;
+        fact.until_ms = a->not_before_ms > now_ms ? a->not_before_ms : now_ms;
+    }
+    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_STEP, f->name, f->occurrence, 0)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+int
+stet__step_record(stet_ctx *c, stet_attempt *a)
+{
+    stet_future *f = a->future;
+    const char  *text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
+    int          err = STET_OK;
+
+    f->running = NULL;
+    if (c->latch == 0 && !a->is_skipped) {
+        if (a->code == STET_OK)
+            err = step_record_result(c, f, a);
+        else if (a->code == STET_EDEFER && a->not_before_ms != 0)
+            err = step_record_retry(c, f, a, text);
+        else if (stet_code_class(a->code) == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT)
+            err = step_record_failure(c, f, a, text);
+        else if (stet_code_class(a->code) == STET_CLASS_USAGE)
+            err = step_record_failure(c, f, a, text);
+        else if (f->retry.attempts > 0 && a->number < f->retry.attempts)
+            err = step_record_retry(c, f, a, text);
+        else if (f->retry.attempts > 0)
+            err = step_record_failure(c, f, a, text);
+        else {
+            f->is_broken = true;
+            f->broken_cause = a->code;
+            f->broken_text = stet__arena_str(&c->arena, text);
+        }
+    }
+    /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
+    if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
+        c->exec->host->commit_now(c);
+    stet__buf_free(&a->result);
+    stet__buf_free(&a->text);
+    c->exec->host->crumb_spent(c, a);
+    return err;
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+void
+stet__attempt_init(stet_attempt *a, stet_future *f)
+{
+    stet_ctx *c = f->ctx;
+
+    memset(a, 0, sizeof *a);
+    a->ctx = c;
+    a->future = f;
+    a->step = f->name;
+    a->occurrence = f->occurrence;
+    a->number = (f->cmd != NULL ? f->cmd->attempt : 0) + 1;
+    a->body = f->body;
+    a->arg = f->arg;
+    a->crumb = -1;
+    a->fence = c->run.epoch;
+    a->deadline_ms = f->timeout_ms > 0 ? c->exec->host->now_ms(c) + f->timeout_ms : INT64_MAX;
+    stet__buf_init(&a->result, &c->exec->p->alloc);
+    stet__buf_init(&a->text, &c->exec->p->alloc);
+    (void)snprintf(a->token, sizeof a->token, "%s-%016llx", c->run_text,
+                   (unsigned long long)stet__hash64(f->name, strlen(f->name), f->occurrence));
+}
+
+/* Everything before is durable, and the risk is known. */
+static int
+step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
+{
+    stet__fact fact = { 0 };
+    int        err;
+
+    if (stet__run_take_risk(&c->run, f->name, f->occurrence)) {
+        fact.kind = STET__FACT_AT_RISK;
+        fact.name = stet_text(f->name);
+        fact.occurrence = (int64_t)f->occurrence;
+        if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+            return err;
+        c->exec->host->log(c, STET_LOG_WARN, f->name, 0,
+                           "a worker died between this step's entry and its record: it may happen twice");
+        a->is_at_risk = true;
+    }
+    /* The answer to the last record brings news; a cancel among it comes before this body. */
+    do {
+        if ((err = stet__ctx_barrier(c)) != STET_OK || (err = stet__ctx_catch_up(c)) != STET_OK ||
+            (err = stet__ctx_stop(c, STET__FACT_STEP, f->name, f->occurrence)) != STET_OK)
+            return err;
+    } while (!c->exec->host->is_durable(c));
+    return STET_OK;
+}
+
+static int
+step_run_here(stet_ctx *c, stet_future *f)
+{
+    stet_attempt *a = stet__arena_get(&c->arena, sizeof *a);
+    int           err;
+
+    if (a == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a step"));
+    stet__attempt_init(a, f);
+    if ((err = step_prepare(c, f, a)) != STET_OK)
+        return err;
+    c->job = a;
+    stet__ctx_yield(c, STET__YIELD_BODY);
+    c->job = NULL;
+    err = stet__step_record(c, a);
+    return a->is_skipped ? stet__ctx_latch(c, STET_SUSPENDED) : err;
+}
+
+/* A step that had begun before (its retry is recorded) and is stopped: the future settles, because that is
+ * what a replay finds. One that had not is told by the call that starts it. */
+static int
+step_told(stet_ctx *c, stet_future *f, int code)
+{
+    if (f->cmd == NULL || c->latch != 0)
+        return code;
+    f->cmd->is_settled = true;
+    f->cmd->has_timer = false;
+    f->cmd->settled_at = ++c->journal.order;
+    f->cmd->code = code;
+    f->cmd->cause = 0;
+    f->cmd->text = c->failure.text;
+    f->cmd->origin = NULL;
+    return STET_OK;
+}
+
+int
+stet__step_begin(stet_ctx *c, stet_future *f)
+{
+    stet__exec   *x = c->exec;
+    stet_attempt *a = stet__arena_get(&c->arena, sizeof *a);
+    int           err;
+
+    if (a == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a step"));
+    stet__attempt_init(a, f);
+    if ((err = step_prepare(c, f, a)) != STET_OK)
+        return step_told(c, f, err);
+    f->running = a;
+    stet__lock(x->p, x->lock);
+    c->jobs++;
+    a->next = NULL;
+    if (x->last_body != NULL)
+        x->last_body->next = a;
+    else
+        x->first_body = a;
+    x->last_body = a;
+    for (size_t i = 0; x->n_idle > 0 && i < x->n_slots; i++)
+        if (x->slots[i].is_idle) {
+            x->slots[i].is_idle = false;
+            x->n_idle--;
+            stet__signal(x->p, &x->slots[i].cond);
+            break;
+        }
+    stet__unlock(x->p, x->lock);
+    return STET_OK;
+}
+
+static int
+step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
+{
+    int64_t timeout_ms = 0;
+    int     err;
+
+    if (o == NULL)
+        return STET_OK;
+    if (o->size != sizeof *o)
+        return stet__fail(STET_EINVAL, "step %s: stet_step_options.size is %zu; use STET_STEP(…)", f->name, o->size);
+    if (o->timeout != NULL && (err = stet_duration_parse(&timeout_ms, o->timeout)) != STET_OK)
+        return stet__fail(err, "step %s: timeout: %s", f->name, stet_last_error());
+    if (o->attempts < 0 || o->first_ms < 0 || o->max_ms < 0 || o->factor_percent < 0 ||
+        o->jitter_percent < STET_NONE || o->jitter_percent > 100)
+        return stet__fail(STET_EINVAL, "step %s: a retry policy with a value out of range", f->name);
+    f->timeout_ms = timeout_ms;
+    f->retry.attempts = o->attempts;
+    f->retry.first_ms = o->first_ms > 0 ? o->first_ms : c->run.retry.first_ms;
+    f->retry.max_ms = o->max_ms > 0 ? o->max_ms : c->run.retry.max_ms;
+    f->retry.factor_percent = o->factor_percent > 0 ? o->factor_percent : c->run.retry.factor_percent;
+    f->retry.jitter_percent = o->jitter_percent > 0     ? o->jitter_percent
+                              : o->jitter_percent == STET_NONE ? 0
+                                                               : c->run.retry.jitter_percent;
+    if (f->retry.max_ms < f->retry.first_ms)
+        f->retry.max_ms = f->retry.first_ms;
+    if (o->fingerprint.data != NULL)
+        f->fingerprint = (int64_t)(stet__hash64(o->fingerprint.data, o->fingerprint.len, 1) >> 1 | 1u);
+    return STET_OK;
+}
+
+/* The future of a step: recorded, or new. Usage errors change nothing. */
+static int
+step_future(stet_ctx *c, stet_future *f, const char *call, const char *name, stet_body_fn body, void *arg,
+            const stet_step_options *options)
+{
+    int err;
+
+    if ((err = stet__ctx_enter(c, call)) != STET_OK)
+        return err;
+    if ((err = stet__name_check("step", name)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    if (body == NULL)
+        return stet__ctx_fail(c, STET_EINVAL, 0, "a step without a body", NULL, 0);
+    memset(f, 0, sizeof *f);
+    f->ctx = c;
+    f->kind = STET__FUTURE_STEP;
+    f->cmd_kind = STET__FACT_STEP;
+    f->body = body;
+    f->arg = arg;
+    f->name = name;
+    if ((err = step_options(c, f, options)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    return stet__ctx_ask(c, STET__FACT_STEP, name, f->fingerprint, &f->cmd, &f->occurrence);
+}
+
+static int
+step_broken(stet_ctx *c, const stet_future *f)
+{
+    char origin[STET__NAME_MAX + 32];
+
+    (void)stet__ctx_fail(c, STET_ERETRY, f->broken_cause, f->broken_text, step_origin(c, f, origin, sizeof origin), 0);
+    return stet__ctx_latch(c, STET_ERETRY);
+}
+
+int
+stet_step(stet_ctx *c, stet_bytes *out, const char *name, stet_body_fn body, void *arg,
+          const stet_step_options *options)
+{
+    stet_future f;
+    int         err;
+
+    if (out != NULL)
+        *out = (stet_bytes){ NULL, 0 };
+    if ((err = step_future(c, &f, "stet_step", name, body, arg, options)) != STET_OK)
+        return err;
+    f.is_sync = true;
+    for (;;) {
+        if (f.cmd != NULL && f.cmd->is_settled)
+            return stet__ctx_outcome(c, out, f.cmd);
+        if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+            (err = stet__ctx_stop(c, STET__FACT_STEP, name, f.occurrence)) != STET_OK)
+            return err;
+        if (f.cmd != NULL && f.cmd->completion != 0 && f.cmd->fired_at == 0) {
+            (void)snprintf(c->waits_for, sizeof c->waits_for, "next attempt of step %s", name);
+            if ((err = stet__ctx_suspend(c)) != STET_OK)
+                return err;
+            continue;
+        }
+        if ((err = step_run_here(c, &f)) != STET_OK)
+            return err;
+        if (f.is_broken)
+            return step_broken(c, &f);
+    }
+}
+
+int
+stet_step_start(stet_ctx *c, stet_future **future, const char *name, stet_body_fn body, void *arg,
+                const stet_step_options *options)
+{
+    stet_future *f, probe;
+    int          err;
+
+    *future = NULL;
+    if ((err = step_future(c, &probe, "stet_step_start", name, body, arg, options)) != STET_OK)
+        return err;
+    if ((f = stet__arena_copy(&c->arena, &probe, sizeof probe)) == NULL ||
+        (f->name = stet__arena_str(&c->arena, name)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a future"));
+    if (f->cmd != NULL && f->cmd->is_settled && f->cmd->completion == 0 &&
+        (f->cmd->code == STET_ECANCELLED || f->cmd->code == STET_EEXPIRED))
+        return stet__ctx_outcome(c, NULL, f->cmd); /* told to stop here */
+    if (f->cmd == NULL || !f->cmd->is_settled) {
+        if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+            (f->cmd == NULL && (err = stet__ctx_stop(c, STET__FACT_STEP, name, f->occurrence)) != STET_OK))
+            return err;
+        if ((f->cmd == NULL || f->cmd->completion == 0 || f->cmd->fired_at != 0) &&
+            (err = stet__step_begin(c, f)) != STET_OK)
+            return err;
+    }
+    f->next = c->steps;
+    c->steps = f;
+    *future = f;
+    return STET_OK;
+}

@@ -1,0 +1,442 @@
+/* Waiting: futures, sleeps, any, all, time limits.
+ *
+ * A wait looks at what is settled, in the order in which the journal saw it, and otherwise suspends. If
+ * more than one thing could end it (several futures, a time limit, a cancel), what ended it is recorded
+ * as a choice, so every replay goes the same way whatever has arrived since.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/context.h"
+
+#undef stet_sleep
+#undef stet_sleep_ms
+#undef stet_sleep_start
+#undef stet_await
+#undef stet_await_for
+#undef stet_await_all
+#undef stet_await_any
+
+/* One wait: for which futures, until when, recorded under which name. */
+typedef struct wait_set {
+    stet_future *const *futures;
+    size_t              n;
+    bool                is_all;
+    stet__fact_kind     kind;       /* STET__FACT_AWAIT or STET__FACT_ANY */
+    const char         *name;
+    uint64_t            occurrence;
+    int64_t             timeout_ms; /* 0: none */
+    bool                must_record; /* the choice matters */
+    stet__cmd          *cmd;        /* its command, if recorded */
+} wait_set;
+
+static bool
+wait_is_ready(const stet_future *f)
+{
+    return f->is_broken || (f->cmd != NULL && f->cmd->is_settled);
+}
+
+/* The one that settled first; n: none. A passing failure counts as the latest. */
+static size_t
+wait_first(const wait_set *w)
+{
+    size_t   best = w->n;
+    uint64_t best_at = UINT64_MAX;
+
+    for (size_t i = 0; i < w->n; i++) {
+        const stet_future *f = w->futures[i];
+        uint64_t           at;
+
+        if (!wait_is_ready(f))
+            continue;
+        at = f->is_broken ? UINT64_MAX - 1 : f->cmd->settled_at;
+        if (at < best_at) {
+            best = i;
+            best_at = at;
+        }
+    }
+    return best;
+}
+
+static bool
+wait_is_over(const wait_set *w)
+{
+    size_t ready = 0;
+
+    for (size_t i = 0; i < w->n; i++)
+        ready += wait_is_ready(w->futures[i]);
+    return w->is_all ? ready == w->n : ready > 0;
+}
+
+/* The await's own command: holds the time limit and answers with the choice. */
+static int
+wait_open(stet_ctx *c, wait_set *w, int code)
+{
+    stet__fact fact = { 0 };
+    int        err;
+
+    fact.kind = w->kind;
+    fact.name = stet_text(w->name);
+    fact.occurrence = (int64_t)w->occurrence;
+    fact.code = code;
+    if (code == 0 && w->timeout_ms > 0)
+        fact.until_ms = c->exec->host->now_ms(c) + w->timeout_ms;
+    if (code != 0)
+        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    if ((w->cmd = stet__journal_add(&c->journal, w->kind, w->name, w->occurrence, 0)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+static int
+wait_choose(stet_ctx *c, wait_set *w, int code, size_t chosen)
+{
+    stet__fact fact = { 0 };
+    int        err;
+
+    fact.kind = STET__FACT_CHOICE;
+    fact.name = stet_text(w->name);
+    fact.occurrence = (int64_t)w->occurrence;
+    fact.completion = (int64_t)w->cmd->completion;
+    fact.number = (int64_t)chosen;
+    fact.code = code;
+    fact.until_ms = w->cmd->until_ms; /* so the host can remove the timer */
+    if (code == STET_ETIMEOUT)
+        fact.text = stet_text("the time was up first");
+    else if (code != 0)
+        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+/* Step futures whose next execution has become due. */
+static int
+wait_restart_steps(stet_ctx *c, const wait_set *w)
+{
+    int err;
+
+    for (size_t i = 0; i < w->n; i++) {
+        stet_future *f = w->futures[i];
+
+        if (f->kind == STET__FUTURE_STEP && f->running == NULL && !wait_is_ready(f) && f->cmd != NULL &&
+            f->cmd->completion != 0 && f->cmd->fired_at != 0 && (err = stet__step_begin(c, f)) != STET_OK)
+            return err;
+    }
+    return STET_OK;
+}
+
+static void
+wait_say(stet_ctx *c, const wait_set *w)
+{
+    const stet_future *f = w->futures[0];
+    char               id[STET_ID_TEXT_MAX] = "";
+
+    for (size_t i = 0; i < w->n; i++)
+        if (!wait_is_ready(w->futures[i])) {
+            f = w->futures[i];
+            break;
+        }
+    if (f->cmd != NULL && f->cmd_kind == STET__FACT_CALL)
+        stet__id_text(id, STET__ID_RUN, f->cmd->run);
+    if (f->cmd != NULL && f->cmd_kind == STET__FACT_AWAKEABLE)
+        stet__id_text(id, STET__ID_AWAKEABLE, f->cmd->run);
+    (void)snprintf(c->waits_for, sizeof c->waits_for, "%s%s %s%s%s", w->n > 1 ? (w->is_all ? "all of " : "any of ") : "",
+                   stet__fact_kind_name(f->cmd_kind), f->name, id[0] != '\0' ? " " : "", id);
+}
+
+static int
+wait_for_news(stet_ctx *c, const wait_set *w)
+{
+    size_t jobs;
+
+    stet__lock(c->exec->p, c->exec->lock);
+    jobs = c->jobs;
+    stet__unlock(c->exec->p, c->exec->lock);
+    if (jobs > 0) {
+        /* Bodies run: stay, but let what was recorded become durable meanwhile. */
+        if (!c->exec->host->is_durable(c))
+            c->exec->host->commit(c);
+        stet__ctx_yield(c, STET__YIELD_WAIT);
+        return c->latch;
+    }
+    if (atomic_load(&c->has_finished))
+        return STET_OK;
+    wait_say(c, w);
+    return stet__ctx_suspend(c);
+}
+
+/* Returns STET_OK (ready; *chosen), STET_ETIMEOUT, or the code of a stop. */
+static int
+wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
+{
+    int err;
+
+    if (w->cmd != NULL && w->cmd->is_settled) {
+        *chosen = (size_t)w->cmd->number;
+        return w->cmd->code == 0 ? STET_OK : stet__ctx_fail(c, w->cmd->code, 0, w->cmd->text, NULL, 0);
+    }
+    for (;;) {
+        bool     is_over;
+        uint64_t first_at;
+
+        if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = wait_restart_steps(c, w)) != STET_OK)
+            return err;
+        *chosen = wait_first(w);
+        is_over = wait_is_over(w);
+        first_at = is_over && !w->futures[*chosen]->is_broken ? w->futures[*chosen]->cmd->settled_at : UINT64_MAX;
+        if (w->cmd != NULL && w->cmd->fired_at != 0 && (!is_over || w->cmd->fired_at < first_at)) {
+            if ((err = wait_choose(c, w, STET_ETIMEOUT, 0)) != STET_OK)
+                return err;
+            return stet__ctx_fail(c, STET_ETIMEOUT, 0, "the time was up first", NULL, 0);
+        }
+        if (is_over) {
+            if ((w->must_record || w->cmd != NULL) && !w->futures[*chosen]->is_broken) {
+                if (w->cmd == NULL && (err = wait_open(c, w, 0)) != STET_OK)
+                    return err;
+                return wait_choose(c, w, 0, *chosen);
+            }
+            return STET_OK;
+        }
+        if (c->run.stop_code != 0 && !c->run.is_stop_told) {
+            int code = c->run.stop_code;
+
+            err = w->cmd == NULL ? wait_open(c, w, code) : wait_choose(c, w, code, 0);
+            if (err != STET_OK)
+                return err;
+            return stet__ctx_fail(c, code, 0, c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code), NULL, 0);
+        }
+        if (w->cmd == NULL && w->timeout_ms > 0) {
+            if ((err = wait_open(c, w, 0)) != STET_OK)
+                return err;
+        }
+        if ((err = wait_for_news(c, w)) != STET_OK)
+            return err;
+    }
+}
+
+static int
+wait_result(stet_ctx *c, stet_bytes *out, const stet_future *f)
+{
+    if (f->is_broken) {
+        (void)stet__ctx_fail(c, STET_ERETRY, f->broken_cause, f->broken_text, f->name, 0);
+        return stet__ctx_latch(c, STET_ERETRY);
+    }
+    return stet__ctx_outcome(c, out, f->cmd);
+}
+
+/* The nth wait for one future is found again by the future's own name. */
+static int
+wait_name(stet_ctx *c, stet_future *f, wait_set *w)
+{
+    char              name[STET__NAME_MAX + 64];
+    const char       *kind = stet__fact_kind_name(f->cmd_kind);
+    const stet__cmd  *recorded;
+    uint64_t          occurrence;
+
+    (void)snprintf(name, sizeof name, "%s %s#%llu", kind, f->name, (unsigned long long)f->occurrence);
+    f->awaits++;
+    w->kind = STET__FACT_AWAIT;
+    if ((w->name = stet__arena_str(&c->arena, name)) == NULL ||
+        stet__journal_ask(&c->journal, STET__FACT_AWAIT, w->name, 0, &w->cmd, &occurrence, &recorded) != STET_OK)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a wait"));
+    w->occurrence = occurrence;
+    return STET_OK;
+}
+
+static int
+wait_one(stet_ctx *c, stet_bytes *out, stet_future *f, int64_t timeout_ms)
+{
+    stet_future *const set[1] = { f };
+    wait_set           w = { 0 };
+    size_t             chosen;
+    int                err;
+
+    if (out != NULL)
+        *out = (stet_bytes){ NULL, 0 };
+    if (f == NULL || f->ctx != c)
+        return stet__ctx_fail(c, STET_EINVAL, 0, "a future of another run, or none", NULL, 0);
+    if ((err = wait_name(c, f, &w)) != STET_OK)
+        return err;
+    w.futures = set;
+    w.n = 1;
+    w.timeout_ms = timeout_ms;
+    w.must_record = timeout_ms > 0;
+    if ((err = wait_run(c, &w, &chosen)) != STET_OK)
+        return err;
+    return wait_result(c, out, f);
+}
+
+int
+stet_await(stet_ctx *c, stet_bytes *out, stet_future *future)
+{
+    int err = stet__ctx_enter(c, "stet_await");
+
+    return err != STET_OK ? err : wait_one(c, out, future, 0);
+}
+
+static int
+wait_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms)
+{
+    int err;
+
+    if ((err = stet_duration_parse(ms, text)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), call, 0);
+    if (*ms == 0)
+        *ms = 1;
+    return STET_OK;
+}
+
+int
+stet_await_for(stet_ctx *c, stet_bytes *out, stet_future *future, const char *timeout)
+{
+    int64_t timeout_ms;
+    int     err;
+
+    if ((err = stet__ctx_enter(c, "stet_await_for")) != STET_OK ||
+        (err = wait_timeout(c, "stet_await_for", timeout, &timeout_ms)) != STET_OK)
+        return err;
+    return wait_one(c, out, future, timeout_ms);
+}
+
+static int
+wait_check(stet_ctx *c, stet_future *const *futures, size_t n)
+{
+    if (futures == NULL || n == 0 || n > 10000)
+        return stet__ctx_fail(c, STET_EINVAL, 0, "a wait needs 1 to 10000 futures", NULL, 0);
+    for (size_t i = 0; i < n; i++)
+        if (futures[i] == NULL || futures[i]->ctx != c)
+            return stet__ctx_fail(c, STET_EINVAL, 0, "a future of another run, or none", NULL, 0);
+    return STET_OK;
+}
+
+int
+stet_await_all(stet_ctx *c, stet_future *const *futures, size_t n)
+{
+    wait_set w = { 0 };
+    size_t   chosen;
+    int      err;
+
+    if ((err = stet__ctx_enter(c, "stet_await_all")) != STET_OK || (err = wait_check(c, futures, n)) != STET_OK)
+        return err;
+    w.futures = futures;
+    w.n = n;
+    w.is_all = true;
+    w.kind = STET__FACT_ANY;
+    w.name = "all";
+    if ((err = stet__ctx_ask(c, STET__FACT_ANY, "all", 0, &w.cmd, &w.occurrence)) != STET_OK)
+        return err;
+    return wait_run(c, &w, &chosen);
+}
+
+int
+stet_await_any(stet_ctx *c, size_t *chosen, stet_future *const *futures, size_t n, const char *timeout)
+{
+    wait_set w = { 0 };
+    size_t   first;
+    int      err;
+
+    if ((err = stet__ctx_enter(c, "stet_await_any")) != STET_OK || (err = wait_check(c, futures, n)) != STET_OK)
+        return err;
+    if (timeout != NULL && (err = wait_timeout(c, "stet_await_any", timeout, &w.timeout_ms)) != STET_OK)
+        return err;
+    w.futures = futures;
+    w.n = n;
+    w.kind = STET__FACT_ANY;
+    w.name = "any";
+    w.must_record = true;
+    if ((err = stet__ctx_ask(c, STET__FACT_ANY, "any", 0, &w.cmd, &w.occurrence)) != STET_OK ||
+        (err = wait_run(c, &w, &first)) != STET_OK)
+        return err;
+    if (first >= n)
+        return stet__ctx_latch(c, stet__fail(STET_EREPLAY, "a recorded choice of %zu among %zu", first, n));
+    if (chosen != NULL)
+        *chosen = first;
+    return STET_OK;
+}
+
+/* ---- sleep ------------------------------------------------------------------------------------- */
+
+static int
+sleep_start(stet_ctx *c, stet_future *f, const char *name, int64_t ms)
+{
+    stet__fact fact = { 0 };
+    int        err;
+
+    memset(f, 0, sizeof *f);
+    f->ctx = c;
+    f->kind = STET__FUTURE_CMD;
+    f->cmd_kind = STET__FACT_SLEEP;
+    f->name = name;
+    if ((err = stet__name_check("sleep", name)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    if (ms < 0 || ms > STET__DURATION_MAX_MS)
+        return stet__ctx_fail(c, STET_EDURATION, 0, "a sleep cannot be negative or longer than 10,000 years", NULL, 0);
+    if ((err = stet__ctx_ask(c, STET__FACT_SLEEP, name, 0, &f->cmd, &f->occurrence)) != STET_OK || f->cmd != NULL)
+        return err;
+    if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = stet__ctx_stop(c, STET__FACT_SLEEP, name, f->occurrence)) != STET_OK)
+        return err;
+    fact.kind = STET__FACT_SLEEP;
+    fact.name = stet_text(name);
+    fact.occurrence = (int64_t)f->occurrence;
+    fact.until_ms = c->exec->host->now_ms(c) + ms;
+    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    if ((f->cmd = stet__journal_add(&c->journal, STET__FACT_SLEEP, name, f->occurrence, 0)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+int
+stet_sleep_ms(stet_ctx *c, const char *name, int64_t ms)
+{
+    stet_future f;
+    int         err;
+
+    if ((err = stet__ctx_enter(c, "stet_sleep")) != STET_OK || (err = sleep_start(c, &f, name, ms)) != STET_OK)
+        return err;
+    return wait_one(c, NULL, &f, 0);
+}
+
+int
+stet_sleep(stet_ctx *c, const char *name, const char *duration)
+{
+    int64_t ms;
+    int     err;
+
+    if ((err = stet__ctx_enter(c, "stet_sleep")) != STET_OK)
+        return err;
+    if ((err = stet_duration_parse(&ms, duration)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), name, 0);
+    return stet_sleep_ms(c, name, ms);
+}
+
+int
+stet_sleep_start(stet_ctx *c, stet_future **future, const char *name, const char *duration)
+{
+    stet_future *f;
+    int64_t      ms;
+    int          err;
+
+    *future = NULL;
+    if ((err = stet__ctx_enter(c, "stet_sleep_start")) != STET_OK)
+        return err;
+    if ((err = stet_duration_parse(&ms, duration)) != STET_OK)
+        return stet__ctx_fail(c, err, 0, stet_last_error(), name, 0);
+    if ((f = stet__arena_get(&c->arena, sizeof *f)) == NULL || (name = stet__arena_str(&c->arena, name)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a future"));
+    if ((err = sleep_start(c, f, name, ms)) != STET_OK)
+        return err;
+    if (f->cmd->code != 0)
+        return stet__ctx_outcome(c, NULL, f->cmd); /* told to stop here */
+    *future = f;
+    return STET_OK;
+}

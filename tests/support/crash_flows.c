@@ -1,0 +1,656 @@
+/* Workflows, ledger and check of the crash tests; see crash_flows.h.
+ *
+ * Bodies get no argument from the engine's side that could carry the ledger through a replay, so the
+ * ledger of this process is a variable here. Its mutex also stops all bodies at the moment of a crash.
+ */
+#include "crash_flows.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/fact.h"
+#include "exec/context.h"
+#include "test.h"
+#include "util/util.h"
+
+static struct {
+    flow_ledger    *ledger;
+    pthread_mutex_t lock;
+} flow_here = { NULL, PTHREAD_MUTEX_INITIALIZER };
+
+/* ---- the ledger ------------------------------------------------------------------------------- */
+
+flow_ledger *
+flow_ledger_new(void)
+{
+    void *p = mmap(NULL, sizeof(flow_ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+void
+flow_ledger_clear(flow_ledger *ledger)
+{
+    memset(ledger, 0, sizeof *ledger);
+}
+
+void
+flow_ledger_begin(flow_ledger *ledger)
+{
+    flow_here.ledger = ledger;
+    ledger->life++;
+}
+
+void
+flow_ledger_stop(void)
+{
+    (void)pthread_mutex_lock(&flow_here.lock);
+}
+
+void
+flow_ledger_crash(flow_ledger *ledger, const void *place)
+{
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
+        flow_entry *entry = &ledger->entries[i];
+
+        if (entry->life == ledger->life && !entry->is_settled && (place == NULL || entry->place == place))
+            entry->is_lost = true;
+    }
+}
+
+size_t
+flow_ledger_lost(const flow_ledger *ledger)
+{
+    size_t lost = 0;
+
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++)
+        lost += ledger->entries[i].is_lost;
+    return lost;
+}
+
+static void
+flow_enter(const stet_attempt *a, const char *step)
+{
+    flow_ledger *ledger = flow_here.ledger;
+    flow_entry  *entry;
+    size_t       at;
+
+    (void)pthread_mutex_lock(&flow_here.lock);
+    at = atomic_load(&ledger->n);
+    if (at < FLOW_ENTRIES_MAX) {
+        entry = &ledger->entries[at];
+        (void)snprintf(entry->run, sizeof entry->run, "%s", stet_attempt_run(a));
+        (void)snprintf(entry->step, sizeof entry->step, "%s", step);
+        (void)snprintf(entry->token, sizeof entry->token, "%s", stet_attempt_token(a));
+        entry->is_at_risk = stet_attempt_is_at_risk(a);
+        entry->life = ledger->life;
+        entry->place = a->ctx->exec->p;
+        entry->fence = stet_attempt_fence(a);
+        atomic_store(&ledger->n, at + 1);
+    }
+    (void)pthread_mutex_unlock(&flow_here.lock);
+}
+
+/* With `step` NULL: all of the run; the facts that end an attempt are the record of a body that failed
+ * without a policy of its own. */
+static void
+flow_settle(flow_ledger *ledger, const char *run, uint64_t epoch, const char *step)
+{
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
+        flow_entry *entry = &ledger->entries[i];
+
+        if (entry->fence == epoch && strcmp(entry->run, run) == 0 &&
+            (step == NULL || strcmp(entry->step, step) == 0))
+            entry->is_settled = true;
+    }
+}
+
+static void
+flow_settle_by(flow_ledger *ledger, const char *run, uint64_t epoch, const stet__fact *fact)
+{
+    char step[64];
+
+    switch (fact->kind) {
+    case STET__FACT_STEP:
+    case STET__FACT_STEP_RETRY:
+        (void)snprintf(step, sizeof step, "%.*s#%lld", (int)fact->name.len, (const char *)fact->name.data,
+                       (long long)fact->occurrence);
+        flow_settle(ledger, run, epoch, step);
+        break;
+    case STET__FACT_ATTEMPT_FAILED: flow_settle(ledger, run, epoch, NULL); break;
+    default: break;
+    }
+}
+
+/* Under which claim a unit records for this run. */
+static uint64_t
+flow_epoch(const stet_unit *unit, stet_id run)
+{
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (unit->conds[i].kind == STET_COND_CLAIM && stet__id_equal(unit->conds[i].run, run))
+            return unit->conds[i].epoch;
+    return 0;
+}
+
+void
+flow_ledger_applied(void *arg, const stet_unit *unit)
+{
+    char run[STET_ID_TEXT_MAX];
+
+    (void)pthread_mutex_lock(&flow_here.lock);
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        if (unit->ops[i].kind != STET_OP_FACTS)
+            continue;
+        stet__id_text(run, STET__ID_RUN, unit->ops[i].run);
+        while (stet__fact_decode(&fact, &in) == STET_OK)
+            flow_settle_by(arg, run, flow_epoch(unit, unit->ops[i].run), &fact);
+    }
+    (void)pthread_mutex_unlock(&flow_here.lock);
+}
+
+/* ---- bodies ------------------------------------------------------------------------------------- */
+
+static int
+flow_body(stet_attempt *a, void *step)
+{
+    flow_enter(a, step);
+    return stet_attempt_return(a, stet_text(step));
+}
+
+static int
+flow_failing(stet_attempt *a, void *step)
+{
+    flow_enter(a, step);
+    return stet_attempt_fail(a, STET_ERETRY, "no luck in %s", (const char *)step);
+}
+
+static int
+flow_hand_out(stet_attempt *a, void *arg)
+{
+    flow_ledger             *ledger = flow_here.ledger;
+    const stet_awakeable_id *id = arg;
+
+    flow_enter(a, "hand-out#1");
+    if (ledger->awakeable[0] != '\0' && strcmp(ledger->awakeable, id->text) != 0)
+        ledger->is_contradicted = true;
+    memcpy(ledger->awakeable, id->text, sizeof ledger->awakeable);
+    return STET_OK;
+}
+
+/* A step whose body says its name. */
+static int
+flow_step(stet_ctx *ctx, stet_bytes *out, const char *name, const char *full)
+{
+    return stet_step(ctx, out, name, flow_body, (void *)(uintptr_t)full, NULL);
+}
+
+/* ---- handlers ----------------------------------------------------------------------------------- */
+
+static int
+flow_steps(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes a, b, c;
+
+    (void)input;
+    STET_TRY(flow_step(ctx, &a, "pack", "pack#1"));
+    STET_TRY(flow_step(ctx, &b, "pack", "pack#2"));
+    STET_TRY(flow_step(ctx, &c, "ship", "ship#1"));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%.*s %.*s %.*s", (int)a.len, (const char *)a.data, (int)b.len,
+                                                      (const char *)b.data, (int)c.len, (const char *)c.data)));
+}
+
+static int
+flow_nap(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "before", "before#1"));
+    STET_TRY(stet_sleep_ms(ctx, "nap", 10));
+    STET_TRY(flow_step(ctx, NULL, "after", "after#1"));
+    return stet_return(ctx, stet_text("rested"));
+}
+
+static int
+flow_child(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(flow_step(ctx, NULL, "work", "work#1"));
+    return stet_return(ctx, input);
+}
+
+static int
+flow_parent(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes answer;
+
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "ask", "ask#1"));
+    STET_TRY(stet_call(ctx, &answer, "flow.child", stet_text("called"), NULL));
+    STET_TRY(stet_send(ctx, NULL, "flow.child", stet_text("sent"), NULL));
+    STET_TRY(flow_step(ctx, NULL, "told", "told#1"));
+    return stet_return(ctx, answer);
+}
+
+static int
+flow_gate(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *opened;
+    stet_bytes        value;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &opened, "opened"));
+    STET_TRY(stet_step(ctx, NULL, "hand-out", flow_hand_out, &id, NULL));
+    STET_TRY(stet_await(ctx, &value, opened));
+    STET_TRY(flow_step(ctx, NULL, "pass", "pass#1"));
+    return stet_return(ctx, value);
+}
+
+static int
+flow_settler(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(flow_step(ctx, NULL, "think", "think#1"));
+    return stet_ctx_resolve(ctx, stet_ctx_printf(ctx, "%.*s", (int)input.len, (const char *)input.data), stet_text("thought"));
+}
+
+static int
+flow_asker(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *settled;
+    stet_bytes        value;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &settled, "settled"));
+    STET_TRY(stet_send(ctx, NULL, "flow.settler", stet_text(id.text), NULL));
+    STET_TRY(stet_await(ctx, &value, settled));
+    return stet_return(ctx, value);
+}
+
+static int
+flow_add(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+    char      *text;
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    text = stet_ctx_printf(ctx, "%d", (value.data != NULL ? (int)strtol(value.data, NULL, 10) : 0) + 1);
+    STET_TRY(flow_step(ctx, NULL, "add", "add#1"));
+    STET_TRY(stet_state_set(ctx, "n", stet_text(text)));
+    return stet_return(ctx, stet_text(text));
+}
+
+static int
+flow_flaky(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "flaky", flow_failing, (void *)(uintptr_t) "flaky#1",
+                     STET_STEP(.attempts = 3, .first_ms = 5, .max_ms = 5, .jitter_percent = STET_NONE));
+}
+
+static int
+flow_doomed(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "hope", "hope#1"));
+    return stet_step(ctx, NULL, "break", flow_failing, (void *)(uintptr_t) "break#1", NULL);
+}
+
+/* A passing failure of a future is recorded by the end of the run's attempt only. */
+static int
+flow_torn(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(stet_step_start(ctx, &both[0], "tear", flow_failing, (void *)(uintptr_t) "tear#1", NULL));
+    STET_TRY(stet_step_start(ctx, &both[1], "calm", flow_body, (void *)(uintptr_t) "calm#1", NULL));
+    STET_TRY(stet_await_all(ctx, both, 2));
+    STET_TRY(stet_await(ctx, NULL, both[1]));
+    return stet_await(ctx, NULL, both[0]);
+}
+
+static int
+flow_race(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *of[2], *both[2];
+    size_t            chosen;
+    int               rc;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &of[0], "never"));
+    STET_TRY(stet_sleep_start(ctx, &of[1], "soon", "5ms"));
+    STET_TRY(stet_await_any(ctx, &chosen, of, 2, "1h"));
+    if ((rc = stet_await_for(ctx, NULL, of[0], "5ms")) != STET_ETIMEOUT)
+        return rc == STET_OK ? STET_EPERMANENT : rc;
+    STET_TRY(stet_step_start(ctx, &both[0], "left", flow_body, (void *)(uintptr_t) "left#1", NULL));
+    STET_TRY(stet_step_start(ctx, &both[1], "right", flow_body, (void *)(uintptr_t) "right#1", NULL));
+    STET_TRY(stet_await_all(ctx, both, 2));
+    STET_TRY(stet_await(ctx, NULL, both[0]));
+    STET_TRY(stet_await(ctx, NULL, both[1]));
+    STET_TRY(flow_step(ctx, NULL, "won", "won#1"));
+    return stet_return(ctx, stet_text(chosen == 1 ? "timer" : "awakeable"));
+}
+
+int
+flow_register(stet_engine *e)
+{
+    static const stet_handler services[] = {
+        { "steps", flow_steps, NULL },   { "nap", flow_nap, NULL },     { "parent", flow_parent, NULL },
+        { "child", flow_child, NULL },   { "gate", flow_gate, NULL },   { "asker", flow_asker, NULL },
+        { "settler", flow_settler, NULL }, { "flaky", flow_flaky, NULL }, { "doomed", flow_doomed, NULL },
+        { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { 0 },
+    };
+    static const stet_handler objects[] = { { "add", flow_add, NULL }, { 0 } };
+    int                       err = stet_register(e, "flow", services);
+
+    return err == STET_OK ? stet_register_object(e, "counter", objects, NULL) : err;
+}
+
+const flow flows[] = {
+    { "steps",
+      { { "flow.steps", NULL, STET_STATUS_COMPLETED, 0, "pack#1 pack#2 ship#1" } },
+      1, 1, 0,
+      { { "pack#1", 1 }, { "pack#2", 1 }, { "ship#1", 1 } } },
+    { "sleep",
+      { { "flow.nap", NULL, STET_STATUS_COMPLETED, 0, "rested" } },
+      1, 1, 0,
+      { { "before#1", 1 }, { "after#1", 1 } } },
+    { "child",
+      { { "flow.parent", NULL, STET_STATUS_COMPLETED, 0, "called" } },
+      1, 3, 0,
+      { { "ask#1", 1 }, { "work#1", 2 }, { "told#1", 1 } } },
+    { "awakeable",
+      { { "flow.gate", NULL, STET_STATUS_COMPLETED, 0, "open" } },
+      1, 1, 0,
+      { { "hand-out#1", 1 }, { "pass#1", 1 } } },
+    { "settled by a run",
+      { { "flow.asker", NULL, STET_STATUS_COMPLETED, 0, "thought" } },
+      1, 2, 0,
+      { { "think#1", 1 } } },
+    { "object",
+      { { "counter.add", "k", STET_STATUS_COMPLETED, 0, "1" }, { "counter.add", "k", STET_STATUS_COMPLETED, 0, "2" } },
+      2, 2, 0,
+      { { "add#1", 2 } } },
+    { "dead letters",
+      { { "flow.flaky", NULL, STET_STATUS_FAILED, STET_ESTEP, NULL },
+        { "flow.doomed", NULL, STET_STATUS_FAILED, STET_EATTEMPTS, NULL } },
+      2, 2, 2,
+      { { "flaky#1", 3 }, { "hope#1", 1 }, { "break#1", 2 } } },
+    { "torn futures",
+      { { "flow.torn", NULL, STET_STATUS_FAILED, STET_EATTEMPTS, NULL } },
+      1, 1, 1,
+      { { "tear#1", 2 }, { "calm#1", 1 } } },
+    { "first of with timeout",
+      { { "flow.race", NULL, STET_STATUS_COMPLETED, 0, "timer" } },
+      1, 1, 0,
+      { { "left#1", 1 }, { "right#1", 1 }, { "won#1", 1 } } },
+};
+const size_t flows_n = sizeof flows / sizeof flows[0];
+
+/* ---- driving -------------------------------------------------------------------------------------- */
+
+static void
+flow_print_verdict(void *arg, const stet_verdict *verdict)
+{
+    (void)fprintf(stderr, "    %s: %s\n", (const char *)arg, verdict->text);
+}
+
+static int
+flow_print_fact(void *arg, const stet_fact_info *fact)
+{
+    (void)arg;
+    (void)fprintf(stderr, "    %3llu %3llu %-18s %s#%llu code %d %s%s\n", (unsigned long long)fact->revision,
+                  (unsigned long long)fact->inbox, fact->kind, fact->name ? fact->name : "",
+                  (unsigned long long)fact->occurrence, fact->code, fact->text ? fact->text : "",
+                  fact->is_at_risk ? " AT RISK" : "");
+    return STET_OK;
+}
+
+static int
+flow_print_run(void *arg, const stet_run_info *info)
+{
+    stet_engine *e = arg;
+    stet_run_id  run;
+
+    (void)fprintf(stderr, "  %s %s %s attempt %u lost %zu due %lld %s\n", info->id, info->handler, stet_status_name(info->status),
+                  info->attempt, info->lost, (long long)info->due_ms, info->error ? info->error : "");
+    if (stet_run_id_parse(&run, info->id) == STET_OK) {
+        (void)stet_why(e, &run, flow_print_verdict, run.text);
+        (void)stet_run_facts(e, &run, false, flow_print_fact, NULL);
+    }
+    return STET_OK;
+}
+
+static void
+flow_dump(stet_engine *e, const flow_ledger *ledger)
+{
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
+        const flow_entry *entry = &ledger->entries[i];
+
+        (void)fprintf(stderr, "  life %u fence %llu %s %s%s%s%s\n", entry->life, (unsigned long long)entry->fence, entry->run, entry->step,
+                      entry->is_at_risk ? " at-risk" : "", entry->is_settled ? " settled" : "", entry->is_lost ? " lost" : "");
+    }
+    (void)stet_run_list(e, STET_FILTER(.with_payloads = true), flow_print_run, e);
+}
+
+static void
+flow_start_all(const flow *f, stet_engine *e, stet_run_id *runs, const char *where)
+{
+    static const char *const keys[FLOW_STARTS_MAX] = { "first", "second" };
+
+    for (size_t i = 0; i < f->n_starts; i++) {
+        int tries = 0, rc;
+
+        /* A failed commit is reported to whoever starts; the same key makes the repeat harmless. */
+        do
+            rc = stet_start(e, &runs[i], f->starts[i].handler, stet_text("{}"),
+                            STET_START(.key = f->starts[i].key, .idempotency_key = keys[i],
+                                       .retry = { .attempts = 2, .first_ms = 5, .max_ms = 5, .jitter_percent = STET_NONE }));
+        while ((rc == STET_EBUSY || rc == STET_EUNCERTAIN) && ++tries < 100);
+        if (rc != STET_OK)
+            test_fail(__FILE__, __LINE__, "%s: %s: starting %s: %s: %s", f->name, where, f->starts[i].handler,
+                      stet_code_name(rc), stet_last_error());
+    }
+}
+
+/* The outside settles the awakeable it was handed; a failed commit is reported, so again at the next call. */
+static void
+flow_outside(const flow *f, stet_engine *e, const flow_ledger *ledger, const char *where)
+{
+    int rc;
+
+    if (ledger->awakeable[0] == '\0')
+        return;
+    rc = stet_resolve(e, ledger->awakeable, stet_text("open"));
+    if (rc != STET_OK && rc != STET_ESETTLED && rc != STET_EENDED && rc != STET_EBUSY && rc != STET_EUNCERTAIN)
+        test_fail(__FILE__, __LINE__, "%s: %s: resolving: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
+static int
+flow_find_open(void *arg, const stet_run_info *info)
+{
+    if (stet_status_is_terminal(info->status))
+        return STET_OK;
+    return stet_run_id_parse(arg, info->id) == STET_OK ? STET_END : STET_OK;
+}
+
+void
+flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms, const char *where)
+{
+    stet_run_id runs[FLOW_STARTS_MAX], open;
+    int64_t     until_ms = stet_engine_now_ms(e) + limit_ms;
+    int         rc;
+
+    flow_start_all(f, e, runs, where);
+    /* Also those that were sent and nobody waits for. */
+    while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
+        if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT)
+            flow_outside(f, e, ledger, where);
+        if (stet_engine_now_ms(e) > until_ms) {
+            flow_dump(e, ledger);
+            test_fail(__FILE__, __LINE__, "%s: %s: not over after %lld ms", f->name, where, (long long)limit_ms);
+        }
+    }
+    if (rc != STET_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s: listing: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
+/* ---- checking ------------------------------------------------------------------------------------- */
+
+typedef struct flow_look {
+    const flow        *f;
+    stet_engine       *e;
+    const flow_ledger *ledger;
+    const char        *where;
+    size_t             runs, letters;
+    /* of one run's facts */
+    const flow_entry  *entry;
+    size_t             records, risks;
+} flow_look;
+
+#define FLOW_CHECK(look, cond, ...)                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            char text_[512];                                                                       \
+                                                                                                   \
+            (void)snprintf(text_, sizeof text_, __VA_ARGS__);                                      \
+            flow_dump((look)->e, (look)->ledger);                                                  \
+            test_fail(__FILE__, __LINE__, "%s: %s: %s", (look)->f->name, (look)->where, text_);    \
+        }                                                                                          \
+    } while (0)
+
+static int
+flow_count_run(void *arg, const stet_run_info *info)
+{
+    (void)info;
+    ++*(size_t *)arg;
+    return STET_OK;
+}
+
+static int
+flow_on_finding(void *arg, const stet_finding *finding)
+{
+    flow_look *look = arg;
+
+    FLOW_CHECK(look, false, "verify: %s revision %llu: %s: %s", finding->run ? finding->run : "-",
+               (unsigned long long)finding->revision, finding->rule, finding->text);
+    return STET_OK;
+}
+
+static int
+flow_on_fact(void *arg, const stet_fact_info *fact)
+{
+    flow_look *look = arg;
+    char       step[64];
+
+    if (fact->name == NULL)
+        return STET_OK;
+    (void)snprintf(step, sizeof step, "%s#%llu", fact->name, (unsigned long long)fact->occurrence);
+    if (strcmp(step, look->entry->step) != 0)
+        return STET_OK;
+    look->records += strcmp(fact->kind, "step") == 0;
+    look->risks += fact->is_at_risk;
+    return STET_OK;
+}
+
+/* One execution: its step is recorded once (or its run failed for lack of a policy); if it was lost it was
+ * reported, and every later execution knew. */
+static void
+flow_check_entry(flow_look *look, size_t at)
+{
+    const flow_entry *entry = &look->ledger->entries[at];
+    stet_run_id       run;
+
+    look->entry = entry;
+    look->records = look->risks = 0;
+    FLOW_CHECK(look, stet_run_id_parse(&run, entry->run) == STET_OK, "%s is no run", entry->run);
+    FLOW_CHECK(look, stet_run_facts(look->e, &run, false, flow_on_fact, look) == STET_OK, "%s has no facts", entry->run);
+    FLOW_CHECK(look, entry->is_settled != entry->is_lost, "execution %zu of %s is %s", at, entry->step,
+               entry->is_settled ? "both settled and lost" : "neither settled nor lost: it ran for nothing");
+    FLOW_CHECK(look, look->records == (strcmp(entry->step, "break#1") == 0 || strcmp(entry->step, "tear#1") == 0 ? 0 : 1), "%s has %zu records", entry->step,
+               look->records);
+    FLOW_CHECK(look, !entry->is_lost || look->risks > 0, "%s was lost and not reported at risk", entry->step);
+    for (size_t i = at + 1; i < atomic_load(&look->ledger->n); i++) {
+        const flow_entry *later = &look->ledger->entries[i];
+
+        if (strcmp(later->run, entry->run) != 0 || strcmp(later->step, entry->step) != 0)
+            continue;
+        FLOW_CHECK(look, strcmp(later->token, entry->token) == 0, "%s had two tokens", entry->step);
+        FLOW_CHECK(look, !entry->is_lost || later->fence > entry->fence, "%s: fence %llu after fence %llu", entry->step,
+                   (unsigned long long)later->fence, (unsigned long long)entry->fence);
+        FLOW_CHECK(look, !entry->is_lost || later->is_at_risk, "%s was lost, and a later execution was not told", entry->step);
+        if (later->is_settled)
+            break; /* what follows is another attempt */
+    }
+}
+
+static void
+flow_check_starts(flow_look *look)
+{
+    static const char *const keys[FLOW_STARTS_MAX] = { "first", "second" };
+
+    for (size_t i = 0; i < look->f->n_starts; i++) {
+        const flow_start *start = &look->f->starts[i];
+        stet_run_id       run;
+        stet_result       result;
+        bool              existed = false;
+        int               rc;
+
+        rc = stet_start(look->e, &run, start->handler, stet_text("{}"),
+                        STET_START(.key = start->key, .idempotency_key = keys[i], .existed = &existed));
+        FLOW_CHECK(look, rc == STET_OK && existed, "the start of %s was lost (%d)", start->handler, rc);
+        rc = stet_result_get(look->e, &result, &run);
+        FLOW_CHECK(look, result.status == start->status, "%s is %s (%d)", start->handler, stet_status_name(result.status), rc);
+        FLOW_CHECK(look, result.code == start->code, "%s: code %d, expected %d", start->handler, result.code, start->code);
+        FLOW_CHECK(look,
+                   start->value == NULL ||
+                       (result.value.len == strlen(start->value) && memcmp(result.value.data, start->value, result.value.len) == 0),
+                   "%s: \"%.*s\", expected \"%s\"", start->handler, (int)result.value.len, (const char *)result.value.data,
+                   start->value);
+        stet_result_free(&result);
+    }
+}
+
+void
+flow_check(const flow *f, stet_engine *e, const flow_ledger *ledger, const char *where)
+{
+    flow_look look = { .f = f, .e = e, .ledger = ledger, .where = where };
+
+    flow_check_starts(&look);
+    (void)stet_run_list(e, NULL, flow_count_run, &look.runs);
+    FLOW_CHECK(&look, look.runs == f->runs, "%zu runs, expected %zu", look.runs, f->runs);
+    (void)stet_dlq_list(e, NULL, flow_count_run, &look.letters);
+    FLOW_CHECK(&look, look.letters == f->letters, "%zu dead letters, expected %zu", look.letters, f->letters);
+    FLOW_CHECK(&look, !ledger->is_contradicted, "two awakeables were handed out");
+    FLOW_CHECK(&look, stet_verify(e, NULL, flow_on_finding, &look) == STET_OK, "verify: %s", stet_last_error());
+    for (size_t i = 0; i < FLOW_STEPS_MAX && f->steps[i].step != NULL; i++) {
+        size_t executions = 0, lost = 0;
+
+        for (size_t k = 0; k < atomic_load(&ledger->n); k++)
+            if (strcmp(ledger->entries[k].step, f->steps[i].step) == 0) {
+                executions++;
+                lost += ledger->entries[k].is_lost;
+            }
+        FLOW_CHECK(&look, executions == f->steps[i].executions + lost, "%s was executed %zu times, %zu of them lost; expected %zu + lost",
+                   f->steps[i].step, executions, lost, f->steps[i].executions);
+    }
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++)
+        flow_check_entry(&look, i);
+}
+
+void
+flow_log(void *arg, const stet_log_record *record)
+{
+    (void)arg;
+    if (record->level >= STET_LOG_WARN)
+        (void)fprintf(stderr, "    %lld [%s] %s %s\n", (long long)(record->time_ms % 1000000), record->handler ? record->handler : "-", record->run ? record->run : "-",
+                      record->message);
+}

@@ -1,0 +1,342 @@
+/* The wrapping store; see shim_store.h.
+ *
+ * Invariant: nothing is between "applied by the inner store" and "told to the script" when crash() runs.
+ * A gate sees to it: commits hold it from before the inner call until applied() was called, and crash()
+ * is called with it held. So a test knows exactly which records were durable at the crash.
+ */
+#include "shim_store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct shim_store {
+    stet_store   base;
+    stet_store  *inner;
+    shim_script *script;
+    stet__mutex  gate;
+} shim_store;
+
+static shim_store *
+shim_of(stet_store *s)
+{
+    return (shim_store *)(void *)s;
+}
+
+static stet_store *
+shim_inner(stet_store *s)
+{
+    return shim_of(s)->inner;
+}
+
+const char *
+shim_mode_name(shim_mode mode)
+{
+    switch (mode) {
+    case SHIM_NONE: return "nothing";
+    case SHIM_BEFORE: return "crash before";
+    case SHIM_AFTER: return "crash after";
+    case SHIM_LOSE: return "reply lost at";
+    case SHIM_FAIL: return "failure of";
+    }
+    return "?";
+}
+
+/* Count a call. True: it is the one. */
+static bool
+shim_count(stet_store *s, bool is_write)
+{
+    shim_script *script = shim_of(s)->script;
+
+    atomic_fetch_add(is_write ? &script->writes : &script->reads, 1);
+    if (script->which == (is_write ? SHIM_READS : SHIM_WRITES))
+        return false;
+    return atomic_fetch_add(&script->calls, 1) + 1 == script->at && script->mode != SHIM_NONE;
+}
+
+static void
+shim_crash(stet_store *s, const char *call)
+{
+    shim_store  *shim = shim_of(s);
+    shim_script *script = shim->script;
+
+    stet__lock(s->platform, &shim->gate);
+    (void)snprintf(script->hit, sizeof script->hit, "%s", call);
+    script->is_hit = true;
+    script->crash(script->arg);
+    stet__unlock(s->platform, &shim->gate);
+}
+
+static void
+shim_before(stet_store *s, bool is_it, const char *call)
+{
+    if (is_it && shim_of(s)->script->mode == SHIM_BEFORE)
+        shim_crash(s, call);
+}
+
+static void
+shim_after(stet_store *s, bool is_it, const char *call)
+{
+    if (is_it && shim_of(s)->script->mode == SHIM_AFTER)
+        shim_crash(s, call);
+}
+
+/* ---- commit ----------------------------------------------------------------------------------- */
+
+static void
+shim_tell(shim_script *script, const stet_unit *units, size_t n, const stet_outcome *outcomes)
+{
+    for (size_t i = 0; i < n && script->applied != NULL; i++)
+        if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
+            script->applied(script->arg, &units[i]);
+}
+
+static int
+shim_lose(stet_store *s, size_t n, stet_outcome *outcomes)
+{
+    for (size_t i = 0; i < n; i++)
+        stet__free(s->alloc, outcomes[i].grants);
+    memset(outcomes, 0, n * sizeof *outcomes);
+    return stet__fail(STET_EUNCERTAIN, "the reply was lost by the test");
+}
+
+static int
+shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    shim_store  *shim = shim_of(s);
+    shim_script *script = shim->script;
+    bool         is_it = shim_count(s, true);
+    int          err;
+
+    shim_before(s, is_it, "commit");
+    if (is_it && script->mode == SHIM_FAIL) {
+        script->is_hit = true;
+        (void)snprintf(script->hit, sizeof script->hit, "commit");
+        return stet__fail(STET_EBUSY, "refused by the test");
+    }
+    shim->inner->sticky = s->sticky;
+    stet__lock(s->platform, &shim->gate);
+    if ((err = shim->inner->ops->commit(shim->inner, units, n, outcomes)) == STET_OK)
+        shim_tell(script, units, n, outcomes);
+    stet__unlock(s->platform, &shim->gate);
+    shim_after(s, is_it, "commit");
+    if (is_it && script->mode == SHIM_LOSE && err == STET_OK) {
+        script->is_hit = true;
+        (void)snprintf(script->hit, sizeof script->hit, "commit");
+        return shim_lose(s, n, outcomes);
+    }
+    return err;
+}
+
+/* ---- the others ------------------------------------------------------------------------------- */
+
+#define SHIM_CALL(type, is_write, call, ...)                                                       \
+    bool is_it = shim_count(s, is_write);                                                          \
+    type answer;                                                                                   \
+                                                                                                   \
+    shim_before(s, is_it, #call);                                                                  \
+    answer = shim_inner(s)->ops->call(shim_inner(s), __VA_ARGS__);                                 \
+    shim_after(s, is_it, #call);                                                                   \
+    return answer
+
+#define SHIM_PLAIN(is_write, call)                                                                 \
+    bool is_it = shim_count(s, is_write);                                                          \
+    int  answer;                                                                                   \
+                                                                                                   \
+    shim_before(s, is_it, #call);                                                                  \
+    answer = shim_inner(s)->ops->call(shim_inner(s));                                              \
+    shim_after(s, is_it, #call);                                                                   \
+    return answer
+
+static int
+shim_open(stet_store *s, const char *address)
+{
+    (void)s;
+    (void)address;
+    return STET_OK;
+}
+
+static void
+shim_close(stet_store *s)
+{
+    shim_store *shim = shim_of(s);
+
+    if (shim->inner == NULL)
+        return;
+    stet__store_close(shim->inner);
+    shim->inner = NULL;
+    s->platform->ops->mutex_destroy(s->platform, &shim->gate);
+}
+
+static int64_t
+shim_now_ms(stet_store *s)
+{
+    return shim_inner(s)->ops->now_ms(shim_inner(s));
+}
+
+static int shim_reopen(stet_store *s) { SHIM_PLAIN(true, reopen); }
+static int shim_maintain(stet_store *s) { SHIM_PLAIN(true, maintain); }
+static int shim_ping(stet_store *s) { SHIM_PLAIN(false, ping); }
+
+static int
+shim_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
+{
+    SHIM_CALL(int, true, session_open, session, id, lease_ms, info);
+}
+
+static int
+shim_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
+{
+    SHIM_CALL(int, true, session_renew, session, lease_ms);
+}
+
+static int
+shim_session_close(stet_store *s, uint64_t session)
+{
+    SHIM_CALL(int, true, session_close, session);
+}
+
+static int
+shim_sessions(stet_store *s, stet_session_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, sessions, fn, arg);
+}
+
+static stet_crumb *
+shim_crumbs(stet_store *s, uint64_t session, size_t n)
+{
+    SHIM_CALL(stet_crumb *, true, crumbs, session, n);
+}
+
+static int
+shim_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
+{
+    SHIM_CALL(int, false, crumbs_of, session, crumbs, n);
+}
+
+static int
+shim_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, run, run, fn, arg);
+}
+
+static int
+shim_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, runs, query, fn, arg);
+}
+
+static int
+shim_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, journal, run, from, limit, fn, arg);
+}
+
+static int
+shim_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, inbox, run, from, limit, fn, arg);
+}
+
+static int
+shim_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg, int64_t *next_ms)
+{
+    SHIM_CALL(int, false, timers, until_ms, limit, fn, arg, next_ms);
+}
+
+static int
+shim_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, timers_of, run, fn, arg);
+}
+
+static int
+shim_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    SHIM_CALL(int, false, value, space, key, value);
+}
+
+static int
+shim_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
+            stet_value_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, values, space, prefix, after, limit, fn, arg);
+}
+
+static int
+shim_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg)
+{
+    SHIM_CALL(int, false, lane, lane, limit, fn, arg);
+}
+
+static int
+shim_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
+{
+    SHIM_CALL(int, false, due, handlers, n, due_ms);
+}
+
+static int
+shim_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    stet_store *inner = shim_inner(s);
+
+    return inner->ops->watch != NULL ? inner->ops->watch(inner, on_hint, arg) : STET_EINVAL;
+}
+
+static void
+shim_unwatch(stet_store *s)
+{
+    stet_store *inner = shim_inner(s);
+
+    if (inner->ops->unwatch != NULL)
+        inner->ops->unwatch(inner);
+}
+
+static const stet_store_ops shim_ops = {
+    .version = 1,
+    .scheme = "shim",
+    .size = sizeof(shim_store),
+    .open = shim_open,
+    .close = shim_close,
+    .reopen = shim_reopen,
+    .now_ms = shim_now_ms,
+    .commit = shim_commit,
+    .session_open = shim_session_open,
+    .session_renew = shim_session_renew,
+    .session_close = shim_session_close,
+    .sessions = shim_sessions,
+    .crumbs = shim_crumbs,
+    .crumbs_of = shim_crumbs_of,
+    .run = shim_run,
+    .runs = shim_runs,
+    .journal = shim_journal,
+    .inbox = shim_inbox,
+    .timers = shim_timers,
+    .timers_of = shim_timers_of,
+    .value = shim_value,
+    .values = shim_values,
+    .lane = shim_lane,
+    .watch = shim_watch,
+    .unwatch = shim_unwatch,
+    .maintain = shim_maintain,
+    .ping = shim_ping,
+    .due = shim_due,
+};
+
+int
+shim_store_new(stet_store **out, stet_store *inner, shim_script *script)
+{
+    shim_store *shim = stet__get0(inner->alloc, sizeof *shim);
+
+    *out = NULL;
+    if (shim == NULL || inner->platform->ops->mutex_init(inner->platform, &shim->gate) != STET_OK) {
+        stet__free(inner->alloc, shim);
+        stet__store_close(inner);
+        return STET_ENOMEM;
+    }
+    shim->base = *inner;
+    shim->base.ops = &shim_ops;
+    shim->inner = inner;
+    shim->script = script;
+    *out = &shim->base;
+    return STET_OK;
+}
