@@ -1,0 +1,320 @@
+/* A program of its own: what stet_app_* gathered, then one command of the command line.
+ *
+ * An app owns copies of everything it was told, so tables may live on a stack. Mistakes in them are
+ * found by stet_register() when a verb opens the store, and reported then. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* The command line's allocator ends the process when memory is out, see cli.h. The arena and buffers
+ * of the library would otherwise hand a NULL to every line that formats a word. */
+static void *
+app_get(stet__alloc *a, void *old, size_t size)
+{
+    void *p;
+
+    (void)a;
+    if (size == 0) {
+        free(old);
+        return NULL;
+    }
+    if ((p = realloc(old, size)) == NULL) {
+        static const char text[] = "stet: out of memory\n";
+        ssize_t           n = write(STDERR_FILENO, text, sizeof text - 1);
+
+        (void)n;
+        _exit(CLI_OTHER);
+    }
+    return p;
+}
+
+stet_app *
+stet_app_new(const char *name)
+{
+    stet_app *app = app_get(NULL, NULL, sizeof *app);
+
+    memset(app, 0, sizeof *app);
+    app->alloc.get = app_get;
+    stet__arena_init(&app->arena, &app->alloc);
+    app->name = name ? stet__arena_str(&app->arena, name) : NULL;
+    stet_options_init(&app->options);
+    return app;
+}
+
+static const char *
+app_copy(stet_app *app, const char *text)
+{
+    return text ? stet__arena_str(&app->arena, text) : NULL;
+}
+
+static const stet_handler_options *
+app_copy_options(stet_app *app, const stet_handler_options *from)
+{
+    stet_handler_options *to;
+
+    if (from == NULL)
+        return NULL;
+    to = stet__arena_copy(&app->arena, from, sizeof *from);
+    to->timeout = app_copy(app, from->timeout);
+    to->retention = app_copy(app, from->retention);
+    to->description = app_copy(app, from->description);
+    return to;
+}
+
+static const stet_handler *
+app_copy_handlers(stet_app *app, const stet_handler *from)
+{
+    stet_handler *to;
+    size_t        n = 0;
+
+    if (from == NULL)
+        return NULL;
+    while (from[n].name != NULL)
+        n++;
+    to = stet__arena_copy(&app->arena, from, (n + 1) * sizeof *from);
+    for (size_t i = 0; i < n; i++) {
+        to[i].name = app_copy(app, from[i].name);
+        to[i].options = app_copy_options(app, from[i].options);
+    }
+    return to;
+}
+
+static const stet_entry *
+app_copy_entries(stet_app *app, const stet_entry *from)
+{
+    stet_entry *to;
+    size_t      n = 0;
+
+    if (from == NULL)
+        return NULL;
+    while (from[n].name != NULL)
+        n++;
+    to = stet__arena_copy(&app->arena, from, (n + 1) * sizeof *from);
+    for (size_t i = 0; i < n; i++) {
+        to[i].name = app_copy(app, from[i].name);
+        if (from[i].value.len > 0)
+            to[i].value.data = stet__arena_copy(&app->arena, from[i].value.data, from[i].value.len);
+    }
+    return to;
+}
+
+static void
+app_add(stet_app *app, cli_service service)
+{
+    app->services = stet__grow(&app->alloc, app->services, (app->n_services + 1) * sizeof service);
+    app->services[app->n_services++] = service;
+}
+
+void
+stet_app_service(stet_app *app, const char *service, const stet_handler *handlers)
+{
+    app_add(app, (cli_service){ .name = app_copy(app, service),
+                                .handlers = app_copy_handlers(app, handlers) });
+}
+
+void
+stet_app_object(stet_app *app, const char *service, const stet_handler *handlers,
+                const stet_entry *initial)
+{
+    app_add(app, (cli_service){ .name = app_copy(app, service),
+                                .handlers = app_copy_handlers(app, handlers),
+                                .initial = app_copy_entries(app, initial),
+                                .is_object = true });
+}
+
+void
+stet_app_options(stet_app *app, const stet_options *options)
+{
+    size_t size = sizeof app->options;
+
+    /* A program compiled against an older header passes fewer fields. */
+    stet_options_init(&app->options);
+    memcpy(&app->options, options, options->size < size ? options->size : size);
+    app->options.size = size;
+    app->options.worker = app_copy(app, app->options.worker);
+}
+
+static void
+app_free(stet_app *app)
+{
+    stet__free(&app->alloc, app->services);
+    stet__arena_free(&app->arena);
+    app_get(NULL, app, 0);
+}
+
+/* ---- the store ------------------------------------------------------------------------------ */
+
+static int
+app_environment(cli *c, stet_options *options)
+{
+    const stet_config_item *item;
+    char                    name[64];
+
+    for (size_t i = 0; (item = stet_config_at(i)) != NULL; i++) {
+        const char *value;
+
+        snprintf(name, sizeof name, "STET_%s", item->name);
+        for (char *p = name; *p != '\0'; p++)
+            *p = (char)toupper((unsigned char)*p);
+        value = getenv(name);
+        if (value != NULL && stet_options_set(options, item->name, value) != STET_OK)
+            return stet__cli_fail(c, CLI_USAGE, "environment variable %s: %s", name,
+                                  stet_last_error());
+    }
+    return CLI_OK;
+}
+
+int
+stet__cli_options(cli *c, stet_options *options)
+{
+    *options = c->app->options;
+    return app_environment(c, options);
+}
+
+static int
+app_address(cli *c)
+{
+    if (c->db == NULL || *c->db == '\0')
+        c->db = getenv("STET_DB");
+    if ((c->db == NULL || *c->db == '\0') && c->app->name != NULL)
+        c->db = stet__cli_printf(c, "%s.db", c->app->name);
+    if (c->db == NULL || *c->db == '\0')
+        return stet__cli_fail(
+            c, CLI_USAGE, "which store? Pass --db URL (for example --db shop.db) or set STET_DB");
+    return CLI_OK;
+}
+
+/* A mistyped path must not leave an empty store behind and then report "no runs". */
+static int
+app_must_exist(cli *c)
+{
+    const char *path = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+    const char *colon = strchr(path, ':'), *slash = strchr(path, '/');
+    bool        has_scheme = colon != NULL && (slash == NULL || colon < slash);
+
+    if (has_scheme || strchr(path, '?') != NULL || access(path, F_OK) == 0)
+        return CLI_OK;
+    return stet__cli_fail(c, CLI_STORE, "there is no store at %s; a worker or a start makes it",
+                          c->db);
+}
+
+static int
+app_register(cli *c)
+{
+    for (size_t i = 0; i < c->app->n_services; i++) {
+        const cli_service *s = &c->app->services[i];
+        int err = s->is_object ? stet_register_object(c->engine, s->name, s->handlers, s->initial)
+                               : stet_register(c->engine, s->name, s->handlers);
+
+        if (err != STET_OK)
+            return stet__cli_fail_code(c, err);
+    }
+    return CLI_OK;
+}
+
+int
+stet__cli_open_with(cli *c, const stet_options *options)
+{
+    int exit, err;
+
+    if ((exit = app_address(c)) != CLI_OK)
+        return exit;
+    if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
+        return exit;
+    if ((err = stet_open(&c->engine, c->db, options)) != STET_OK) {
+        exit = stet__cli_fail_code(c, err);
+        return exit == CLI_OTHER ? CLI_STORE : exit;
+    }
+    return app_register(c);
+}
+
+int
+stet__cli_open(cli *c)
+{
+    stet_options options;
+    int          exit;
+
+    if ((exit = stet__cli_options(c, &options)) != CLI_OK)
+        return exit;
+    options.roles = STET_ROLE_CLIENT;
+    /* Whoever asks a question wants the answer, not the engine's diary. */
+    if (options.log == NULL && options.log_level < STET_LOG_WARN)
+        options.log_level = STET_LOG_WARN;
+    return stet__cli_open_with(c, &options);
+}
+
+const char *
+stet__cli_command(cli *c, const char *words)
+{
+    const char *db = c->verb ? stet__cli_value(c, "db") : NULL;
+
+    return stet__cli_printf(c, "%s %s%s%s", c->program, words, db ? " --db " : "", db ? db : "");
+}
+
+/* ---- one command ---------------------------------------------------------------------------- */
+
+/* COLUMNS goes first, so that a pipe can be told a width; without it a pipe is never cut. */
+static size_t
+app_width(void)
+{
+    const char    *columns = getenv("COLUMNS");
+    struct winsize size;
+    long           n = columns ? strtol(columns, NULL, 10) : 0;
+
+    if (n >= 20)
+        return (size_t)n;
+    if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20)
+        return size.ws_col;
+    return isatty(STDOUT_FILENO) ? 80 : SIZE_MAX;
+}
+
+static bool
+app_has_color(void)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && (no == NULL || *no == '\0') &&
+           (term == NULL || strcmp(term, "dumb") != 0);
+}
+
+static int
+app_run(cli *c, int argc, char **argv)
+{
+    int exit;
+
+    if ((exit = stet__cli_parse(c, argc, argv)) != CLI_OK)
+        return exit;
+    if (c->is_version) {
+        printf("%s (stet " STET_VERSION ")\n", c->name);
+        return CLI_OK;
+    }
+    if (c->verb == NULL && !c->is_help) {
+        stet__cli_fail(c, CLI_USAGE, "what shall I do? \"%s help\" lists the verbs", c->program);
+        return CLI_USAGE;
+    }
+    return c->is_help ? stet__cli_help.fn(c) : c->verb->fn(c);
+}
+
+int
+stet_main(int argc, char **argv, stet_app *app)
+{
+    cli c = { .app = app,
+              .alloc = &app->alloc,
+              .arena = &app->arena,
+              .width = app_width(),
+              .has_color = app_has_color() };
+    int exit;
+
+    c.name = app->name ? app->name : "stet";
+    c.program = argc > 0 && argv[0] != NULL && *argv[0] != '\0' ? argv[0] : c.name;
+    exit = app_run(&c, argc, argv);
+    stet_close(c.engine);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && exit == CLI_OK)
+        exit = stet__cli_fail(&c, CLI_OTHER, "the output could not be written");
+    app_free(app);
+    return exit;
+}

@@ -1,0 +1,249 @@
+/* What the files of the command line share.
+ *
+ * A verb is one row (cli_verb) in a verb_*.c file and one line in verbs.c: its name, help, options
+ * and function. The function reads its options by name, opens the store when its arguments are right,
+ * and returns an exit code of the one table below.
+ *
+ * The command line ends the process when memory is out (app.c): nothing it holds needs saving, so no
+ * function here reports it. All texts a verb makes live in the arena until the command ends.
+ *
+ * Runs on: the thread that called stet_main().
+ */
+#ifndef STET__CLI_H
+#define STET__CLI_H
+
+#include <stdio.h>
+
+#include <stet.h>
+
+#include "util/util.h"
+
+/* Every exit code, once: name, number, meaning. `help exit-codes` is made from it. */
+#define CLI_EXIT_LIST(X)                                                                           \
+    X(OK, 0, "done; the run completed")                                                            \
+    X(NEGATIVE, 1, "the answer is no: verify found something, health is bad")                      \
+    X(USAGE, 2, "the command line is wrong; nothing was done")                                     \
+    X(NOTFOUND, 3, "no such run, handler, awakeable or entry")                                     \
+    X(FAILED, 4, "the run failed")                                                                 \
+    X(CANCELLED, 5, "the run was cancelled")                                                       \
+    X(EXPIRED, 6, "the run's deadline passed")                                                     \
+    X(TIMEOUT, 7, "the time is up; the run (or a worker's step body) goes on")                     \
+    X(STORE, 8, "the store cannot be opened or reached")                                           \
+    X(STATE, 9, "refused in this state: ended, not ended, settled, exists already")                \
+    X(OTHER, 10, "anything else")
+
+typedef enum cli_exit {
+#define CLI_EXIT_ENUM(name, number, text) CLI_##name = number,
+    CLI_EXIT_LIST(CLI_EXIT_ENUM)
+#undef CLI_EXIT_ENUM
+} cli_exit;
+
+typedef struct cli cli;
+
+typedef struct cli_option {
+    const char *name;  /* without the dashes */
+    const char *value; /* its stand-in for help; NULL: a flag; "[D]": a duration or nothing */
+    const char *text;
+} cli_option;
+
+typedef struct cli_verb {
+    const char       *name;    /* "ls"; "dlq ls" is two words */
+    const char       *args;    /* "RUN", for the usage line */
+    const char       *summary; /* one line */
+    const char       *details; /* more for `help VERB`, or NULL */
+    size_t            args_min, args_max;
+    const cli_option *options;       /* ended by { 0 }; NULL: only the common ones */
+    bool              creates_store; /* others refuse an address where no store is */
+    int (*fn)(cli *c);
+} cli_verb;
+
+typedef struct cli_given {
+    const cli_option *option;
+    const char       *value; /* NULL: a flag, or an optional value left out */
+} cli_given;
+
+typedef struct cli_service {
+    const char         *name;
+    const stet_handler *handlers; /* NULL: the program passed NULL, reported by stet_register() */
+    const stet_entry   *initial;
+    bool                is_object;
+} cli_service;
+
+struct stet_app {
+    stet__alloc  alloc;
+    stet__arena  arena;
+    const char  *name; /* NULL: the plain stet command */
+    cli_service *services;
+    size_t       n_services;
+    stet_options options;
+};
+
+struct cli {
+    stet_app       *app;
+    stet__alloc    *alloc;
+    stet__arena    *arena;
+    const char     *name;    /* "shop": before error messages */
+    const char     *program; /* as it was called ("./shop"): for commands to copy */
+    const cli_verb *verb;
+    const char    **args;
+    size_t          n_args;
+    cli_given      *given;
+    size_t          n_given;
+    stet_engine    *engine;
+    const char     *db;
+    bool            json, has_color, is_help, is_version;
+    size_t          width; /* of the terminal; SIZE_MAX: do not cut */
+};
+
+/* ---- verbs.c ------------------------------------------------------------------------------- */
+
+/* NULL past the last. */
+const cli_verb *stet__cli_verb_at(size_t index);
+
+extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__cli_wait,
+    stet__cli_ls, stet__cli_show, stet__cli_why, stet__cli_cancel, stet__cli_resolve,
+    stet__cli_reject, stet__cli_unstick, stet__cli_dlq_ls, stet__cli_dlq_retry,
+    stet__cli_dlq_discard, stet__cli_state_get, stet__cli_handlers, stet__cli_workers,
+    stet__cli_health, stet__cli_verify, stet__cli_help;
+
+/* ---- args.c: the command line --------------------------------------------------------------- */
+
+/* Fills verb, args, given and the common settings. CLI_OK, or CLI_USAGE after saying why. */
+int stet__cli_parse(cli *c, int argc, char **argv);
+/* The options every verb has, ended by { 0 }. */
+const cli_option *stet__cli_common_options(void);
+
+bool        stet__cli_has(const cli *c, const char *option);
+const char *stet__cli_value(const cli *c, const char *option); /* the last; NULL: not given */
+const char *stet__cli_value_at(const cli *c, const char *option, size_t i); /* of a repeated one */
+/* The n-th argument behind the verb; NULL: there are fewer. */
+const char *stet__cli_arg(const cli *c, size_t i);
+
+/* Values read as what they are. CLI_OK with *out untouched if the option is absent; else CLI_USAGE
+ * after saying what was expected. */
+int stet__cli_number(cli *c, const char *option, int64_t *out, int64_t least, int64_t most);
+int stet__cli_duration(cli *c, const char *option, int64_t *ms);
+int stet__cli_time(cli *c, const char *option, int64_t *ms);
+int stet__cli_run_id(cli *c, const char *text, stet_run_id *run);
+/* Of the option --raw or not: text, "-" for standard input, "@FILE"; NULL is empty. Checked to be
+ * JSON if it is not raw. */
+int stet__cli_payload(cli *c, const char *text, stet_bytes *out);
+
+/* The nearest of `n` names to a mistyped one, or NULL if none is near. `at` gives the names. */
+const char *stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i),
+                              const void *arg);
+
+/* ---- app.c: the store ----------------------------------------------------------------------- */
+
+/* Open the store for looking and asking: no handler executes here. */
+int stet__cli_open(cli *c);
+/* Open it with these options, and register the program's services. */
+int stet__cli_open_with(cli *c, const stet_options *options);
+/* The program's options, then the environment's. */
+int stet__cli_options(cli *c, stet_options *options);
+/* A command to copy: program, words, and --db if it was given. Arena. */
+const char *stet__cli_command(cli *c, const char *words);
+
+/* ---- exit.c: how it ends -------------------------------------------------------------------- */
+
+/* Say what went wrong (and with --json say it again for programs); returns `exit`. */
+int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4);
+/* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
+int      stet__cli_fail_code(cli *c, int code);
+cli_exit stet__cli_exit_of(int code);
+/* A remark on standard error. */
+void stet__cli_note(cli *c, const char *fmt, ...) STET_PRINTF(2, 3);
+/* If no living worker serves this open run: say so and what to do. */
+void stet__cli_note_unserved(cli *c, const stet_run_info *info);
+
+/* ---- text.c: for people --------------------------------------------------------------------- */
+
+/* One line without control characters and broken UTF-8, so that a payload cannot steer a terminal. */
+const char *stet__cli_clean(cli *c, stet_bytes text);
+size_t      stet__cli_columns(const char *clean); /* how wide it is on a terminal */
+const char *stet__cli_cut(cli *c, const char *clean, size_t columns);
+/* A payload as text, or "<12 bytes>" if it is none. */
+const char *stet__cli_payload_text(cli *c, stet_bytes payload);
+bool        stet__cli_is_utf8(stet_bytes text);
+
+const char *stet__cli_relative(cli *c, int64_t then_ms, int64_t now_ms); /* "3 min ago", "in 2 h" */
+const char *stet__cli_span(cli *c, int64_t ms);                          /* "1.5 s", "2 h 5 min" */
+const char *stet__cli_when(cli *c, int64_t ms, int64_t now_ms); /* "2026-01-01T…Z (3 min ago)" */
+/* ISO 8601 ("2026-01-31", "2026-01-31T12:00:00Z", without a zone: local) or milliseconds. */
+bool        stet__cli_time_parse(int64_t *ms, const char *text);
+const char *stet__cli_printf(cli *c, const char *fmt, ...) STET_PRINTF(2, 3);
+
+typedef enum cli_style { CLI_PLAIN, CLI_DIM, CLI_BOLD, CLI_GOOD, CLI_BAD, CLI_CARE } cli_style;
+/* Print with colour if the terminal has it. */
+void      stet__cli_paint(const cli *c, cli_style style, const char *text);
+cli_style stet__cli_status_style(stet_status status);
+
+/* ---- table.c -------------------------------------------------------------------------------- */
+
+typedef enum cli_cell {
+    CLI_CELL_FIXED, /* never cut: IDs */
+    CLI_CELL_CUT,   /* cut when the terminal is too narrow */
+    CLI_CELL_STATUS /* a status, coloured */
+} cli_cell;
+typedef struct cli_column {
+    const char *title;
+    cli_cell    cell;
+} cli_column;
+#define CLI_COLUMNS_MAX 12
+typedef struct cli_table {
+    cli              *c;
+    const cli_column *columns;
+    size_t            n_columns, n_rows;
+    stet__buf         cells; /* of const char * */
+} cli_table;
+
+void stet__cli_table_begin(cli_table *t, cli *c, const cli_column *columns, size_t n);
+/* One text a column; NULL is empty. Copied. */
+void stet__cli_table_row(cli_table *t, const char *const *cells);
+/* Print and free. Nothing is printed without rows. */
+void stet__cli_table_end(cli_table *t);
+
+/* ---- json.c: for programs ------------------------------------------------------------------- */
+
+/* A document being written. Names are NULL inside arrays. */
+typedef struct cli_json {
+    stet__buf buf;
+} cli_json;
+
+void stet__cli_json_begin(cli_json *j, cli *c);
+void stet__cli_json_open(cli_json *j, const char *name, char bracket); /* '{' or '[' */
+void stet__cli_json_close(cli_json *j, char bracket);
+void stet__cli_json_text(cli_json *j, const char *name, const char *text); /* NULL is null */
+void stet__cli_json_int(cli_json *j, const char *name, int64_t value);
+void stet__cli_json_bool(cli_json *j, const char *name, bool value);
+void stet__cli_json_time(cli_json *j, const char *name, int64_t ms); /* 0 is null */
+/* JSON as it is, other text as a string, anything else as {"base64":"…"}. */
+void stet__cli_json_payload(cli_json *j, const char *name, stet_bytes payload);
+void stet__cli_json_end(cli_json *j, FILE *out); /* print as one line and free */
+
+/* ---- runs.c: what ls, dlq ls and show say of a run ------------------------------------------ */
+
+void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads);
+/* The options that choose runs, for a verb's table. */
+/* clang-format off */
+#define CLI_FILTER_OPTIONS                                                                         \
+    { "handler", "HANDLER", "only of this handler (orders.checkout)" },                            \
+    { "service", "SERVICE", "only of this service" },                                              \
+    { "key", "KEY", "only of this object key" },                                                   \
+    { "label", "NAME=VALUE", "only with this label" },                                             \
+    { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
+    { "limit", "N", "at most so many (50)" },                                                      \
+    { "before", "RUN", "the next page: only runs older than this one" }
+/* clang-format on */
+/* Reads them into a filter, then opens the store. */
+int stet__cli_filter_open(cli *c, stet_run_filter *filter);
+/* Copies the fields of a run into the arena, to be used after the callback. */
+stet_run_info *stet__cli_run_copy(cli *c, const stet_run_info *info);
+/* What a run waits for, in one sentence, after the run was read. */
+typedef struct cli_why {
+    const char *text, *help, *kind;
+} cli_why;
+int stet__cli_why_get(cli *c, const stet_run_id *run, cli_why *why);
+int stet__cli_run_read(cli *c, const stet_run_id *run, stet_run_info **info);
+
+#endif

@@ -1,0 +1,138 @@
+/* How a command ends: which code of stet gives which exit code, and what is said on the way.
+ *
+ * Errors go to standard error as "shop: what happened, what to do"; with --json a second line there
+ * says the same to programs. Standard output carries results only. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const struct {
+    int      code;
+    cli_exit exit;
+} exit_map[] = {
+    { STET_OK, CLI_OK },
+    { STET_ENOTFOUND, CLI_NOTFOUND },
+    { STET_ENOHANDLER, CLI_NOTFOUND },
+    { STET_ERUN, CLI_FAILED },
+    { STET_ECANCELLED, CLI_CANCELLED },
+    { STET_EEXPIRED, CLI_EXPIRED },
+    { STET_ETIMEOUT, CLI_TIMEOUT },
+    { STET_EURL, CLI_STORE },
+    { STET_ENOTDB, CLI_STORE },
+    { STET_ENEWER, CLI_STORE },
+    { STET_EREADONLY, CLI_STORE },
+    { STET_EIO, CLI_STORE },
+    { STET_EFULL, CLI_STORE },
+    { STET_EBUSY, CLI_STORE },
+    { STET_EPOISONED, CLI_STORE },
+    { STET_EUNCERTAIN, CLI_STORE },
+    { STET_EEXISTS, CLI_STATE },
+    { STET_ESETTLED, CLI_STATE },
+    { STET_EENDED, CLI_STATE },
+    { STET_EOPEN, CLI_STATE },
+    { STET_EMISMATCH, CLI_STATE },
+    { STET_ESTATE, CLI_STATE },
+    { STET_ECONFLICT, CLI_STATE },
+    { STET_EKIND, CLI_USAGE },
+    { STET_EINVAL, CLI_USAGE },
+    { STET_ENAME, CLI_USAGE },
+    { STET_EDURATION, CLI_USAGE },
+    { STET_EJSON, CLI_USAGE },
+    { STET_ETOOBIG, CLI_USAGE },
+    { STET_EKEY, CLI_USAGE },
+    { STET_ECONFIG, CLI_USAGE },
+};
+
+cli_exit
+stet__cli_exit_of(int code)
+{
+    for (size_t i = 0; i < sizeof exit_map / sizeof *exit_map; i++)
+        if (exit_map[i].code == code)
+            return exit_map[i].exit;
+    return CLI_OTHER;
+}
+
+static const char *
+exit_name(cli_exit exit)
+{
+    switch (exit) {
+#define EXIT_NAME(name, number, text)                                                              \
+    case CLI_##name: return #name;
+        CLI_EXIT_LIST(EXIT_NAME)
+#undef EXIT_NAME
+    }
+    return "OTHER";
+}
+
+static int
+exit_say(cli *c, cli_exit exit, const char *code, const char *text)
+{
+    cli_json j;
+
+    /* What was printed before the failure belongs before it on a terminal, too. */
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", c->name, stet__cli_clean(c, stet_text(text)));
+    if (c->json) {
+        stet__cli_json_begin(&j, c);
+        stet__cli_json_open(&j, NULL, '{');
+        stet__cli_json_text(&j, "error", text);
+        stet__cli_json_text(&j, "code", code);
+        stet__cli_json_int(&j, "exit", exit);
+        stet__cli_json_close(&j, '}');
+        stet__cli_json_end(&j, stderr);
+    }
+    return (int)exit;
+}
+
+int
+stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...)
+{
+    va_list args;
+    char    line[2048];
+
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    return exit_say(c, exit, exit_name(exit), line);
+}
+
+int
+stet__cli_fail_code(cli *c, int code)
+{
+    const char *name = stet_code_name(code);
+    /* Copied: making the message may itself call stet. */
+    const char *text = stet__arena_str(c->arena, stet_last_error());
+
+    if (*text == '\0')
+        text = stet_code_text(code);
+    return exit_say(c, stet__cli_exit_of(code), name ? name : "unknown", text);
+}
+
+void
+stet__cli_note(cli *c, const char *fmt, ...)
+{
+    va_list args;
+
+    fflush(stdout);
+    fprintf(stderr, "%s: ", c->name);
+    va_start(args, fmt);
+    vfprintf(stderr, fmt, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+void
+stet__cli_note_unserved(cli *c, const stet_run_info *info)
+{
+    if (info->is_served || stet_status_is_terminal(info->status))
+        return;
+    if (c->app->n_services > 0)
+        stet__cli_note(c, "no living worker serves %s, so the run waits; start one: %s",
+                       info->handler, stet__cli_command(c, "worker"));
+    else
+        stet__cli_note(
+            c,
+            "no living worker serves %s, so the run waits; start a worker of the program "
+            "that has this handler on %s",
+            info->handler, c->db);
+}

@@ -1,0 +1,194 @@
+/* What several verbs say of a run: its fields as JSON, filters over runs, one run read and kept. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+void
+stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
+{
+    stet__cli_json_text(j, "run", info->id);
+    stet__cli_json_text(j, "handler", info->handler);
+    stet__cli_json_text(j, "key", info->key);
+    stet__cli_json_text(j, "status", stet_status_name(info->status));
+    stet__cli_json_text(j, "reason", info->reason);
+    stet__cli_json_int(j, "attempt", info->attempt);
+    stet__cli_json_int(j, "attempts_max", info->attempts_max);
+    stet__cli_json_int(j, "priority", info->priority);
+    stet__cli_json_text(j, "group", info->group);
+    stet__cli_json_time(j, "created_ms", info->created_ms);
+    stet__cli_json_time(j, "due_ms", info->due_ms);
+    stet__cli_json_time(j, "ended_ms", info->ended_ms);
+    stet__cli_json_time(j, "deadline_ms", info->deadline_ms);
+    stet__cli_json_text(j, "worker", info->worker);
+    stet__cli_json_text(j, "parent", info->parent);
+    stet__cli_json_text(j, "retry_of", info->retry_of);
+    stet__cli_json_text(j, "retried_by", info->retried_by);
+    stet__cli_json_text(j, "idempotency_key", info->idempotency_key);
+    stet__cli_json_text(j, "labels", info->labels);
+    stet__cli_json_int(j, "facts", (int64_t)info->facts);
+    stet__cli_json_int(j, "lost", (int64_t)info->lost);
+    stet__cli_json_bool(j, "served", info->is_served);
+    if (!with_payloads)
+        return;
+    stet__cli_json_payload(j, "input", info->input);
+    stet__cli_json_payload(j, "result", info->result);
+    stet__cli_json_text(j, "code", info->code ? stet_code_name(info->code) : NULL);
+    stet__cli_json_int(j, "cause", info->cause);
+    stet__cli_json_text(j, "error", info->error);
+    stet__cli_json_text(j, "origin", info->origin);
+}
+
+/* How long ago (is_relative) or a time. */
+static int
+runs_since(cli *c, int64_t *ms, bool *is_relative)
+{
+    const char *text = stet__cli_value(c, "since");
+
+    *is_relative = false;
+    /* A time first: as a duration a plain number of milliseconds since 1970 would reach back to 1970. */
+    if (text == NULL || (strlen(text) >= 10 && stet__cli_time_parse(ms, text)))
+        return CLI_OK;
+    *is_relative = true;
+    if (stet_duration_parse(ms, text) == STET_OK)
+        return CLI_OK;
+    return stet__cli_fail(c, CLI_USAGE,
+                          "--since %s: expected how long ago (2h), or a time such as "
+                          "2030-01-31T12:00:00Z",
+                          text);
+}
+
+/* A page begins behind a run. */
+static int
+runs_before(cli *c, stet_run_filter *filter)
+{
+    const char *before = stet__cli_value(c, "before");
+    stet_run_id run;
+    int         exit;
+
+    if (before == NULL)
+        return CLI_OK;
+    if ((exit = stet__cli_run_id(c, before, &run)) == CLI_OK)
+        filter->before = stet__arena_copy(c->arena, &run, sizeof run);
+    return exit;
+}
+
+int
+stet__cli_filter_open(cli *c, stet_run_filter *filter)
+{
+    const char *handler = stet__cli_value(c, "handler"), *service = stet__cli_value(c, "service");
+    const char *label = stet__cli_value(c, "label");
+    int64_t     limit = 50;
+    bool        is_relative;
+    int         exit;
+
+    memset(filter, 0, sizeof *filter);
+    filter->size = sizeof *filter;
+    filter->handler = handler ? handler : service;
+    filter->key = stet__cli_value(c, "key");
+    filter->label = label;
+    if (handler != NULL && service != NULL)
+        return stet__cli_fail(c, CLI_USAGE, "--handler and --service exclude each other");
+    if (label != NULL && (*label == '=' || strchr(label, '=') == NULL))
+        return stet__cli_fail(c, CLI_USAGE, "--label %s: expected name=value", label);
+    if ((exit = stet__cli_number(c, "limit", &limit, 1, 1000000)) != CLI_OK ||
+        (exit = runs_before(c, filter)) != CLI_OK ||
+        (exit = runs_since(c, &filter->from_ms, &is_relative)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    filter->limit = (size_t)limit;
+    if (is_relative)
+        filter->from_ms = stet_engine_now_ms(c->engine) - filter->from_ms;
+    return CLI_OK;
+}
+
+static const char *
+runs_text(cli *c, const char *text)
+{
+    return text ? stet__arena_str(c->arena, text) : NULL;
+}
+
+static stet_bytes
+runs_bytes(cli *c, stet_bytes bytes)
+{
+    if (bytes.len > 0)
+        bytes.data = stet__arena_copy(c->arena, bytes.data, bytes.len);
+    return bytes;
+}
+
+stet_run_info *
+stet__cli_run_copy(cli *c, const stet_run_info *info)
+{
+    stet_run_info *copy = stet__arena_copy(c->arena, info, sizeof *info);
+    const char   **texts[] = {
+          &copy->id,     &copy->handler, &copy->key,      &copy->reason,     &copy->group,
+          &copy->worker, &copy->parent,  &copy->retry_of, &copy->retried_by, &copy->idempotency_key,
+          &copy->labels, &copy->error,   &copy->origin
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        *texts[i] = runs_text(c, *texts[i]);
+    copy->input = runs_bytes(c, info->input);
+    copy->result = runs_bytes(c, info->result);
+    return copy;
+}
+
+typedef struct runs_one {
+    cli            *c;
+    stet_run_info **info;
+} runs_one;
+
+static int
+runs_keep(void *arg, const stet_run_info *info)
+{
+    runs_one *one = arg;
+
+    *one->info = stet__cli_run_copy(one->c, info);
+    return STET_OK;
+}
+
+int
+stet__cli_run_read(cli *c, const stet_run_id *run, stet_run_info **info)
+{
+    runs_one one = { c, info };
+    int      err;
+
+    *info = NULL;
+    if ((err = stet_run_get(c->engine, run, runs_keep, &one)) != STET_OK)
+        return stet__cli_fail_code(c, err);
+    return CLI_OK;
+}
+
+typedef struct runs_why {
+    cli     *c;
+    cli_why *why;
+} runs_why;
+
+static void
+runs_keep_why(void *arg, const stet_verdict *verdict)
+{
+    runs_why   *w = arg;
+    const char *help = verdict->help;
+
+    w->why->text = runs_text(w->c, verdict->text);
+    w->why->kind = runs_text(w->c, verdict->kind);
+    w->why->help = NULL;
+    if (help == NULL)
+        return;
+    /* The engine says "stet cancel …"; here the command has a name and a store. */
+    if (strncmp(help, "stet ", 5) == 0)
+        w->why->help = stet__cli_command(w->c, help + 5);
+    else
+        w->why->help = runs_text(w->c, help);
+}
+
+int
+stet__cli_why_get(cli *c, const stet_run_id *run, cli_why *why)
+{
+    runs_why w = { c, why };
+    int      err;
+
+    memset(why, 0, sizeof *why);
+    if ((err = stet_why(c->engine, run, runs_keep_why, &w)) != STET_OK)
+        return stet__cli_fail_code(c, err);
+    return CLI_OK;
+}

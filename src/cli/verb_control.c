@@ -1,0 +1,141 @@
+/* cancel, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe. */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+
+/* Who acts, for the run's journal: as told, else the user's name. */
+static const char *
+control_by(const cli *c)
+{
+    const char *by = stet__cli_value(c, "by");
+
+    return by ? by : getenv("USER");
+}
+
+static int
+control_done(cli *c, int err, const char *what, const char *id, const char *outcome)
+{
+    cli_json j;
+
+    if (err != STET_OK)
+        return stet__cli_fail_code(c, err);
+    if (!c->json) {
+        printf("%s %s\n", id, outcome);
+        return CLI_OK;
+    }
+    stet__cli_json_begin(&j, c);
+    stet__cli_json_open(&j, NULL, '{');
+    stet__cli_json_text(&j, what, id);
+    stet__cli_json_text(&j, "done", outcome);
+    stet__cli_json_close(&j, '}');
+    stet__cli_json_end(&j, stdout);
+    return CLI_OK;
+}
+
+static int
+cancel_run(cli *c)
+{
+    stet_run_id run;
+    int         exit;
+
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    return control_done(c, stet_cancel(c->engine, &run, control_by(c), stet__cli_value(c, "why")),
+                        "run", run.text, "cancelled");
+}
+
+static const cli_option cancel_options[] = {
+    { "by", "WHO", "who cancels (the user)" },
+    { "why", "TEXT", "why, for the journal" },
+    { 0 },
+};
+
+const cli_verb stet__cli_cancel = {
+    .name = "cancel",
+    .args = "RUN",
+    .summary = "cancel a run",
+    .details =
+        "Waiters are released at once; the handler learns at its next operation and may still\n"
+        "compensate; runs it called are cancelled, too. Cancelling again is harmless.",
+    .args_min = 1,
+    .args_max = 1,
+    .options = cancel_options,
+    .fn = cancel_run,
+};
+
+static int
+unstick_run(cli *c)
+{
+    stet_run_id run;
+    int         exit;
+
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    return control_done(c, stet_unstick(c->engine, &run, control_by(c)), "run", run.text,
+                        "unstuck");
+}
+
+static const cli_option unstick_options[] = {
+    { "by", "WHO", "who does it (the user)" },
+    { 0 },
+};
+
+const cli_verb stet__cli_unstick = {
+    .name = "unstick",
+    .args = "RUN",
+    .summary = "let a stuck run try again, after the cause was mended",
+    .args_min = 1,
+    .args_max = 1,
+    .options = unstick_options,
+    .fn = unstick_run,
+};
+
+static int
+resolve_run(cli *c)
+{
+    stet_bytes value;
+    int        exit;
+
+    if ((exit = stet__cli_payload(c, stet__cli_arg(c, 1), &value)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    return control_done(c, stet_resolve(c->engine, c->args[0], value), "awakeable", c->args[0],
+                        "resolved");
+}
+
+static const cli_option resolve_options[] = {
+    { "raw", NULL, "VALUE need not be JSON" },
+    { 0 },
+};
+
+const cli_verb stet__cli_resolve = {
+    .name = "resolve",
+    .args = "AWAKEABLE [VALUE|-|@FILE]",
+    .summary = "settle an awakeable with a value",
+    .args_min = 1,
+    .args_max = 2,
+    .options = resolve_options,
+    .fn = resolve_run,
+};
+
+static int
+reject_run(cli *c)
+{
+    int exit;
+
+    if ((exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    return control_done(c, stet_reject(c->engine, c->args[0], c->args[1]), "awakeable", c->args[0],
+                        "rejected");
+}
+
+const cli_verb stet__cli_reject = {
+    .name = "reject",
+    .args = "AWAKEABLE TEXT",
+    .summary = "settle an awakeable with an error",
+    .args_min = 2,
+    .args_max = 2,
+    .fn = reject_run,
+};

@@ -1,0 +1,157 @@
+/* ls: runs in a table, newest first. */
+#include "cli/cli.h"
+
+#include <string.h>
+
+static const cli_option ls_options[] = {
+    { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },
+    CLI_FILTER_OPTIONS,
+    { "payloads", NULL, "with --json: input, result and error, too" },
+    { 0 },
+};
+
+static const char *
+ls_status_name(const void *arg, size_t i)
+{
+    static const char *const names[] = {
+#define LS_STATUS(name, number, text) text,
+        STET_STATUS_LIST(LS_STATUS)
+#undef LS_STATUS
+            "open",
+        "ended",
+    };
+
+    (void)arg;
+    return i < sizeof names / sizeof *names ? names[i] : NULL;
+}
+
+/* One word of --status as bits; 0 if it is none. */
+static uint32_t
+ls_status_bits(const char *word)
+{
+    bool        is_open = strcmp(word, "open") == 0, is_ended = strcmp(word, "ended") == 0;
+    stet_status status = stet_status_parse(word);
+    uint32_t    bits = status ? 1u << status : 0;
+
+    for (int s = STET_STATUS_PENDING; s <= STET_STATUS_EXPIRED; s++)
+        if (stet_status_is_terminal((stet_status)s) ? is_ended : is_open)
+            bits |= 1u << s;
+    return bits;
+}
+
+static int
+ls_statuses(cli *c, uint32_t *statuses)
+{
+    const char *list;
+
+    *statuses = 0;
+    for (size_t i = 0; (list = stet__cli_value_at(c, "status", i)) != NULL; i++) {
+        while (*list != '\0') {
+            size_t      len = strcspn(list, ",");
+            const char *word = stet__cli_printf(c, "%.*s", (int)len, list);
+            uint32_t    bits = ls_status_bits(word);
+            const char *near = bits ? NULL : stet__cli_nearest(word, ls_status_name, NULL);
+
+            if (bits == 0 && near != NULL)
+                return stet__cli_fail(
+                    c, CLI_USAGE, "there is no status \"%s\"; did you mean \"%s\"?", word, near);
+            if (bits == 0)
+                return stet__cli_fail(c, CLI_USAGE,
+                                      "there is no status \"%s\"; \"%s help ls\" lists them", word,
+                                      c->program);
+            *statuses |= bits;
+            list += len + (list[len] == ',');
+        }
+    }
+    return CLI_OK;
+}
+
+static const cli_column ls_columns[] = {
+    { "RUN", CLI_CELL_FIXED },     { "HANDLER", CLI_CELL_CUT }, { "KEY", CLI_CELL_CUT },
+    { "STATUS", CLI_CELL_STATUS }, { "TRY", CLI_CELL_FIXED },   { "AGE", CLI_CELL_FIXED },
+    { "REASON", CLI_CELL_CUT },
+};
+
+typedef struct ls_list {
+    cli        *c;
+    cli_table   table;
+    int64_t     now_ms;
+    size_t      n;
+    bool        with_payloads;
+    const char *last;
+} ls_list;
+
+static void
+ls_row(ls_list *l, const stet_run_info *info)
+{
+    bool        is_lonely = !info->is_served && !stet_status_is_terminal(info->status);
+    const char *reason = info->reason ? info->reason : "";
+    const char *cells[] = {
+        info->id,
+        info->handler,
+        info->key,
+        stet_status_name(info->status),
+        stet__cli_printf(l->c, "%u/%u", info->attempt, info->attempts_max),
+        stet__cli_relative(l->c, info->created_ms, l->now_ms),
+        is_lonely ? stet__cli_printf(l->c, "%s%sno worker serves it", reason, *reason ? "; " : "")
+                  : reason,
+    };
+
+    stet__cli_table_row(&l->table, cells);
+}
+
+static int
+ls_each(void *arg, const stet_run_info *info)
+{
+    ls_list *l = arg;
+    cli_json j;
+
+    l->n++;
+    l->last = stet__arena_str(l->c->arena, info->id);
+    if (!l->c->json) {
+        ls_row(l, info);
+        return STET_OK;
+    }
+    stet__cli_json_begin(&j, l->c);
+    stet__cli_json_open(&j, NULL, '{');
+    stet__cli_json_run(&j, info, l->with_payloads);
+    stet__cli_json_close(&j, '}');
+    stet__cli_json_end(&j, stdout);
+    return STET_OK;
+}
+
+static int
+ls_run(cli *c)
+{
+    ls_list         l = { .c = c };
+    stet_run_filter filter;
+    uint32_t        statuses;
+    int             exit, err;
+
+    if ((exit = ls_statuses(c, &statuses)) != CLI_OK ||
+        (exit = stet__cli_filter_open(c, &filter)) != CLI_OK)
+        return exit;
+    filter.statuses = statuses;
+    filter.with_payloads = l.with_payloads = stet__cli_has(c, "payloads");
+    l.now_ms = stet_engine_now_ms(c->engine);
+    stet__cli_table_begin(&l.table, c, ls_columns, sizeof ls_columns / sizeof *ls_columns);
+    err = stet_run_list(c->engine, &filter, ls_each, &l);
+    stet__cli_table_end(&l.table);
+    if (err != STET_OK)
+        return stet__cli_fail_code(c, err);
+    if (l.n == 0 && !c->json)
+        stet__cli_note(c, "no runs");
+    if (l.n == filter.limit && !c->json)
+        stet__cli_note(c, "there may be more: --before %s", l.last);
+    return CLI_OK;
+}
+
+const cli_verb stet__cli_ls = {
+    .name = "ls",
+    .args = "",
+    .summary = "list runs, newest first",
+    .details = "Statuses: pending running suspended retrying paused stuck cancelling compensating\n"
+               "compensation-failed (open), completed failed cancelled expired (ended).",
+    .options = ls_options,
+    .fn = ls_run,
+};

@@ -1,0 +1,116 @@
+/* The program tests/e2e/cli_test.c runs: one handler for each thing the command line can meet. */
+#include <stet.h>
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int
+count_bytes(stet_attempt *a, void *arg)
+{
+    return stet_attempt_return_json(a, "{\"bytes\":%zu}", ((stet_bytes *)arg)->len);
+}
+
+static int
+echo(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "count", count_bytes, &input, NULL));
+    return stet_return(ctx, input);
+}
+
+/* The escape sequence must not reach a terminal. */
+static int
+fail(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_fail(ctx, STET_EPERMANENT, "no stock \033[31mof %.*s", (int)input.len,
+                     (const char *)input.data);
+}
+
+static int
+nap(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_sleep(ctx, "cool-down", "1h");
+}
+
+static int
+hand_out(stet_attempt *a, void *arg)
+{
+    return stet_attempt_return_json(a, "%Q", ((stet_awakeable_id *)arg)->text);
+}
+
+static int
+gate(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *future;
+    stet_bytes        value;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "hand-out", hand_out, &id, NULL));
+    STET_TRY(stet_await(ctx, &value, future));
+    return stet_return(ctx, value);
+}
+
+/* Tells the pipe in CLI_APP_FIFO that the body was entered, then never ends. */
+static int
+never_end(stet_attempt *a, void *arg)
+{
+    int fd = open(getenv("CLI_APP_FIFO"), O_WRONLY);
+
+    (void)a;
+    (void)arg;
+    if (fd >= 0)
+        close(fd);
+    while (pause() != 0)
+        continue;
+    return STET_OK;
+}
+
+static int
+hang(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "for ever", never_end, NULL, NULL);
+}
+
+/* Old code waits at the gate; new code (CLI_APP_NEW) contradicts what the old one recorded. */
+static int
+shape(stet_ctx *ctx, stet_bytes input)
+{
+    if (getenv("CLI_APP_NEW") != NULL)
+        return stet_return(ctx, input);
+    return gate(ctx, input);
+}
+
+static int
+deposit(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_state_set(ctx, "balance", input));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler_options echo_options = { .description = "gives back what it gets" };
+
+static const stet_handler orders[] = {
+    { "echo", echo, &echo_options },
+    { "fail", fail, NULL },
+    { "nap", nap, NULL },
+    { "gate", gate, NULL },
+    { "hang", hang, NULL },
+    { "shape", shape, NULL },
+    { 0 },
+};
+static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };
+
+int
+main(int argc, char **argv)
+{
+    stet_app *app = stet_app_new("cli_app");
+
+    stet_app_service(app, "orders", orders);
+    stet_app_object(app, "wallet", wallet, NULL);
+    return stet_main(argc, argv, app);
+}

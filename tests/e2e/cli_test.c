@@ -1,0 +1,782 @@
+/* The command line as its users meet it: the real programs, started as processes, on a fresh SQLite
+ * file; what they print on both outputs, and how they end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef STET_WITH_SQLITE
+#include <sqlite3.h>
+#endif
+
+#include <stet.h>
+
+#include "test.h"
+#include "util/util.h"
+
+/* ---- running programs ----------------------------------------------------------------------- */
+
+typedef struct outcome {
+    int   exit; /* or 1000 + signal */
+    char *out, *err;
+} outcome;
+
+/* The programs lie beside this one. */
+static const char *
+program(const char *name)
+{
+    static char path[2][512];
+    char       *at = path[strcmp(name, "stet") == 0];
+    ssize_t     len = readlink("/proc/self/exe", at, 400);
+    char       *slash;
+
+    CHECK(len > 0);
+    at[len] = '\0';
+    slash = strrchr(at, '/');
+    CHECK(slash != NULL);
+    snprintf(slash, 100, strcmp(name, "stet") == 0 ? "/../%s" : "/apps/%s", name);
+    return at;
+}
+
+/* A test's texts live until its process ends; the list keeps them from being called leaks. */
+typedef struct kept {
+    struct kept *next;
+    char         text[];
+} kept;
+static kept *all_kept;
+
+static char *
+keep(const char *text, size_t len)
+{
+    kept *k = malloc(sizeof *k + len + 1);
+
+    CHECK(k != NULL);
+    memcpy(k->text, text, len);
+    k->text[len] = '\0';
+    k->next = all_kept;
+    all_kept = k;
+    return k->text;
+}
+
+static char *
+slurp(const char *path)
+{
+    static char text[1 << 20];
+    FILE       *file = fopen(path, "rb");
+    size_t      n;
+
+    CHECK(file != NULL);
+    n = fread(text, 1, sizeof text, file);
+    fclose(file);
+    return keep(text, n);
+}
+
+static void
+spill(const char *name, const char *text)
+{
+    FILE *file = fopen(test_path(name), "wb");
+
+    CHECK(file != NULL);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void
+redirect(int fd, const char *path, int flags)
+{
+    int opened = open(path, flags, 0600);
+
+    if (opened < 0 || dup2(opened, fd) < 0)
+        _exit(99);
+    close(opened);
+}
+
+/* In the child: become the program, in the test's directory, with a known environment. */
+_Noreturn static void
+become(const char *name, const char *const *args)
+{
+    const char *argv[40] = { program(name) };
+
+    for (size_t i = 0; args[i] != NULL && i < 38; i++)
+        argv[i + 1] = args[i];
+    if (chdir(test_dir()) != 0)
+        _exit(99);
+    unsetenv("STET_DB");
+    unsetenv("NO_COLOR");
+    setenv("USER", "tester", 1);
+    execv(argv[0], (char *const *)(uintptr_t)argv);
+    _exit(98);
+}
+
+static int
+ended(pid_t pid)
+{
+    int status = 0;
+
+    while (waitpid(pid, &status, 0) < 0)
+        CHECK_INT(errno, EINTR);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static outcome
+run_program(const char *name, const char *input, const char *const *args)
+{
+    outcome o;
+    pid_t   pid;
+
+    if (input != NULL)
+        spill("stdin", input);
+    fflush(NULL);
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        redirect(0, input ? test_path("stdin") : "/dev/null", O_RDONLY);
+        redirect(1, test_path("stdout"), O_WRONLY | O_CREAT | O_TRUNC);
+        redirect(2, test_path("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        become(name, args);
+    }
+    o.exit = ended(pid);
+    o.out = slurp(test_path("stdout"));
+    o.err = slurp(test_path("stderr"));
+    return o;
+}
+
+#define ARGS(...) ((const char *const[]){ __VA_ARGS__, NULL })
+#define RUN(...)  run_program("cli_app", NULL, ARGS(__VA_ARGS__))
+#define STET(...) run_program("stet", NULL, ARGS(__VA_ARGS__))
+
+static outcome
+check_exit(const char *file, int line, outcome o, int want)
+{
+    if (o.exit != want)
+        test_fail(file, line, "exit %d, expected %d\nstdout: %s\nstderr: %s", o.exit, want, o.out,
+                  o.err);
+    return o;
+}
+#define CHECK_EXIT(o, want) check_exit(__FILE__, __LINE__, o, want)
+#define OK(...)             CHECK_EXIT(RUN(__VA_ARGS__), 0)
+
+/* Every line is a JSON value; returns how many. */
+static size_t
+json_lines(const char *text)
+{
+    size_t n = 0, at;
+
+    while (*text != '\0') {
+        size_t len = strcspn(text, "\n");
+
+        if (!stet__json_valid((stet_bytes){ text, len }, &at))
+            test_fail(__FILE__, __LINE__, "not JSON at %zu: %.*s", at, (int)len, text);
+        text += len + (text[len] == '\n');
+        n++;
+    }
+    return n;
+}
+
+/* The first word that begins with this, up to a quote, space or line end. */
+static const char *
+word(const char *text, const char *begins)
+{
+    const char *at = strstr(text, begins);
+
+    if (at == NULL)
+        test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", text, begins);
+    return keep(at, strcspn(at, "\" \r\n,:;"));
+}
+
+#define START(...) word(OK("start", __VA_ARGS__).out, "run_")
+
+static void
+drain(void)
+{
+    OK("worker", "--until-idle", "--set", "retry_first_ms=10");
+}
+
+typedef struct worker {
+    pid_t pid;
+    FILE *out; /* both outputs */
+    char  ready[1024];
+} worker;
+
+/* Reads the worker's lines up to one with this text. */
+static const char *
+worker_line(worker *w, const char *text)
+{
+    static char line[1024];
+
+    while (fgets(line, sizeof line, w->out) != NULL)
+        if (strstr(line, text) != NULL)
+            return line;
+    test_fail(__FILE__, __LINE__, "the worker ended without saying \"%s\"", text);
+}
+
+/* Starts a worker and waits for its line. */
+static worker
+worker_start(const char *const *args)
+{
+    worker w;
+    int    ends[2];
+
+    CHECK_INT(pipe(ends), 0);
+    fflush(NULL);
+    w.pid = fork();
+    CHECK(w.pid >= 0);
+    if (w.pid == 0) {
+        dup2(ends[1], 1);
+        dup2(ends[1], 2);
+        close(ends[0]);
+        close(ends[1]);
+        become("cli_app", args);
+    }
+    close(ends[1]);
+    w.out = fdopen(ends[0], "r");
+    CHECK(w.out != NULL);
+    snprintf(w.ready, sizeof w.ready, "%s", worker_line(&w, "slots"));
+    return w;
+}
+
+static int
+worker_stop(worker *w, int signal_number)
+{
+    int exit;
+
+    kill(w->pid, signal_number);
+    exit = ended(w->pid);
+    fclose(w->out);
+    return exit;
+}
+
+/* ---- help and mistakes ---------------------------------------------------------------------- */
+
+TEST(cli_help_is_made_from_the_tables)
+{
+    static const char *const verbs[] = { "worker",   "start",     "send",        "wait",
+                                         "ls",       "show",      "why",         "cancel",
+                                         "resolve",  "reject",    "unstick",     "verify",
+                                         "handlers", "workers",   "health",      "help",
+                                         "dlq ls",   "dlq retry", "dlq discard", "state get" };
+    outcome                  o = OK("help");
+
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        CHECK_HAS(o.out, verbs[i]);
+        CHECK_HAS(OK("help", verbs[i]).out, "--json");
+    }
+    CHECK_HAS(OK("--help").out, "cli_app.db");
+    CHECK_HAS(OK("help", "dlq", "ls").out, "dlq ls");
+    CHECK_HAS(OK("help", "dlq").out, "dlq discard");
+    CHECK_HAS(OK("start", "-h").out, "--idempotency-key");
+    CHECK_HAS(OK("dlq", "ls", "--help").out, "dlq ls");
+    CHECK_HAS(OK("help", "config").out, "retry_jitter_percent");
+    CHECK(json_lines(OK("help", "config", "--json").out) >= 20);
+    CHECK_HAS(OK("help", "exit-codes").out, "deadline");
+    CHECK_INT(json_lines(OK("help", "exit-codes", "--json").out), 11);
+    CHECK_HAS(OK("--version").out, STET_VERSION);
+    CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+}
+
+TEST(cli_mistakes_are_named_with_the_nearest_right_word)
+{
+    CHECK_HAS(CHECK_EXIT(RUN("strat"), 2).err, "did you mean \"start\"?");
+    CHECK_HAS(CHECK_EXIT(RUN("frobnicate"), 2).err, "help\" lists them");
+    CHECK_HAS(CHECK_EXIT(RUN("dlq"), 2).err, "dlq ls, dlq retry, dlq discard");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--handeler", "x"), 2).err, "did you mean --handler?");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--zzz"), 2).err, "--zzz");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "-x"), 2).err, "-x");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--key", "--json"), 2).err, "--key needs a value");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--limit"), 2).err, "--limit needs a value");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--json=1"), 2).err, "takes no value");
+    CHECK_HAS(CHECK_EXIT(RUN("show"), 2).err, "show RUN");
+    CHECK_HAS(CHECK_EXIT(RUN("show", "a", "b"), 2).err, "\"b\" is too much");
+    CHECK_HAS(CHECK_EXIT(RUN("help", "strat"), 2).err, "start");
+    CHECK_HAS(CHECK_EXIT(run_program("cli_app", NULL, (const char *const[]){ NULL }), 2).err,
+              "help");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--status", "complete"), 2).err, "\"completed\"");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--limit", "x"), 2).err, "expected a number");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--since", "soon"), 2).err, "how long ago");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--label", "x"), 2).err, "name=value");
+    CHECK_HAS(CHECK_EXIT(RUN("show", "run_x"), 2).err, "run_x");
+    CHECK_HAS(CHECK_EXIT(RUN("dlq", "retry"), 2).err, "--all");
+    CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+}
+
+TEST(cli_errors_are_json_too_when_asked)
+{
+    outcome     o = CHECK_EXIT(RUN("strat", "--json"), 2);
+    const char *line = strchr(o.err, '\n');
+
+    CHECK(line != NULL);
+    CHECK_INT(json_lines(line + 1), 1);
+    CHECK_HAS(line, "\"error\":");
+    CHECK_HAS(line, "\"code\":");
+    CHECK_STR(o.out, "");
+}
+
+TEST(cli_plain_stet_asks_which_store)
+{
+    CHECK_HAS(CHECK_EXIT(STET("ls"), 2).err, "--db");
+    CHECK_HAS(CHECK_EXIT(STET("worker", "--db", "x.db"), 2).err, "no handlers");
+    CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "STET_DB");
+}
+
+TEST(cli_a_store_that_cannot_be_opened_ends_with_8)
+{
+    CHECK_HAS(CHECK_EXIT(STET("ls", "--db", "none.db"), 8).err, "no store at none.db");
+    CHECK(access(test_path("none.db"), F_OK) != 0);
+    CHECK_EXIT(STET("ls", "--db", "carrier-pigeon://x"), 8);
+    CHECK_EXIT(RUN("start", "orders.echo", "--db", "no/such/folder/x.db"), 8);
+    spill("garbage.db",
+          "this is no database at all, but it is long enough to have a header, surely, "
+          "is it not? It goes on for more than a hundred bytes.");
+    CHECK_EXIT(STET("ls", "--db", "garbage.db"), 8);
+}
+
+/* ---- starting and waiting ------------------------------------------------------------------- */
+
+TEST(A7_cli_a_start_nobody_serves_says_so)
+{
+    outcome     o = OK("start", "orders.echo", "{\"id\":7}");
+    const char *run = word(o.out, "run_");
+
+    CHECK_HAS(o.err, "no living worker serves orders.echo");
+    CHECK_HAS(o.err, "worker");
+    o = OK("send", "mail.deliver", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"served\":false");
+    CHECK_HAS(OK("why", run).err, "no living worker serves orders.echo");
+    CHECK_HAS(OK("show", run).err, "no living worker serves orders.echo");
+    CHECK_HAS(OK("ls").out, "no worker serves it");
+    CHECK_HAS(CHECK_EXIT(STET("send", "mail.deliver", "--db", "cli_app.db"), 0).err,
+              "program that has this handler");
+}
+
+TEST(A7_cli_an_unknown_handler_of_a_service_here_is_refused_with_the_list)
+{
+    outcome o = CHECK_EXIT(RUN("start", "orders.ehco"), 3);
+
+    CHECK_HAS(o.err, "echo");
+    CHECK_STR(o.out, "");
+}
+
+TEST(A5_cli_start_and_wait_print_the_result)
+{
+    worker      w = worker_start(ARGS("worker", "--worker", "anna", "--concurrency", "3"));
+    outcome     o;
+    const char *run;
+
+    CHECK_HAS(w.ready, "worker anna serves orders.echo, ");
+    CHECK_HAS(w.ready, "wallet.deposit on cli_app.db with 3 slots");
+    o = OK("start", "orders.echo", "{\"id\":7}", "--wait");
+    CHECK_STR(o.out, "{\"id\":7}\n");
+    CHECK(strstr(o.err, "no living worker") == NULL);
+    run = START("orders.echo", "[1]");
+    CHECK_STR(OK("wait", run).out, "[1]\n");
+    CHECK_STR(OK("wait", run, "--timeout", "none").out, "[1]\n");
+    o = OK("wait", run, "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"value\":[1]");
+    CHECK_HAS(o.out, "\"status\":\"completed\"");
+    CHECK_STR(OK("start", "orders.echo", "7", "--wait", "20s").out, "7\n");
+    CHECK_STR(OK("start", "orders.echo", "--wait", "7").out, "7\n");
+    CHECK_STR(OK("start", "orders.echo", "-5", "--wait").out, "-5\n");
+    CHECK_STR(OK("start", "--wait", "--", "orders.echo", "1").out, "1\n");
+    CHECK_STR(OK("start", "orders.echo", "--wait").out, "");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+}
+
+TEST(A5_cli_each_end_has_its_exit_code)
+{
+    const char *failed = START("orders.fail", "1"), *cancelled = START("orders.nap");
+    const char *expired = START("orders.nap", "--timeout", "1ms"), *open = START("orders.nap");
+    outcome     o;
+
+    OK("cancel", cancelled);
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("wait", failed), 4).err, "no stock");
+    o = CHECK_EXIT(RUN("wait", failed, "--json"), 4);
+    CHECK_HAS(o.out, "\"status\":\"failed\"");
+    CHECK_HAS(o.out, "\"code\":\"STET_EPERMANENT\"");
+    CHECK_EXIT(RUN("wait", cancelled), 5);
+    CHECK_EXIT(RUN("wait", expired), 6);
+    CHECK_HAS(CHECK_EXIT(RUN("wait", open, "--timeout", "10ms"), 7).err, open);
+    CHECK_EXIT(RUN("wait", "run_00000000000000000000000000"), 3);
+    CHECK_EXIT(RUN("wait", open, "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("wait", open, "--timeout", "0"), 2);
+    CHECK_EXIT(RUN("wait", "awk_00000000000000000000000000"), 2);
+}
+
+TEST(cli_input_is_json_from_text_pipe_or_file)
+{
+    worker  w = worker_start(ARGS("worker"));
+    outcome o;
+
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "{\"a\":x}"), 2).err, "byte 6");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "{\"a\":"), 2).err, "its end");
+    CHECK_STR(OK("start", "orders.echo", "x y", "--raw", "--wait").out, "x y\n");
+    o = run_program("cli_app", "{\"from\":\"pipe\"}\n",
+                    ARGS("start", "orders.echo", "-", "--wait"));
+    CHECK_STR(CHECK_EXIT(o, 0).out, "{\"from\":\"pipe\"}\n");
+    spill("in.json", "[1,\n2]\n");
+    CHECK_STR(OK("start", "orders.echo", "@in.json", "--wait").out, "[1,\n2]\n");
+    o = OK("start", "orders.echo", "@in.json", "--wait", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    spill("bytes", "\xff\xfe");
+    o = OK("start", "orders.echo", "@bytes", "--raw", "--wait", "--json");
+    CHECK_HAS(o.out, "{\"base64\":\"//4=\"}");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "@absent"), 2).err, "absent");
+    CHECK_INT(worker_stop(&w, SIGINT), 0);
+}
+
+TEST(A4_cli_start_options_reach_the_run)
+{
+    const char *run =
+        START("orders.echo", "1", "--priority", "-3", "--group", "gold", "--attempts", "7",
+              "--deadline", "2040-01-31T12:00:00Z", "--at", "2039-12-31T23:59:59.5+02:00",
+              "--label", "a=1", "--label", "b=2", "--retention", "3d");
+    outcome o = OK("show", run, "--json");
+
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"priority\":-3");
+    CHECK_HAS(o.out, "\"group\":\"gold\"");
+    CHECK_HAS(o.out, "\"attempts_max\":7");
+    CHECK_HAS(o.out, "\"deadline_ms\":2211624000000");
+    CHECK_HAS(o.out, "\"due_ms\":2208981599500");
+    CHECK_HAS(o.out, "a=1");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "--at", "2040-02-31"), 2).err, "--at");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "--delay", "soon"), 2).err, "--delay");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "--attempts", "0"), 2).err, "--attempts");
+    CHECK_HAS(CHECK_EXIT(RUN("start", "orders.echo", "--label", "=x"), 2).err, "--label");
+    CHECK_EXIT(RUN("start", "wallet.deposit", "1"), 2);
+    CHECK_EXIT(RUN("start", "orders.echo", "1", "--key", "k"), 2);
+}
+
+TEST(A6_cli_an_idempotency_key_gives_the_same_run)
+{
+    const char *run = START("orders.echo", "1", "--idempotency-key", "k");
+    outcome     o = OK("start", "orders.echo", "2", "--idempotency-key", "k");
+
+    CHECK_STR(word(o.out, "run_"), run);
+    CHECK_HAS(o.err, "existed");
+    CHECK_HAS(OK("start", "orders.echo", "2", "--idempotency-key", "k", "--json").out,
+              "\"existed\":true");
+    CHECK_EXIT(RUN("start", "orders.echo", "--run", run), 9);
+}
+
+TEST(A12_cli_runs_are_found_by_their_labels)
+{
+    const char *red = START("orders.echo", "--label", "colour=red");
+    const char *blue = START("orders.echo", "--label", "colour=blue");
+    outcome     o = OK("ls", "--label", "colour=red");
+
+    CHECK_HAS(o.out, red);
+    CHECK(strstr(o.out, blue) == NULL);
+    CHECK_STR(OK("ls", "--label", "colour=green").out, "");
+}
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+TEST(cli_ls_filters_pages_and_aligns)
+{
+    const char *one = START("orders.echo", "1"),
+               *two = START("wallet.deposit", "2", "--key", "alice");
+    const char *three = START("orders.echo", "3"), *header;
+    outcome     o = OK("ls");
+
+    CHECK(strstr(o.out, three) < strstr(o.out, two) && strstr(o.out, two) < strstr(o.out, one));
+    header = strstr(o.out, "STATUS");
+    CHECK(header != NULL);
+    CHECK_INT(strstr(strchr(o.out, '\n'), "pending") - strchr(o.out, '\n') - 1, header - o.out);
+    CHECK_INT(json_lines(OK("ls", "--json").out), 3);
+    CHECK_INT(json_lines(OK("ls", "--json", "--payloads").out), 3);
+    CHECK_INT(json_lines(OK("ls", "--json", "--limit", "1").out), 1);
+    CHECK_HAS(OK("ls", "--limit", "1").err, "--before");
+    CHECK_INT(json_lines(OK("ls", "--json", "--before", three).out), 2);
+    CHECK_INT(json_lines(OK("ls", "--json", "--service", "orders").out), 2);
+    CHECK_INT(json_lines(OK("ls", "--json", "--handler", "wallet.deposit").out), 1);
+    CHECK_INT(json_lines(OK("ls", "--json", "--key", "alice").out), 1);
+    CHECK_INT(json_lines(OK("ls", "--json", "--since", "1h").out), 3);
+    CHECK_INT(json_lines(OK("ls", "--json", "--since", "2040-01-01").out), 0);
+    CHECK_INT(json_lines(OK("ls", "--json", "--status", "open").out), 3);
+    CHECK_INT(json_lines(OK("ls", "--json", "--status", "completed,failed").out), 0);
+    drain();
+    CHECK_INT(json_lines(OK("ls", "--json", "--status", "completed,failed").out), 3);
+    CHECK_INT(json_lines(OK("ls", "--json", "--status", "ended").out), 3);
+    CHECK(strstr(OK("ls").out, "\033") == NULL);
+}
+
+TEST(cli_tables_are_cut_at_the_width_of_the_terminal)
+{
+    outcome o;
+
+    START("wallet.deposit", "1", "--key",
+          "\xc3\xa4\xc3\xb6\xc3\xbc-\xe6\xbc\xa2\xe5\xad\x97-and-a-very-long-tail");
+    setenv("COLUMNS", "80", 1);
+    o = OK("ls");
+    unsetenv("COLUMNS");
+    CHECK_HAS(o.out, "\xe2\x80\xa6");
+    CHECK(stet__utf8_len((const uint8_t *)o.out, strlen(o.out)) > 0);
+    for (size_t i = 0, n; o.out[i] != '\0'; i += n) {
+        n = stet__utf8_len((const uint8_t *)o.out + i, strlen(o.out) - i);
+        CHECK(n > 0);
+    }
+    CHECK_HAS(OK("ls").out, "-and-a-very-long-tail");
+}
+
+TEST(F8_cli_show_tells_the_journal_in_order)
+{
+    const char *run = START("orders.echo", "{\"id\":7}");
+    outcome     o;
+
+    drain();
+    o = OK("show", run);
+    CHECK_HAS(o.out, "orders.echo");
+    CHECK_HAS(o.out, "completed");
+    CHECK_HAS(o.out, "{\"id\":7}");
+    CHECK_HAS(o.out, "count");
+    CHECK_HAS(o.out, "{\"bytes\":8}");
+    CHECK(strstr(o.out, "started") < strstr(o.out, "count"));
+    o = OK("show", run, "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"journal\":[{");
+    CHECK_HAS(o.out, "\"why\":{");
+    CHECK_HAS(OK("show", run, "--payloads").out, "\n{\"bytes\":8}\n");
+    CHECK_EXIT(RUN("show", "run_00000000000000000000000000"), 3);
+}
+
+TEST(I1_cli_why_names_the_timer)
+{
+    const char *run = START("orders.nap");
+    outcome     o;
+
+    drain();
+    CHECK_HAS(OK("why", run).out, "cool-down");
+    o = OK("why", run, "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"kind\":\"timer\"");
+    CHECK_HAS(OK("show", run).out, "cool-down");
+    CHECK_EXIT(RUN("why", "run_00000000000000000000000000"), 3);
+}
+
+TEST(I2_cli_verify_counts_runs_and_findings)
+{
+    START("orders.echo", "1");
+    START("orders.nap");
+    drain();
+    CHECK_HAS(OK("verify").out, "2 runs checked, 0 findings");
+    CHECK_HAS(OK("verify", "--json").out, "\"findings\":[]");
+    CHECK_INT(json_lines(OK("verify", "--json").out), 1);
+}
+
+#ifdef STET_WITH_SQLITE
+TEST(I2_cli_verify_names_the_run_that_breaks_a_rule)
+{
+    const char *run = START("orders.nap");
+    sqlite3    *db = NULL;
+    outcome     o;
+
+    drain();
+    CHECK_INT(sqlite3_open(test_path("cli_app.db"), &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, "DELETE FROM timers", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    o = CHECK_EXIT(RUN("verify"), 1);
+    CHECK_HAS(o.out, run);
+    CHECK_HAS(o.out, "1 finding");
+    o = CHECK_EXIT(RUN("verify", "--json"), 1);
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, run);
+}
+#endif
+
+TEST(G10_cli_workers_and_handlers_are_listed)
+{
+    worker  w = worker_start(ARGS("worker", "--worker", "anna", "--json"));
+    outcome o = OK("workers");
+
+    CHECK_INT(json_lines(w.ready), 1);
+    CHECK_HAS(o.out, "anna");
+    CHECK_HAS(o.out, "alive");
+    CHECK_HAS(o.out, "worker,timers");
+    CHECK_HAS(o.out, "orders.echo");
+    CHECK_INT(json_lines(OK("workers", "--json").out), 1);
+    o = OK("handlers");
+    CHECK_HAS(o.out, "gives back what it gets");
+    CHECK_HAS(o.out, "wallet.deposit");
+    CHECK_INT(json_lines(OK("handlers", "--json").out), 7);
+    o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
+    CHECK_HAS(o.out, "orders.echo");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+}
+
+TEST(H10_cli_health_is_good_only_with_a_worker)
+{
+    worker  w;
+    outcome o;
+
+    START("orders.nap", "--delay", "1h");
+    CHECK_HAS(CHECK_EXIT(RUN("health"), 1).out, "unhealthy");
+    w = worker_start(ARGS("worker"));
+    CHECK_HAS(OK("health").out, "1 living worker,");
+    o = OK("health", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"healthy\":true");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("health"), 1);
+}
+
+TEST(B7_cli_state_is_read_from_outside)
+{
+    START("wallet.deposit", "{\"eur\":5}", "--key", "alice");
+    drain();
+    CHECK_STR(OK("state", "get", "wallet", "alice", "balance").out, "{\"eur\":5}\n");
+    CHECK_HAS(OK("state", "get", "wallet", "alice").out, "balance  {\"eur\":5}");
+    CHECK_INT(json_lines(OK("state", "get", "wallet", "alice", "--json").out), 1);
+    CHECK_HAS(OK("state", "get", "wallet", "alice", "balance", "--json").out,
+              "\"value\":{\"eur\":5}");
+    CHECK_EXIT(RUN("state", "get", "wallet", "alice", "absent"), 3);
+    CHECK_HAS(OK("state", "get", "wallet", "bob").err, "no state");
+}
+
+/* ---- acting --------------------------------------------------------------------------------- */
+
+TEST(C4_cli_cancel_says_who_and_why)
+{
+    const char *run = START("orders.nap"), *done = START("orders.echo", "1");
+    outcome     o;
+
+    drain();
+    CHECK_HAS(OK("cancel", run, "--by", "bea", "--why", "changed her mind").out, "cancelled");
+    OK("cancel", run);
+    drain();
+    o = OK("show", run);
+    CHECK_HAS(o.out, "bea");
+    CHECK_HAS(o.out, "changed her mind");
+    CHECK_EXIT(RUN("cancel", done), 9);
+    CHECK_EXIT(RUN("cancel", "run_00000000000000000000000000"), 3);
+    CHECK_INT(json_lines(OK("cancel", START("orders.nap"), "--json").out), 1);
+}
+
+TEST(B6_cli_resolve_and_reject_settle_once)
+{
+    const char *yes = START("orders.gate"), *no = START("orders.gate"), *id;
+
+    drain();
+    id = word(OK("show", yes, "--json").out, "awk_");
+    CHECK_HAS(CHECK_EXIT(RUN("resolve", id, "not json"), 2).err, "byte");
+    CHECK_HAS(OK("resolve", id, "{\"by\":\"bea\"}").out, "resolved");
+    CHECK_EXIT(RUN("resolve", id, "2"), 9);
+    CHECK_EXIT(RUN("reject", id, "late"), 9);
+    id = word(OK("show", no, "--json").out, "awk_");
+    CHECK_INT(json_lines(OK("reject", id, "out of budget", "--json").out), 1);
+    drain();
+    CHECK_STR(OK("wait", yes).out, "{\"by\":\"bea\"}\n");
+    CHECK_HAS(CHECK_EXIT(RUN("wait", no), 4).err, "out of budget");
+    CHECK_EXIT(RUN("resolve", "awk_00000000000000000000000000"), 3);
+    CHECK_EXIT(RUN("resolve", yes), 2);
+    CHECK_EXIT(RUN("reject", id), 2);
+}
+
+TEST(C3_cli_dead_letters_are_listed_retried_and_discarded)
+{
+    const char *one = START("orders.fail", "\"pears\""), *two = START("orders.fail", "\"apples\"");
+    outcome     o;
+
+    drain();
+    o = OK("dlq", "ls");
+    CHECK_HAS(o.out, "no stock");
+    CHECK_HAS(o.out, "\"pears\"");
+    CHECK(strstr(o.out, two) < strstr(o.out, one));
+    CHECK(strchr(o.out, '\033') == NULL);
+    CHECK_INT(json_lines(OK("dlq", "ls", "--json").out), 2);
+    CHECK_INT(json_lines(OK("dlq", "ls", "--json", "--handler", "orders.echo").out), 0);
+    CHECK_HAS(OK("dlq", "discard", one).out, "discarded");
+    CHECK_INT(json_lines(OK("dlq", "ls", "--json").out), 1);
+    o = OK("dlq", "retry", two);
+    CHECK_HAS(o.out, "retried by run_");
+    CHECK_EXIT(RUN("dlq", "retry", two), 9);
+    CHECK_STR(OK("dlq", "ls").out, "");
+    drain();
+    CHECK_INT(json_lines(OK("dlq", "retry", "--all", "--handler", "orders.fail", "--json").out), 1);
+    drain();
+    OK("dlq", "discard", "--all");
+    CHECK_HAS(OK("dlq", "ls").err, "no dead letters");
+    CHECK_EXIT(RUN("dlq", "retry", START("orders.nap", "--delay", "1h")), 9);
+    CHECK_EXIT(RUN("dlq", "retry", "run_00000000000000000000000000"), 3);
+    CHECK_EXIT(RUN("dlq", "retry", one, "--all"), 2);
+}
+
+TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
+{
+    const char *run = START("orders.shape", "1"), *id;
+
+    drain();
+    id = word(OK("show", run, "--json").out, "awk_");
+    OK("resolve", id, "5");
+    setenv("CLI_APP_NEW", "1", 1);
+    drain();
+    unsetenv("CLI_APP_NEW");
+    CHECK_HAS(OK("ls", "--status", "stuck").out, run);
+    CHECK_HAS(OK("why", run).out, "hand-out");
+    CHECK_HAS(OK("unstick", run, "--by", "bea").out, "unstuck");
+    drain();
+    CHECK_STR(OK("wait", run).out, "5\n");
+    CHECK_EXIT(RUN("unstick", run), 9);
+    CHECK_EXIT(RUN("unstick", "run_00000000000000000000000000"), 3);
+}
+
+/* ---- the worker ----------------------------------------------------------------------------- */
+
+TEST(A10_cli_worker_settings_come_from_environment_and_command_line)
+{
+    outcome o;
+
+    CHECK_HAS(CHECK_EXIT(RUN("worker", "--set", "concurency=3"), 2).err, "concurency");
+    CHECK_HAS(CHECK_EXIT(RUN("worker", "--set", "lease_ms"), 2).err, "name=value");
+    CHECK_HAS(CHECK_EXIT(RUN("worker", "--concurrency", "0"), 2).err, "--concurrency");
+    CHECK_HAS(CHECK_EXIT(RUN("worker", "--drain", "x"), 2).err, "--drain");
+    setenv("STET_CONCURRENCY", "many", 1);
+    CHECK_HAS(CHECK_EXIT(RUN("worker"), 2).err, "STET_CONCURRENCY");
+    setenv("STET_CONCURRENCY", "4", 1);
+    CHECK_HAS(OK("worker", "--until-idle").out, "with 4 slots");
+    CHECK_HAS(OK("worker", "--until-idle", "--set", "concurrency=5").out, "with 5 slots");
+    o = OK("worker", "--until-idle", "--concurrency", "6", "--db", "other.db");
+    CHECK_HAS(o.out, "on other.db with 6 slots");
+    unsetenv("STET_CONCURRENCY");
+}
+
+/* A worker whose step body was entered and does not end. */
+static worker
+worker_hanging(const char *drain_time)
+{
+    worker w;
+    int    fd;
+
+    CHECK_INT(mkfifo(test_path("fifo"), 0600), 0);
+    setenv("CLI_APP_FIFO", test_path("fifo"), 1);
+    START("orders.hang");
+    w = worker_start(ARGS("worker", "--drain", drain_time));
+    fd = open(test_path("fifo"), O_RDONLY);
+    CHECK(fd >= 0);
+    close(fd);
+    return w;
+}
+
+TEST(C7_cli_a_worker_whose_body_does_not_end_says_which)
+{
+    worker w = worker_hanging("50ms");
+
+    kill(w.pid, SIGTERM);
+    CHECK_HAS(worker_line(&w, "ending without it"), "for ever");
+    CHECK_INT(ended(w.pid), 7);
+}
+
+TEST(C7_cli_a_second_signal_ends_a_worker_at_once)
+{
+    worker w = worker_hanging("1h");
+
+    kill(w.pid, SIGTERM);
+    /* From here on a signal either ends it, or stays pending until it does. */
+    worker_line(&w, "stopping");
+    CHECK_INT(worker_stop(&w, SIGINT), 1000 + SIGINT);
+}
