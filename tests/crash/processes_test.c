@@ -1,0 +1,182 @@
+/* Crash everywhere, in real processes on SQLite: each reference workflow is run by a process that is
+ * killed with SIGKILL before or after its nth store call, or loses the reply of a commit; then a second
+ * process without faults finishes it and checks.
+ *
+ * The ledger and the script are memory shared by all processes of the test, which the engine does not
+ * know of. Timing decides which call is the nth; points are tried one after the other until a process
+ * ends before it comes so far.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "crash_flows.h"
+#include "engine/engine.h"
+#include "test.h"
+
+enum { PROCESSES_LIMIT_MS = 60000 };
+
+typedef struct processes_world {
+    flow_ledger *ledger;
+    shim_script *script;
+    char         where[128];
+    char         db[512];
+    size_t       points, lost;
+} processes_world;
+
+static void
+processes_crash(void *arg)
+{
+    flow_ledger_stop();
+    flow_ledger_crash(arg, NULL);
+    (void)kill(getpid(), SIGKILL);
+    for (;;)
+        (void)pause();
+}
+
+static void
+processes_unlink(const processes_world *w)
+{
+    static const char *const suffixes[] = { "", "-wal", "-shm", "-live" };
+    char                     path[600];
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
+        (void)unlink(path);
+    }
+}
+
+/* In a child: a worker with this script. */
+static void
+processes_life(processes_world *w, const flow *f, bool is_last)
+{
+    stet_store  *sqlite, *store;
+    stet_engine *e;
+
+    flow_ledger_begin(w->ledger);
+    CHECK_OK(stet__store_open(&sqlite, stet__platform_real(), w->db));
+    CHECK_OK(shim_store_new(&store, sqlite, w->script));
+    /* The lease never ends by itself: what a dead worker had is free because its lock is. */
+    CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
+                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30, .sweep_ms = 50, .poll_ms = 50,
+                                        .wait_poll_ms = 20, .log = flow_log, .log_level = STET_LOG_ERROR)));
+    CHECK_OK(flow_register(e));
+    CHECK_OK(stet_engine_start(e));
+    flow_drive(f, e, w->ledger, PROCESSES_LIMIT_MS, w->where);
+    if (is_last)
+        flow_check(f, e, w->ledger, w->where);
+    stet_close(e);
+}
+
+/* How the child ended. */
+static int
+processes_fork(processes_world *w, const flow *f, bool is_last)
+{
+    pid_t child = fork();
+    int   status = 0;
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        processes_life(w, f, is_last);
+        _exit(0);
+    }
+    CHECK_INT(waitpid(child, &status, 0), child);
+    return status;
+}
+
+static void
+processes_script(processes_world *w, shim_mode mode, shim_which which, uint64_t at)
+{
+    memset(w->script, 0, sizeof *w->script);
+    w->script->mode = mode;
+    w->script->which = which;
+    w->script->at = at;
+    w->script->crash = processes_crash;
+    w->script->applied = flow_ledger_applied;
+    w->script->arg = w->ledger;
+}
+
+/* One point: the faulty life, then the recovery. False: the fault was not reached. */
+static bool
+processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which which, uint64_t at)
+{
+    bool is_hit;
+    int  status;
+
+    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode), which == SHIM_READS ? "read" : "write",
+                   (unsigned long long)at);
+    processes_unlink(w);
+    flow_ledger_clear(w->ledger);
+    processes_script(w, mode, which, at);
+    status = processes_fork(w, f, false);
+    is_hit = w->script->is_hit;
+    if (is_hit && (mode == SHIM_BEFORE || mode == SHIM_AFTER) ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0)
+        test_fail(__FILE__, __LINE__, "%s: %s (%s): the process ended with %x", f->name, w->where, w->script->hit, status);
+    if (is_hit)
+        (void)snprintf(w->where + strlen(w->where), sizeof w->where - strlen(w->where), " (%s)", w->script->hit);
+    processes_script(w, SHIM_NONE, SHIM_ANY, 0);
+    if ((status = processes_fork(w, f, true)) != 0)
+        test_fail(__FILE__, __LINE__, "%s: %s: the recovery ended with %x", f->name, w->where, status);
+    w->points += is_hit;
+    w->lost += flow_ledger_lost(w->ledger);
+    if (mode == SHIM_LOSE || mode == SHIM_FAIL)
+        CHECK_INT(flow_ledger_lost(w->ledger), 0);
+    return is_hit;
+}
+
+/* Before and after each call until a process does not come that far. */
+static uint64_t
+processes_calls(processes_world *w, const flow *f, shim_which which)
+{
+    uint64_t at = 0;
+    bool     is_hit;
+
+    do {
+        at++;
+        is_hit = processes_point(w, f, SHIM_BEFORE, which, at);
+        is_hit = processes_point(w, f, SHIM_AFTER, which, at) || is_hit;
+        if (which == SHIM_WRITES)
+            (void)processes_point(w, f, SHIM_LOSE, which, at);
+    } while (is_hit);
+    return at - 1;
+}
+
+static void
+processes_all(const char *name)
+{
+    processes_world w = { 0 };
+    void           *shared = mmap(NULL, sizeof(shim_script), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const flow     *f = flows;
+    uint64_t        writes, reads;
+
+    CHECK(shared != MAP_FAILED);
+    w.script = shared;
+    w.ledger = flow_ledger_new();
+    (void)snprintf(w.db, sizeof w.db, "%s", test_path("crash.db"));
+    while (strcmp(f->name, name) != 0)
+        f++;
+    writes = processes_calls(&w, f, SHIM_WRITES);
+    reads = processes_calls(&w, f, SHIM_READS);
+    test_note("%s: tried %zu points (%llu writes and %llu reads, each before and after; each commit with its reply lost); "
+              "%zu executions lost",
+              name, w.points, (unsigned long long)writes, (unsigned long long)reads, w.lost);
+}
+
+#define PROCESSES_TEST(id, name)                                                                   \
+    TEST_LIMIT(C6_processes_killed_everywhere_##id, 300)                                           \
+    {                                                                                              \
+        processes_all(name);                                                                       \
+    }
+
+PROCESSES_TEST(steps, "steps")
+PROCESSES_TEST(sleep, "sleep")
+PROCESSES_TEST(child, "child")
+PROCESSES_TEST(awakeable, "awakeable")
+PROCESSES_TEST(settled_by_a_run, "settled by a run")
+PROCESSES_TEST(object, "object")
+PROCESSES_TEST(dead_letters, "dead letters")
+PROCESSES_TEST(torn_futures, "torn futures")
+PROCESSES_TEST(first_of_with_timeout, "first of with timeout")

@@ -1,0 +1,127 @@
+/* Every allocation fails in turn, once and then many in a row, while everything an engine does is done:
+ * open, register, start, steps, sleep, child, state, awakeable, cancel, lists, why, verify, dead letters,
+ * taking over from a dead worker, stopping, closing. Every call works or says so and works later; the
+ * engine goes on by itself when there is memory again; nothing is lost, repeated or leaked.
+ *
+ *   STET_FAULT_AT=N     only the round in which the Nth allocation fails
+ *   STET_FAULT_STRIDE=N every Nth round only (1: all of them)
+ *   STET_FAULT_VERBOSE=1 the engine's log
+ */
+#include <unistd.h>
+
+#include "fault_vfs.h"
+#include "fault_world.h"
+
+static bool
+memory_is_expected(int code)
+{
+    return code == STET_ENOMEM;
+}
+
+static long
+memory_number(const char *name, long normal)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? strtol(text, NULL, 10) : normal;
+}
+
+/* One life in which `count` allocations fail from the one numbered `at` on. Returns how many there were. */
+static long
+memory_round(const char *url, bool has_threads, long at, long count, long *in_vain)
+{
+    fault_platform p;
+    world          w = { .p = &p, .url = url, .has_threads = has_threads };
+    char           name[64];
+
+    (void)snprintf(name, sizeof name, "at %ld, %ld fail", at, count);
+    w.round = name;
+    w.is_expected = memory_is_expected;
+    if (getenv("STET_FAULT_VERBOSE") != NULL)
+        (void)fprintf(stderr, "round %s\n", name);
+    fault_platform_init(&p);
+    if (at >= 0)
+        fault_platform_arm(&p, at, count);
+    world_live(&w);
+    fault_platform_disarm(&p);
+    world_check(&w);
+    *in_vain += w.bodies_in_vain;
+    return at >= 0 && atomic_load(&p.failed) == 0 ? -1 : atomic_load(&p.n);
+}
+
+/* Through the VFS of the I/O tests, in which nothing fails here, because it does not wait for the disk. */
+static const char *
+memory_url(char *url, size_t size, const char *kind, long at)
+{
+    char name[64];
+
+    if (kind == NULL)
+        return NULL;
+    (void)snprintf(name, sizeof name, "w%ld.db", at);
+    (void)snprintf(url, size, "sqlite:%s?vfs=fault", test_path(name));
+    return url;
+}
+
+/* Removes the store of a round, or the disk fills up with hundreds. */
+static void
+memory_forget(const char *kind, long at)
+{
+    static const char *const ends[] = { "", "-wal", "-shm" };
+    char                     name[64];
+
+    for (size_t i = 0; kind != NULL && i < sizeof ends / sizeof ends[0]; i++) {
+        (void)snprintf(name, sizeof name, "w%ld.db%s", at, ends[i]);
+        (void)unlink(test_path(name));
+    }
+}
+
+static void
+memory_rounds(const char *kind, bool has_threads, long count, long stride)
+{
+    long only = memory_number("STET_FAULT_AT", -1), rounds = 0, n = 0, in_vain = 0;
+    char url[600];
+
+    stride = memory_number("STET_FAULT_STRIDE", stride);
+    if (kind != NULL)
+        fault_vfs_register();
+    (void)memory_round(memory_url(url, sizeof url, kind, -1), has_threads, -1, 0, &in_vain);
+    memory_forget(kind, -1);
+    for (long at = only >= 0 ? only : 0; n >= 0; at += stride) {
+        n = memory_round(memory_url(url, sizeof url, kind, at), has_threads, at, count, &in_vain);
+        memory_forget(kind, at);
+        rounds++;
+        if (only >= 0)
+            break;
+    }
+    test_note("%ld rounds; %ld bodies ran again because their record found no memory", rounds, in_vain);
+}
+
+TEST_LIMIT(G1_every_allocation_fails_once_on_the_memory_store, 300)
+{
+    memory_rounds(NULL, false, 1, 1);
+}
+
+TEST_LIMIT(G1_many_allocations_in_a_row_fail_on_the_memory_store, 300)
+{
+    memory_rounds(NULL, false, 60, 3);
+}
+
+TEST_LIMIT(G1_every_allocation_fails_once_on_sqlite, 300)
+{
+    memory_rounds("sqlite", false, 1, 5);
+}
+
+TEST_LIMIT(G1_many_allocations_in_a_row_fail_on_sqlite, 300)
+{
+    memory_rounds("sqlite", false, 60, 23);
+}
+
+TEST_LIMIT(G1_allocations_fail_while_threads_work_on_the_memory_store, 300)
+{
+    memory_rounds(NULL, true, 1, 17);
+}
+
+TEST_LIMIT(G1_allocations_fail_while_threads_work_on_sqlite, 300)
+{
+    memory_rounds("sqlite", true, 20, 31);
+}
