@@ -1,0 +1,153 @@
+/* What stet costs when nothing happens: reads and processor time of an idle worker, size on disk. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define IDLE_WINDOWS   5
+#define IDLE_WINDOW_S  5 /* as long as the time between two sweeps */
+#define IDLE_READS_MAX 5.0
+#define IDLE_CPU_MAX   0.5 /* percent */
+#define SIZE_BYTES_MAX (1024 * 1024)
+
+/* ---- idle ------------------------------------------------------------------------------------ */
+
+static double
+idle_cpu_s(void)
+{
+    struct rusage used;
+
+    if (getrusage(RUSAGE_SELF, &used) != 0)
+        bench_fail("cannot read the processor time of this process");
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Says for each window: reads a second, percent of a processor. */
+int
+bench_child_idle(const char *path)
+{
+    struct timespec settle = { 1, 0 }, window = { IDLE_WINDOW_S, 0 };
+    stet_engine    *e = bench_worker(path);
+    double          numbers[2 * IDLE_WINDOWS];
+
+    bench_invoke(e, "bench.steps3", "{}", NULL);
+    nanosleep(&settle, NULL);
+    for (int i = 0; i < IDLE_WINDOWS; i++) {
+        uint64_t reads = stet_engine_reads(e);
+        double   cpu_s = idle_cpu_s(), start_s = bench_now_s(), took_s;
+
+        nanosleep(&window, NULL);
+        took_s = bench_now_s() - start_s;
+        numbers[2 * i] = (double)(stet_engine_reads(e) - reads) / took_s;
+        numbers[2 * i + 1] = 100 * (idle_cpu_s() - cpu_s) / took_s;
+    }
+    bench_child_say(numbers, 2 * IDLE_WINDOWS);
+    bench_child_wait();
+    bench_worker_close(e);
+    return 0;
+}
+
+void
+bench_idle(bench_result *r)
+{
+    char       *path = bench_path("idle.db");
+    bench_child c;
+    double      numbers[2 * IDLE_WINDOWS], reads[IDLE_WINDOWS], cpu[IDLE_WINDOWS], cpu_percent;
+
+    bench_child_start(&c, "idle", path);
+    bench_child_read(&c, numbers, 2 * IDLE_WINDOWS);
+    bench_child_end(&c);
+    for (int i = 0; i < IDLE_WINDOWS; i++) {
+        reads[i] = numbers[2 * i];
+        cpu[i] = numbers[2 * i + 1];
+    }
+    bench_remove(path);
+    free(path);
+    r->value = bench_percentile(reads, IDLE_WINDOWS, 50);
+    cpu_percent = bench_percentile(cpu, IDLE_WINDOWS, 50);
+    r->unit = "reads/s";
+    r->ok = r->value <= IDLE_READS_MAX && cpu_percent <= IDLE_CPU_MAX;
+    snprintf(r->note, sizeof r->note, "%.2f %% of a processor", cpu_percent);
+}
+
+/* ---- size ------------------------------------------------------------------------------------ */
+
+static void
+size_run(char *const *argv, int out)
+{
+    pid_t pid = fork();
+    int   status = 0;
+
+    if (pid == 0) {
+        if (out >= 0)
+            dup2(out, 1);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
+        bench_fail("%s does not work here; it is part of binutils", argv[0]);
+}
+
+static bool
+size_is_expected(const char *library)
+{
+    static const char *const expected[] = { "libc.so", "ld-linux", "libsqlite3.so", NULL };
+
+    for (size_t i = 0; expected[i] != NULL; i++)
+        if (strncmp(library, expected[i], strlen(expected[i])) == 0)
+            return true;
+    return false;
+}
+
+/* What the library says it needs, appended to `list`. False: something but libc and SQLite. */
+static bool
+size_needed(char *library, char *list, size_t size)
+{
+    char *argv[] = { "readelf", "-d", library, NULL }, line[512];
+    FILE *out = tmpfile();
+    bool  is_expected = true;
+
+    if (out == NULL)
+        bench_fail("cannot make a temporary file");
+    size_run(argv, fileno(out));
+    rewind(out);
+    while (fgets(line, sizeof line, out) != NULL) {
+        char *open = strchr(line, '['), *close = strchr(line, ']');
+
+        if (strstr(line, "(NEEDED)") == NULL || open == NULL || close == NULL)
+            continue;
+        *close = '\0';
+        is_expected = is_expected && size_is_expected(open + 1);
+        snprintf(list + strlen(list), size - strlen(list), " %s", open + 1);
+    }
+    fclose(out);
+    return is_expected;
+}
+
+void
+bench_size(bench_result *r)
+{
+    char       *library = bench_beside("../libstet.so"), *stripped = bench_path("libstet.so");
+    char       *argv[] = { "strip", "-o", stripped, library, NULL };
+    struct stat st;
+
+    if (stat(library, &st) != 0)
+        bench_fail("%s is not built", library);
+    size_run(argv, -1);
+    if (stat(stripped, &st) != 0)
+        bench_fail("strip wrote nothing");
+    snprintf(r->note, sizeof r->note, "links");
+    r->ok = size_needed(stripped, r->note, sizeof r->note) && st.st_size < SIZE_BYTES_MAX;
+    r->value = (double)st.st_size / 1024;
+    r->unit = "KiB";
+    unlink(stripped);
+    free(stripped);
+    free(library);
+}
