@@ -37,7 +37,8 @@ typedef struct stet_future  stet_future;
     X(parked_ms, 60000, 0, 86400000, "ms", "how long a suspended handler is kept in memory")       \
     X(lost_max, 5, 1, 1000, "", "worker deaths inside a run before it is stuck")                   \
     X(retention_ms, 604800000, 1, 315360000000, "ms", "how long ended runs are kept")              \
-    X(sweep_ms, 5000, 10, 3600000, "ms", "how often dead workers and old runs are looked for")
+    X(sweep_ms, 5000, 10, 3600000, "ms", "how often dead workers and old runs are looked for")     \
+    X(work_ahead, 0, 0, 1, "", "1: begin runs ahead of the flush they stand on (experimental)")
 
 typedef enum stet_level { STET_LOG_DEBUG, STET_LOG_INFO, STET_LOG_WARN, STET_LOG_ERROR, STET_LOG_OFF } stet_level;
 

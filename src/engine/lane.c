@@ -27,7 +27,7 @@ stet__lane_remember(stet_engine *e, const char *lane, stet_id run, stet_bytes fa
 {
     stet__lane_entry *entry, *at;
 
-    if (e->n_lane_entries >= LANE_ENTRIES_MAX || facts.len > LANE_FACTS_MAX || e->life != STET__LIFE_STARTED)
+    if (!e->config.work_ahead || e->n_lane_entries >= LANE_ENTRIES_MAX || facts.len > LANE_FACTS_MAX || e->life != STET__LIFE_STARTED)
         return;
     if ((entry = stet__get0(&e->p->alloc, sizeof *entry + facts.len)) == NULL)
         return;
@@ -188,7 +188,7 @@ lane_may_begin(stet_engine *e, const stet__work *w)
     for (size_t i = 0; i < w->unit.n_ops && put == NULL; i++)
         if (w->ops[i].kind == STET_OP_RUN_PUT)
             put = &w->ops[i];
-    if (put == NULL || put->claimer == NULL || w->started->next != NULL || w->unit.n_conds != 1 || w->must_wait ||
+    if (!e->config.work_ahead || put == NULL || put->claimer == NULL || w->started->next != NULL || w->unit.n_conds != 1 || w->must_wait ||
         w->started->facts.len > LANE_FACTS_MAX)
         return false;
     h = stet__handler_find(e, put->row->handler);
