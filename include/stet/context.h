@@ -54,6 +54,10 @@ STET_API uint64_t stet_attempt_fence(const stet_attempt *a);
 /** When this attempt times out (milliseconds since 1970); STET_NEVER-like INT64_MAX: never. */
 STET_API int64_t stet_attempt_deadline_ms(const stet_attempt *a);
 STET_API const char *stet_attempt_run(const stet_attempt *a);
+/** A line in the log with the run's fields, the step's name and those of stet_log_set().
+ * @param fields  as in stet_log_with(); NULL: none */
+STET_API void stet_attempt_log(stet_attempt *a, stet_level level, const stet_log_field *fields,
+                               const char *fmt, ...) STET_PRINTF(4, 5);
 
 typedef struct stet_step_options {
     size_t      size;
@@ -199,8 +203,23 @@ typedef struct stet_ctx_info {
 /** Valid until the handler returns. */
 STET_API const stet_ctx_info *stet_info(stet_ctx *ctx);
 
-/** A line in the log with the run's fields; silent during replay. */
+/** A line in the log with the run's fields; silent during replay: what was said before a recorded
+ * operation is not said again. Nothing is recorded. */
 STET_API void stet_log(stet_ctx *ctx, stet_level level, const char *fmt, ...) STET_PRINTF(3, 4);
+/** The same with fields of your own, ended by { 0 }:
+ * `stet_log_with(ctx, STET_LOG_INFO, STET_FIELDS({ "card", card }, { "amount", text }), "charged");`
+ * The sink gets them one by one and as text; see stet_log_record for their limits. A field with a
+ * NULL value is left out, an illegal character of a name becomes '_'.
+ * @param fields  copied as far as needed; NULL: none */
+STET_API void stet_log_with(stet_ctx *ctx, stet_level level, const stet_log_field *fields,
+                            const char *fmt, ...) STET_PRINTF(4, 5);
+#define STET_FIELDS(...) ((const stet_log_field[]){ __VA_ARGS__, { 0 } })
+/** From here on every line of this handler, and of the bodies it starts, carries this field; one of
+ * the same name on a line of its own wins. It belongs to this execution: a replay comes here again.
+ * @param value  copied; NULL: take the field off again
+ * @return STET_OK; STET_ENAME; STET_ETOOBIG, STET_LOG_FIELDS_MAX are set already; STET_EUSAGE;
+ *         STET_SUSPENDED; STET_ENOMEM. The handler may ignore all of them: only log lines differ. */
+STET_API int stet_log_set(stet_ctx *ctx, const char *name, const char *value);
 
 /** Results obtained between begin and end are freed at the end: for loops. Scopes nest. */
 STET_API void stet_scope_begin(stet_ctx *ctx);

@@ -1,4 +1,4 @@
-/* The engine's life: open, register, start, poll, stop, close; configuration and logs.
+/* The engine's life: open, register, start, poll, stop, close; configuration.
  *
  * States: open -> started -> stopping -> stopped. A stop that finds a body which does not end stays
  * stopping and can be asked for again.
@@ -107,51 +107,6 @@ engine_configure(stet_engine *e, const stet_options *options)
     if ((e->config.roles & STET_ROLE_CLIENT) && (e->config.roles & (STET_ROLE_WORKER | STET_ROLE_TIMERS)))
         return stet__fail(STET_ECONFIG, "the client role excludes worker and timers");
     return STET_OK;
-}
-
-/* ---- logs ------------------------------------------------------------------------------------------- */
-
-static void
-engine_log_stderr(const stet_log_record *r)
-{
-    static const char *const names[] = { "debug", "info", "warn", "error", "off" };
-
-    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s\n", names[r->level], r->message, r->run ? " run=" : "",
-                  r->run ? r->run : "", r->handler ? " handler=" : "", r->handler ? r->handler : "", r->step ? " step=" : "",
-                  r->step ? r->step : "", r->code ? " code=" : "", r->code ? stet_code_name(r->code) : "",
-                  r->fields ? " " : "", r->fields ? r->fields : "");
-}
-
-void
-stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step, int code,
-          const char *fmt, ...)
-{
-    stet_log_record record = { 0 };
-    char            message[1024], id[STET_ID_TEXT_MAX];
-    stet_level      least = e->config.log_level;
-    va_list         args;
-
-    if (least == 0 && e->config.log == NULL)
-        least = STET_LOG_INFO;
-    if (level < least)
-        return;
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof message, fmt, args);
-    va_end(args);
-    record.level = level;
-    record.time_ms = stet__wall_ms(e->p);
-    record.message = message;
-    if (run != NULL) {
-        stet__id_text(id, STET__ID_RUN, *run);
-        record.run = id;
-    }
-    record.handler = handler;
-    record.step = step;
-    record.code = code;
-    if (e->config.log != NULL)
-        e->config.log(e->config.log_arg, &record);
-    else
-        engine_log_stderr(&record);
 }
 
 /* ---- handlers --------------------------------------------------------------------------------------- */

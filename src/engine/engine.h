@@ -331,9 +331,15 @@ struct stet_engine {
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
 };
 
-/* engine.c */
+/* log.c */
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
+/* The same with the user's own fields. */
+void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
+                    const char *step, int code, const stet_log_field *fields, size_t n,
+                    const char *message);
+
+/* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
                    const stet_options *options); /* takes the store, also on failure */
 stet__handler *stet__handler_find(stet_engine *e, const char *name);

@@ -855,10 +855,15 @@ host_payload_max(stet_ctx *c)
     return host_claim(c)->engine->config.payload_bytes_max;
 }
 
+/* What is read here does not change while a body runs: it may be on another thread. */
 static void
-host_log(stet_ctx *c, stet_level level, const char *step, int code, const char *message)
+host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
+         const char *message)
 {
-    stet__log(host_claim(c)->engine, level, &c->run.id, c->run.handler, step, code, "%s", message);
+    stet__claim *claim = host_claim(c);
+
+    stet__log_with(claim->engine, level, &claim->run, claim->handler != NULL ? claim->handler->name : NULL, step, code,
+                   fields, n, message);
 }
 
 /* ---- children and awakeables ---------------------------------------------------------------------- */

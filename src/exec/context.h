@@ -51,6 +51,12 @@ typedef enum stet__park {
     STET__PARK_AGAIN,  /* something had arrived, or the run was given back to us: look again */
 } stet__park;
 
+/* What stet_log_set() set; never changed once made, so that bodies on other threads can use it. */
+typedef struct stet__log_fields {
+    size_t         n;
+    stet_log_field at[STET_LOG_FIELDS_MAX];
+} stet__log_fields;
+
 /* An execution of a step's body. */
 struct stet_attempt {
     stet_ctx    *ctx;
@@ -72,6 +78,7 @@ struct stet_attempt {
     stet__buf    text;
     struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */
     stet_future *future;
+    const stet__log_fields *log_fields; /* as they were when it was started */
 };
 
 typedef enum stet__future_kind { STET__FUTURE_STEP, STET__FUTURE_CMD } stet__future_kind;
@@ -150,6 +157,7 @@ struct stet_ctx {
     stet__map        state_entries; /* name -> stet_bytes *, NULL data: none */
     stet_future     *steps;
     stet__exit_hook *exits;
+    const stet__log_fields *log_fields; /* NULL: none */
     stet__rng        rng;
     stet_failure     failure;
     stet_ctx_info    info;
@@ -212,7 +220,9 @@ typedef struct stet__host_ops {
     int (*child_existing)(stet_ctx *c, const stet__fact *started, stet_id *existing);
     int64_t (*now_ms)(stet_ctx *c);
     int64_t (*payload_max)(stet_ctx *c);
-    void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const char *message);
+    /* Also from bodies on other threads. */
+    void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields,
+                size_t n, const char *message);
 } stet__host_ops;
 
 /* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */

@@ -248,6 +248,7 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     a->body = f->body;
     a->arg = f->arg;
     a->crumb = -1;
+    a->log_fields = c->log_fields;
     a->fence = c->run.epoch;
     a->deadline_ms = f->timeout_ms > 0 ? c->exec->host->now_ms(c) + f->timeout_ms : INT64_MAX;
     stet__buf_init(&a->result, &c->exec->p->alloc);
@@ -269,7 +270,8 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
         fact.occurrence = (int64_t)f->occurrence;
         if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
             return err;
-        c->exec->host->log(c, STET_LOG_WARN, f->name, 0,
+        c->exec->host->log(c, STET_LOG_WARN, f->name, 0, c->log_fields != NULL ? c->log_fields->at : NULL,
+                           c->log_fields != NULL ? c->log_fields->n : 0,
                            "a worker died between this step's entry and its record: it may happen twice");
         a->is_at_risk = true;
     }

@@ -727,6 +727,34 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
 
 /* ---- the worker ----------------------------------------------------------------------------- */
 
+TEST(H7_cli_worker_logs_the_users_fields_as_text_and_as_json)
+{
+    const char *run = START("orders.speak", "1");
+    outcome     o = OK("worker", "--until-idle");
+
+    CHECK_HAS(o.err, "stet info: spoken run=");
+    CHECK_HAS(o.err, run);
+    CHECK_HAS(o.err, " handler=orders.speak customer=\"anna b\" amount=12\n");
+    CHECK(strstr(o.err, "inside") == NULL); /* below the level */
+    START("orders.speak", "2");
+    o = OK("worker", "--until-idle", "--log-level", "debug");
+    CHECK_HAS(o.err, "stet debug: inside run=");
+    CHECK_HAS(o.err, "step=inner customer=\"anna b\"\n");
+    run = START("orders.speak", "3");
+    o = OK("worker", "--until-idle", "--json");
+    CHECK(json_lines(o.err) >= 1);
+    CHECK_HAS(o.err, "{\"level\":\"info\",\"time_ms\":");
+    CHECK_HAS(o.err, "\"message\":\"spoken\",\"run\":\"run_");
+    CHECK_HAS(o.err, run);
+    CHECK_HAS(o.err, "\"handler\":\"orders.speak\",\"fields\":{\"customer\":\"anna b\",\"amount\":\"12\"}}\n");
+    CHECK(strstr(o.err, "inside") == NULL);
+    START("orders.speak", "4");
+    o = OK("worker", "--until-idle", "--json", "--log-level", "off");
+    CHECK(strstr(o.err, "spoken") == NULL);
+    o = CHECK_EXIT(RUN("worker", "--log-level", "loud"), 2);
+    CHECK_HAS(o.err, "--log-level loud: expected debug");
+}
+
 TEST(A10_cli_worker_settings_come_from_environment_and_command_line)
 {
     outcome o;
