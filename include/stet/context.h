@@ -194,8 +194,17 @@ typedef struct stet_failure {
 } stet_failure;
 STET_API const stet_failure *stet_failure_get(const stet_ctx *ctx);
 
+/** A run that had ended before this one was made, and that this one builds on. */
+typedef struct stet_dependency {
+    const char *run;
+    const char *kind; /* "retry": it did not complete; its recorded steps are inherited */
+} stet_dependency;
+
 typedef struct stet_ctx_info {
-    const char *run, *service, *handler, *key, *group, *parent;
+    const char *run, *service, *handler, *key, *group, *parent; /* absent: NULL */
+    const char *parent_step, *child_key; /* as the start named them, or NULL */
+    const stet_dependency *depended_on;  /* what it depended on; the same on every replay */
+    size_t                 n_depended_on;
     uint32_t    attempt, attempts_max;
     int64_t     created_ms, deadline_ms; /* deadline 0: none */
     bool        is_replaying;

@@ -564,6 +564,14 @@ host_info(stet_ctx *c)
         stet__id_text(c->parent_text, STET__ID_RUN, c->run.parent);
         c->info.parent = c->parent_text;
     }
+    c->info.parent_step = c->run.parent_step;
+    c->info.child_key = c->run.child_key;
+    if (!stet__id_is_zero(c->run.retry_of)) {
+        stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
+        c->retried = (stet_dependency){ c->retried_text, "retry" };
+        c->info.depended_on = &c->retried;
+        c->info.n_depended_on = 1;
+    }
     c->info.attempt = stet__run_attempt(&c->run);
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
     c->info.created_ms = c->run.created_ms;

@@ -161,7 +161,8 @@ struct stet_ctx {
     stet__rng        rng;
     stet_failure     failure;
     stet_ctx_info    info;
-    char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX];
+    char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX], retried_text[STET_ID_TEXT_MAX];
+    stet_dependency  retried; /* the one dependency a run can have so far */
     char             service[STET__NAME_MAX + 1];
     bool             has_result;
     stet_bytes       result;
