@@ -45,7 +45,8 @@ STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) 
 STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
 /** 1 for the first execution that counts. */
 STET_API uint32_t stet_attempt_number(const stet_attempt *a);
-/** A worker died between this body's entry and its record: it may have happened already. */
+/** This body was entered before and what came of it was not recorded, because its worker died or its
+ * record could not be written: it may have happened already. */
 STET_API bool stet_attempt_is_at_risk(const stet_attempt *a);
 /** The same for all executions of this step: hand it to the outside world to deduplicate. */
 STET_API const char *stet_attempt_token(const stet_attempt *a);

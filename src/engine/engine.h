@@ -158,6 +158,8 @@ struct stet__claim {
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    stet_attempt    *unrecorded;    /* bodies whose record could not be made */
+    stet_attempt    *last;          /* the last body that ran for the handler itself */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */

@@ -34,7 +34,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
         if (claim->crumb >= 0 && c->state == STET__CTX_WAITING && claim->crumbs[claim->crumb].is_busy == 2 &&
-            atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
+            !claim->is_refused && atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
             claim->crumbs[claim->crumb].is_busy = 0;
             claim->crumbs[claim->crumb].is_body = 0;
         }
@@ -680,6 +680,7 @@ host_gone(stet_ctx *c)
     stet__crumb_put(claim, claim->crumb);
     host_crumbs_release(claim, &claim->spent);
     host_crumbs_release(claim, &claim->broken);
+    host_crumbs_release(claim, &claim->unrecorded);
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);
@@ -770,12 +771,12 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
         return;
     if (a != NULL)
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || !host_is_durable(c)))
+    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
         claim->crumbs[at].is_body = 0;
-        if (claim->spent != NULL && host_is_durable(c)) {
+        if (claim->spent != NULL && !claim->is_refused && host_is_durable(c)) {
             stet__lock(e->p, &e->lock);
             host_crumbs_release(claim, &claim->spent);
             stet__unlock(e->p, &e->lock);
@@ -800,11 +801,13 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
     bool           is_broken = a->future != NULL && a->future->is_broken;
-    stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
+    stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
-    if (a->crumb < 0)
+    if (a->crumb < 0 && !a->is_unrecorded) {
+        claim->last = a->is_skipped ? claim->last : a;
         return;
+    }
     a->next = *list;
     *list = a;
 }

@@ -73,6 +73,7 @@ struct stet_attempt {
     int64_t      took_us; /* how long the body ran */
     stet__buf    result; /* allocated from the platform: the body may run on another thread */
     bool         has_result;
+    bool         is_unrecorded; /* it ran, and its record could not be made */
     bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came */
     int          code;
     stet__buf    text;
@@ -212,7 +213,8 @@ typedef struct stet__host_ops {
     /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said
      * (synchronous). */
     int (*settle)(stet_ctx *c, stet__fact *fact);
-    /* The body's record was appended; its crumb can go once that is durable. */
+    /* The body's record was appended; its crumb can go once that is durable. Or it could not be
+     * (is_unrecorded): whoever executes it next is told of the risk. */
     void (*crumb_spent)(stet_ctx *c, stet_attempt *a);
     /* Check a child's handler, key, options; fill its ID and STARTED fact (texts in the context's arena). */
     int (*child)(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input,

@@ -204,6 +204,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
     int          err = STET_OK;
 
     f->running = NULL;
+    a->is_unrecorded = c->latch != 0 && !a->is_skipped;
     if (c->latch == 0 && !a->is_skipped) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
@@ -222,6 +223,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             f->broken_cause = a->code;
             f->broken_text = stet__arena_str(&c->arena, text);
         }
+        a->is_unrecorded = err != STET_OK;
     }
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
@@ -272,7 +274,7 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
             return err;
         c->exec->host->log(c, STET_LOG_WARN, f->name, 0, c->log_fields != NULL ? c->log_fields->at : NULL,
                            c->log_fields != NULL ? c->log_fields->n : 0,
-                           "a worker died between this step's entry and its record: it may happen twice");
+                           "this step was entered before and not recorded: it may happen twice");
         a->is_at_risk = true;
     }
     /* The answer to the last record brings news; a cancel among it comes before this body. */
