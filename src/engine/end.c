@@ -20,6 +20,8 @@ end_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     stet__claim *claim = w->arg;
     stet_ctx    *c = claim->ctx;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (stet__host_is_news(w, o)) {
         claim->returned = w;
         claim->end = STET__END_AGAIN;

@@ -96,7 +96,8 @@ stet__ctx_barrier(stet_ctx *c)
         c->exec->host->commit(c);
         stet__ctx_yield(c, STET__YIELD_WAIT);
     }
-    return c->latch;
+    /* All is answered, but perhaps refused, and that between our last look and this one. */
+    return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
 }
 
 int

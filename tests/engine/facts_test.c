@@ -414,6 +414,55 @@ TEST(F3_an_expired_claim_is_taken_over_and_the_old_one_is_refused_and_told)
     fixture_end(f);
 }
 
+static fixture             *f3_fixture;
+static const stet__host_ops *f3_host;
+static atomic_bool           f3_armed;
+
+/* The answer to the record of "door" comes between the look at it when "after" is entered, and this one. */
+static bool
+durable_once_fenced(stet_ctx *c)
+{
+    if (atomic_load(&f3_armed)) {
+        f3_host->commit_now(c);
+        AWAIT(fixture_logged(f3_fixture, "fenced") >= 1);
+    }
+    return f3_host->is_durable(c);
+}
+
+TEST(F3_a_refusal_that_comes_while_a_step_is_entered_keeps_its_body_from_running)
+{
+    fixture              *f = fixture_begin();
+    static stet__host_ops host;
+    stet_engine          *doomed;
+    stet_run_id           run;
+
+    f3_fixture = f;
+    atomic_store(&f3_armed, false);
+    f->options.sweep_ms = 3600000;
+    doomed = fixture_open(f);
+    damage_mortal(doomed);
+    f3_host = doomed->exec.host;
+    host = *f3_host;
+    host.is_durable = durable_once_fenced;
+    doomed->exec.host = &host;
+    CHECK_OK(stet_register(doomed, "t", facts_handlers));
+    CHECK_OK(stet_engine_start(doomed));
+    run = fixture_start(doomed, "t.door", "ok", NULL);
+    gate_await(&facts_door, 1);
+    atomic_store(&f3_armed, true);
+    damage_die(f, doomed);
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, facts_handlers);
+    gate_await(&facts_door, 2);
+    gate_open(&facts_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    AWAIT(fixture_logged(f, "fenced") >= 1);
+    CHECK_OK(stet_engine_stop(doomed, 0));
+    CHECK_INT(effects("after"), 1);
+    stet_close(doomed);
+    fixture_end(f);
+}
+
 TEST(F3_only_the_current_claim_can_record)
 {
     fixture     *f = fixture_begin();

@@ -81,7 +81,11 @@ typedef enum stet_cond_kind {
     STET_COND_INBOX,   /* the run's last inbox sequence is `number` */
     STET_COND_VALUE,   /* the value's version is `number`; 0: absent */
     STET_COND_TIMER,   /* the timer (fire_ms, run, number) is there */
-    STET_COND_SESSION_DEAD /* session `session` is expired, closed or proven dead (or unknown) */
+    STET_COND_SESSION_DEAD, /* session `session` is expired, closed or proven dead (or unknown) */
+    /* Nothing has happened to the run since it was suspended: it is open, unclaimed and not due, its epoch is
+     * `epoch`, its last inbox sequence `number`. And session `session` is this handle's own and alive, so that
+     * a STET_OP_RUN_WAKE for it in the same unit grants. */
+    STET_COND_PARKED
 } stet_cond_kind;
 
 typedef struct stet_cond {
