@@ -19,7 +19,7 @@ typedef struct stet_future  stet_future;
  * docs/operations.md and `help config` are made from it. */
 #define STET_CONFIG_LIST(X)                                                                        \
     X(concurrency, 10, 1, 1024, "", "slots: threads that execute handlers and step bodies")        \
-    X(in_flight_max, 1024, 1, 100000, "", "runs this process has claimed at one time")             \
+    X(in_flight_max, 1024, 1, 10000, "", "runs this process has claimed at one time")             \
     X(run_attempts, 3, 1, 1000000, "", "executions of a run before it fails")                      \
     X(retry_first_ms, 1000, 1, 86400000, "ms", "wait before the second attempt")                   \
     X(retry_max_ms, 30000, 1, 2592000000, "ms", "longest wait between attempts")                   \

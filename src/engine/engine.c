@@ -22,6 +22,15 @@ static const struct {
 };
 #define ENGINE_CONFIG_N (sizeof engine_config / sizeof engine_config[0])
 
+/* One for each claim, and some for the bodies of futures: those that run, and those whose record is on its
+ * way. A body that finds none waits (host.c). */
+#define ENGINE_CRUMBS(claims, slots) ((claims) + 4 * (slots) + 16)
+#define ENGINE_MOST(name, normal, least, most, unit, text) ENGINE_MOST_##name = (most) < 1000000 ? (int)(most) : 0,
+enum { STET_CONFIG_LIST(ENGINE_MOST) };
+#undef ENGINE_MOST
+_Static_assert(ENGINE_CRUMBS(ENGINE_MOST_in_flight_max, ENGINE_MOST_concurrency) <= STET_CRUMBS_MAX,
+               "every store has a crumb for every claim the configuration allows");
+
 const stet_config_item *
 stet_config_at(size_t index)
 {
@@ -438,9 +447,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->written, &p->alloc);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
-    e->n_crumbs = (size_t)(e->config.in_flight_max + 4 * e->config.concurrency + 16);
-    if (e->n_crumbs > 4096)
-        e->n_crumbs = 4096;
+    e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
     e->url = stet__strdup(&p->alloc, url);
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_used = stet__get0(&p->alloc, e->n_crumbs);

@@ -795,7 +795,7 @@ host_is_parking(stet_ctx *c)
     return park == STET__PARK_ASKED || park == STET__PARK_PARKED;
 }
 
-static void
+static bool
 host_crumb_set(stet_ctx *c, stet_attempt *a)
 {
     stet__claim *claim = host_claim(c);
@@ -811,8 +811,11 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
         stet__unlock(e->p, &e->lock);
         at = a->crumb;
     }
+    if (at < 0 && a != NULL && claim->session == atomic_load(&e->session))
+        stet__log(e, STET_LOG_WARN, &claim->run, NULL, a->step, STET_EBUSY,
+                  "too many bodies are not on record yet; this one is not begun and the run is let go");
     if (at < 0)
-        return;
+        return a == NULL;
     crumb = &claim->crumbs[at];
     crumb->run = claim->run;
     crumb->epoch = claim->epoch;
@@ -829,6 +832,7 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
     if (a != NULL)
         crumb->is_body = 1;
     crumb->is_busy = 1;
+    return true;
 }
 
 /* Out of user code: after a body until its record is durable, the crumb says "entered" (2); the record

@@ -206,8 +206,9 @@ typedef struct stet__host_ops {
     void (*look_soon)(stet__exec *x);
     /* May a body begin now (is our lease surely valid)? */
     bool (*may_execute)(stet_ctx *c);
-    /* Note what is being executed: step NULL: handler code. */
-    void (*crumb_set)(stet_ctx *c, stet_attempt *a);
+    /* Note what is being executed: a NULL: handler code. False: a body that could not be noted, and must
+     * not be begun, because nobody would know of it after a crash. */
+    bool (*crumb_set)(stet_ctx *c, stet_attempt *a);
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
     int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value);
     /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said

@@ -1074,3 +1074,53 @@ TEST(I9_the_token_is_the_same_over_the_steps_attempts_and_the_fence_grows)
 {
     i9_tokens("policy");
 }
+
+/* ---- I9: a body is noted before it begins ----------------------------------------------------------- */
+
+static gate crumb_door = GATE_INIT;
+
+static int
+body_crumb(stet_attempt *a, void *arg)
+{
+    (void)a;
+    gate_pass(&crumb_door);
+    effect("%s", (const char *)arg);
+    return STET_OK;
+}
+
+static int
+h_crumbs(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *futures[3];
+
+    STET_TRY(stet_step_start(ctx, &futures[0], "a", body_crumb, (void *)"a", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[1], "b", body_crumb, (void *)"b", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[2], "c", body_crumb, (void *)"c", NULL));
+    STET_TRY(stet_await_all(ctx, futures, 3));
+    return stet_return(ctx, input);
+}
+
+TEST(I9_a_body_that_cannot_be_noted_is_not_begun_and_comes_later)
+{
+    static const stet_handler handlers[] = { { "h", h_crumbs, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", handlers, false, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.concurrency = 4;
+    f->engine = fixture_open(f);
+    f->engine->n_crumbs = 2; /* one for the claim, one for a body */
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&crumb_door, 1);
+    AWAIT(fixture_logged(f, "not begun") >= 1);
+    CHECK_INT(crumb_door.arrived, 1);
+    gate_open(&crumb_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("a"), 1);
+    CHECK_INT(effects("b"), 1);
+    CHECK_INT(effects("c"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "at risk", NULL), 0);
+    fixture_end(f);
+}
