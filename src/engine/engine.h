@@ -163,6 +163,8 @@ struct stet__claim {
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    stet_attempt    *unrecorded;    /* bodies whose record could not be made */
+    stet_attempt    *last;          /* the last body that ran for the handler itself */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
@@ -343,9 +345,15 @@ struct stet_engine {
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
 };
 
-/* engine.c */
+/* log.c */
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
+/* The same with the user's own fields. */
+void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
+                    const char *step, int code, const stet_log_field *fields, size_t n,
+                    const char *message);
+
+/* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
                    const stet_options *options); /* takes the store, also on failure */
 stet__handler *stet__handler_find(stet_engine *e, const char *name);

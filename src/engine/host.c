@@ -51,7 +51,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
         if (claim->crumb >= 0 && c->state == STET__CTX_WAITING && claim->crumbs[claim->crumb].is_busy == 2 &&
-            atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
+            !claim->is_refused && atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
             claim->crumbs[claim->crumb].is_busy = 0;
             claim->crumbs[claim->crumb].is_body = 0;
         }
@@ -639,6 +639,14 @@ host_info(stet_ctx *c)
         stet__id_text(c->parent_text, STET__ID_RUN, c->run.parent);
         c->info.parent = c->parent_text;
     }
+    c->info.parent_step = c->run.parent_step;
+    c->info.child_key = c->run.child_key;
+    if (!stet__id_is_zero(c->run.retry_of)) {
+        stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
+        c->retried = (stet_dependency){ c->retried_text, "retry" };
+        c->info.depended_on = &c->retried;
+        c->info.n_depended_on = 1;
+    }
     c->info.attempt = stet__run_attempt(&c->run);
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
     c->info.created_ms = c->run.created_ms;
@@ -749,6 +757,7 @@ host_gone(stet_ctx *c)
     stet__crumb_put(claim, claim->crumb);
     host_crumbs_release(claim, &claim->spent);
     host_crumbs_release(claim, &claim->broken);
+    host_crumbs_release(claim, &claim->unrecorded);
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);
@@ -786,7 +795,7 @@ host_is_parking(stet_ctx *c)
     return park == STET__PARK_ASKED || park == STET__PARK_PARKED;
 }
 
-static void
+static bool
 host_crumb_set(stet_ctx *c, stet_attempt *a)
 {
     stet__claim *claim = host_claim(c);
@@ -802,8 +811,11 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
         stet__unlock(e->p, &e->lock);
         at = a->crumb;
     }
+    if (at < 0 && a != NULL && claim->session == atomic_load(&e->session))
+        stet__log(e, STET_LOG_WARN, &claim->run, NULL, a->step, STET_EBUSY,
+                  "too many bodies are not on record yet; this one is not begun and the run is let go");
     if (at < 0)
-        return;
+        return a == NULL;
     crumb = &claim->crumbs[at];
     crumb->run = claim->run;
     crumb->epoch = claim->epoch;
@@ -820,6 +832,7 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
     if (a != NULL)
         crumb->is_body = 1;
     crumb->is_busy = 1;
+    return true;
 }
 
 /* Out of user code: after a body until its record is durable, the crumb says "entered" (2); the record
@@ -839,12 +852,12 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
         return;
     if (a != NULL)
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || !host_is_durable(c)))
+    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
         claim->crumbs[at].is_body = 0;
-        if (claim->spent != NULL && host_is_durable(c)) {
+        if (claim->spent != NULL && !claim->is_refused && host_is_durable(c)) {
             stet__lock(e->p, &e->lock);
             host_crumbs_release(claim, &claim->spent);
             stet__unlock(e->p, &e->lock);
@@ -869,11 +882,13 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
     bool           is_broken = a->future != NULL && a->future->is_broken;
-    stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
+    stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
-    if (a->crumb < 0)
+    if (a->crumb < 0 && !a->is_unrecorded) {
+        claim->last = a->is_skipped ? claim->last : a;
         return;
+    }
     a->next = *list;
     *list = a;
 }
@@ -932,10 +947,15 @@ host_payload_max(stet_ctx *c)
     return host_claim(c)->engine->config.payload_bytes_max;
 }
 
+/* What is read here does not change while a body runs: it may be on another thread. */
 static void
-host_log(stet_ctx *c, stet_level level, const char *step, int code, const char *message)
+host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
+         const char *message)
 {
-    stet__log(host_claim(c)->engine, level, &c->run.id, c->run.handler, step, code, "%s", message);
+    stet__claim *claim = host_claim(c);
+
+    stet__log_with(claim->engine, level, &claim->run, claim->handler != NULL ? claim->handler->name : NULL, step, code,
+                   fields, n, message);
 }
 
 /* ---- children and awakeables ---------------------------------------------------------------------- */

@@ -363,21 +363,6 @@ stet_uuid(stet_ctx *c, char text[37])
 }
 
 void
-stet_log(stet_ctx *c, stet_level level, const char *fmt, ...)
-{
-    char    text[1024];
-    va_list args;
-
-    /* What was said before the crash is not said again. */
-    if (stet__ctx_enter(c, "stet_log") != STET_OK || c->journal.unasked > 0)
-        return;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    c->exec->host->log(c, level, NULL, 0, text);
-}
-
-void
 stet_scope_begin(stet_ctx *c)
 {
     stet__scope *scope;

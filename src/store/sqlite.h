@@ -138,9 +138,9 @@ typedef struct sqlite_conn {
 /* ---- the live file (sqlite_live.c) ---------------------------------------------------------- */
 
 /* Slots are sparse: room on the disk is taken for the crumbs a session asked for, no more. */
-#define LITE_CRUMBS_MAX 4096
+#define LITE_CRUMBS_MAX STET_CRUMBS_MAX
 #define LITE_SLOT_HEAD  128
-#define LITE_SLOT_BYTES (9 * 65536) /* a multiple of any page size */
+#define LITE_SLOT_BYTES (35 * 65536) /* a multiple of any page size */
 _Static_assert(LITE_SLOT_HEAD + LITE_CRUMBS_MAX * sizeof(stet_crumb) <= LITE_SLOT_BYTES,
                "a slot has room for its crumbs");
 #define LITE_BOOT_MAX   40

@@ -606,6 +606,79 @@ TEST(F4_an_answer_is_given_only_when_the_end_is_durable)
     fixture_end(f);
 }
 
+/* Notifications that fail (the store cannot be watched) or vanish (it can, and never says a word). */
+static int
+f4_watch_fails(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    (void)s;
+    (void)on_hint;
+    (void)arg;
+    effect("not watched");
+    return stet__fail(STET_EIO, "no notifications here");
+}
+
+static int
+f4_watch_is_deaf(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    (void)s;
+    (void)on_hint;
+    (void)arg;
+    effect("not watched");
+    return STET_OK;
+}
+
+static void
+f4_unwatch(stet_store *s)
+{
+    (void)s;
+}
+
+static stet_store_ops f4_ops;
+
+/* Everything that tells another process: a start, a settled awakeable, an end, a cancel. */
+static void
+f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other = fixture_open(f);
+    stet_run_id  run, approval, nap;
+    stet_result  result;
+
+    CHECK(f->engine == NULL);
+    f->engine = fixture_open(f);
+    f4_ops = *f->engine->store->ops;
+    f4_ops.watch = watch;
+    f4_ops.unwatch = f4_unwatch;
+    f->engine->store->ops = &f4_ops;
+    other->store->ops = &f4_ops;
+    CHECK_OK(stet_register(f->engine, "t", facts_handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    CHECK_INT(effects("not watched"), 1);
+
+    run = fixture_start(other, "t.quick", "ok", NULL);
+    approval = fixture_start(other, "t.approval", "", NULL);
+    nap = fixture_start(other, "t.nap", "", NULL);
+    CHECK(fixture_look(f->engine, &run).facts > 0); /* committed, whoever heard of it */
+    EXPECT_RESULT(other, &run, "ok");
+    fixture_await_status(other, &approval, STET_STATUS_SUSPENDED);
+    fixture_await_status(other, &nap, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_resolve(other, facts_awakeable, stet_text("yes")));
+    CHECK_CODE(stet_resolve(other, facts_awakeable, stet_text("no")), STET_ESETTLED); /* it stands */
+    EXPECT_RESULT(other, &approval, "yes");
+    CHECK_OK(stet_cancel(other, &nap, "somebody", "enough"));
+    result = EXPECT_END(f->engine, &nap, STET_ECANCELLED);
+    stet_result_free(&result);
+    fixture_await_status(other, &nap, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("quick"), 1);
+    CHECK_INT(effects("one"), 1);
+    CHECK_INT(effects("handed out"), 1);
+    stet_close(other);
+    fixture_end(f);
+}
+
+TEST(F4_a_notification_that_fails_never_undoes_a_commit) { f4_check(f4_watch_fails); }
+TEST(F4_a_notification_that_is_lost_never_undoes_a_commit) { f4_check(f4_watch_is_deaf); }
+
 /* ---- F5: recovery ---------------------------------------------------------------------------------- */
 
 static int

@@ -212,6 +212,7 @@ typedef struct stet_session_row {
 /** What a thread of a worker is executing, in memory that outlives the process (a mapped file) if the
  * store can; written without a lock by the owner of the slot, read after the session's death. */
 #define STET_CRUMB_MAX 96
+#define STET_CRUMBS_MAX 16384 /* a store has room for so many a session */
 typedef struct stet_crumb {
     uint32_t is_busy; /* 1 while the rest is valid */
     uint32_t is_body; /* 1: inside a step body; 0: inside handler code */
