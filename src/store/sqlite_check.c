@@ -110,15 +110,9 @@ check_cond_parked(sqlite_store *st, const stet_cond *cond, bool *holds)
 static int
 check_cond_value(sqlite_store *st, const stet_cond *cond, bool *holds)
 {
-    uint64_t      version;
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_VERSION, &err);
+    uint64_t version = 0;
+    int      err = stet__sqlite_value_version(st, cond->space, cond->key, &version);
 
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_text(stmt, 1, cond->space);
-    sqlite_bind_bytes(stmt, 2, cond->key);
-    err = stet__sqlite_ask(st, stmt, holds, &version);
     *holds = version == cond->number;
     return err;
 }
