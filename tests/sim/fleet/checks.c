@@ -1,0 +1,238 @@
+/* What must hold at the end, and once faults have stopped. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "fleet.h"
+
+size_t
+fleet_open_runs(fleet *w)
+{
+    size_t n = 0;
+
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        n += run->end == 0;
+    return n;
+}
+
+/* ---- results ------------------------------------------------------------------------------------- */
+
+static bool
+check_is_stop(int code)
+{
+    return code == STET_ECANCELLED || code == STET_EEXPIRED;
+}
+
+static int
+check_step_code(const fleet_body *b)
+{
+    if (b->attempts > 0 && b->fails >= b->attempts)
+        return STET_ESTEP;
+    return b->is_permanent ? STET_ESTEP : STET_OK;
+}
+
+/* May the operation have given this? */
+static bool
+check_seen(const fleet_run *run, size_t i, const fleet_seen *seen)
+{
+    const fleet_op *op = &run->program.ops[i];
+    int             want;
+
+    if (seen->kind != op->kind)
+        return false;
+    if (check_is_stop(seen->code))
+        return run->is_stopped;
+    switch (op->kind) {
+    case FLEET_OP_STEP:
+        want = check_step_code(&op->body[0]);
+        return seen->code == want && (want != STET_OK || seen->value != 0);
+    case FLEET_OP_DEPOSIT:
+        return seen->code == (op->ms % 4 == 0 ? check_step_code(&op->body[0]) : STET_OK);
+    case FLEET_OP_CALL: return seen->code == STET_OK || seen->code == STET_ECHILD;
+    case FLEET_OP_AWAKE:
+        return (seen->code == STET_OK) || (seen->code == STET_EREJECTED) ||
+               (seen->code == STET_ETIMEOUT && op->has_limit);
+    case FLEET_OP_FUTURES:
+        return seen->code == STET_OK ||
+               (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
+    case FLEET_OP_NOW: return seen->code == STET_OK && (int64_t)seen->value >= run->created_ms;
+    case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
+    case FLEET_OP_SETTLE:
+        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED;
+    default: return seen->code == STET_OK;
+    }
+}
+
+static void
+check_result(fleet *w, fleet_run *run)
+{
+    const fleet_seen *seen = (const fleet_seen *)(const void *)run->result;
+    size_t            n = run->result_len / sizeof *seen;
+
+    if (n != run->program.n || run->result_len % sizeof *seen != 0)
+        fleet_fail(w, run, "it completed after %zu operations of %zu", n, run->program.n);
+    for (size_t i = 0; i < n && i < run->program.n; i++)
+        if (!check_seen(run, i, &seen[i]))
+            fleet_fail(w, run, "operation %zu (%s) cannot have given %s/%" PRIx64, i,
+                       fleet_op_names[run->program.ops[i].kind], stet_code_name(seen[i].code),
+                       seen[i].value);
+    if (run->program.is_doomed)
+        fleet_fail(w, run, "it completed, and was to fail");
+    w->stats.checks += n;
+}
+
+static void
+check_ends(fleet *w)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next) {
+        const mem_run *row = stet__mem_run(w->db, run->id);
+
+        if (row == NULL) {
+            fleet_fail(w, run, "it is lost");
+            continue;
+        }
+        if (row->row.journal != run->journal)
+            fleet_fail(w, run, "its row and its facts disagree");
+        if (run->end == STET__FACT_COMPLETED)
+            check_result(w, run);
+        if ((run->end == STET__FACT_CANCELLED || run->end == STET__FACT_EXPIRED) &&
+            run->answer != 0 && run->answer != (uint64_t)-STET_ECANCELLED &&
+            run->answer != (uint64_t)-STET_EEXPIRED)
+            fleet_fail(w, run, "it was cancelled after another answer");
+    }
+    for (size_t i = 0; i < w->n_tasks; i++)
+        if (w->tasks[i].is_acked && fleet_run_named(w, w->tasks[i].run.text) == NULL)
+            fleet_fail(w, NULL, "task %zu was acknowledged and is lost", i);
+}
+
+/* ---- objects ------------------------------------------------------------------------------------- */
+
+static void
+check_entry(fleet *w, int key, const char *name, const char *want)
+{
+    char             text[64];
+    int              n = snprintf(text, sizeof text, "obj%ck%d%c%s", 0, key, 0, name);
+    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE,
+                                         (stet_bytes){ text, (size_t)n });
+
+    if ((v == NULL) != (want == NULL) ||
+        (v != NULL && (v->value.data.len != strlen(want) ||
+                       memcmp(v->value.data.data, want, v->value.data.len) != 0)))
+        fleet_fail(w, NULL, "key %d: %s is \"%.*s\", the facts say \"%s\"", key, name,
+                   v != NULL ? (int)v->value.data.len : 6,
+                   v != NULL ? (const char *)v->value.data.data : "(none)",
+                   want != NULL ? want : "(none)");
+}
+
+static void
+check_objects(fleet *w)
+{
+    for (int i = 0; i < FLEET_KEYS; i++) {
+        const fleet_object *o = &w->objects[i];
+
+        check_entry(w, i, "account", o->writes > 0 ? o->account : NULL);
+        check_entry(w, i, "scribble", o->has_scribble ? o->scribble : NULL);
+    }
+}
+
+/* ---- verify -------------------------------------------------------------------------------------- */
+
+static int
+check_on_finding(void *arg, const stet_finding *finding)
+{
+    fleet     *w = arg;
+    fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
+
+    if (run != NULL && run->is_damaged)
+        return 0;
+    fleet_fail(w, run, "verify: %s: %s", finding->rule, finding->text);
+    return 0;
+}
+
+void
+fleet_check_end(fleet *w, stet_engine *e)
+{
+    size_t checked = 0;
+    int    err;
+
+    check_ends(w);
+    check_objects(w);
+    if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
+        fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
+    if (checked != w->n_runs)
+        fleet_fail(w, NULL, "verify checked %zu runs of %u", checked, w->n_runs);
+}
+
+/* ---- runs that have not ended -------------------------------------------------------------------- */
+
+static void
+check_on_verdict(void *arg, const stet_verdict *verdict)
+{
+    (void)snprintf(arg, 32, "%s", verdict->kind);
+}
+
+/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being stuck, or a run
+ * that waits so. */
+static bool
+check_may_wait(fleet *w, const fleet_run *run, const char *kind)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    if (row == NULL)
+        return false;
+    if (run->is_damaged)
+        return true;
+    if (strcmp(kind, "awakeable") == 0 || strcmp(kind, "child") == 0 || strcmp(kind, "lane") == 0)
+        return true;
+    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK;
+}
+
+void
+fleet_check_open(fleet *w, stet_engine *e)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next) {
+        stet_run_id id;
+        char        kind[32] = "";
+        int         err;
+
+        if (run->end != 0)
+            continue;
+        memcpy(id.text, run->text, sizeof id.text);
+        if ((err = stet_why(e, &id, check_on_verdict, kind)) != STET_OK)
+            fleet_fail(w, run, "why gives %s: %s", stet_code_name(err), stet_last_error());
+        else if (!check_may_wait(w, run, kind))
+            fleet_fail(w, run, "it does not end, and why says \"%s\"", kind);
+        fleet_trace(w, NULL, run, "does not end:", kind, 0, 0);
+    }
+}
+
+/* ---- the state ------------------------------------------------------------------------------------ */
+
+/* Everything about ended runs and objects; what is open may still move. */
+uint64_t
+fleet_state_hash(fleet *w)
+{
+    uint64_t h = 1;
+
+    for (const fleet_run *run = w->first; run != NULL; run = run->next) {
+        mem_run *row = stet__mem_run(w->db, run->id);
+
+        if (run->end == 0 || row == NULL)
+            continue;
+        h = stet__hash64(&row->row.status, sizeof row->row.status, h);
+        for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL;
+             n = stet__mem_tree_next(n)) {
+            const mem_facts *f = MEM_OF(mem_facts, node, n);
+
+            h = stet__hash64(f->data, f->len, h);
+        }
+    }
+    for (mem_node *n = stet__mem_tree_first(&w->db->values); n != NULL; n = stet__mem_tree_next(n)) {
+        const mem_value *v = MEM_OF(mem_value, node, n);
+
+        h = stet__hash64(v->key.data, v->key.len, h + v->value.version);
+        h = stet__hash64(v->value.data.data, v->value.data.len, h);
+    }
+    return h;
+}
