@@ -78,9 +78,26 @@ stet__ctx_yield(stet_ctx *c, stet__yield why)
         (void)stet__ctx_latch(c, STET_SUSPENDED);
 }
 
+/* A future that failed passingly and has no policy ends the attempt, which is its only record: a run that was
+ * suspended instead would execute the body again when it is resumed elsewhere, and nobody would count it. */
+static const stet_future *
+ctx_broken(const stet_ctx *c)
+{
+    for (const stet_future *f = c->steps; f != NULL; f = f->next)
+        if (f->is_broken)
+            return f;
+    return NULL;
+}
+
 int
 stet__ctx_suspend(stet_ctx *c)
 {
+    const stet_future *broken = ctx_broken(c);
+
+    if (broken != NULL) {
+        (void)stet__ctx_fail(c, STET_ERETRY, broken->broken_cause, broken->broken_text, broken->name, 0);
+        return stet__ctx_latch(c, STET_ERETRY);
+    }
     stet__ctx_yield(c, STET__YIELD_SUSPEND);
     /* A wake for another reason must not run the handler of a run that is not ours just now. */
     while (c->latch == 0 && atomic_load(&c->park) != STET__PARK_AGAIN)
