@@ -107,6 +107,26 @@ stet__ctx_suspend(stet_ctx *c)
 }
 
 int
+stet__ctx_await_news(stet_ctx *c)
+{
+    size_t jobs;
+
+    stet__lock(c->exec->p, c->exec->lock);
+    jobs = c->jobs;
+    stet__unlock(c->exec->p, c->exec->lock);
+    if (jobs > 0) {
+        /* Bodies run: stay, but let what was recorded become durable meanwhile. */
+        if (!c->exec->host->is_durable(c))
+            c->exec->host->commit(c);
+        stet__ctx_yield(c, STET__YIELD_WAIT);
+        return c->latch;
+    }
+    if (atomic_load(&c->has_finished))
+        return STET_OK;
+    return stet__ctx_suspend(c);
+}
+
+int
 stet__ctx_barrier(stet_ctx *c)
 {
     while (c->latch == 0 && !c->exec->host->is_durable(c)) {

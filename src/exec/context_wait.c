@@ -154,22 +154,8 @@ wait_say(stet_ctx *c, const wait_set *w)
 static int
 wait_for_news(stet_ctx *c, const wait_set *w)
 {
-    size_t jobs;
-
-    stet__lock(c->exec->p, c->exec->lock);
-    jobs = c->jobs;
-    stet__unlock(c->exec->p, c->exec->lock);
-    if (jobs > 0) {
-        /* Bodies run: stay, but let what was recorded become durable meanwhile. */
-        if (!c->exec->host->is_durable(c))
-            c->exec->host->commit(c);
-        stet__ctx_yield(c, STET__YIELD_WAIT);
-        return c->latch;
-    }
-    if (atomic_load(&c->has_finished))
-        return STET_OK;
     wait_say(c, w);
-    return stet__ctx_suspend(c);
+    return stet__ctx_await_news(c);
 }
 
 /* Returns STET_OK (ready; *chosen), STET_ETIMEOUT, or the code of a stop. */
