@@ -56,7 +56,8 @@ check_seen(const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
-    case FLEET_OP_NOW: return seen->code == STET_OK && (int64_t)seen->value >= run->created_ms;
+    case FLEET_OP_NOW:
+        return seen->code == STET_OK && (run->is_retry || (int64_t)seen->value >= run->created_ms);
     case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
     case FLEET_OP_SETTLE:
         return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED;

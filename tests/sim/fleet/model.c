@@ -236,6 +236,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_DEFERRED:
     case STET__FACT_ATTEMPT_FAILED:
         run->attempts++;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
