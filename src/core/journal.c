@@ -209,6 +209,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_ANY:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
+        if (cmd->is_inherited && !(f->flags & STET__FACT_INHERITED)) { /* an inherited choice was void: made anew */
+            cmd->is_inherited = cmd->is_settled = false;
+            cmd->fired_at = 0;
+        }
         cmd->has_timer = f->until_ms != 0;
         if (f->code != 0) { /* refused or interrupted before anything was created */
             journal_settle(j, cmd);

@@ -45,6 +45,14 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
     if (w->facts.failed)
         return STET_ENOMEM;
     if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
+        /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
+         * would end in it and never leave it. */
+        if (l->row.lane == NULL) {
+            if ((cond = stet__work_cond(w, STET_COND_TIMER, l->run.id)) == NULL)
+                return STET_ENOMEM;
+            cond->fire_ms = l->run.visible_ms;
+            cond->number = STET__TIMER_VISIBLE;
+        }
         if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
             return STET_ENOMEM;
         op->fire_ms = l->run.visible_ms;

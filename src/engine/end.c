@@ -126,10 +126,13 @@ static int
 end_release(stet_ctx *c, int64_t *due_ms)
 {
     stet__fact fact = { 0 };
+    int        err;
 
     *due_ms = stet__store_now(host_claim(c)->engine);
     fact.kind = STET__FACT_RELEASED;
-    return stet__host_append(c, &fact, NULL);
+    if ((err = stet__host_append(c, &fact, NULL)) != STET_OK)
+        return err;
+    return stet__tell_aborted(host_claim(c), host_claim(c)->open) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory for a unit");
 }
 
 static int
@@ -253,6 +256,8 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     if (stet__host_open(claim) == NULL)
         return STET_ENOMEM;
     claim->open->unit.n_ops = 0; /* no facts */
+    if (status != STET_STATUS_STUCK && !stet__tell_aborted(claim, claim->open))
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
     c->run.status = status;
     c->run.reason = reason;
     if (!stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,

@@ -157,7 +157,8 @@ struct stet__claim {
     int              crumb;         /* its own in `crumbs`, or -1 */
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
-    stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt; and
+                                       those that could not be recorded */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
@@ -409,6 +410,8 @@ void stet__renew(stet_engine *e);
 void stet__reap(stet_engine *e);
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
+/* Tell the run, in this unit, which of its bodies were entered under this claim and not recorded. */
+bool stet__tell_aborted(stet__claim *claim, stet__work *w);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 

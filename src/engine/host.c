@@ -658,6 +658,14 @@ host_begin(stet_ctx *c)
 
 /* ---- gone ------------------------------------------------------------------------------------------ */
 
+/* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
+ * so they stay as they are until the session ends. */
+static bool
+host_is_evidence(const stet__claim *claim)
+{
+    return (claim->is_refused || claim->has_broken) && claim->end != STET__END_DONE;
+}
+
 static void
 host_gone(stet_ctx *c)
 {
@@ -669,9 +677,11 @@ host_gone(stet_ctx *c)
         (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
     stet__unpark(e, claim);
     stet__disown(claim);
-    stet__crumb_put(claim, claim->crumb);
-    host_crumbs_release(claim, &claim->spent);
-    host_crumbs_release(claim, &claim->broken);
+    if (!host_is_evidence(claim)) {
+        stet__crumb_put(claim, claim->crumb);
+        host_crumbs_release(claim, &claim->spent);
+        host_crumbs_release(claim, &claim->broken);
+    }
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);
@@ -762,12 +772,12 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
         return;
     if (a != NULL)
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || !host_is_durable(c)))
+    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
         claim->crumbs[at].is_body = 0;
-        if (claim->spent != NULL && host_is_durable(c)) {
+        if (claim->spent != NULL && !claim->is_refused && host_is_durable(c)) {
             stet__lock(e->p, &e->lock);
             host_crumbs_release(claim, &claim->spent);
             stet__unlock(e->p, &e->lock);
@@ -791,7 +801,7 @@ static void
 host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
-    bool           is_broken = a->future != NULL && a->future->is_broken;
+    bool           is_broken = a->is_unrecorded || (a->future != NULL && a->future->is_broken);
     stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;

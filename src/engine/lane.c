@@ -161,6 +161,9 @@ stet__lane_guess(stet_engine *e, stet__claim *claim)
 
     if (lane == NULL)
         return;
+    /* What an earlier unit of it wrote and is still on its way would be read from the store, too early. */
+    if (atomic_load(&claim->submitted) != atomic_load(&claim->answered))
+        return;
     entry = e->life == STET__LIFE_STARTED && !e->is_poisoned && e->session == claim->session && !e->is_polled &&
                     atomic_load(&e->in_flight) < (size_t)e->config.in_flight_max
                 ? lane_pop(e, lane)

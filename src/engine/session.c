@@ -326,6 +326,27 @@ session_tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, co
     return stet__work_fact(w, &op->data, &fact);
 }
 
+/* This execution gives its run up, and what it executed is not in the record: the next one has to know, as if we
+ * had died. */
+bool
+stet__tell_aborted(stet__claim *claim, stet__work *w)
+{
+    stet_engine *e = claim->engine;
+    bool         ok = true;
+
+    if (claim->crumbs == NULL || claim->session != atomic_load(&e->session))
+        return true;
+    for (size_t i = 0; i < e->n_crumbs && ok; i++) {
+        stet_crumb crumb = claim->crumbs[i];
+
+        if (crumb.is_busy == 0 || !crumb.is_body || crumb.epoch != claim->epoch || !stet__id_equal(crumb.run, claim->run))
+            continue;
+        crumb.is_busy = 2; /* not executing: it counts for no death */
+        ok = session_tell_lost(w, stet__store_now(e), claim->run, e->worker_id, &crumb);
+    }
+    return ok;
+}
+
 /* Tell one run what its dead worker was doing with it; the unit is conditional on its inbox. */
 static bool
 session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i, stet_id worker, bool has_crumbs,

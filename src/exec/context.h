@@ -67,6 +67,7 @@ struct stet_attempt {
     int64_t      took_us; /* how long the body ran */
     stet__buf    result; /* allocated from the platform: the body may run on another thread */
     bool         has_result;
+    bool         is_unrecorded; /* entered, and its record could not be made: the next execution must know */
     bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came */
     int          code;
     stet__buf    text;
@@ -147,7 +148,7 @@ struct stet_ctx {
     stet__scope     *scope;
     stet__run        run;
     stet__journal    journal;
-    stet__map        state_entries; /* name -> stet_bytes *, NULL data: none */
+    stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
     stet__exit_hook *exits;
     stet__rng        rng;

@@ -207,6 +207,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
     int          err = STET_OK;
 
     f->running = NULL;
+    a->is_unrecorded = c->latch != 0 && !a->is_skipped;
     if (c->latch == 0 && !a->is_skipped) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
@@ -226,6 +227,8 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             f->broken_text = stet__arena_str(&c->arena, text);
         }
     }
+    if (err != STET_OK)
+        a->is_unrecorded = true;
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
         c->exec->host->commit_now(c);

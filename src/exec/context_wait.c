@@ -158,12 +158,25 @@ wait_for_news(stet_ctx *c, const wait_set *w)
     return stet__ctx_await_news(c);
 }
 
+/* A retry inherits the choice and not the future, if that had failed: it is tried again, and chosen anew. */
+static bool
+wait_is_void(const wait_set *w)
+{
+    if (w->cmd == NULL || !w->cmd->is_settled || !w->cmd->is_inherited || w->cmd->code != 0)
+        return false;
+    if (w->is_all)
+        return !wait_is_over(w);
+    return (size_t)w->cmd->number >= w->n || !wait_is_ready(w->futures[w->cmd->number]);
+}
+
 /* Returns STET_OK (ready; *chosen), STET_ETIMEOUT, or the code of a stop. */
 static int
 wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
 {
     int err;
 
+    if (wait_is_void(w))
+        w->cmd = NULL;
     if (w->cmd != NULL && w->cmd->is_settled) {
         *chosen = (size_t)w->cmd->number;
         return w->cmd->code == 0 ? STET_OK : stet__ctx_fail(c, w->cmd->code, 0, w->cmd->text, NULL, 0);
