@@ -51,6 +51,7 @@ client_start(fleet_node *node, fleet_task *task)
     static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
     stet_run_id        run;
     char               input[160], idem[32];
+    bool               was_unclear;
     int                err;
 
     (void)fleet_order_text(input, sizeof input, &task->order);
@@ -66,9 +67,11 @@ client_start(fleet_node *node, fleet_task *task)
     if (task->has_id)
         options.run = &task->run;
     run = task->run;
+    was_unclear = task->was_unclear;
+    task->was_unclear = true; /* until it is answered; this node may crash first */
     err = stet_start(node->engine, &run, options.key != NULL ? "obj.run" : "svc.run",
                      stet_text(input), &options);
-    if (err == STET_EEXISTS && task->has_id && task->was_unclear) {
+    if (err == STET_EEXISTS && task->has_id && was_unclear) {
         run = task->run;
         err = STET_OK; /* an earlier try had worked */
     }
@@ -76,8 +79,6 @@ client_start(fleet_node *node, fleet_task *task)
         client_acked(w, node, task, &run);
     else if (!client_is_passing(err))
         fleet_fail(w, NULL, "a start is refused: %s: %s", stet_code_name(err), stet_last_error());
-    else
-        task->was_unclear = true;
     return err;
 }
 

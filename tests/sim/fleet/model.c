@@ -331,11 +331,15 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
 
 /* ---- units ---------------------------------------------------------------------------------------------- */
 
+/* A unit that takes a timer away early must end what the timer is for. */
 static void
 model_timers(fleet *w, const stet_unit *unit)
 {
     int64_t now_ms = fleet_now_ms(w);
 
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_FACTS)
+            return;
     for (size_t i = 0; i < unit->n_conds; i++)
         if (unit->conds[i].kind == STET_COND_TIMER && unit->conds[i].fire_ms > now_ms)
             fleet_fail(w, fleet_run_of(w, unit->conds[i].run), "a timer fires %lld ms early",
