@@ -368,21 +368,28 @@ stet__host_settle(stet_ctx *c, stet__fact *fact)
     stet__claim *claim = c->host;
     stet_engine *e = claim->engine;
     stet__work  *w = stet__host_open(claim);
+    size_t       n_conds, n_ops;
     const char  *text;
     int          err, refusal;
 
     if (w == NULL)
         return STET_ENOMEM;
-    if ((err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0,
-                              &refusal)) != STET_OK)
-        return err;
-    if (refusal != 0) { /* recorded too: the same on every replay */
+    n_conds = w->unit.n_conds;
+    n_ops = w->unit.n_ops;
+    err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0, &refusal);
+    if (err == STET_OK && refusal != 0) { /* recorded too: the same on every replay */
         if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
-            return stet__fail(STET_ENOMEM, "out of memory");
+            err = stet__fail(STET_ENOMEM, "out of memory");
         fact->code = refusal;
-        fact->text = stet_text(text);
+        fact->text = stet_text(text != NULL ? text : "");
     }
-    return stet__host.append(c, fact, NULL);
+    if (err == STET_OK)
+        err = stet__host.append(c, fact, NULL);
+    if (err != STET_OK) { /* nor may half of it stay in the unit, which is committed with what came before */
+        w->unit.n_conds = n_conds;
+        w->unit.n_ops = n_ops;
+    }
+    return err;
 }
 
 /* ---- unstick -------------------------------------------------------------------------------------- */

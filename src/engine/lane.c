@@ -164,6 +164,10 @@ stet__lane_guess(stet_engine *e, stet__claim *claim)
     /* What an earlier unit of it wrote and is still on its way would be read from the store, too early. */
     if (atomic_load(&claim->submitted) != atomic_load(&claim->answered))
         return;
+    /* Not on a guess: the next one would be conditional on our base having ended at a revision, and a base that
+     * another worker executed long ago (our list of the lane may be old) ended at the same one. */
+    if (claim->is_guess)
+        return;
     entry = e->life == STET__LIFE_STARTED && !e->is_poisoned && e->session == claim->session && !e->is_polled &&
                     atomic_load(&e->in_flight) < (size_t)e->config.in_flight_max
                 ? lane_pop(e, lane)
