@@ -204,9 +204,11 @@ host_is_durable(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    /* A claim we only believe in is not durable either. */
+    /* A claim we only believe in is not durable either. Nor is what was refused, which is an answer, too: a
+     * context that is just awake for another reason would take it for the flush it waits for, and go on into the next
+     * body before its slot hears that it is let go. Refusals are noted before they are counted. */
     return !claim->is_guess && (claim->open == NULL || claim->open->n_facts == 0) &&
-           atomic_load(&claim->submitted) == atomic_load(&claim->answered);
+           atomic_load(&claim->submitted) == atomic_load(&claim->answered) && !atomic_load(&claim->is_refused);
 }
 
 /* ---- units that are conditional on the inbox ------------------------------------------------------ */

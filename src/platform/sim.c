@@ -14,6 +14,7 @@
  *     memory store). Its holder keeps running while its node is paused, and is not switched away
  *     from inside its critical section: killing a client never leaves a server half-way.
  *  5. Every clock call and every switch costs a microsecond, so no loop lasts for ever.
+ *  6. A fiber is interrupted at locks, waits and clock calls only, and not inside the critical section of a server.
  */
 #include "platform/platform.h"
 
@@ -262,10 +263,14 @@ sim_maybe_switch(stet__sim *sim)
 
 /* ---- clocks and randomness ------------------------------------------------------------------ */
 
+/* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
 static int64_t
 sim_mono_us(stet__platform *p)
 {
-    return ++sim_node_of(p)->sim->now_us;
+    stet__sim *sim = sim_node_of(p)->sim;
+
+    sim_maybe_switch(sim);
+    return ++sim->now_us;
 }
 
 static int64_t
