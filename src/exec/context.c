@@ -231,7 +231,7 @@ stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occ
 
     /* Not before something that is recorded: a future's body left no record there, and the first
      * execution went on. */
-    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0)
+    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0 || c->journal.choices > 0)
         return STET_OK;
     fact.kind = kind;
     fact.name = stet_text(name);
