@@ -180,7 +180,7 @@ check_on_verdict(void *arg, const stet_verdict *verdict)
 /* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being stuck, or a run
  * that waits so. */
 static bool
-check_may_wait(fleet *w, const fleet_run *run, const char *kind)
+check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
 {
     const mem_run *row = stet__mem_run(w->db, run->id);
 
@@ -190,11 +190,13 @@ check_may_wait(fleet *w, const fleet_run *run, const char *kind)
         return true;
     if (strcmp(kind, "awakeable") == 0 || strcmp(kind, "child") == 0 || strcmp(kind, "lane") == 0)
         return true;
-    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK;
+    /* Its workers died too often. Freed, it must go on: no program here contradicts its record. */
+    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK && !is_helped &&
+           w->crashes > 0;
 }
 
 void
-fleet_check_open(fleet *w, stet_engine *e)
+fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
 {
     for (fleet_run *run = w->first; run != NULL; run = run->next) {
         stet_run_id id;
@@ -206,8 +208,9 @@ fleet_check_open(fleet *w, stet_engine *e)
         memcpy(id.text, run->text, sizeof id.text);
         if ((err = stet_why(e, &id, check_on_verdict, kind)) != STET_OK)
             fleet_fail(w, run, "why gives %s: %s", stet_code_name(err), stet_last_error());
-        else if (!check_may_wait(w, run, kind))
-            fleet_fail(w, run, "it does not end, and why says \"%s\"", kind);
+        else if (!check_may_wait(w, run, kind, is_helped))
+            fleet_fail(w, run, "it does not end, and why says \"%s\" (%s)", kind,
+                       stet__mem_run(w->db, run->id)->row.reason);
         fleet_trace(w, NULL, run, "does not end:", kind, 0, 0);
     }
 }

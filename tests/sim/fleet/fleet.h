@@ -380,7 +380,7 @@ extern fleet *fleet_here;
 
 size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
-void     fleet_check_open(fleet *w, stet_engine *e);
+void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
 uint64_t fleet_state_hash(fleet *w);
 

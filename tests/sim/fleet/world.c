@@ -252,7 +252,7 @@ world_settle(fleet *w)
     if (!w->is_failed && !world_is_started(w))
         fleet_fail(w, NULL, "a client cannot start its run");
     else if (!w->is_failed)
-        fleet_check_open(w, world_engine(w)); /* names the first that does not end */
+        fleet_check_open(w, world_engine(w), false); /* names the first that does not end */
     if (!w->is_failed && !world_is_quiet(w))
         fleet_fail(w, NULL, "it does not come to rest");
 }
@@ -309,13 +309,13 @@ world_story(void *arg)
     world_heal(w);
     world_settle(w);
     if (!w->is_failed)
-        fleet_check_open(w, world_engine(w));
+        fleet_check_open(w, world_engine(w), false);
     for (int i = 0; i < 3 && !w->is_failed && fleet_open_runs(w) > 0; i++) {
         world_help(w, world_engine(w));
         world_settle(w);
     }
     if (!w->is_failed)
-        fleet_check_open(w, world_engine(w));
+        fleet_check_open(w, world_engine(w), true);
     if (!w->is_failed)
         fleet_check_end(w, world_engine(w));
     if (!w->is_failed)
