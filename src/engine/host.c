@@ -766,15 +766,16 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
     stet_engine *e = claim->engine;
     int          at = -1;
 
-    if (a != NULL && a->crumb >= 0)
-        at = a->crumb;
+    if (a != NULL && a->future != NULL && !a->future->is_sync)
+        at = a->crumb; /* -1: there was none left; the claim's own is its slot's */
     else if (a != NULL || !host_is_parking(c))
         at = claim->crumb;
     if (at < 0)
         return;
-    if (a != NULL)
+    if (a != NULL) {
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
+        claim->is_unrecorded = claim->is_unrecorded || at == claim->crumb;
+    } else if (claim->crumbs[at].is_body && (claim->is_unrecorded || claim->has_broken || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
@@ -807,8 +808,10 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
     stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
-    if (a->crumb < 0)
+    if (a->crumb < 0) {
+        claim->is_unrecorded = false;
         return;
+    }
     a->next = *list;
     *list = a;
 }

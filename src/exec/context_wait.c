@@ -183,10 +183,15 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
     }
     for (;;) {
         bool     is_over;
-        uint64_t first_at;
+        uint64_t first_at, order;
 
-        if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = wait_restart_steps(c, w)) != STET_OK)
+        if ((err = stet__ctx_catch_up(c)) != STET_OK)
             return err;
+        order = c->journal.order;
+        if ((err = wait_restart_steps(c, w)) != STET_OK)
+            return err;
+        if (c->journal.order != order)
+            continue; /* starting one took news in, by which another may have become due */
         *chosen = wait_first(w);
         is_over = wait_is_over(w);
         first_at = is_over && !w->futures[*chosen]->is_broken ? w->futures[*chosen]->cmd->settled_at : UINT64_MAX;
