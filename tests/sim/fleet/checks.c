@@ -32,9 +32,68 @@ check_step_code(const fleet_body *b)
     return b->is_permanent ? STET_ESTEP : STET_OK;
 }
 
+/* The child an operation made: this run's, or that of the run it retries, which it may have inherited. */
+static const fleet_run *
+check_child(fleet *w, const fleet_run *run, size_t op)
+{
+    while (run != NULL) {
+        uint64_t         nonce = stet__hash64(run->text, strlen(run->text), op * 16);
+        const fleet_run *child = stet__map_find(&w->nonces, &nonce, sizeof nonce);
+
+        if (child != NULL)
+            return child;
+        run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
+    }
+    return NULL;
+}
+
+/* What a call gave is how the child ended. */
+static bool
+check_call(fleet *w, const fleet_run *run, size_t op, const fleet_seen *seen)
+{
+    const fleet_run *child = check_child(w, run, op);
+
+    if (child == NULL)
+        return false;
+    if (seen->code == STET_OK)
+        return child->end == STET__FACT_COMPLETED &&
+               seen->value == (stet__hash64(child->result, child->result_len, 3) | 1u);
+    return seen->code == STET_ECHILD &&
+           (child->is_stopped || (child->end != 0 && child->end != STET__FACT_COMPLETED));
+}
+
+/* What an awakeable gave is what somebody gave it. */
+static bool
+check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
+{
+    uint64_t helped = stet__hash64("helped", 6, 3) | 1u, inside = stet__hash64("by a run", 8, 3) | 1u;
+    unsigned tried = 0;
+    char     text[16];
+
+    if (seen->code == STET_ETIMEOUT)
+        return op->has_limit;
+    if (seen->code == STET_EREJECTED)
+        return op->is_inside || op->is_reject;
+    if (seen->code != STET_OK)
+        return false;
+    if (seen->value == (op->is_inside ? inside : helped))
+        return true;
+    for (size_t i = 0; i < w->n_awakeables; i++)
+        if (w->awakeables[i].tried > tried)
+            tried = w->awakeables[i].tried;
+    for (unsigned i = 1; i <= tried && !op->is_inside; i++) {
+        int n = snprintf(text, sizeof text, "v%u", i);
+
+        if (seen->value == (stet__hash64(text, (size_t)n, 3) | 1u))
+            return true;
+    }
+    (void)run;
+    return false;
+}
+
 /* May the operation have given this? */
 static bool
-check_seen(const fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
+check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
 {
     const fleet_op *op = &run->program.ops[i];
     int             want;
@@ -53,10 +112,8 @@ check_seen(const fleet *w, const fleet_run *run, size_t i, const fleet_seen *see
         return seen->code == want && (want != STET_OK || seen->value != 0);
     case FLEET_OP_DEPOSIT:
         return seen->code == (op->ms % 4 == 0 ? check_step_code(&op->body[0]) : STET_OK);
-    case FLEET_OP_CALL: return seen->code == STET_OK || seen->code == STET_ECHILD;
-    case FLEET_OP_AWAKE:
-        return (seen->code == STET_OK) || (seen->code == STET_EREJECTED) ||
-               (seen->code == STET_ETIMEOUT && op->has_limit);
+    case FLEET_OP_CALL: return check_call(w, run, i, seen);
+    case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
@@ -87,6 +144,31 @@ check_result(fleet *w, fleet_run *run)
     w->stats.checks += n;
 }
 
+/* How a failed run may have failed. */
+static void
+check_failure(fleet *w, const fleet_run *run)
+{
+    bool is_plain = false;
+
+    switch (run->code) {
+    case STET_EATTEMPTS:
+        if (run->attempts != run->attempts_max)
+            fleet_fail(w, run, "it failed after %u attempts of %u", run->attempts,
+                       run->attempts_max);
+        return;
+    case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
+    case STET_ESTEP:
+    case STET_ECHILD:
+    case STET_EREJECTED:
+    case STET_ETIMEOUT:
+    case STET_ESETTLED:
+    case STET_EENDED: is_plain = !run->program.is_stubborn; break;
+    default: break;
+    }
+    if (!is_plain)
+        fleet_fail(w, run, "it cannot have failed with %s", stet_code_name(run->code));
+}
+
 static void
 check_ends(fleet *w)
 {
@@ -101,6 +183,8 @@ check_ends(fleet *w)
             fleet_fail(w, run, "its row and its facts disagree");
         if (run->end == STET__FACT_COMPLETED)
             check_result(w, run);
+        if (run->end == STET__FACT_FAILED)
+            check_failure(w, run);
         if ((run->end == STET__FACT_CANCELLED || run->end == STET__FACT_EXPIRED) &&
             run->answer != 0 && run->answer != (uint64_t)-STET_ECANCELLED &&
             run->answer != (uint64_t)-STET_EEXPIRED)
@@ -149,8 +233,10 @@ check_on_finding(void *arg, const stet_finding *finding)
     fleet     *w = arg;
     fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
 
-    if (run != NULL && run->is_damaged)
+    if (run != NULL && run->is_damaged) {
+        run->is_reported = true;
         return 0;
+    }
     fleet_fail(w, run, "verify: %s: %s", finding->rule, finding->text);
     return 0;
 }
@@ -165,6 +251,9 @@ fleet_check_end(fleet *w, stet_engine *e)
     check_objects(w);
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->is_damaged && !run->is_reported)
+            fleet_fail(w, run, "a fact of it is damaged, and verify does not say so");
     if (checked != w->n_runs)
         fleet_fail(w, NULL, "verify checked %zu runs of %u", checked, w->n_runs);
 }
@@ -191,8 +280,7 @@ check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
     if (strcmp(kind, "awakeable") == 0 || strcmp(kind, "child") == 0 || strcmp(kind, "lane") == 0)
         return true;
     /* Its workers died too often. Freed, it must go on: no program here contradicts its record. */
-    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK && !is_helped &&
-           w->crashes > 0;
+    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK && !is_helped;
 }
 
 void

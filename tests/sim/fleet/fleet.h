@@ -222,12 +222,14 @@ struct fleet_run {
     /* From its facts. */
     uint64_t      journal, inbox;
     uint32_t      attempts; /* failed ones */
+    uint32_t      attempts_max;
     stet__fact_kind end;    /* COMPLETED, FAILED, CANCELLED, EXPIRED; 0: open */
     int           code;
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
     bool          is_damaged;
+    bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
     fleet_run    *next;       /* in the order of their appearance */
 };
@@ -247,6 +249,8 @@ void fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t see
 void fleet_leave(fleet *w, stet_attempt *a);
 /* The node has crashed: what it was executing is lost. */
 void fleet_ledger_crash(fleet *w, const fleet_node *node);
+/* Was this body executed under this claim? */
+bool fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact);
 void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
 /* The handler is about to return this. */
 void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed);

@@ -179,6 +179,21 @@ fleet_ledger_crash(fleet *w, const fleet_node *node)
             }
 }
 
+static bool
+ledger_is(const fleet_entry *e, stet_bytes name)
+{
+    return strlen(e->step) == name.len && memcmp(e->step, name.data, name.len) == 0;
+}
+
+bool
+fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact)
+{
+    for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (e->fence == epoch && !e->is_inside && ledger_is(e, fact->name))
+            return true;
+    return false;
+}
+
 /* With an empty name: all of the run; the facts that end an attempt are the record of a body that failed
  * without a policy of its own. */
 void
@@ -186,8 +201,6 @@ fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name)
 {
     (void)w;
     for (fleet_entry *e = run->entries; e != NULL; e = e->next)
-        if (e->fence == epoch &&
-            (name.len == 0 ||
-             (strlen(e->step) == name.len && memcmp(e->step, name.data, name.len) == 0)))
+        if (e->fence == epoch && (name.len == 0 || ledger_is(e, name)))
             e->is_settled = true;
 }

@@ -79,6 +79,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->retry_of = stet__fact_id(fact->retry_of);
     run->is_retry = !stet__id_is_zero(run->retry_of);
     run->created_ms = fact->time_ms;
+    run->attempts_max = (uint32_t)fact->attempts_max;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
     fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
@@ -124,8 +125,13 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
         s->is_recorded = true;
     else
         s->attempts = (uint32_t)fact->attempt;
-    if (!(fact->flags & STET__FACT_INHERITED))
-        fleet_settle(w, run, epoch, fact->name);
+    if (fact->flags & STET__FACT_INHERITED)
+        return;
+    if (fact->code != STET_ECANCELLED && fact->code != STET_EEXPIRED &&
+        !fleet_is_executed(run, epoch, fact))
+        fleet_fail(w, run, "attempt %lld of step %s is recorded, and was not executed",
+                   (long long)fact->attempt, s->step);
+    fleet_settle(w, run, epoch, fact->name);
 }
 
 /* ---- objects --------------------------------------------------------------------------------------- */
@@ -236,9 +242,8 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:
-    case STET__FACT_ATTEMPT_FAILED:
-        run->attempts++;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
         break;
     case STET__FACT_STATE_GET:
