@@ -293,7 +293,11 @@ stet__host_end(stet_ctx *c)
     if (!is_owned) {
         stet__work_free(claim->open);
         claim->open = NULL;
-        (void)stet__ctx_catch_up(c); /* frees what bodies left; records nothing: latched */
+        /* Frees what bodies left. Nothing may be recorded, though the handler may have returned well: a unit would be
+         * answered when this claim is gone. */
+        if (c->latch == 0)
+            c->latch = STET_SUSPENDED;
+        (void)stet__ctx_catch_up(c);
         return false;
     }
     /* Without a committer's thread a store that takes nothing would be asked here for ever: the next poll
