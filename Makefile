@@ -6,7 +6,8 @@ JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE    ?= cmake
 ONLY     ?=
 FORMAT   ?=
-MINUTES  ?= 10
+TIME     ?= 10m
+KILLS    ?= 500
 SEEDS    ?= 2000
 SEED     ?= 1
 SIZE     ?=
@@ -25,7 +26,7 @@ help:
 	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
-	@echo "make soak       crash, fault and e2e tests again and again; MINUTES=$(MINUTES)"
+	@echo "make soak       crash, fault and e2e tests and kill -9 in thousands; TIME=$(TIME)"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
@@ -52,7 +53,7 @@ sim:
 	@$(BUILD)/tests/stet-sim --seed $(SEED) --seeds $(SEEDS) $(if $(filter large,$(SIZE)),--large)
 
 soak: all
-	@BUILD="$(BUILD)" MINUTES="$(MINUTES)" tools/soak.sh
+	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh
 
 fuzz:
 	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" tools/fuzz.sh

@@ -92,7 +92,7 @@ claim_begin(stet_engine *e, stet_id run, uint64_t session, uint64_t epoch, stet_
 }
 
 bool
-stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base)
+stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload)
 {
     stet__claim *claim;
 
@@ -100,30 +100,70 @@ stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__c
         (claim = claim_begin(e, run, e->session, 1, preload)) == NULL)
         return false;
     claim->is_guess = true;
-    if (base != NULL) {
-        claim->is_chained = true;
-        claim->base = base->run;
-        claim->base_journal = base->ctx->run.journal;
-    }
     atomic_fetch_add(&e->in_flight, 1);
     stet__exec_submit_here(&e->exec, claim->ctx);
     return true;
 }
 
-void
-stet__claim_guess_failed(stet_engine *e, stet_id run)
+/* ---- resumed by a timer ----------------------------------------------------------------------------- */
+
+static bool
+claim_waits_for(const stet_ctx *c, const stet_timer *t)
 {
-    stet_ctx    *c = stet__map_find(&e->claims, run.bytes, sizeof run.bytes);
+    for (const stet__cmd *cmd = c->journal.waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->has_timer && cmd->completion == t->completion && cmd->until_ms == t->fire_ms)
+            return true;
+    return false;
+}
+
+stet__resume
+stet__claim_resume(stet_engine *e, const stet_timer *t)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, t->run.bytes, sizeof t->run.bytes);
     stet__claim *claim = c != NULL ? c->host : NULL;
 
-    if (claim == NULL || !claim->is_guess)
-        return;
+    if (claim == NULL)
+        return STET__RESUME_NO;
+    if (claim->is_resumed && claim->timer_completion == t->completion && claim->timer_ms == t->fire_ms)
+        return STET__RESUME_BEGUN;
+    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned || e->is_polled ||
+        atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max)
+        return STET__RESUME_NO;
+    if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t))
+        return STET__RESUME_NO;
+    atomic_fetch_add(&e->in_flight, 1);
+    stet__unpark(e, claim);
+    claim->session = e->session;
+    claim->epoch++;
+    claim->is_owned = true;
+    claim->is_new = true;
+    claim->is_resumed = true;
+    claim->must_resume = true;
+    claim->timer_ms = t->fire_ms;
+    claim->timer_completion = t->completion;
+    claim->crumb = stet__crumb_get(claim);
+    atomic_store(&c->park, STET__PARK_AGAIN);
+    stet__exec_wake(&e->exec, c);
+    return STET__RESUME_NOW;
+}
+
+void
+stet__claim_drop(stet_engine *e, stet__claim *claim)
+{
     stet__disown(claim);
     claim->is_detached = true;
     claim->is_refused = true;
-    (void)stet__map_remove(&e->claims, run.bytes, sizeof run.bytes);
-    stet__exec_let_go(&e->exec, c, STET_EFENCED);
+    if (stet__map_find(&e->claims, claim->run.bytes, sizeof claim->run.bytes) == claim->ctx)
+        (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
+    stet__exec_let_go(&e->exec, claim->ctx, STET_EFENCED);
+    if (claim->is_resumed) { /* its timer, or whatever woke it meanwhile */
+        e->next_timer_ms = 0;
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
 }
+
+/* ---- granted ------------------------------------------------------------------------------------------ */
 
 void
 stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
@@ -134,16 +174,15 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     stet_bytes   preload;
     bool         is_old = false;
 
-    /* Only by the unit it was guessed on: granted by another one, it has seen state that never was. */
-    if (claim != NULL && claim->is_guess && claim->epoch == grant->epoch && claim->session == session && from != NULL &&
-        from->has_guess && stet__id_equal(from->guess, grant->run)) {
+    if (claim != NULL && claim->is_guess && claim->epoch == grant->epoch && claim->session == session) {
         claim->is_guess = false; /* guessed right */
         if (grant->inbox > 0) /* before a body: a cancel may have come while it waited in the lane */
             atomic_store(&c->has_news, true);
         stet__exec_wake(&e->exec, c);
         return;
     }
-    if (claim != NULL && claim->is_owned && !claim->is_guess && claim->epoch == grant->epoch && claim->session == session)
+    if (claim != NULL && claim->is_owned && !claim->is_guess && !claim->is_resumed && claim->epoch == grant->epoch &&
+        claim->session == session)
         return; /* the sweep took it up while the answer was out */
     if (session != e->session)
         return; /* the answer came after the lease had ended: whoever reaps that session gives the run on */
@@ -174,7 +213,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     }
     preload = claim_preload(e, grant->run, from);
     if (preload.data == NULL && grant->epoch == 1) {
-        preload = stet__lane_take(e, grant->run);
+        preload = stet__ahead_take(e, grant->run);
         is_old = true;
     }
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
@@ -196,9 +235,15 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     stet_engine *e = engine;
     stet__claim *claim = c->host, *fresh;
 
+    /* Woken by its timer and not executed since: fired as that of any other run. */
+    if (claim != NULL && claim->is_resumed && claim->must_resume && !claim->is_detached) {
+        stet__claim_drop(e, claim);
+        return true;
+    }
     /* Only one whose record is complete, and which has not begun to end. A body that failed and has no policy
      * is recorded by the end of the attempt only. */
-    if (claim == NULL || claim->has_broken || !claim->is_owned || claim->is_guess || claim->is_detached || claim->end != STET__END_NONE || c->jobs > 0 ||
+    if (claim == NULL || claim->has_broken || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
+        claim->end != STET__END_NONE || c->jobs > 0 ||
         c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
         atomic_load(&claim->submitted) != atomic_load(&claim->answered))
         return false;

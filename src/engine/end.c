@@ -20,6 +20,8 @@ end_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     stet__claim *claim = w->arg;
     stet_ctx    *c = claim->ctx;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (stet__host_is_news(w, o)) {
         claim->returned = w;
         claim->end = STET__END_AGAIN;
@@ -126,13 +128,10 @@ static int
 end_release(stet_ctx *c, int64_t *due_ms)
 {
     stet__fact fact = { 0 };
-    int        err;
 
     *due_ms = stet__store_now(host_claim(c)->engine);
     fact.kind = STET__FACT_RELEASED;
-    if ((err = stet__host_append(c, &fact, NULL)) != STET_OK)
-        return err;
-    return stet__tell_aborted(host_claim(c), host_claim(c)->open) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory for a unit");
+    return stet__host_append(c, &fact, NULL);
 }
 
 static int
@@ -204,6 +203,52 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     return end_returned(c, due_ms);
 }
 
+/* ---- bodies that ran and are not on record ---------------------------------------------------------- */
+
+/* The same fact as after a worker's death, because it means the same: this body was entered, and what came
+ * of it is not known. */
+static bool
+end_risk(stet__claim *claim, const char *step, uint64_t occurrence)
+{
+    stet__fact fact = { 0 };
+    stet_op   *op = stet__work_op(claim->open, STET_OP_INBOX, claim->run);
+    size_t     len = strnlen(step, STET_CRUMB_MAX - 1);
+
+    if (op == NULL)
+        return false;
+    fact.kind = STET__FACT_LOST;
+    fact.time_ms = stet__store_now(claim->engine);
+    fact.who = stet_text(claim->engine->worker);
+    fact.text = stet_text("its record could not be written");
+    fact.flags = STET__FACT_IN_BODY;
+    fact.name = (stet_bytes){ step, len };
+    fact.occurrence = (int64_t)occurrence;
+    return stet__work_fact(claim->open, &op->data, &fact);
+}
+
+/* The run is given back, and what executes it next has to know which bodies may happen twice. The end of an attempt
+ * is the record of all that failed in it, so there it is only those whose record found no memory. Otherwise it is
+ * whatever our crumbs would tell if we had died now. One too many does no harm: a step that is on record is not
+ * executed, so nobody asks for its risk. */
+static bool
+end_risks(stet__claim *claim, bool is_attempt_over)
+{
+    stet_engine *e = claim->engine;
+    bool         ok = true;
+
+    for (const stet_attempt *a = claim->unrecorded; is_attempt_over && a != NULL && ok; a = a->next)
+        ok = end_risk(claim, a->step, a->occurrence);
+    if (is_attempt_over || claim->crumbs == NULL || claim->session != atomic_load(&e->session))
+        return ok;
+    for (size_t i = 0; i < e->n_crumbs && ok; i++) {
+        const stet_crumb *crumb = &claim->crumbs[i];
+
+        if (crumb->is_busy != 0 && crumb->is_body && crumb->epoch == claim->epoch && stet__id_equal(crumb->run, claim->run))
+            ok = end_risk(claim, crumb->step, crumb->occurrence);
+    }
+    return ok;
+}
+
 static int
 end_unit(stet_ctx *c)
 {
@@ -222,7 +267,8 @@ end_unit(stet_ctx *c)
         ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
         stet__unlock(e->p, &e->lock);
     } else
-        ok = stet__project_row(claim->open, &c->run,
+        ok = end_risks(claim, c->run.status == STET_STATUS_RETRYING) &&
+             stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
@@ -256,11 +302,10 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     if (stet__host_open(claim) == NULL)
         return STET_ENOMEM;
     claim->open->unit.n_ops = 0; /* no facts */
-    if (status != STET_STATUS_STUCK && !stet__tell_aborted(claim, claim->open))
-        return stet__fail(STET_ENOMEM, "out of memory for a unit");
     c->run.status = status;
     c->run.reason = reason;
-    if (!stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
+    if (!end_risks(claim, false) ||
+        !stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
                            due_ms))
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
     claim->open->done = end_done;
@@ -273,6 +318,7 @@ stet__host_end(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
     size_t       jobs;
+    const char  *lane;
     bool         is_owned, is_settled, is_done;
     int          err;
 
@@ -346,8 +392,8 @@ stet__host_end(stet_ctx *c)
     if (stet__run_is_terminal(&c->run) && claim->has_lane) {
         /* The next run of the key may begin, but its units must queue behind this one. */
         stet__lock(e->p, &e->lock);
-        if (!claim->is_detached)
-            stet__lane_guess(e, claim);
+        if (!claim->is_detached && (lane = stet__lane_name(&claim->open->arena, c->run.handler, c->run.key)) != NULL)
+            stet__ahead_end(e, claim->open, lane, c->run.handler);
         stet__host_submit_locked(claim);
         stet__unlock(e->p, &e->lock);
     } else

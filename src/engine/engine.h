@@ -61,10 +61,11 @@ struct stet__work {
     uint32_t       n_facts;
     stet_claimer   claimer;
     stet__started *started;
-    stet_id        guess;      /* a run that is executed already, in the belief that this unit grants it */
-    bool           has_guess;
+    stet_id        ahead;      /* a run that is executed already, in the belief that this unit grants it */
+    bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
-    bool           has_state;  /* writes object state that others may read ahead */
+    bool           has_state;  /* it writes object state */
+    bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
@@ -131,10 +132,11 @@ struct stet__claim {
     uint64_t         session, epoch;
     bool             is_owned;      /* shared: the claim is ours as far as we know */
     bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
-    atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see lane.c */
-    bool             is_chained;    /* … behind a run of the same key, whose writes it sees; else behind its start */
-    stet_id          base;          /* … that one, */
-    uint64_t         base_journal;  /* and its last revision, if the unit that was guessed on is applied */
+    atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see ahead.c */
+    atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
+    bool             must_resume;   /* … and has not begun that unit yet */
+    int64_t          timer_ms;      /* … the timer */
+    uint64_t         timer_completion;
     stet__handler   *handler;
     atomic_bool      is_refused;    /* a unit of it was refused: our picture of the journal is not what is stored */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
@@ -157,8 +159,8 @@ struct stet__claim {
     int              crumb;         /* its own in `crumbs`, or -1 */
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
-    stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt; and
-                                       those that could not be recorded */
+    stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    stet_attempt    *unrecorded;    /* bodies whose record could not be made */
     bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
@@ -173,6 +175,7 @@ stet__work *stet__host_open(stet__claim *claim);
 /* For host.c and end.c. */
 int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
 bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
+bool stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o);
 void stet__host_submit(stet__claim *claim); /* the open unit */
 void stet__host_submit_locked(stet__claim *claim);
 /* Remember where the conditional tail of the open unit begins, and cut it off again. */
@@ -187,6 +190,12 @@ void stet__unpark(stet_engine *e, stet__claim *claim);
 
 /* claim.c. With the lock held: the store gave us this run. */
 void stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from);
+/* With the lock held: a timer is due. If its run is parked here it goes on at once; what it records first also takes
+ * the run and the timer, on condition that nothing has happened to the run since it was parked. Otherwise, and when
+ * that unit is refused, the incarnation is dropped and the timer is fired as that of any other run. */
+typedef enum stet__resume { STET__RESUME_NO, STET__RESUME_NOW, STET__RESUME_BEGUN } stet__resume;
+stet__resume stet__claim_resume(stet_engine *e, const stet_timer *timer);
+void         stet__claim_drop(stet_engine *e, stet__claim *claim);
 /* With the lock held: the claim is not ours any more; counted out of in_flight once. */
 void stet__disown(stet__claim *claim);
 /* With the lock held: something was put into this run's inbox. */
@@ -195,34 +204,28 @@ void stet__poke(stet_engine *e, stet_id run);
 void stet__parked_trim(stet_engine *e, int64_t now_us);
 bool stet__replay_elsewhere(void *engine, stet_ctx *c);
 
-/* Lock held: execute a run ahead of its grant (epoch 1). Takes the preload if true. */
-bool stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base);
-void stet__claim_guess_failed(stet_engine *e, stet_id run);
+/* Lock held: execute a run ahead of its first grant. Takes the preload if true. */
+bool stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload);
 
-/* ---- working ahead on one key (lane.c) ---------------------------------------------------------------- */
+/* ---- working ahead of the flush (ahead.c) ------------------------------------------------------------ */
 
-typedef struct stet__lane_entry {
-    struct stet__lane_entry *next;
-    stet_id                  run;
-    stet_bytes               facts;
-} stet__lane_entry;
-
-/* Lock held: a run was started here and has to wait for its key. */
-void stet__lane_remember(stet_engine *e, const char *lane, stet_id run, stet_bytes facts);
-/* Lock held: its first facts if we have them (now the caller's), else NULL. */
-stet_bytes stet__lane_take(stet_engine *e, stet_id run);
-/* Lock held, until the unit has been submitted: this claim's open unit ends a run that holds a key, and the
- * next one can begin on what it wrote. */
-void stet__lane_guess(stet_engine *e, stet__claim *claim);
-/* Submit the unit of a start; if its run is likely to be given to us and to end quickly, begin it now. */
-void stet__submit_start(stet_engine *e, stet__work *w);
-/* Lock held: what became of the unit. */
-void stet__lane_settled(stet_engine *e, stet__work *w);
-/* A state entry as written by the last unit of run `base`, if that is still on its way. Unclear: the entry is being
- * written by another run; wait until the claim is certain. False: out of memory. */
-bool stet__lane_written(stet_engine *e, stet__arena *arena, stet_id base, stet_bytes key, stet_bytes *value, bool *is_known,
-                        bool *is_unclear);
-void stet__lane_free(stet_engine *e);
+void stet__ahead_init(stet_engine *e);
+void stet__ahead_free(stet_engine *e);
+/* Submit the unit of a start; if its run is likely to be given to us and to end quickly, begin it now: true. */
+bool stet__submit_start(stet_engine *e, stet__work *w);
+/* All that follow: lock held. The first facts of a run that waited for its key if we have them (now the caller's). */
+stet_bytes stet__ahead_take(stet_engine *e, stet_id run);
+/* A run that holds this key is about to submit its last unit: begin the next one, which that unit grants. */
+void stet__ahead_end(stet_engine *e, stet__work *last, const char *lane, const char *handler);
+/* A handler begun ahead has to wait for the store. */
+void stet__ahead_in_vain(stet__handler *h);
+/* A unit is being submitted: what it writes. */
+void stet__ahead_written(stet_engine *e, const stet__work *w);
+/* A state entry as far as it is known here, with the version it must have when it is relied on. False: not known. */
+bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *version, stet_bytes *value);
+void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet_value *value);
+/* What became of a unit. */
+void stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *outcome);
 
 /* ---- waiting for runs (wait.c) --------------------------------------------------------------------- */
 
@@ -259,7 +262,7 @@ struct stet__handler {
     int64_t         timeout_ms, retention_ms; /* 0: none set */
     char           *description;
     struct stet__service *service;
-    atomic_bool     is_quick; /* its runs seem to end without waiting for the store: begin them ahead of their start */
+    atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
 };
 
 typedef struct stet__service {
@@ -326,16 +329,22 @@ struct stet_engine {
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
-    stet__map        lanes;          /* lane -> stet__lane_entry: runs started here that wait for their key */
-    size_t           n_lane_entries;
-    stet__map        written;        /* state key -> unit that writes it and is not answered */
+    stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
+    stet__map        ahead_lanes;    /* lane -> who waits */
+    stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
 };
 
-/* engine.c */
+/* log.c */
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
+/* The same with the user's own fields. */
+void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
+                    const char *step, int code, const stet_log_field *fields, size_t n,
+                    const char *message);
+
+/* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
                    const stet_options *options); /* takes the store, also on failure */
 stet__handler *stet__handler_find(stet_engine *e, const char *name);
@@ -411,8 +420,6 @@ void stet__renew(stet_engine *e);
 void stet__reap(stet_engine *e);
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
-/* Tell the run, in this unit, which of its bodies were entered under this claim and not recorded. */
-bool stet__tell_aborted(stet__claim *claim, stet__work *w);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 

@@ -23,18 +23,44 @@ host_claim(stet_ctx *c)
 
 /* ---- recording ----------------------------------------------------------------------------------- */
 
+/* The answer to a unit of a run that was executed ahead of its claim. True: refused, and dropped with all that comes
+ * after. */
+bool
+stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o)
+{
+    if (!claim->is_resumed && !claim->is_guess)
+        return false;
+    if (o->result == STET_OK) {
+        claim->is_resumed = claim->is_guess = false; /* from now on it is a claim like any other */
+        return false;
+    }
+    atomic_fetch_add(&claim->answered, 1);
+    stet__claim_drop(e, claim);
+    return true;
+}
+
+/* A state entry it read while it was executed ahead was another one by then: it is executed again, that is all. */
+static bool
+host_is_outdated(const stet__work *w, const stet_outcome *o)
+{
+    return o->result == STET_ECONFLICT && o->cond < w->unit.n_conds && w->conds[o->cond].kind == STET_COND_VALUE &&
+           strcmp(w->conds[o->cond].space, STET__SPACE_STATE) == 0;
+}
+
 bool
 stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     stet__claim *claim = w->arg;
     stet_ctx    *c = claim->ctx;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (o->result == STET_OK) {
         if (o->inbox > atomic_load(&c->inbox_known))
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
         if (claim->crumb >= 0 && c->state == STET__CTX_WAITING && claim->crumbs[claim->crumb].is_busy == 2 &&
-            atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
+            !claim->is_refused && atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
             claim->crumbs[claim->crumb].is_busy = 0;
             claim->crumbs[claim->crumb].is_body = 0;
         }
@@ -42,7 +68,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
         if (o->result == STET_EFENCED)
             stet__disown(claim);
         claim->is_refused = true;
-        if (!claim->is_guess)
+        if (!host_is_outdated(w, o))
             stet__log(e, STET_LOG_WARN, &claim->run, NULL, NULL, o->result,
                   o->result == STET_EFENCED ? "fenced: another worker owns this run now; nothing was written"
                                             : "a unit was refused; the run is let go and goes on from its record");
@@ -52,6 +78,38 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     atomic_fetch_add(&claim->answered, 1);
     stet__exec_wake(&e->exec, c);
     return false;
+}
+
+/* The first unit of a run that was resumed by its timer: take the run and the timer. */
+static bool
+host_open_resumed(stet__claim *claim)
+{
+    stet_engine *e = claim->engine;
+    stet__work  *w = stet__work_new(e, stet__host_unit_done, claim);
+    stet_cond   *cond;
+    stet_op     *op;
+
+    if (w == NULL)
+        return false;
+    claim->open = w;
+    w->run = claim->run;
+    w->first = claim->ctx->run.journal + 1;
+    w->is_resume = true;
+    w->claimer = (stet_claimer){ claim->session, STET_STATUS_RUNNING, e->handler_names, e->n_handlers };
+    if ((cond = stet__work_cond(w, STET_COND_PARKED, claim->run)) == NULL)
+        return false;
+    cond->session = claim->session;
+    cond->epoch = claim->epoch - 1;
+    cond->number = claim->ctx->run.taken;
+    if ((op = stet__work_op(w, STET_OP_TIMER_DEL, claim->run)) == NULL)
+        return false;
+    op->fire_ms = claim->timer_ms;
+    op->number = claim->timer_completion;
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, claim->run)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    op->claimer = &w->claimer;
+    return stet__work_op(w, STET_OP_FACTS, claim->run) != NULL;
 }
 
 stet__work *
@@ -73,15 +131,6 @@ stet__host_open(stet__claim *claim)
     }
     cond->session = claim->session;
     cond->epoch = claim->epoch;
-    /* The claim alone does not say who made it: it must be the unit whose writes we have seen. */
-    if (claim->is_guess && claim->is_chained) {
-        if ((cond = stet__work_cond(w, STET_COND_JOURNAL, claim->base)) == NULL) {
-            stet__work_free(w);
-            (void)stet__fail(STET_ENOMEM, "out of memory for a unit");
-            return NULL;
-        }
-        cond->number = claim->base_journal;
-    }
     w->run = claim->run;
     w->first = claim->ctx->run.journal + 1;
     return claim->open = w;
@@ -151,8 +200,8 @@ stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
     return host_append_one(c, w, fact, child);
 }
 
-/* A guess that was given up submits nothing: the run may be granted to us with the same epoch before the
- * unit's turn comes, and then the unit would hold. */
+/* What was executed ahead and given up submits nothing: the run may be granted to us with the same epoch before
+ * the unit's turn comes, and then the unit would hold. */
 void
 stet__host_submit_locked(stet__claim *claim)
 {
@@ -164,6 +213,8 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
+    if (w->has_state)
+        stet__ahead_written(claim->engine, w);
     stet__submit(claim->engine, w);
 }
 
@@ -172,7 +223,7 @@ stet__host_submit(stet__claim *claim)
 {
     stet_engine *e = claim->engine;
 
-    if (!claim->is_guess) {
+    if (!claim->is_guess && !claim->is_resumed && !claim->open->has_state) {
         stet__host_submit_locked(claim);
         return;
     }
@@ -186,8 +237,8 @@ host_commit(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    if (claim->is_guess && !claim->is_chained && claim->handler != NULL)
-        atomic_store(&claim->handler->is_quick, false); /* it has to wait anyway */
+    if (claim->is_guess)
+        stet__ahead_in_vain(claim->handler);
     if (claim->open != NULL && claim->open->n_facts > 0)
         stet__host_submit(claim);
 }
@@ -204,11 +255,15 @@ host_is_durable(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    /* A claim we only believe in is not durable either. Nor is what was refused, which is an answer, too: a
-     * context that is just awake for another reason would take it for the flush it waits for, and go on into the next
-     * body before its slot hears that it is let go. Refusals are noted before they are counted. */
-    return !claim->is_guess && (claim->open == NULL || claim->open->n_facts == 0) &&
-           atomic_load(&claim->submitted) == atomic_load(&claim->answered) && !atomic_load(&claim->is_refused);
+    /* A claim we only believe in is not durable either. */
+    return !claim->is_guess && !claim->is_resumed && (claim->open == NULL || claim->open->n_facts == 0) &&
+           atomic_load(&claim->submitted) == atomic_load(&claim->answered);
+}
+
+static bool
+host_is_ahead(stet_ctx *c)
+{
+    return host_claim(c)->is_guess || host_claim(c)->is_resumed;
 }
 
 /* ---- units that are conditional on the inbox ------------------------------------------------------ */
@@ -334,6 +389,8 @@ host_suspend_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     stet__claim *claim = w->arg;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (o->result == STET_OK) {
         atomic_fetch_add(&claim->answered, 1);
         host_park(e, claim);
@@ -513,6 +570,28 @@ host_inbox_take(stet__claim *claim, host_inbox *in)
     return STET_OK;
 }
 
+/* Its timer is taken by the unit that is begun here, instead of from the inbox. */
+static int
+host_resume(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet__fact   fired = { 0 };
+    bool         ok;
+
+    claim->must_resume = false;
+    fired.kind = STET__FACT_TIMER;
+    fired.completion = (int64_t)claim->timer_completion;
+    ok = host_open_resumed(claim) && stet__host_append(c, &fired, NULL) == STET_OK &&
+         stet__journal_apply(&c->journal, &fired) == STET_OK;
+    if (ok)
+        return STET_OK;
+    stet__lock(e->p, &e->lock);
+    stet__claim_drop(e, claim);
+    stet__unlock(e->p, &e->lock);
+    return stet__ctx_latch(c, STET_SUSPENDED);
+}
+
 static int
 host_refresh(stet_ctx *c)
 {
@@ -521,6 +600,8 @@ host_refresh(stet_ctx *c)
     stet__fact   taken = { 0 };
     int          err;
 
+    if (claim->must_resume)
+        return host_resume(c);
     if (claim->returned != NULL) {
         stet__host_rollback(c, claim->returned);
         claim->returned = NULL;
@@ -565,6 +646,14 @@ host_info(stet_ctx *c)
     if (!stet__id_is_zero(c->run.parent)) {
         stet__id_text(c->parent_text, STET__ID_RUN, c->run.parent);
         c->info.parent = c->parent_text;
+    }
+    c->info.parent_step = c->run.parent_step;
+    c->info.child_key = c->run.child_key;
+    if (!stet__id_is_zero(c->run.retry_of)) {
+        stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
+        c->retried = (stet_dependency){ c->retried_text, "retry" };
+        c->info.depended_on = &c->retried;
+        c->info.n_depended_on = 1;
     }
     c->info.attempt = stet__run_attempt(&c->run);
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
@@ -665,7 +754,8 @@ host_begin(stet_ctx *c)
 static bool
 host_is_evidence(const stet__claim *claim)
 {
-    return (claim->is_refused || claim->has_broken) && claim->end != STET__END_DONE;
+    return (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL) &&
+           claim->end != STET__END_DONE;
 }
 
 static void
@@ -678,11 +768,14 @@ host_gone(stet_ctx *c)
     if (stet__map_find(&e->claims, claim->run.bytes, sizeof claim->run.bytes) == c)
         (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
     stet__unpark(e, claim);
+    if (claim->is_resumed && !claim->is_detached)
+        stet__claim_drop(e, claim); /* let go before it recorded anything */
     stet__disown(claim);
     if (!host_is_evidence(claim)) {
         stet__crumb_put(claim, claim->crumb);
         host_crumbs_release(claim, &claim->spent);
         host_crumbs_release(claim, &claim->broken);
+        host_crumbs_release(claim, &claim->unrecorded);
     }
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
@@ -721,7 +814,7 @@ host_is_parking(stet_ctx *c)
     return park == STET__PARK_ASKED || park == STET__PARK_PARKED;
 }
 
-static void
+static bool
 host_crumb_set(stet_ctx *c, stet_attempt *a)
 {
     stet__claim *claim = host_claim(c);
@@ -737,8 +830,11 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
         stet__unlock(e->p, &e->lock);
         at = a->crumb;
     }
+    if (at < 0 && a != NULL && claim->session == atomic_load(&e->session))
+        stet__log(e, STET_LOG_WARN, &claim->run, NULL, a->step, STET_EBUSY,
+                  "too many bodies are not on record yet; this one is not begun and the run is let go");
     if (at < 0)
-        return;
+        return a == NULL;
     crumb = &claim->crumbs[at];
     crumb->run = claim->run;
     crumb->epoch = claim->epoch;
@@ -755,6 +851,7 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
     if (a != NULL)
         crumb->is_body = 1;
     crumb->is_busy = 1;
+    return true;
 }
 
 /* Out of user code: after a body until its record is durable, the crumb says "entered" (2); the record
@@ -774,8 +871,10 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
         return;
     if (a != NULL) {
         claim->crumbs[at].is_busy = 2;
-        claim->is_unrecorded = claim->is_unrecorded || at == claim->crumb;
-    } else if (claim->crumbs[at].is_body && (claim->is_unrecorded || claim->has_broken || !host_is_durable(c)))
+        if (at == claim->crumb)
+            claim->is_unrecorded = true;
+    } else if (claim->crumbs[at].is_body &&
+               (claim->is_unrecorded || claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
@@ -804,11 +903,11 @@ static void
 host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
-    bool           is_broken = a->is_unrecorded || (a->future != NULL && a->future->is_broken);
-    stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
+    bool           is_broken = a->future != NULL && a->future->is_broken;
+    stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
-    if (a->crumb < 0) {
+    if (a->crumb < 0 && !a->is_unrecorded) {
         claim->is_unrecorded = false;
         return;
     }
@@ -816,13 +915,51 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
     *list = a;
 }
 
+/* A run that works ahead may see what is not durable or not true: its unit says what it has seen. */
+static int
+host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet_value   v = { 0 };
+    stet__work  *w = stet__host_open(claim);
+    stet_cond   *cond = w != NULL ? stet__work_cond(w, STET_COND_VALUE, claim->run) : NULL;
+    bool         is_known;
+    int          err = STET_OK;
+
+    if (cond == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    cond->space = STET__SPACE_STATE;
+    if (!stet__work_bytes(w, &cond->key, key))
+        err = stet__fail(STET_ENOMEM, "out of memory for a unit");
+    stet__lock(e->p, &e->lock);
+    is_known = err == STET_OK && stet__ahead_read(e, &c->arena, key, &cond->number, value);
+    stet__unlock(e->p, &e->lock);
+    if (is_known)
+        return STET_OK;
+    if (err == STET_OK && (err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v)) == STET_ENOTFOUND)
+        err = STET_OK;
+    if (err == STET_OK && v.version != 0 && (value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len)) == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    if (err != STET_OK)
+        w->unit.n_conds--; /* an empty condition would be refused */
+    else {
+        value->len = v.version != 0 ? v.data.len : 0;
+        cond->number = v.version;
+        stet__lock(e->p, &e->lock);
+        stet__ahead_has_read(e, key, &v);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    return err;
+}
+
 static int
 host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
 {
-    bool              is_known, is_unclear;
     stet__claim      *claim = host_claim(c);
     stet_engine      *e = claim->engine;
-    const stet_entry *initial;
+    const stet_entry *initial = stet__initial_find(e, c->service, name);
     stet_value        v = { 0 };
     stet_bytes        key;
     int               err;
@@ -830,14 +967,10 @@ host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
     *value = (stet_bytes){ NULL, 0 };
     if (!stet__value_key_state(&c->arena, &key, c->run.handler, c->run.key, name))
         return stet__fail(STET_ENOMEM, "out of memory");
-    /* Only one that works ahead may see what is not durable: it is thrown away if that never becomes so. */
-    is_known = is_unclear = false;
-    if (claim->is_guess && !stet__lane_written(e, &c->arena, claim->base, key, value, &is_known, &is_unclear))
-        return stet__fail(STET_ENOMEM, "out of memory");
-    if (is_unclear && (err = stet__ctx_barrier(c)) != STET_OK)
+    if (claim->is_guess && initial == NULL)
+        return host_state_read_ahead(c, key, value);
+    if (claim->is_guess && (err = stet__ctx_barrier(c)) != STET_OK)
         return err;
-    if (is_known)
-        return STET_OK;
     err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v);
     if (err == STET_OK) {
         value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len);
@@ -845,10 +978,8 @@ host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
         stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
         return value->data != NULL ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
     }
-    if (err != STET_ENOTFOUND)
-        return err;
-    if ((initial = stet__initial_find(e, c->service, name)) == NULL)
-        return STET_OK;
+    if (err != STET_ENOTFOUND || initial == NULL)
+        return err == STET_ENOTFOUND ? STET_OK : err;
     if ((err = e->store->ops->value(e->store, STET__SPACE_CLEARED, key, &v)) == STET_OK)
         stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
     else if (err == STET_ENOTFOUND) {
@@ -870,10 +1001,15 @@ host_payload_max(stet_ctx *c)
     return host_claim(c)->engine->config.payload_bytes_max;
 }
 
+/* What is read here does not change while a body runs: it may be on another thread. */
 static void
-host_log(stet_ctx *c, stet_level level, const char *step, int code, const char *message)
+host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
+         const char *message)
 {
-    stet__log(host_claim(c)->engine, level, &c->run.id, c->run.handler, step, code, "%s", message);
+    stet__claim *claim = host_claim(c);
+
+    stet__log_with(claim->engine, level, &claim->run, claim->handler != NULL ? claim->handler->name : NULL, step, code,
+                   fields, n, message);
 }
 
 /* ---- children and awakeables ---------------------------------------------------------------------- */
@@ -992,6 +1128,7 @@ const stet__host_ops stet__host = {
     .commit = host_commit,
     .commit_now = host_commit_now,
     .is_durable = host_is_durable,
+    .is_ahead = host_is_ahead,
     .suspend = host_suspend,
     .refresh = host_refresh,
     .end = stet__host_end,

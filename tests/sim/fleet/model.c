@@ -262,8 +262,12 @@ static uint64_t
 model_epoch(const stet_unit *unit, stet_id run)
 {
     for (size_t i = 0; i < unit->n_conds; i++)
-        if (unit->conds[i].kind == STET_COND_CLAIM && stet__id_equal(unit->conds[i].run, run))
-            return unit->conds[i].epoch;
+        if (stet__id_equal(unit->conds[i].run, run)) {
+            if (unit->conds[i].kind == STET_COND_CLAIM)
+                return unit->conds[i].epoch;
+            if (unit->conds[i].kind == STET_COND_PARKED)
+                return unit->conds[i].epoch + 1; /* the unit takes the run */
+        }
     return 0;
 }
 
@@ -336,14 +340,34 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
 
 /* ---- units ---------------------------------------------------------------------------------------------- */
 
-/* A unit that takes a timer away early must end what the timer is for. */
+static bool
+model_has(const stet_unit *unit, stet_op_kind kind, stet_id run)
+{
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == kind && stet__id_equal(unit->ops[i].run, run))
+            return true;
+    return false;
+}
+
+/* A timer that is taken early: only by a unit that ends what it is for, or records what came first. */
 static void
 model_timers(fleet *w, const stet_unit *unit)
 {
     int64_t now_ms = fleet_now_ms(w);
 
-    for (size_t i = 0; i < unit->n_ops; i++)
-        if (unit->ops[i].kind == STET_OP_FACTS)
+    for (size_t i = 0; i < unit->n_conds; i++) {
+        const stet_cond *cond = &unit->conds[i];
+
+        for (size_t k = 0; cond->kind == STET_COND_PARKED && k < unit->n_ops; k++)
+            if (unit->ops[k].kind == STET_OP_TIMER_DEL && stet__id_equal(unit->ops[k].run, cond->run)) {
+                if (unit->ops[k].fire_ms > now_ms)
+                    fleet_fail(w, fleet_run_of(w, cond->run), "a run is resumed %lld ms early",
+                               (long long)(unit->ops[k].fire_ms - now_ms));
+                break; /* the first is the one that woke it */
+            }
+    }
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (model_has(unit, STET_OP_FACTS, unit->conds[i].run))
             return;
     for (size_t i = 0; i < unit->n_conds; i++)
         if (unit->conds[i].kind == STET_COND_TIMER && unit->conds[i].fire_ms > now_ms)
@@ -365,7 +389,7 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
         fleet_run *run = fleet_run_of(w, outcome->grants[i].run);
 
         fleet_trace(w, node, run, "granted", NULL, (int64_t)outcome->grants[i].epoch, 0);
-        if (run == NULL || run->end != 0)
+        if (run == NULL || (run->end != 0 && !model_has(unit, STET_OP_FACTS, run->id)))
             fleet_fail(w, run, "a run that has ended, or never began, is granted");
     }
     w->stats.commits++;

@@ -103,7 +103,7 @@ world_options(fleet_node *node, stet_options *o)
     o->sweep_ms = 500 + (int64_t)fleet_draw(&r, 4500);
     o->poll_ms = 200 + (int64_t)fleet_draw(&r, 1500);
     o->wait_poll_ms = 100 + (int64_t)fleet_draw(&r, 1000);
-    o->work_ahead = (int64_t)fleet_draw(&r, 2);
+    o->work_ahead = fleet_draw(&r, 2) == 0 ? 1 : STET_NONE;
     o->retention_ms = 315360000000;
     o->worker = names[(int)node->index < w->same_name ? 0 : node->index];
     o->log = world_log;
