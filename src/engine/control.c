@@ -45,6 +45,14 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
     if (w->facts.failed)
         return STET_ENOMEM;
     if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
+        /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
+         * would end in it and never leave it. */
+        if (l->row.lane == NULL) {
+            if ((cond = stet__work_cond(w, STET_COND_TIMER, l->run.id)) == NULL)
+                return STET_ENOMEM;
+            cond->fire_ms = l->run.visible_ms;
+            cond->number = STET__TIMER_VISIBLE;
+        }
         if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
             return STET_ENOMEM;
         op->fire_ms = l->run.visible_ms;
@@ -360,21 +368,28 @@ stet__host_settle(stet_ctx *c, stet__fact *fact)
     stet__claim *claim = c->host;
     stet_engine *e = claim->engine;
     stet__work  *w = stet__host_open(claim);
+    size_t       n_conds, n_ops;
     const char  *text;
     int          err, refusal;
 
     if (w == NULL)
         return STET_ENOMEM;
-    if ((err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0,
-                              &refusal)) != STET_OK)
-        return err;
-    if (refusal != 0) { /* recorded too: the same on every replay */
+    n_conds = w->unit.n_conds;
+    n_ops = w->unit.n_ops;
+    err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0, &refusal);
+    if (err == STET_OK && refusal != 0) { /* recorded too: the same on every replay */
         if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
-            return stet__fail(STET_ENOMEM, "out of memory");
+            err = stet__fail(STET_ENOMEM, "out of memory");
         fact->code = refusal;
-        fact->text = stet_text(text);
+        fact->text = stet_text(text != NULL ? text : "");
     }
-    return stet__host.append(c, fact, NULL);
+    if (err == STET_OK)
+        err = stet__host.append(c, fact, NULL);
+    if (err != STET_OK) { /* nor may half of it stay in the unit, which is committed with what came before */
+        w->unit.n_conds = n_conds;
+        w->unit.n_ops = n_ops;
+    }
+    return err;
 }
 
 /* ---- unstick -------------------------------------------------------------------------------------- */

@@ -161,7 +161,7 @@ struct stet__claim {
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
     stet_attempt    *unrecorded;    /* bodies whose record could not be made */
-    stet_attempt    *last;          /* the last body that ran for the handler itself */
+    bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */

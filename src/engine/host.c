@@ -749,6 +749,15 @@ host_begin(stet_ctx *c)
 
 /* ---- gone ------------------------------------------------------------------------------------------ */
 
+/* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
+ * so they stay as they are until the session ends. */
+static bool
+host_is_evidence(const stet__claim *claim)
+{
+    return (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL) &&
+           claim->end != STET__END_DONE;
+}
+
 static void
 host_gone(stet_ctx *c)
 {
@@ -762,10 +771,12 @@ host_gone(stet_ctx *c)
     if (claim->is_resumed && !claim->is_detached)
         stet__claim_drop(e, claim); /* let go before it recorded anything */
     stet__disown(claim);
-    stet__crumb_put(claim, claim->crumb);
-    host_crumbs_release(claim, &claim->spent);
-    host_crumbs_release(claim, &claim->broken);
-    host_crumbs_release(claim, &claim->unrecorded);
+    if (!host_is_evidence(claim)) {
+        stet__crumb_put(claim, claim->crumb);
+        host_crumbs_release(claim, &claim->spent);
+        host_crumbs_release(claim, &claim->broken);
+        host_crumbs_release(claim, &claim->unrecorded);
+    }
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);
@@ -852,15 +863,18 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
     stet_engine *e = claim->engine;
     int          at = -1;
 
-    if (a != NULL && a->crumb >= 0)
-        at = a->crumb;
+    if (a != NULL && a->future != NULL && !a->future->is_sync)
+        at = a->crumb; /* -1: there was none left; the claim's own is its slot's */
     else if (a != NULL || !host_is_parking(c))
         at = claim->crumb;
     if (at < 0)
         return;
-    if (a != NULL)
+    if (a != NULL) {
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
+        if (at == claim->crumb)
+            claim->is_unrecorded = true;
+    } else if (claim->crumbs[at].is_body &&
+               (claim->is_unrecorded || claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
@@ -894,7 +908,7 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
 
     claim->has_broken = claim->has_broken || is_broken;
     if (a->crumb < 0 && !a->is_unrecorded) {
-        claim->last = a->is_skipped ? claim->last : a;
+        claim->is_unrecorded = false;
         return;
     }
     a->next = *list;

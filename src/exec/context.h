@@ -155,7 +155,7 @@ struct stet_ctx {
     stet__scope     *scope;
     stet__run        run;
     stet__journal    journal;
-    stet__map        state_entries; /* name -> stet_bytes *, NULL data: none */
+    stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
     stet__exit_hook *exits;
     const stet__log_fields *log_fields; /* NULL: none */
@@ -305,6 +305,9 @@ int  stet__ctx_latch(stet_ctx *c, int code);
 void stet__ctx_yield(stet_ctx *c, stet__yield why);
 /* Suspend the run and go on when something arrived; takes it into run and journal. */
 int  stet__ctx_suspend(stet_ctx *c);
+/* The same, unless bodies of the run are queued or running: those belong to this claim, so it stays. The caller
+ * catches up and looks again. c->waits_for tells people what for. */
+int  stet__ctx_await_news(stet_ctx *c);
 /* Wait until all facts so far are durable. */
 int  stet__ctx_barrier(stet_ctx *c);
 /* Record finished bodies and take news from the inbox. */
