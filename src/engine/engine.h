@@ -378,7 +378,6 @@ typedef struct stet__loaded {
     stet__fact    extra;    /* the row's extra, decoded (bytes in the arena) */
     uint64_t      inbox;    /* last inbox sequence seen */
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
-    bool          has_stop_waiting; /* cancel or deadline in the inbox, not taken yet */
 } stet__loaded;
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to revision `upto` (of a row read before) and the inbox entries they took, into run and
@@ -445,8 +444,8 @@ int64_t stet__keeper_round(stet_engine *e);
 size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
 
 /* control.c */
-/* The code of a cancel or deadline that was asked for, taken or not; 0: none. */
-int stet__stop_asked(stet_engine *e, const stet__run *run);
+/* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */
+int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
 int stet__host_settle(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);

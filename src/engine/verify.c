@@ -116,6 +116,15 @@ verify_has_fired(verify *v, const stet__loaded *l, uint64_t completion)
     return s.found;
 }
 
+static int
+verify_stop(verify *v, const stet__loaded *l)
+{
+    int code;
+
+    verify_note(v, stet__stop_asked(v->e, &l->run, &code));
+    return code;
+}
+
 static bool
 verify_timers(verify *v, const stet__loaded *l)
 {
@@ -123,7 +132,7 @@ verify_timers(verify *v, const stet__loaded *l)
         if (cmd->has_timer && !verify_has_timer(v, l->run.id, cmd->until_ms, cmd->completion) &&
             !verify_has_fired(v, l, cmd->completion))
             return verify_bad(v, "timer", cmd->completion, "%s %s has no timer row", stet__fact_kind_name(cmd->kind), cmd->name);
-    if (l->run.deadline_ms != 0 && stet__stop_asked(v->e, &l->run) == 0 &&
+    if (l->run.deadline_ms != 0 && verify_stop(v, l) == 0 &&
         !verify_has_timer(v, l->run.id, l->run.deadline_ms, STET__TIMER_DEADLINE))
         return verify_bad(v, "timer", 1, "its deadline has no timer row");
     return true;
@@ -152,7 +161,7 @@ static bool
 verify_status(verify *v, const stet__loaded *l)
 {
     stet_status want = l->run.status, is = (stet_status)l->row.status;
-    int         stop = stet__stop_asked(v->e, &l->run);
+    int         stop = verify_stop(v, l);
 
     if (l->row.session != 0) {
         if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && stop != 0))

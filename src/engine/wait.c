@@ -152,8 +152,10 @@ wait_look(stet_engine *e, stet_result *result, stet_id run, bool *is_answer)
         return STET_EOPEN;
     if ((err = stet__load(e, &l, run, false)) != STET_OK)
         return row.status == STET_STATUS_STUCK && err == STET_ECORRUPT ? STET_EOPEN : err;
-    if (!stet__run_is_terminal(&l.run))
-        l.run.stop_code = stet__stop_asked(e, &l.run);
+    if (!stet__run_is_terminal(&l.run) && (err = stet__stop_asked(e, &l.run, &l.run.stop_code)) != STET_OK) {
+        stet__loaded_free(&l);
+        return err;
+    }
     answer = stet__run_answer(&l.run);
     if (answer != STET_EOPEN) {
         *is_answer = true;

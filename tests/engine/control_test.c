@@ -3,7 +3,7 @@
  * tsan: yes */
 #include "fixture.h"
 
-#include "core/run.h"
+#include "engine/engine.h"
 
 /* ---- bodies and handlers many tests use --------------------------------------------------------- */
 
@@ -1788,4 +1788,67 @@ TEST(C11_the_list_is_closed_and_its_names_are_read_back)
     CHECK_INT(stet_status_parse(NULL), 0);
     CHECK_STR(stet_status_name((stet_status)0), "unknown");
     CHECK_STR(stet_status_name((stet_status)14), "unknown");
+}
+
+/* ---- C4: a cancel that cannot be seen is not "none" -------------------------------------------------- */
+
+static atomic_bool    unseen_fails;
+static stet_store_ops unseen_ops;
+static int (*unseen_inbox)(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
+
+static int
+inbox_fails(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    if (atomic_load(&unseen_fails))
+        return stet__fail(STET_EIO, "the inbox cannot be read");
+    return unseen_inbox(s, run, from, limit, fn, arg);
+}
+
+static int
+h_unseen(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(fixture_pause(ctx));
+    return stet_return(ctx, input);
+}
+
+static int
+on_unseen(void *arg, const stet_finding *finding)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "found: %s", finding->text);
+}
+
+TEST(C4_a_read_that_fails_is_told_and_not_taken_for_no_cancel)
+{
+    static const stet_handler handlers[] = { { "h", h_unseen, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_engine              *other;
+    stet_result               result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "", NULL);
+    fixture_paused(f->engine, &run);
+    fixture_down(f); /* nobody takes the cancel in */
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    CHECK_OK(stet_cancel(other, &run, "one", "enough"));
+    stet_close(other);
+    other = fixture_open(f); /* remembers nothing */
+    unseen_ops = *other->store->ops;
+    unseen_inbox = unseen_ops.inbox;
+    unseen_ops.inbox = inbox_fails;
+    other->store->ops = &unseen_ops;
+
+    atomic_store(&unseen_fails, true);
+    CHECK_CODE(stet_result_get(other, &result, &run), STET_EIO);
+    CHECK_CODE(stet_cancel(other, &run, "two", "again"), STET_EIO);
+    CHECK_CODE(stet_verify(other, NULL, on_unseen, NULL), STET_EIO);
+    atomic_store(&unseen_fails, false);
+    CHECK_CODE(stet_result_get(other, &result, &run), STET_ECANCELLED);
+    stet_result_free(&result);
+    CHECK_OK(stet_cancel(other, &run, "two", "again")); /* it was before */
+    CHECK_INT(fixture_facts(other, &run, "cancel asked", NULL), 1);
+    stet_close(other);
+    fixture_end(f);
 }
