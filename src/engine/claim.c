@@ -255,6 +255,11 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     stet_engine *e = engine;
     stet__claim *claim = c->host, *fresh;
 
+    /* Resumed by its timer, and behind somebody who does not end: the timer is fired as that of any other run. */
+    if (claim != NULL && claim->is_resumed && claim->must_resume && !claim->is_detached) {
+        stet__claim_drop(e, claim);
+        return true;
+    }
     /* Only one whose record is complete, and which has not begun to end. */
     if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
         claim->end != STET__END_NONE || c->jobs > 0 ||
