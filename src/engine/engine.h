@@ -244,6 +244,7 @@ typedef struct stet__waiter {
     stet_id              run;
     bool                 is_done;
     bool                 must_look; /* something may have changed elsewhere */
+    bool                 needs_slot; /* a body waits, and nobody but this engine can execute the run */
     stet_result          result;
     int                  answer;
 } stet__waiter;
@@ -307,6 +308,7 @@ struct stet_engine {
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */
+    size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
     size_t          recent_next;
@@ -363,6 +365,7 @@ stet_id        stet__new_id(stet_engine *e);
 int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_EFORKED; STET_EINVAL */
 /* Not from handler code of this engine: STET_EUSAGE naming the right call. */
 int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
+bool           stet__in_body(stet_engine *e); /* of this engine, on this thread */
 static inline int64_t
 stet__store_now(stet_engine *e)
 {

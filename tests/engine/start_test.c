@@ -815,3 +815,91 @@ TEST(A13_one_of_many_racing_starts_with_one_id_wins)
     CHECK_INT(effects("echo x"), 1);
     fixture_end(f);
 }
+
+/* ---- A5: waiting in a body --------------------------------------------------------------------------- */
+
+static stet_engine *nested_engine;
+static gate         nested_door = GATE_INIT;
+
+static int
+body_invokes(stet_attempt *a, void *arg)
+{
+    stet_result result;
+    int         err;
+
+    (void)arg;
+    gate_pass(&nested_door); /* all of them are in their bodies */
+    err = stet_invoke(nested_engine, &result, NULL, "t.leaf", stet_text("leaf"), NULL, STET_NONE);
+    if (err != STET_OK) {
+        CHECK_CODE(err, STET_EBUSY);
+        CHECK_HAS(stet_last_error(), "stet_call()");
+        effect("refused");
+        return stet_attempt_fail(a, STET_EPERMANENT, "%s", stet_last_error());
+    }
+    effect("waited");
+    err = stet_attempt_return(a, result.value);
+    stet_result_free(&result);
+    return err;
+}
+
+static int
+h_invokes(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "invoke", body_invokes, NULL, NULL));
+    return stet_return(ctx, stet_text("done"));
+}
+
+static int
+h_leaf(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
+static const stet_handler nested_handlers[] = { { "invokes", h_invokes, NULL }, { "leaf", h_leaf, NULL }, { 0 } };
+
+TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id runs[3];
+
+    f->options.concurrency = 3;
+    fixture_up_with(f, nested_handlers);
+    nested_engine = f->engine;
+    for (int i = 0; i < 3; i++)
+        runs[i] = fixture_start(f->engine, "t.invokes", "", NULL);
+    gate_await(&nested_door, 3);
+    gate_open(&nested_door);
+    for (int i = 0; i < 3; i++)
+        (void)stet_wait(f->engine, NULL, &runs[i], fixture_patience_ms());
+    CHECK_INT(effects("refused"), 1);
+    CHECK_INT(effects("waited"), 2);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.leaf", .statuses = 1u << STET_STATUS_COMPLETED)) == 3);
+    fixture_end(f);
+}
+
+TEST(A5_a_body_of_the_only_slot_that_waits_is_told_unless_another_worker_serves_the_run)
+{
+    static const stet_handler leaves[] = { { "leaf", h_leaf, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *other;
+    stet_run_id               run;
+    stet_result               result;
+
+    f->options.concurrency = 1;
+    gate_open(&nested_door);
+    fixture_up_with(f, nested_handlers);
+    nested_engine = f->engine;
+    run = fixture_start(f->engine, "t.invokes", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_HAS(result.error, "concurrency");
+    stet_result_free(&result);
+    other = fixture_open(f);
+    CHECK_OK(stet_register(other, "t", leaves));
+    CHECK_OK(stet_engine_start(other));
+    run = fixture_start(f->engine, "t.invokes", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "done");
+    CHECK_INT(effects("waited"), 1);
+    stet_close(other);
+    fixture_end(f);
+}
