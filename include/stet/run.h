@@ -120,9 +120,9 @@ STET_API void stet_result_free(stet_result *result);
  * @param timeout_ms   0: wait_ms of the configuration (30 s); STET_NONE: without limit
  * @return STET_OK, completed; STET_ERUN, failed; STET_ECANCELLED; STET_EEXPIRED; STET_ETIMEOUT, it goes
  *         on (the text names the run and what it waits for); STET_ENOTFOUND; STET_EUSAGE, inside a
- *         handler (use stet_call); STET_EBUSY, called in a step's body, and every slot of this engine
- *         would wait for a run that only one of them could execute: the run goes on, the body should
- *         not wait for it.
+ *         handler (use stet_call); STET_EBUSY, called in a step's body, and with it every slot of
+ *         this engine would wait for a run that needs one of them: the run goes on, the body must not
+ *         wait for it.
  */
 STET_API int stet_wait(stet_engine *engine, stet_result *result, const stet_run_id *run,
                        int64_t timeout_ms);

@@ -244,7 +244,7 @@ typedef struct stet__waiter {
     stet_id              run;
     bool                 is_done;
     bool                 must_look; /* something may have changed elsewhere */
-    bool                 needs_slot; /* a body waits, and nobody but this engine can execute the run */
+    bool                 needs_slot; /* a body waits for a run that this engine may have to execute */
     stet_result          result;
     int                  answer;
 } stet__waiter;

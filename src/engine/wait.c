@@ -286,7 +286,8 @@ wait_polled(stet_engine *e, stet__waiter *w, int64_t until_us)
     }
 }
 
-/* Can the run go on without a slot of this engine? If not, a body that waits for it keeps one from it. */
+/* May the run need a slot of this engine? One that is served here may be claimed here at any time, also when no
+ * slot is free, and a body that waits for it keeps one from it. */
 static bool
 wait_needs_slot(stet_engine *e, stet_id run)
 {
@@ -297,7 +298,7 @@ wait_needs_slot(stet_engine *e, stet_id run)
 
     stet__arena_init(&arena, &e->p->alloc);
     needs = stet__load_row(e, run, &arena, &row, &extra) == STET_OK && !row.is_terminal &&
-            stet__handler_find(e, row.handler) != NULL && stet__served_by(e, row.handler, NULL) <= 1;
+            stet__handler_find(e, row.handler) != NULL;
     stet__arena_free(&arena);
     return needs;
 }
@@ -306,8 +307,8 @@ static int
 wait_busy(stet_engine *e, const stet_run_id *run)
 {
     return stet__fail(STET_EBUSY,
-                      "run %s goes on, but all %zu slots of this worker are bodies that wait for runs, and no other worker "
-                      "serves it: call the handler with stet_call() outside of the step, or raise concurrency",
+                      "run %s goes on, but not while all %zu slots of this worker are bodies that wait for runs: call the "
+                      "handler with stet_call() outside of the step, or raise concurrency",
                       run->text, e->is_polled ? (size_t)1 : e->exec.n_slots);
 }
 

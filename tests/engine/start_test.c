@@ -878,9 +878,11 @@ TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
     fixture_end(f);
 }
 
-TEST(A5_a_body_of_the_only_slot_that_waits_is_told_unless_another_worker_serves_the_run)
+TEST(A5_a_body_of_the_only_slot_waits_for_other_workers_runs_and_not_for_its_own)
 {
+    static const stet_handler callers[] = { { "invokes", h_invokes, NULL }, { 0 } };
     static const stet_handler leaves[] = { { "leaf", h_leaf, NULL }, { 0 } };
+    const fixture_service     caller[] = { { "c", callers, false, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_engine              *other;
     stet_run_id               run;
@@ -892,12 +894,16 @@ TEST(A5_a_body_of_the_only_slot_that_waits_is_told_unless_another_worker_serves_
     nested_engine = f->engine;
     run = fixture_start(f->engine, "t.invokes", "", NULL);
     result = EXPECT_END(f->engine, &run, STET_ERUN);
-    CHECK_HAS(result.error, "concurrency");
+    CHECK_HAS(result.error, "raise concurrency");
     stet_result_free(&result);
+    fixture_down(f);
+
+    fixture_up(f, caller);
+    nested_engine = f->engine;
     other = fixture_open(f);
     CHECK_OK(stet_register(other, "t", leaves));
     CHECK_OK(stet_engine_start(other));
-    run = fixture_start(f->engine, "t.invokes", "", NULL);
+    run = fixture_start(f->engine, "c.invokes", "", NULL);
     EXPECT_RESULT(f->engine, &run, "done");
     CHECK_INT(effects("waited"), 1);
     stet_close(other);
