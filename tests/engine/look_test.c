@@ -970,6 +970,61 @@ TEST(I9_after_a_death_in_a_body_the_next_execution_knows_and_the_old_one_is_fenc
     fixture_end(f);
 }
 
+typedef struct owner_found {
+    const char *run;
+    int         n;
+} owner_found;
+
+static int
+on_owner(void *arg, const stet_finding *finding)
+{
+    owner_found *found = arg;
+
+    CHECK_STR(finding->rule, "owner");
+    CHECK_STR(finding->run, found->run);
+    CHECK_HAS(finding->text, "nobody has taken it over");
+    found->n++;
+    return 0;
+}
+
+static int
+owners_missing(stet_engine *e, const stet_run_id *run)
+{
+    owner_found found = { run->text, 0 };
+
+    CHECK_OK(stet_verify(e, NULL, on_owner, &found));
+    return found.n;
+}
+
+TEST(I2_a_run_whose_owner_died_and_that_nobody_takes_over_is_found)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed, *patient, *eye;
+    stet_run_id  run;
+
+    atomic_store(&i9_waiting, 1);
+    doomed = i9_doomed(f);
+    f->options.sweep_ms = 3600000; /* what a sweep may take, to this one */
+    patient = fixture_open(f);
+    f->options.sweep_ms = 10;
+    eye = fixture_open(f);
+    run = fixture_start(doomed, "t.h", "ok", NULL);
+    gate_await(&i9_doors[0], 1);
+    CHECK_INT(owners_missing(eye, &run), 0);
+    damage_die(f, doomed);
+    AWAIT(owners_missing(eye, &run) == 1);
+    CHECK_INT(owners_missing(patient, &run), 0); /* the next sweep may still come */
+    fixture_up_with(f, i9_handlers); /* it does */
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(owners_missing(eye, &run), 0);
+    gate_open(&i9_doors[0]);
+    (void)stet_engine_stop(doomed, 0);
+    stet_close(doomed);
+    stet_close(eye);
+    stet_close(patient);
+    fixture_end(f);
+}
+
 TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
 {
     fixture     *f = fixture_begin();
