@@ -202,6 +202,28 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
     return err;
 }
 
+bool
+stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why)
+{
+    stet__loaded l;
+    stet__work  *w = NULL;
+    int          err;
+
+    if (stet__load(e, &l, run, false) != STET_OK)
+        return false;
+    if (stet__run_is_terminal(&l.run) || l.row.epoch != 0 || l.row.session != 0 || (w = stet__work_new(e, NULL, NULL)) == NULL)
+        err = STET_ESTATE;
+    else if ((err = control_end_unstarted(e, w, &l, STET_ECANCELLED, by, why)) != STET_OK)
+        stet__work_free(w);
+    else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &l.run);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__loaded_free(&l);
+    return err == STET_OK;
+}
+
 int
 stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why, const stet_timer *timer)
 {

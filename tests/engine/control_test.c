@@ -911,12 +911,19 @@ h_hold_key(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+static int
+h_next_of_key(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
 TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
 {
     static const stet_handler plain[] = { { "backoff", h_call_backoff, NULL }, { "delayed", h_call_delayed, NULL },
                                           { "lane", h_call_lane, NULL },       { "fails", h_always_fails, NULL },
                                           { "quick", h_quick, NULL },          { 0 } };
-    static const stet_handler keyed[] = { { "quick", h_quick, NULL }, { "hold", h_hold_key, NULL }, { 0 } };
+    static const stet_handler keyed[] = { { "quick", h_quick, NULL }, { "hold", h_hold_key, NULL },
+                                          { "next", h_next_of_key, NULL }, { 0 } };
     static const char *const  parents[] = { "t.backoff", "t.delayed", "t.lane" };
     const fixture_service     services[] = { { "t", plain, false, NULL }, { "o", keyed, true, NULL }, { 0 } };
     fixture                  *f;
@@ -939,11 +946,16 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
         fixture_await_status(f->engine, &parent, STET_STATUS_SUSPENDED);
         CHECK_OK(stet_cancel(f->engine, &parent, "ann", "stop it all"));
         fixture_await_status(f->engine, &parent, STET_STATUS_CANCELLED);
-        if (i == 2) /* it learns when its turn in the lane comes */
-            gate_open(&c4_child_door);
         r = EXPECT_END(f->engine, &child, STET_ECANCELLED);
         stet_result_free(&r);
         fixture_await_status(f->engine, &child, STET_STATUS_CANCELLED);
+        if (i == 2) { /* while the key was held; and its place in the lane keeps nobody up */
+            stet_run_id next = fixture_start(f->engine, "o.next", "free", STET_START(.key = "k"));
+
+            CHECK_CODE(stet_result_get(f->engine, NULL, &next), STET_EOPEN);
+            gate_open(&c4_child_door);
+            EXPECT_RESULT(f->engine, &next, "free");
+        }
         CHECK_INT(effects("quick"), 0);
         fixture_end(f);
         if (!getenv("STET_TEST_STORE") || strcmp(getenv("STET_TEST_STORE"), "sqlite") != 0)
