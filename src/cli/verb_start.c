@@ -12,7 +12,7 @@
     { "at", "TIME", "begin then: 2030-01-31T12:00:00Z, or milliseconds since 1970" },              \
     { "attempts", "N", "executions before it fails" },                                             \
     { "idempotency-key", "TEXT", "a repeat with the same gives the same run" },                    \
-    { "priority", "N", "higher first" },                                                           \
+    { "priority", "N", "kept with the run and shown" },                                            \
     { "group", "NAME", "fairness group" },                                                         \
     { "timeout", "DURATION", "of the whole run, from now" },                                       \
     { "deadline", "TIME", "the same as a time" },                                                  \

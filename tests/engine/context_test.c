@@ -245,7 +245,9 @@ misuse(stet_ctx *ctx, stet_future *some)
     CHECK_CODE(stet_return_json(ctx, "1"), STET_EUSAGE);
     CHECK_CODE(stet_fail(ctx, STET_EPERMANENT, "wrong"), STET_EUSAGE);
     CHECK_CODE(stet_defer_until(ctx, 1, "wrong"), STET_EUSAGE);
+    CHECK_CODE(stet_log_set(ctx, "x", "y"), STET_EUSAGE);
     stet_log(ctx, STET_LOG_ERROR, "said from elsewhere");
+    stet_log_with(ctx, STET_LOG_ERROR, STET_FIELDS({ "x", "y" }), "said from elsewhere");
 }
 
 typedef struct misuse_arg {
@@ -288,7 +290,7 @@ misused_in_body(stet_ctx *ctx, stet_bytes input)
 static int
 misused_in_future(stet_ctx *ctx, stet_bytes input)
 {
-    misuse_arg   m = { ctx, NULL, "handler's own thread" };
+    misuse_arg   m = { ctx, NULL, "stet_attempt_return" };
     stet_future *step;
 
     (void)input;

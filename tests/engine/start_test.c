@@ -178,8 +178,10 @@ TEST(A4_waiting_runs_go_in_the_order_they_became_due)
     }
     gate_open(&slot_gate);
     EXPECT_RESULT(f->engine, &hold, "");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         EXPECT_RESULT(f->engine, &runs[i], names[i]);
+        CHECK_INT(fixture_look(f->engine, &runs[i]).priority, priorities[i]);
+    }
     text = effects_text();
     CHECK_STR(text, "echo low\necho middle\necho high\necho raised\n");
     free(text);
