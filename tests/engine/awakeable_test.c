@@ -10,14 +10,6 @@ body_tell(stet_attempt *a, void *id)
     return STET_OK;
 }
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    (void)a;
-    effect("%s", (const char *)name);
-    return STET_OK;
-}
-
 /* The nth ID that was told. */
 static stet_awakeable_id
 told(int n)

@@ -4,13 +4,6 @@
 static stet_engine *outside;
 
 static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
-
-static int
 echo(stet_ctx *ctx, stet_bytes input)
 {
     effect("echo");

@@ -2,14 +2,6 @@
  * return. tsan: yes */
 #include "fixture.h"
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    (void)a;
-    effect("%s", (const char *)name);
-    return STET_OK;
-}
-
 /* ---- B21 ---------------------------------------------------------------------------------------- */
 
 static int

@@ -1,27 +1,11 @@
 /* Failure and control: retries, dead letters, cancel, deadlines, stopping, slots, retention, statuses.
  * Rows C of the list of behaviours.
  * tsan: yes */
-#include "fixture.h"
+#include "damage.h"
 
 #include "engine/engine.h"
 
 /* ---- bodies and handlers many tests use --------------------------------------------------------- */
-
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
-static int
-body_gate(stet_attempt *a, void *arg)
-{
-    (void)a;
-    gate_pass(arg);
-    return STET_OK;
-}
 
 /* Ends at once. */
 static int
@@ -966,17 +950,6 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
     }
 }
 
-static char c4_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_keep_awakeable(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(c4_awakeable, sizeof c4_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
 static int
 h_awaits(stet_ctx *ctx, stet_bytes input)
 {
@@ -986,7 +959,7 @@ h_awaits(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_keep_awakeable, id.text, NULL));
+    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
     STET_TRY(stet_await_for(ctx, &out, future, "200ms"));
     return stet_return(ctx, out);
 }
@@ -1009,8 +982,8 @@ TEST(C4_later_timers_and_signals_change_nothing)
     fixture_await_status(f->engine, &sleeper, STET_STATUS_CANCELLED);
     before = fixture_look(f->engine, &run);
     clock_ = fixture_start(f->engine, "t.nap", "", NULL); /* wakes after all timers of the others */
-    CHECK_CODE(stet_resolve(f->engine, c4_awakeable, stet_text("yes")), STET_EENDED);
-    CHECK_CODE(stet_reject(f->engine, c4_awakeable, "no"), STET_EENDED);
+    CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("yes")), STET_EENDED);
+    CHECK_CODE(stet_reject(f->engine, handed_out, "no"), STET_EENDED);
     EXPECT_RESULT(f->engine, &clock_, "woke");
     after = fixture_look(f->engine, &run);
     CHECK_INT(after.facts, before.facts);
@@ -1804,8 +1777,7 @@ TEST(C11_the_list_is_closed_and_its_names_are_read_back)
 
 /* ---- C4: a cancel that cannot be seen is not "none" -------------------------------------------------- */
 
-static atomic_int     unseen_calls; /* the inbox read at which it reaches 0 fails */
-static stet_store_ops unseen_ops;
+static atomic_int unseen_calls; /* the inbox read at which it reaches 0 fails */
 static int (*unseen_inbox)(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
 
 static int
@@ -1887,10 +1859,8 @@ TEST(C4_a_read_that_fails_is_told_and_not_taken_for_no_cancel)
     CHECK_OK(stet_cancel(other, &run, "one", "enough"));
     stet_close(other);
     other = fixture_open(f); /* remembers nothing */
-    unseen_ops = *other->store->ops;
-    unseen_inbox = unseen_ops.inbox;
-    unseen_ops.inbox = inbox_fails;
-    other->store->ops = &unseen_ops;
+    unseen_inbox = other->store->ops->inbox;
+    damage_ops(other)->inbox = inbox_fails;
 
     /* Loading the run, and looking what has come since. */
     CHECK(unseen_walk(other, &run, unseen_result, STET_ECANCELLED) >= 2);

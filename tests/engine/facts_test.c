@@ -6,28 +6,12 @@
 
 /* ---- bodies and handlers many tests use --------------------------------------------------------- */
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    effect("%s", (const char *)arg);
-    return stet_attempt_return(a, stet_text(arg));
-}
-
 static gate facts_door = GATE_INIT;
-
-static int
-body_door(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)arg;
-    gate_pass(&facts_door);
-    return STET_OK;
-}
 
 static int
 h_door(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &facts_door, NULL));
     STET_TRY(stet_step(ctx, NULL, "after", body_effect, (void *)"after", NULL));
     return stet_return(ctx, input);
 }
@@ -54,31 +38,6 @@ h_quick(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"quick", NULL));
     return stet_return(ctx, input);
-}
-
-static char facts_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(facts_awakeable, sizeof facts_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
 }
 
 static const stet_handler facts_handlers[] = {
@@ -646,24 +605,21 @@ f4_unwatch(stet_store *s)
     (void)s;
 }
 
-static stet_store_ops f4_ops;
-
 /* Everything that tells another process: a start, a settled awakeable, an end, a cancel. */
 static void
 f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
 {
-    fixture     *f = fixture_begin();
-    stet_engine *other = fixture_open(f);
-    stet_run_id  run, approval, nap;
-    stet_result  result;
+    fixture        *f = fixture_begin();
+    stet_engine    *other = fixture_open(f);
+    stet_store_ops *ops;
+    stet_run_id     run, approval, nap;
+    stet_result     result;
 
     CHECK(f->engine == NULL);
     f->engine = fixture_open(f);
-    f4_ops = *f->engine->store->ops;
-    f4_ops.watch = watch;
-    f4_ops.unwatch = f4_unwatch;
-    f->engine->store->ops = &f4_ops;
-    other->store->ops = &f4_ops;
+    ops = damage_ops(f->engine);
+    ops->watch = watch;
+    ops->unwatch = f4_unwatch;
     CHECK_OK(stet_register(f->engine, "t", facts_handlers));
     CHECK_OK(stet_engine_start(f->engine));
     CHECK_INT(effects("not watched"), 1);
@@ -675,8 +631,8 @@ f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
     EXPECT_RESULT(other, &run, "ok");
     fixture_await_status(other, &approval, STET_STATUS_SUSPENDED);
     fixture_await_status(other, &nap, STET_STATUS_SUSPENDED);
-    CHECK_OK(stet_resolve(other, facts_awakeable, stet_text("yes")));
-    CHECK_CODE(stet_resolve(other, facts_awakeable, stet_text("no")), STET_ESETTLED); /* it stands */
+    CHECK_OK(stet_resolve(other, handed_out, stet_text("yes")));
+    CHECK_CODE(stet_resolve(other, handed_out, stet_text("no")), STET_ESETTLED); /* it stands */
     EXPECT_RESULT(other, &approval, "yes");
     CHECK_OK(stet_cancel(other, &nap, "somebody", "enough"));
     result = EXPECT_END(f->engine, &nap, STET_ECANCELLED);
@@ -719,7 +675,7 @@ TEST(F5_what_was_planned_or_recorded_while_nobody_was_there_is_completed)
     fixture_await_status(f->engine, &approval, STET_STATUS_SUSPENDED);
     fixture_down(f);
     fixture_up(f, c); /* its result is recorded, nobody takes it */
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("yes")));
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("yes")));
     effects_await("quick", 1);
     AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "c.child", .statuses = 1u << STET_STATUS_COMPLETED)) == 1);
     CHECK_CODE(stet_result_get(f->engine, NULL, &parent), STET_EOPEN);
@@ -933,7 +889,7 @@ TEST(F6_a_late_notification_changes_nothing)
     damage_do(f, ops, 2);
     stet__buf_free(&b);
     AWAIT(fixture_facts(f->engine, &run, "timer fired", NULL) == 1 && fixture_look(f->engine, &run).status == STET_STATUS_SUSPENDED);
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("yes")));
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("yes")));
     EXPECT_RESULT(f->engine, &run, "yes");
     CHECK_INT(effects("handed out"), 1);
     fixture_end(f);
@@ -949,10 +905,10 @@ TEST(F6_settling_twice_keeps_the_first)
     effects_await("handed out", 1);
     fixture_down(f);
     f->engine = fixture_open(f);
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("first")));
-    CHECK_CODE(stet_resolve(f->engine, facts_awakeable, stet_text("second")), STET_ESETTLED);
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("first")));
+    CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("second")), STET_ESETTLED);
     CHECK_HAS(stet_last_error(), "resolved");
-    CHECK_CODE(stet_reject(f->engine, facts_awakeable, "third"), STET_ESETTLED);
+    CHECK_CODE(stet_reject(f->engine, handed_out, "third"), STET_ESETTLED);
     stet_close(f->engine);
     f->engine = NULL;
     fixture_up_with(f, facts_handlers);

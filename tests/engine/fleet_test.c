@@ -8,13 +8,6 @@
 /* ---- handlers ------------------------------------------------------------------------------------- */
 
 static int
-body_effect(stet_attempt *a, void *arg)
-{
-    effect("%s", (const char *)arg);
-    return stet_attempt_return(a, stet_text("done"));
-}
-
-static int
 h_quick(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"quick", NULL));
@@ -44,31 +37,6 @@ h_put(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_state_set(ctx, "entry", input));
     return stet_return(ctx, input);
-}
-
-static char fleet_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(fleet_awakeable, sizeof fleet_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
 }
 
 static int
@@ -179,7 +147,7 @@ g9_run_all(fixture *f, stet_engine *client)
     for (int i = 0; i < 5; i++)
         runs[i] = fixture_start(client, i % 2 ? "t.calls" : "t.fails", "ok", STET_START(.retry = { .attempts = 9 }));
     effects_await("handed out", 1);
-    CHECK_OK(stet_resolve(client, fleet_awakeable, stet_text("yes")));
+    CHECK_OK(stet_resolve(client, handed_out, stet_text("yes")));
     EXPECT_RESULT(client, &approval, "yes");
     for (int i = 0; i < 5; i++)
         EXPECT_RESULT(client, &runs[i], "ok");
@@ -395,7 +363,7 @@ TEST(G11_signals_cancels_and_deadlines_reach_a_polled_engine)
     other = fixture_start(e, "t.approval", "", NULL);
     while (effects("handed out") < 2)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
-    CHECK_OK(stet_resolve(e, fleet_awakeable, stet_text("yes"))); /* of whichever came last */
+    CHECK_OK(stet_resolve(e, handed_out, stet_text("yes"))); /* of whichever came last */
     while (stet_result_get(e, NULL, &run) == STET_EOPEN && stet_result_get(e, NULL, &other) == STET_EOPEN)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
     if (stet_result_get(e, NULL, &run) == STET_OK)

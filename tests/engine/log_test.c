@@ -4,14 +4,6 @@
 
 #include "engine/engine.h"
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
 /* ---- lines of a run ------------------------------------------------------------------------------ */
 
 static int

@@ -6,29 +6,12 @@
 
 /* ---- bodies and handlers many tests use --------------------------------------------------------- */
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
 static gate look_door = GATE_INIT;
-
-static int
-body_door(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)arg;
-    gate_pass(&look_door);
-    return STET_OK;
-}
 
 static int
 h_door(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &look_door, NULL));
     return stet_return(ctx, input);
 }
 
@@ -43,31 +26,6 @@ h_nap(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_sleep(ctx, "cool down", "1h"));
     return stet_return(ctx, input);
-}
-
-static char look_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(look_awakeable, sizeof look_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
 }
 
 static int
@@ -231,7 +189,7 @@ TEST(H9_each_failure_has_its_code_and_what_is_stored_keeps_text_origin_and_cause
         runs[i] = fixture_start(f->engine, "t.h9", h9_cases[i].input, STET_START(.retry = { .attempts = 2 }));
         if (strcmp(h9_cases[i].input, "rejected") == 0) {
             effects_await("handed out", 1);
-            CHECK_OK(stet_reject(f->engine, look_awakeable, "no way"));
+            CHECK_OK(stet_reject(f->engine, handed_out, "no way"));
         }
         r = EXPECT_END(f->engine, &runs[i], STET_ERUN);
         h9_compare(&h9_cases[i], r.code, r.cause, r.error, r.origin);
@@ -340,7 +298,7 @@ TEST(I1_why_timer_awakeable_child)
     fixture_await_status(f->engine, &caller, STET_STATUS_SUSPENDED);
     expect_why(f->engine, &nap, "timer", "cool down", nap.text);
     CHECK_HAS(why_now(f->engine, &nap).text, "fires in ");
-    expect_why(f->engine, &approval, "awakeable", "approval", look_awakeable);
+    expect_why(f->engine, &approval, "awakeable", "approval", handed_out);
     v = why_now(f->engine, &caller);
     CHECK_STR(v.kind, "child");
     CHECK_HAS(v.text, "t.nap");

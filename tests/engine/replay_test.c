@@ -1,13 +1,6 @@
 /* The same on every replay (B19), and code that changes under running runs (B20). tsan: yes */
 #include "fixture.h"
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
-
 #define STEP(ctx, name) STET_TRY(stet_step(ctx, NULL, name, body_effect, (void *)(uintptr_t)(name), NULL))
 
 /* ---- B19 ---------------------------------------------------------------------------------------- */

@@ -35,14 +35,6 @@ hook_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     return unhooked->commit(s, units, n, outcomes);
 }
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
 /* ---- ends ---------------------------------------------------------------------------------------- */
 
 static int

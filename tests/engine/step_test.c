@@ -6,13 +6,6 @@
 /* The engine under test, for bodies that look at it from outside. Tests run in processes of their own. */
 static stet_engine *outside;
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
-
 /* ---- B1 ----------------------------------------------------------------------------------------- */
 
 static int

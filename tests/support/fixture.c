@@ -343,6 +343,48 @@ fixture_race(int n, void (*fn)(void *arg, int i), void *arg)
     free(racers);
 }
 
+/* ---- bodies and a handler many tests use --------------------------------------------------------- */
+
+char handed_out[STET_ID_TEXT_MAX];
+
+int
+body_effect(stet_attempt *a, void *line)
+{
+    effect("%s", (const char *)line);
+    return stet_attempt_return(a, stet_text(line));
+}
+
+int
+body_gate(stet_attempt *a, void *door)
+{
+    (void)a;
+    gate_pass(door);
+    return STET_OK;
+}
+
+int
+body_hand_out(stet_attempt *a, void *id)
+{
+    (void)a;
+    (void)snprintf(handed_out, sizeof handed_out, "%s", (const char *)id);
+    effect("handed out");
+    return STET_OK;
+}
+
+int
+h_approval(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *future;
+    stet_bytes        out;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(stet_await(ctx, &out, future));
+    return stet_return(ctx, out);
+}
+
 /* ---- runs --------------------------------------------------------------------------------------- */
 
 static void

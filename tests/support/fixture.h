@@ -73,6 +73,18 @@ char *effects_text(void);
 /* Wait until there are at least n such lines. */
 void effects_await(const char *line, int n);
 
+/* ---- bodies and a handler many tests use --------------------------------------------------------- */
+
+/* Tell this line, and return it. */
+int body_effect(stet_attempt *a, void *line);
+/* Pass this gate. */
+int body_gate(stet_attempt *a, void *door);
+/* Hand out the awakeable with this ID: it is in handed_out, and told. */
+int body_hand_out(stet_attempt *a, void *id);
+extern char handed_out[STET_ID_TEXT_MAX];
+/* Hand out an awakeable "approval", wait for it, return what it was resolved with. */
+int h_approval(stet_ctx *ctx, stet_bytes input);
+
 /* ---- waiting ------------------------------------------------------------------------------------ */
 
 /* Milliseconds a test may wait for something that should come at once. */
