@@ -45,12 +45,9 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
-    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
-        if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
-            return STET_ENOMEM;
-        op->fire_ms = l->run.visible_ms;
-        op->number = STET__TIMER_VISIBLE;
-    }
+    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL &&
+        !stet__work_timer_gone(w, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
+        return STET_ENOMEM;
     stet__lock(e->p, &e->lock);
     err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
     stet__unlock(e->p, &e->lock);
@@ -178,15 +175,9 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return STET_ENOMEM;
     }
-    if (timer != NULL) {
-        stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
-
-        if (op != NULL) {
-            op->fire_ms = timer->fire_ms;
-            op->number = timer->completion;
-        }
-    }
-    if (l.row.epoch == 0 && l.row.session == 0)
+    if (timer != NULL && !stet__work_timer_gone(w, run, timer->fire_ms, timer->completion))
+        err = STET_ENOMEM;
+    else if (l.row.epoch == 0 && l.row.session == 0)
         err = control_end_unstarted(e, w, &l, code, by, why);
     else
         err = control_tell(e, w, &l, code, by, why);

@@ -83,6 +83,9 @@ stet_op   *stet__work_op(stet__work *w, stet_op_kind kind, stet_id run);
 bool       stet__work_bytes(stet__work *w, stet_bytes *out, stet_bytes from);
 /* Encode a fact into the unit's arena, for inboxes and values. */
 bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact);
+/* A timer that fires at fire_ms, and the end of one. False: out of memory. */
+bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 /* The claimer of this engine, if it wants more runs now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
