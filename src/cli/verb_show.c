@@ -1,5 +1,5 @@
-/* show and why: one run for people. A block of its fields, the journal as a timeline with times since
- * its creation, and at the end the verdict: what it waits for and the command that helps. */
+/* show and why: one run for people. A block of its fields, the journal as a timeline with times
+ * since its creation, and at the end the verdict: what it waits for and the command that helps. */
 #include "cli/cli.h"
 
 #include <string.h>

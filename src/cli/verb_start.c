@@ -1,6 +1,7 @@
 /* start, send and wait: runs from the outside.
  *
- * Standard output carries the run's ID, or with --wait its result; the rest is on standard error. */
+ * Standard output carries the run's ID, or with --wait its result; the rest is on standard
+ * error. */
 #include "cli/cli.h"
 
 #include <string.h>
