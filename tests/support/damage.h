@@ -21,8 +21,8 @@ stet_id damage_id(const stet_run_id *run);
 /* SQLite only: one statement on the file; ?1 is the run's ID, ?2 the bytes (both may be absent). */
 void damage_sql(fixture *f, const char *sql, const stet_run_id *run, stet_bytes bytes);
 /* SQLite only: a blob or number as bytes; false: no row. */
-bool damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes, size_t size,
-                    size_t *len);
+bool damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes,
+                    size_t size, size_t *len);
 
 /* fixture_end() of a store that was broken on purpose: without its look whether everything is in
  * order. */
