@@ -83,6 +83,9 @@ stet_op   *stet__work_op(stet__work *w, stet_op_kind kind, stet_id run);
 bool       stet__work_bytes(stet__work *w, stet_bytes *out, stet_bytes from);
 /* Encode a fact into the unit's arena, for inboxes and values. */
 bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact);
+/* A timer that fires at fire_ms, and the end of one. False: out of memory. */
+bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 /* The claimer of this engine, if it wants more runs now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
@@ -235,6 +238,7 @@ typedef struct stet__waiter {
     stet_id              run;
     bool                 is_done;
     bool                 must_look; /* something may have changed elsewhere */
+    bool                 needs_slot; /* a body waits for a run that this engine may have to execute */
     stet_result          result;
     int                  answer;
 } stet__waiter;
@@ -298,6 +302,7 @@ struct stet_engine {
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */
+    size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
     size_t          recent_next;
@@ -354,6 +359,7 @@ stet_id        stet__new_id(stet_engine *e);
 int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_EFORKED; STET_EINVAL */
 /* Not from handler code of this engine: STET_EUSAGE naming the right call. */
 int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
+bool           stet__in_body(stet_engine *e); /* of this engine, on this thread */
 static inline int64_t
 stet__store_now(stet_engine *e)
 {
@@ -369,7 +375,6 @@ typedef struct stet__loaded {
     stet__fact    extra;    /* the row's extra, decoded (bytes in the arena) */
     uint64_t      inbox;    /* last inbox sequence seen */
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
-    bool          has_stop_waiting; /* cancel or deadline in the inbox, not taken yet */
 } stet__loaded;
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to revision `upto` (of a row read before) and the inbox entries they took, into run and
@@ -436,8 +441,11 @@ int64_t stet__keeper_round(stet_engine *e);
 size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
 
 /* control.c */
-/* The code of a cancel or deadline that was asked for, taken or not; 0: none. */
-int stet__stop_asked(stet_engine *e, const stet__run *run);
+/* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */
+int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
+/* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
+ * such run (any more), or could not be: tell it through its inbox. */
+bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);
 int stet__host_settle(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);

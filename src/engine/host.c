@@ -509,6 +509,10 @@ host_stop_children(stet_ctx *c)
 
         if (cmd->kind != STET__FACT_CALL || cmd->is_settled)
             continue;
+        /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
+         * so that need not wait for our record of it. */
+        if (stet__stop_unstarted(e, cmd->run, "caller", why))
+            continue;
         if ((op = stet__work_op(claim->open, STET_OP_INBOX, cmd->run)) == NULL ||
             !stet__work_fact(claim->open, &op->data, &cancel))
             return STET_ENOMEM;

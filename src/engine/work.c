@@ -101,6 +101,32 @@ stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact)
     return ok;
 }
 
+bool
+stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    if (fire_ms < w->timer_ms)
+        w->timer_ms = fire_ms;
+    return true;
+}
+
+bool
+stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    return true;
+}
+
 const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
