@@ -156,6 +156,7 @@ wait_for_news(stet_ctx *c, const wait_set *w)
 {
     size_t jobs;
 
+    stet__run_settle_risks(&c->run);
     stet__lock(c->exec->p, c->exec->lock);
     jobs = c->jobs;
     stet__unlock(c->exec->p, c->exec->lock);
