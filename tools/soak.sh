@@ -19,7 +19,7 @@ if [ ${#programs[@]} -eq 0 ]; then
     exit 1
 fi
 while [ $SECONDS -lt $end ]; do
-    export STET_TEST_SEED=$RANDOM$RANDOM
+    export STET_TEST_SEED=$RANDOM$RANDOM STET_POWER_SEEDS=20
     for program in "${programs[@]}"; do
         [ $SECONDS -lt $end ] || break
         if ! "$program" >"$log" 2>&1; then
