@@ -6,7 +6,8 @@ JOBS     ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE    ?= cmake
 ONLY     ?=
 FORMAT   ?=
-MINUTES  ?= 10
+TIME     ?= 10m
+KILLS    ?= 500
 SECONDS  ?= 60
 
 .PHONY: all help deps demo test bench soak fuzz install clean format
@@ -21,7 +22,7 @@ help:
 	@echo "make test       install what is missing, build three ways, run every test"
 	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
-	@echo "make soak       crash, fault and e2e tests again and again; MINUTES=$(MINUTES)"
+	@echo "make soak       crash, fault and e2e tests and kill -9 in thousands; TIME=$(TIME)"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
@@ -43,7 +44,7 @@ bench:
 	@$(BUILD)/bench/stet-bench $(if $(ONLY),--only=$(ONLY)) $(if $(FORMAT),--format=$(FORMAT))
 
 soak: all
-	@BUILD="$(BUILD)" MINUTES="$(MINUTES)" tools/soak.sh
+	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh
 
 fuzz:
 	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" tools/fuzz.sh

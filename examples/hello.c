@@ -6,7 +6,7 @@ static int
 say(stet_attempt *attempt, void *word)
 {
     (void)attempt;
-    return puts(word) < 0 ? STET_EIO : STET_OK;
+    return puts(word) < 0 || fflush(stdout) != 0 ? STET_EIO : STET_OK;
 }
 
 static int
@@ -21,21 +21,10 @@ greet(stet_ctx *ctx, stet_bytes name)
 static const stet_handler greeter[] = { { "greet", greet, NULL }, { 0 } };
 
 int
-main(void)
+main(int argc, char **argv)
 {
-    stet_engine *engine = NULL;
-    stet_result  result = { 0 };
-    int          err;
+    stet_app *app = stet_app_new("hello");
 
-    if ((err = stet_open(&engine, "hello.db", NULL)) == STET_OK &&
-        (err = stet_register(engine, "greeter", greeter)) == STET_OK &&
-        (err = stet_engine_start(engine)) == STET_OK &&
-        (err = stet_invoke(engine, &result, NULL, "greeter.greet", stet_text("\"world\""),
-                           STET_START(.idempotency_key = "first"), 0)) == STET_OK)
-        printf("%.*s\n", (int)result.value.len, (const char *)result.value.data);
-    else
-        fprintf(stderr, "hello: %s\n", stet_last_error());
-    stet_result_free(&result);
-    stet_close(engine);
-    return err == STET_OK ? 0 : 1;
+    stet_app_service(app, "greeter", greeter);
+    return stet_main(argc, argv, app);
 }

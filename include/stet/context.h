@@ -45,7 +45,8 @@ STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) 
 STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
 /** 1 for the first execution that counts. */
 STET_API uint32_t stet_attempt_number(const stet_attempt *a);
-/** A worker died between this body's entry and its record: it may have happened already. */
+/** This body was entered before and what came of it was not recorded, because its worker died or its
+ * record could not be written: it may have happened already. */
 STET_API bool stet_attempt_is_at_risk(const stet_attempt *a);
 /** The same for all executions of this step: hand it to the outside world to deduplicate. */
 STET_API const char *stet_attempt_token(const stet_attempt *a);
@@ -54,6 +55,10 @@ STET_API uint64_t stet_attempt_fence(const stet_attempt *a);
 /** When this attempt times out (milliseconds since 1970); STET_NEVER-like INT64_MAX: never. */
 STET_API int64_t stet_attempt_deadline_ms(const stet_attempt *a);
 STET_API const char *stet_attempt_run(const stet_attempt *a);
+/** A line in the log with the run's fields, the step's name and those of stet_log_set().
+ * @param fields  as in stet_log_with(); NULL: none */
+STET_API void stet_attempt_log(stet_attempt *a, stet_level level, const stet_log_field *fields,
+                               const char *fmt, ...) STET_PRINTF(4, 5);
 
 typedef struct stet_step_options {
     size_t      size;
@@ -190,8 +195,17 @@ typedef struct stet_failure {
 } stet_failure;
 STET_API const stet_failure *stet_failure_get(const stet_ctx *ctx);
 
+/** A run that had ended before this one was made, and that this one builds on. */
+typedef struct stet_dependency {
+    const char *run;
+    const char *kind; /* "retry": it did not complete; its recorded steps are inherited */
+} stet_dependency;
+
 typedef struct stet_ctx_info {
-    const char *run, *service, *handler, *key, *group, *parent;
+    const char *run, *service, *handler, *key, *group, *parent; /* absent: NULL */
+    const char *parent_step, *child_key; /* as the start named them, or NULL */
+    const stet_dependency *depended_on;  /* what it depended on; the same on every replay */
+    size_t                 n_depended_on;
     uint32_t    attempt, attempts_max;
     int64_t     created_ms, deadline_ms; /* deadline 0: none */
     bool        is_replaying;
@@ -199,8 +213,23 @@ typedef struct stet_ctx_info {
 /** Valid until the handler returns. */
 STET_API const stet_ctx_info *stet_info(stet_ctx *ctx);
 
-/** A line in the log with the run's fields; silent during replay. */
+/** A line in the log with the run's fields; silent during replay: what was said before a recorded
+ * operation is not said again. Nothing is recorded. */
 STET_API void stet_log(stet_ctx *ctx, stet_level level, const char *fmt, ...) STET_PRINTF(3, 4);
+/** The same with fields of your own, ended by { 0 }:
+ * `stet_log_with(ctx, STET_LOG_INFO, STET_FIELDS({ "card", card }, { "amount", text }), "charged");`
+ * The sink gets them one by one and as text; see stet_log_record for their limits. A field with a
+ * NULL value is left out, an illegal character of a name becomes '_'.
+ * @param fields  copied as far as needed; NULL: none */
+STET_API void stet_log_with(stet_ctx *ctx, stet_level level, const stet_log_field *fields,
+                            const char *fmt, ...) STET_PRINTF(4, 5);
+#define STET_FIELDS(...) ((const stet_log_field[]){ __VA_ARGS__, { 0 } })
+/** From here on every line of this handler, and of the bodies it starts, carries this field; one of
+ * the same name on a line of its own wins. It belongs to this execution: a replay comes here again.
+ * @param value  copied; NULL: take the field off again
+ * @return STET_OK; STET_ENAME; STET_ETOOBIG, STET_LOG_FIELDS_MAX are set already; STET_EUSAGE;
+ *         STET_SUSPENDED; STET_ENOMEM. The handler may ignore all of them: only log lines differ. */
+STET_API int stet_log_set(stet_ctx *ctx, const char *name, const char *value);
 
 /** Results obtained between begin and end are freed at the end: for loops. Scopes nest. */
 STET_API void stet_scope_begin(stet_ctx *ctx);

@@ -19,7 +19,7 @@ typedef struct stet_future  stet_future;
  * docs/operations.md and `help config` are made from it. */
 #define STET_CONFIG_LIST(X)                                                                        \
     X(concurrency, 10, 1, 1024, "", "slots: threads that execute handlers and step bodies")        \
-    X(in_flight_max, 1024, 1, 100000, "", "runs this process has claimed at one time")             \
+    X(in_flight_max, 1024, 1, 10000, "", "runs this process has claimed at one time")             \
     X(run_attempts, 3, 1, 1000000, "", "executions of a run before it fails")                      \
     X(retry_first_ms, 1000, 1, 86400000, "ms", "wait before the second attempt")                   \
     X(retry_max_ms, 30000, 1, 2592000000, "ms", "longest wait between attempts")                   \
@@ -42,6 +42,15 @@ typedef struct stet_future  stet_future;
 
 typedef enum stet_level { STET_LOG_DEBUG, STET_LOG_INFO, STET_LOG_WARN, STET_LOG_ERROR, STET_LOG_OFF } stet_level;
 
+/** A field of your own on a log line: see stet_log_with(). */
+typedef struct stet_log_field {
+    const char *name, *value;
+} stet_log_field;
+
+#define STET_LOG_FIELDS_MAX 16  /* on one line; more are left out */
+#define STET_LOG_NAME_MAX 64    /* bytes; letters, digits and _ - . only */
+#define STET_LOG_VALUE_MAX 1024 /* bytes; longer values are cut and end in "…" */
+
 /** One structured log line. Texts are valid during the call; NULL fields are absent. */
 typedef struct stet_log_record {
     stet_level  level;
@@ -49,7 +58,9 @@ typedef struct stet_log_record {
     const char *message;
     const char *run, *handler, *step; /* the run it is about */
     int         code;                 /* 0: none */
-    const char *fields;               /* the user's own: "key=value key=value", or NULL */
+    const char *fields;               /* your own as text, or NULL: amount=12 card="visa gold" */
+    const stet_log_field *own;        /* the same one by one */
+    size_t      n_own;
 } stet_log_record;
 
 /** Called from any thread, never during replay; must not call stet. */

@@ -5,6 +5,7 @@
  * effect again, so the second one ends the process at once. That is safe at any moment: what was
  * recorded stands, and the next worker goes on. */
 #include "cli/cli.h"
+#include "platform/platform.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,6 +20,7 @@ static const cli_option worker_options[] = {
     { "concurrency", "N", "slots: threads that execute handlers (10)" },
     { "worker", "NAME", "a name for people (host and process number)" },
     { "drain", "DURATION", "how long a stop waits for step bodies to end (10s)" },
+    { "log-level", "LEVEL", "debug, info, warn, error or off (info); with --json lines are JSON" },
     { "set", "NAME=VALUE", "any line of `help config`; may be repeated" },
     { "until-idle", NULL, "stop when nothing is left to execute" },
     { 0 },
@@ -52,13 +54,80 @@ worker_name(cli *c)
     return stet__cli_printf(c, "%s-%ld", host, (long)getpid());
 }
 
+/* ---- logs ----------------------------------------------------------------------------------- */
+
+static void
+worker_log_text(void *arg, const stet_log_record *r)
+{
+    (void)arg;
+    stet__log_print(r);
+}
+
+/* One line, one write: lines of several threads do not mix. Without memory the line is lost, not the
+ * worker, so the memory is not the command line's. */
+static void
+worker_log_json(void *arg, const stet_log_record *r)
+{
+    cli_json j;
+
+    (void)arg;
+    stet__buf_init(&j.buf, &stet__platform_real()->alloc);
+    stet__cli_json_open(&j, NULL, '{');
+    stet__cli_json_text(&j, "level", stet__level_name(r->level));
+    stet__cli_json_int(&j, "time_ms", r->time_ms);
+    stet__cli_json_text(&j, "message", r->message);
+    if (r->run != NULL)
+        stet__cli_json_text(&j, "run", r->run);
+    if (r->handler != NULL)
+        stet__cli_json_text(&j, "handler", r->handler);
+    if (r->step != NULL)
+        stet__cli_json_text(&j, "step", r->step);
+    if (r->code != 0)
+        stet__cli_json_text(&j, "code", stet_code_name(r->code));
+    if (r->n_own > 0) {
+        stet__cli_json_open(&j, "fields", '{');
+        for (size_t i = 0; i < r->n_own; i++)
+            stet__cli_json_text(&j, r->own[i].name, r->own[i].value);
+        stet__cli_json_close(&j, '}');
+    }
+    stet__cli_json_close(&j, '}');
+    stet__buf_byte(&j.buf, '\n');
+    if (!j.buf.failed)
+        fwrite(j.buf.data, 1, j.buf.len, stderr);
+    stet__buf_free(&j.buf);
+}
+
+static int
+worker_log(cli *c, stet_options *options)
+{
+    const char *given = stet__cli_value(c, "log-level");
+    size_t      level = 0;
+
+    if (given != NULL) {
+        while (level <= STET_LOG_OFF && strcmp(stet__level_name((stet_level)level), given) != 0)
+            level++;
+        if (level > STET_LOG_OFF)
+            return stet__cli_fail(c, CLI_USAGE,
+                                  "--log-level %s: expected debug, info, warn, error or off", given);
+    }
+    /* Level 0 is "the normal one" to standard error, and everything to a sink of one's own. */
+    if (options->log == NULL && (c->json || (given != NULL && level == STET_LOG_DEBUG))) {
+        if (given == NULL && options->log_level == STET_LOG_DEBUG)
+            options->log_level = STET_LOG_INFO;
+        options->log = c->json ? worker_log_json : worker_log_text;
+    }
+    if (given != NULL)
+        options->log_level = (stet_level)level;
+    return CLI_OK;
+}
+
 static int
 worker_configure(cli *c, stet_options *options)
 {
     int exit;
 
     if ((exit = stet__cli_options(c, options)) != CLI_OK ||
-        (exit = worker_set(c, options)) != CLI_OK ||
+        (exit = worker_set(c, options)) != CLI_OK || (exit = worker_log(c, options)) != CLI_OK ||
         (exit = stet__cli_number(c, "concurrency", &options->concurrency, 1, 1024)) != CLI_OK ||
         (exit = stet__cli_duration(c, "drain", &options->drain_ms)) != CLI_OK)
         return exit;

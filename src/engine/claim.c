@@ -125,6 +125,64 @@ stet__claim_guess_failed(stet_engine *e, stet_id run)
     stet__exec_let_go(&e->exec, c, STET_EFENCED);
 }
 
+/* ---- resumed by a timer ----------------------------------------------------------------------------- */
+
+static bool
+claim_waits_for(const stet_ctx *c, const stet_timer *t)
+{
+    for (const stet__cmd *cmd = c->journal.waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->has_timer && cmd->completion == t->completion && cmd->until_ms == t->fire_ms)
+            return true;
+    return false;
+}
+
+stet__resume
+stet__claim_resume(stet_engine *e, const stet_timer *t)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, t->run.bytes, sizeof t->run.bytes);
+    stet__claim *claim = c != NULL ? c->host : NULL;
+
+    if (claim == NULL)
+        return STET__RESUME_NO;
+    if (claim->is_resumed && claim->timer_completion == t->completion && claim->timer_ms == t->fire_ms)
+        return STET__RESUME_BEGUN;
+    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned || e->is_polled ||
+        atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max)
+        return STET__RESUME_NO;
+    if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t))
+        return STET__RESUME_NO;
+    atomic_fetch_add(&e->in_flight, 1);
+    stet__unpark(e, claim);
+    claim->session = e->session;
+    claim->epoch++;
+    claim->is_owned = true;
+    claim->is_new = true;
+    claim->is_resumed = true;
+    claim->must_resume = true;
+    claim->timer_ms = t->fire_ms;
+    claim->timer_completion = t->completion;
+    claim->crumb = stet__crumb_get(claim);
+    atomic_store(&c->park, STET__PARK_AGAIN);
+    stet__exec_wake(&e->exec, c);
+    return STET__RESUME_NOW;
+}
+
+void
+stet__claim_drop(stet_engine *e, stet__claim *claim)
+{
+    stet__disown(claim);
+    claim->is_detached = true;
+    claim->is_refused = true;
+    if (stet__map_find(&e->claims, claim->run.bytes, sizeof claim->run.bytes) == claim->ctx)
+        (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
+    stet__exec_let_go(&e->exec, claim->ctx, STET_EFENCED);
+    e->next_timer_ms = 0; /* its timer, or whatever woke it meanwhile */
+    e->wants_claim = true;
+    stet__keeper_poke(e);
+}
+
+/* ---- granted ------------------------------------------------------------------------------------------ */
+
 void
 stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
 {
@@ -143,7 +201,8 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         stet__exec_wake(&e->exec, c);
         return;
     }
-    if (claim != NULL && claim->is_owned && !claim->is_guess && claim->epoch == grant->epoch && claim->session == session)
+    if (claim != NULL && claim->is_owned && !claim->is_guess && !claim->is_resumed && claim->epoch == grant->epoch &&
+        claim->session == session)
         return; /* the sweep took it up while the answer was out */
     if (session != e->session)
         return; /* the answer came after the lease had ended: whoever reaps that session gives the run on */
@@ -197,7 +256,8 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     stet__claim *claim = c->host, *fresh;
 
     /* Only one whose record is complete, and which has not begun to end. */
-    if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_detached || claim->end != STET__END_NONE || c->jobs > 0 ||
+    if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
+        claim->end != STET__END_NONE || c->jobs > 0 ||
         c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
         atomic_load(&claim->submitted) != atomic_load(&claim->answered))
         return false;

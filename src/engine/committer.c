@@ -139,7 +139,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
     }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)
-        stet__grant(e, &outcome->grants[i], is_kept ? NULL : w);
+        if (!w->is_resume || !stet__id_equal(outcome->grants[i].run, w->run))
+            stet__grant(e, &outcome->grants[i], is_kept ? NULL : w);
     stet__free(e->store->alloc, outcome->grants);
     outcome->grants = NULL;
     if (w->has_guess || w->has_state)

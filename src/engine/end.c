@@ -20,6 +20,8 @@ end_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     stet__claim *claim = w->arg;
     stet_ctx    *c = claim->ctx;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (stet__host_is_news(w, o)) {
         claim->returned = w;
         claim->end = STET__END_AGAIN;
@@ -201,6 +203,54 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     return end_returned(c, due_ms);
 }
 
+/* ---- bodies that ran and are not on record ---------------------------------------------------------- */
+
+/* The same fact as after a worker's death, because it means the same: this body was entered, and what came
+ * of it is not known. */
+static bool
+end_risk(stet__claim *claim, const stet_attempt *a)
+{
+    stet__fact fact = { 0 };
+    stet_op   *op = stet__work_op(claim->open, STET_OP_INBOX, claim->run);
+    size_t     len = strnlen(a->step, STET_CRUMB_MAX - 1);
+
+    if (op == NULL)
+        return false;
+    fact.kind = STET__FACT_LOST;
+    fact.time_ms = stet__store_now(claim->engine);
+    fact.who = stet_text(claim->engine->worker);
+    fact.text = stet_text("its record could not be written");
+    fact.flags = STET__FACT_IN_BODY;
+    fact.name = (stet_bytes){ a->step, len };
+    fact.occurrence = (int64_t)a->occurrence;
+    return stet__work_fact(claim->open, &op->data, &fact);
+}
+
+static bool
+end_risks_of(stet__claim *claim, const stet_attempt *list)
+{
+    for (; list != NULL; list = list->next)
+        if (!end_risk(claim, list))
+            return false;
+    return true;
+}
+
+/* The run is given back, and what executes it next has to know which bodies may happen twice: those whose
+ * record found no memory; and if what we recorded was refused, all that were not durable before. One too
+ * many does no harm: a step that is on record is not executed, so nobody asks for its risk. */
+static bool
+end_risks(stet__claim *claim)
+{
+    bool is_last_open = claim->last != NULL && (claim->crumb < 0 || claim->crumbs[claim->crumb].is_body);
+
+    if (!end_risks_of(claim, claim->unrecorded))
+        return false;
+    if (!claim->is_refused)
+        return true;
+    return end_risks_of(claim, claim->spent) && end_risks_of(claim, claim->broken) &&
+           (!is_last_open || end_risk(claim, claim->last));
+}
+
 static int
 end_unit(stet_ctx *c)
 {
@@ -219,7 +269,8 @@ end_unit(stet_ctx *c)
         ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
         stet__unlock(e->p, &e->lock);
     } else
-        ok = stet__project_row(claim->open, &c->run,
+        ok = end_risks(claim) &&
+             stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
@@ -255,7 +306,8 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     claim->open->unit.n_ops = 0; /* no facts */
     c->run.status = status;
     c->run.reason = reason;
-    if (!stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
+    if (!end_risks(claim) ||
+        !stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
                            due_ms))
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
     claim->open->done = end_done;

@@ -1,4 +1,4 @@
-/* The engine's life: open, register, start, poll, stop, close; configuration and logs.
+/* The engine's life: open, register, start, poll, stop, close; configuration.
  *
  * States: open -> started -> stopping -> stopped. A stop that finds a body which does not end stays
  * stopping and can be asked for again.
@@ -21,6 +21,15 @@ static const struct {
 #undef ENGINE_ITEM
 };
 #define ENGINE_CONFIG_N (sizeof engine_config / sizeof engine_config[0])
+
+/* One for each claim, and some for the bodies of futures: those that run, and those whose record is on its
+ * way. A body that finds none waits (host.c). */
+#define ENGINE_CRUMBS(claims, slots) ((claims) + 4 * (slots) + 16)
+#define ENGINE_MOST(name, normal, least, most, unit, text) ENGINE_MOST_##name = (most) < 1000000 ? (int)(most) : 0,
+enum { STET_CONFIG_LIST(ENGINE_MOST) };
+#undef ENGINE_MOST
+_Static_assert(ENGINE_CRUMBS(ENGINE_MOST_in_flight_max, ENGINE_MOST_concurrency) <= STET_CRUMBS_MAX,
+               "every store has a crumb for every claim the configuration allows");
 
 const stet_config_item *
 stet_config_at(size_t index)
@@ -107,51 +116,6 @@ engine_configure(stet_engine *e, const stet_options *options)
     if ((e->config.roles & STET_ROLE_CLIENT) && (e->config.roles & (STET_ROLE_WORKER | STET_ROLE_TIMERS)))
         return stet__fail(STET_ECONFIG, "the client role excludes worker and timers");
     return STET_OK;
-}
-
-/* ---- logs ------------------------------------------------------------------------------------------- */
-
-static void
-engine_log_stderr(const stet_log_record *r)
-{
-    static const char *const names[] = { "debug", "info", "warn", "error", "off" };
-
-    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s\n", names[r->level], r->message, r->run ? " run=" : "",
-                  r->run ? r->run : "", r->handler ? " handler=" : "", r->handler ? r->handler : "", r->step ? " step=" : "",
-                  r->step ? r->step : "", r->code ? " code=" : "", r->code ? stet_code_name(r->code) : "",
-                  r->fields ? " " : "", r->fields ? r->fields : "");
-}
-
-void
-stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step, int code,
-          const char *fmt, ...)
-{
-    stet_log_record record = { 0 };
-    char            message[1024], id[STET_ID_TEXT_MAX];
-    stet_level      least = e->config.log_level;
-    va_list         args;
-
-    if (least == 0 && e->config.log == NULL)
-        least = STET_LOG_INFO;
-    if (level < least)
-        return;
-    va_start(args, fmt);
-    (void)vsnprintf(message, sizeof message, fmt, args);
-    va_end(args);
-    record.level = level;
-    record.time_ms = stet__wall_ms(e->p);
-    record.message = message;
-    if (run != NULL) {
-        stet__id_text(id, STET__ID_RUN, *run);
-        record.run = id;
-    }
-    record.handler = handler;
-    record.step = step;
-    record.code = code;
-    if (e->config.log != NULL)
-        e->config.log(e->config.log_arg, &record);
-    else
-        engine_log_stderr(&record);
 }
 
 /* ---- handlers --------------------------------------------------------------------------------------- */
@@ -483,9 +447,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->written, &p->alloc);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
-    e->n_crumbs = (size_t)(e->config.in_flight_max + 4 * e->config.concurrency + 16);
-    if (e->n_crumbs > 4096)
-        e->n_crumbs = 4096;
+    e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
     e->url = stet__strdup(&p->alloc, url);
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_used = stet__get0(&p->alloc, e->n_crumbs);

@@ -65,6 +65,7 @@ struct stet__work {
     bool           has_guess;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* writes object state that others may read ahead */
+    bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
@@ -135,6 +136,10 @@ struct stet__claim {
     bool             is_chained;    /* … behind a run of the same key, whose writes it sees; else behind its start */
     stet_id          base;          /* … that one, */
     uint64_t         base_journal;  /* and its last revision, if the unit that was guessed on is applied */
+    atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
+    bool             must_resume;   /* … and has not begun that unit yet */
+    int64_t          timer_ms;      /* … the timer */
+    uint64_t         timer_completion;
     stet__handler   *handler;
     atomic_bool      is_refused;    /* a unit of it was refused: our picture of the journal is not what is stored */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
@@ -158,6 +163,8 @@ struct stet__claim {
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
+    stet_attempt    *unrecorded;    /* bodies whose record could not be made */
+    stet_attempt    *last;          /* the last body that ran for the handler itself */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
@@ -171,6 +178,7 @@ stet__work *stet__host_open(stet__claim *claim);
 /* For host.c and end.c. */
 int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
 bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
+bool stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o);
 void stet__host_submit(stet__claim *claim); /* the open unit */
 void stet__host_submit_locked(stet__claim *claim);
 /* Remember where the conditional tail of the open unit begins, and cut it off again. */
@@ -185,6 +193,12 @@ void stet__unpark(stet_engine *e, stet__claim *claim);
 
 /* claim.c. With the lock held: the store gave us this run. */
 void stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from);
+/* With the lock held: a timer is due. If its run is parked here it goes on at once; what it records first also takes
+ * the run and the timer, on condition that nothing has happened to the run since it was parked. Otherwise, and when
+ * that unit is refused, the incarnation is dropped and the timer is fired as that of any other run. */
+typedef enum stet__resume { STET__RESUME_NO, STET__RESUME_NOW, STET__RESUME_BEGUN } stet__resume;
+stet__resume stet__claim_resume(stet_engine *e, const stet_timer *timer);
+void         stet__claim_drop(stet_engine *e, stet__claim *claim);
 /* With the lock held: the claim is not ours any more; counted out of in_flight once. */
 void stet__disown(stet__claim *claim);
 /* With the lock held: something was put into this run's inbox. */
@@ -331,9 +345,15 @@ struct stet_engine {
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
 };
 
-/* engine.c */
+/* log.c */
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
+/* The same with the user's own fields. */
+void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
+                    const char *step, int code, const stet_log_field *fields, size_t n,
+                    const char *message);
+
+/* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
                    const stet_options *options); /* takes the store, also on failure */
 stet__handler *stet__handler_find(stet_engine *e, const char *name);

@@ -23,18 +23,35 @@ host_claim(stet_ctx *c)
 
 /* ---- recording ----------------------------------------------------------------------------------- */
 
+/* The answer to a unit of a run that was resumed by its timer. True: refused, and dropped with all that comes after. */
+bool
+stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o)
+{
+    if (!claim->is_resumed)
+        return false;
+    if (o->result == STET_OK) {
+        claim->is_resumed = false; /* the first one; from now on it is a claim like any other */
+        return false;
+    }
+    atomic_fetch_add(&claim->answered, 1);
+    stet__claim_drop(e, claim);
+    return true;
+}
+
 bool
 stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     stet__claim *claim = w->arg;
     stet_ctx    *c = claim->ctx;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (o->result == STET_OK) {
         if (o->inbox > atomic_load(&c->inbox_known))
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
         if (claim->crumb >= 0 && c->state == STET__CTX_WAITING && claim->crumbs[claim->crumb].is_busy == 2 &&
-            atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
+            !claim->is_refused && atomic_load(&claim->submitted) == atomic_load(&claim->answered) + 1 && claim->open == NULL) {
             claim->crumbs[claim->crumb].is_busy = 0;
             claim->crumbs[claim->crumb].is_body = 0;
         }
@@ -52,6 +69,38 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     atomic_fetch_add(&claim->answered, 1);
     stet__exec_wake(&e->exec, c);
     return false;
+}
+
+/* The first unit of a run that was resumed by its timer: take the run and the timer. */
+static bool
+host_open_resumed(stet__claim *claim)
+{
+    stet_engine *e = claim->engine;
+    stet__work  *w = stet__work_new(e, stet__host_unit_done, claim);
+    stet_cond   *cond;
+    stet_op     *op;
+
+    if (w == NULL)
+        return false;
+    claim->open = w;
+    w->run = claim->run;
+    w->first = claim->ctx->run.journal + 1;
+    w->is_resume = true;
+    w->claimer = (stet_claimer){ claim->session, STET_STATUS_RUNNING, e->handler_names, e->n_handlers };
+    if ((cond = stet__work_cond(w, STET_COND_PARKED, claim->run)) == NULL)
+        return false;
+    cond->session = claim->session;
+    cond->epoch = claim->epoch - 1;
+    cond->number = claim->ctx->run.taken;
+    if ((op = stet__work_op(w, STET_OP_TIMER_DEL, claim->run)) == NULL)
+        return false;
+    op->fire_ms = claim->timer_ms;
+    op->number = claim->timer_completion;
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, claim->run)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    op->claimer = &w->claimer;
+    return stet__work_op(w, STET_OP_FACTS, claim->run) != NULL;
 }
 
 stet__work *
@@ -151,8 +200,8 @@ stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
     return host_append_one(c, w, fact, child);
 }
 
-/* A guess that was given up submits nothing: the run may be granted to us with the same epoch before the
- * unit's turn comes, and then the unit would hold. */
+/* What was executed ahead and given up submits nothing: the run may be granted to us with the same epoch before
+ * the unit's turn comes, and then the unit would hold. */
 void
 stet__host_submit_locked(stet__claim *claim)
 {
@@ -172,7 +221,7 @@ stet__host_submit(stet__claim *claim)
 {
     stet_engine *e = claim->engine;
 
-    if (!claim->is_guess) {
+    if (!claim->is_guess && !claim->is_resumed) {
         stet__host_submit_locked(claim);
         return;
     }
@@ -205,7 +254,7 @@ host_is_durable(stet_ctx *c)
     stet__claim *claim = host_claim(c);
 
     /* A claim we only believe in is not durable either. */
-    return !claim->is_guess && (claim->open == NULL || claim->open->n_facts == 0) &&
+    return !claim->is_guess && !claim->is_resumed && (claim->open == NULL || claim->open->n_facts == 0) &&
            atomic_load(&claim->submitted) == atomic_load(&claim->answered);
 }
 
@@ -332,6 +381,8 @@ host_suspend_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     stet__claim *claim = w->arg;
 
+    if (stet__host_is_dropped(e, claim, o))
+        return false;
     if (o->result == STET_OK) {
         atomic_fetch_add(&claim->answered, 1);
         host_park(e, claim);
@@ -511,6 +562,28 @@ host_inbox_take(stet__claim *claim, host_inbox *in)
     return STET_OK;
 }
 
+/* Its timer is taken by the unit that is begun here, instead of from the inbox. */
+static int
+host_resume(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet__fact   fired = { 0 };
+    bool         ok;
+
+    claim->must_resume = false;
+    fired.kind = STET__FACT_TIMER;
+    fired.completion = (int64_t)claim->timer_completion;
+    ok = host_open_resumed(claim) && stet__host_append(c, &fired, NULL) == STET_OK &&
+         stet__journal_apply(&c->journal, &fired) == STET_OK;
+    if (ok)
+        return STET_OK;
+    stet__lock(e->p, &e->lock);
+    stet__claim_drop(e, claim);
+    stet__unlock(e->p, &e->lock);
+    return stet__ctx_latch(c, STET_SUSPENDED);
+}
+
 static int
 host_refresh(stet_ctx *c)
 {
@@ -519,6 +592,8 @@ host_refresh(stet_ctx *c)
     stet__fact   taken = { 0 };
     int          err;
 
+    if (claim->must_resume)
+        return host_resume(c);
     if (claim->returned != NULL) {
         stet__host_rollback(c, claim->returned);
         claim->returned = NULL;
@@ -563,6 +638,14 @@ host_info(stet_ctx *c)
     if (!stet__id_is_zero(c->run.parent)) {
         stet__id_text(c->parent_text, STET__ID_RUN, c->run.parent);
         c->info.parent = c->parent_text;
+    }
+    c->info.parent_step = c->run.parent_step;
+    c->info.child_key = c->run.child_key;
+    if (!stet__id_is_zero(c->run.retry_of)) {
+        stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
+        c->retried = (stet_dependency){ c->retried_text, "retry" };
+        c->info.depended_on = &c->retried;
+        c->info.n_depended_on = 1;
     }
     c->info.attempt = stet__run_attempt(&c->run);
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
@@ -668,10 +751,13 @@ host_gone(stet_ctx *c)
     if (stet__map_find(&e->claims, claim->run.bytes, sizeof claim->run.bytes) == c)
         (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
     stet__unpark(e, claim);
+    if (claim->is_resumed && !claim->is_detached)
+        stet__claim_drop(e, claim); /* let go before it recorded anything */
     stet__disown(claim);
     stet__crumb_put(claim, claim->crumb);
     host_crumbs_release(claim, &claim->spent);
     host_crumbs_release(claim, &claim->broken);
+    host_crumbs_release(claim, &claim->unrecorded);
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);
@@ -709,7 +795,7 @@ host_is_parking(stet_ctx *c)
     return park == STET__PARK_ASKED || park == STET__PARK_PARKED;
 }
 
-static void
+static bool
 host_crumb_set(stet_ctx *c, stet_attempt *a)
 {
     stet__claim *claim = host_claim(c);
@@ -725,8 +811,11 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
         stet__unlock(e->p, &e->lock);
         at = a->crumb;
     }
+    if (at < 0 && a != NULL && claim->session == atomic_load(&e->session))
+        stet__log(e, STET_LOG_WARN, &claim->run, NULL, a->step, STET_EBUSY,
+                  "too many bodies are not on record yet; this one is not begun and the run is let go");
     if (at < 0)
-        return;
+        return a == NULL;
     crumb = &claim->crumbs[at];
     crumb->run = claim->run;
     crumb->epoch = claim->epoch;
@@ -743,6 +832,7 @@ host_crumb_set(stet_ctx *c, stet_attempt *a)
     if (a != NULL)
         crumb->is_body = 1;
     crumb->is_busy = 1;
+    return true;
 }
 
 /* Out of user code: after a body until its record is durable, the crumb says "entered" (2); the record
@@ -762,12 +852,12 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
         return;
     if (a != NULL)
         claim->crumbs[at].is_busy = 2;
-    else if (claim->crumbs[at].is_body && (claim->has_broken || !host_is_durable(c)))
+    else if (claim->crumbs[at].is_body && (claim->has_broken || claim->is_refused || !host_is_durable(c)))
         claim->crumbs[at].is_busy = 2;
     else {
         claim->crumbs[at].is_busy = 0;
         claim->crumbs[at].is_body = 0;
-        if (claim->spent != NULL && host_is_durable(c)) {
+        if (claim->spent != NULL && !claim->is_refused && host_is_durable(c)) {
             stet__lock(e->p, &e->lock);
             host_crumbs_release(claim, &claim->spent);
             stet__unlock(e->p, &e->lock);
@@ -792,11 +882,13 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
     bool           is_broken = a->future != NULL && a->future->is_broken;
-    stet_attempt **list = is_broken ? &claim->broken : &claim->spent;
+    stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
-    if (a->crumb < 0)
+    if (a->crumb < 0 && !a->is_unrecorded) {
+        claim->last = a->is_skipped ? claim->last : a;
         return;
+    }
     a->next = *list;
     *list = a;
 }
@@ -855,10 +947,15 @@ host_payload_max(stet_ctx *c)
     return host_claim(c)->engine->config.payload_bytes_max;
 }
 
+/* What is read here does not change while a body runs: it may be on another thread. */
 static void
-host_log(stet_ctx *c, stet_level level, const char *step, int code, const char *message)
+host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
+         const char *message)
 {
-    stet__log(host_claim(c)->engine, level, &c->run.id, c->run.handler, step, code, "%s", message);
+    stet__claim *claim = host_claim(c);
+
+    stet__log_with(claim->engine, level, &claim->run, claim->handler != NULL ? claim->handler->name : NULL, step, code,
+                   fields, n, message);
 }
 
 /* ---- children and awakeables ---------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #define KEEPER_TIMERS_MAX 512u
 #define KEEPER_CLAIM_MAX 256u
 #define KEEPER_STALL_US 5000
+#define KEEPER_BEHIND_MS 5
 #define KEEPER_MAINTAIN_US 1000000
 
 void
@@ -122,10 +123,12 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     return true;
 }
 
-static void
+/* True: it made a difference. */
+static bool
 keeper_fire_one(stet_engine *e, const stet_timer *t)
 {
-    stet__work *w;
+    stet__work  *w;
+    stet__resume resume;
 
     if (t->completion == STET__TIMER_DEADLINE) {
         int err = stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
@@ -142,18 +145,24 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
                     stet__work_free(w);
             }
         }
-        return;
+        return true;
     }
+    stet__lock(e->p, &e->lock);
+    resume = stet__claim_resume(e, t);
+    stet__unlock(e->p, &e->lock);
+    if (resume != STET__RESUME_NO)
+        return resume == STET__RESUME_NOW;
     if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
-        return;
+        return false;
     if (!keeper_timer_ops(e, w, t)) {
         stet__work_free(w);
-        return;
+        return false;
     }
     stet__lock(e->p, &e->lock);
     e->firing++;
     stet__unlock(e->p, &e->lock);
     stet__submit(e, w);
+    return true;
 }
 
 /* Lock held on entry and return. */
@@ -162,6 +171,7 @@ keeper_timers_round(stet_engine *e)
 {
     keeper_timers t = { 0 };
     int64_t       now_ms = stet__store_now(e), next_ms = STET_NEVER;
+    size_t        n_fired = 0;
     int           err;
 
     e->next_timer_ms = STET_NEVER; /* units applied from here on lower it again */
@@ -172,12 +182,17 @@ keeper_timers_round(stet_engine *e)
               ? e->store->ops->timers(e->store, now_ms, KEEPER_TIMERS_MAX, keeper_on_timer, &t, &next_ms)
               : STET_ENOMEM;
     for (size_t i = 0; err == STET_OK && i < t.n; i++)
-        keeper_fire_one(e, &t.timers[i]);
+        n_fired += keeper_fire_one(e, &t.timers[i]) ? 1 : 0;
     stet__arena_free(&t.arena);
-    (void)stet__committer_help(e);
+    if (e->has_threads)
+        stet__committer_kick(e); /* the next timers may be due before this commit is done */
+    else
+        (void)stet__committer_help(e);
     stet__lock(e->p, &e->lock);
-    if (err != STET_OK || t.n == KEEPER_TIMERS_MAX)
-        next_ms = err != STET_OK ? now_ms + 1000 : now_ms;
+    if (err != STET_OK)
+        next_ms = now_ms + 1000;
+    else if (t.n == KEEPER_TIMERS_MAX) /* there are more, behind these, which may just be on their way */
+        next_ms = n_fired > 0 ? now_ms : now_ms + KEEPER_BEHIND_MS;
     if (next_ms < e->next_timer_ms)
         e->next_timer_ms = next_ms;
 }
@@ -369,7 +384,11 @@ keeper_in(stet_engine *e, int64_t ms, int64_t now_us)
     in_ms = ms - stet__store_now(e);
     if (in_ms <= 0)
         return now_us;
-    return in_ms > 86400000 ? now_us + 86400000000 : now_us + in_ms * 1000;
+    if (in_ms > 86400000)
+        return now_us + 86400000000;
+    /* The millisecond has begun some time ago. By our own clock: with another one it may not be time yet when we
+     * wake, and then the next look comes within a millisecond. */
+    return now_us + in_ms * 1000 - stet__wall_us(e->p) % 1000;
 }
 
 static int64_t

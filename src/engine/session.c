@@ -103,10 +103,11 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
 int
 stet__session_open(stet_engine *e)
 {
-    uint64_t  session = 0;
-    int64_t   now_us = stet__mono_us(e->p);
-    stet__buf info;
-    int       err;
+    uint64_t    session = 0;
+    int64_t     now_us = stet__mono_us(e->p);
+    stet_crumb *crumbs;
+    stet__buf   info;
+    int         err;
 
     stet__buf_init(&info, &e->p->alloc);
     session_info(e, &info);
@@ -115,9 +116,16 @@ stet__session_open(stet_engine *e)
     stet__buf_free(&info);
     if (err != STET_OK)
         return err;
+    if ((crumbs = e->store->ops->crumbs(e->store, session, e->n_crumbs)) == NULL) {
+        char text[512];
+
+        (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        (void)e->store->ops->session_close(e->store, session);
+        return stet__fail(STET_ENOMEM, "no room to note what is executed: %s", text);
+    }
     stet__lock(e->p, &e->lock);
     e->session = session;
-    e->crumbs = e->store->ops->crumbs(e->store, session, e->n_crumbs);
+    e->crumbs = crumbs;
     memset(e->crumb_used, 0, e->n_crumbs);
     atomic_store(&e->lease_us, now_us + e->config.lease_ms * 1000);
     stet__unlock(e->p, &e->lock);

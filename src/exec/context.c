@@ -96,7 +96,8 @@ stet__ctx_barrier(stet_ctx *c)
         c->exec->host->commit(c);
         stet__ctx_yield(c, STET__YIELD_WAIT);
     }
-    return c->latch;
+    /* All is answered, but perhaps refused, and that between our last look and this one. */
+    return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
 }
 
 int
@@ -359,21 +360,6 @@ stet_uuid(stet_ctx *c, char text[37])
                    (unsigned long long)(hi >> 16 & 0xFFFF), (unsigned long long)(hi & 0xFFFF),
                    (unsigned long long)(lo >> 48), (unsigned long long)(lo & 0xFFFFFFFFFFFFull));
     return text;
-}
-
-void
-stet_log(stet_ctx *c, stet_level level, const char *fmt, ...)
-{
-    char    text[1024];
-    va_list args;
-
-    /* What was said before the crash is not said again. */
-    if (stet__ctx_enter(c, "stet_log") != STET_OK || c->journal.unasked > 0)
-        return;
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    c->exec->host->log(c, level, NULL, 0, text);
 }
 
 void

@@ -51,6 +51,12 @@ typedef enum stet__park {
     STET__PARK_AGAIN,  /* something had arrived, or the run was given back to us: look again */
 } stet__park;
 
+/* What stet_log_set() set; never changed once made, so that bodies on other threads can use it. */
+typedef struct stet__log_fields {
+    size_t         n;
+    stet_log_field at[STET_LOG_FIELDS_MAX];
+} stet__log_fields;
+
 /* An execution of a step's body. */
 struct stet_attempt {
     stet_ctx    *ctx;
@@ -67,11 +73,13 @@ struct stet_attempt {
     int64_t      took_us; /* how long the body ran */
     stet__buf    result; /* allocated from the platform: the body may run on another thread */
     bool         has_result;
+    bool         is_unrecorded; /* it ran, and its record could not be made */
     bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came */
     int          code;
     stet__buf    text;
     struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */
     stet_future *future;
+    const stet__log_fields *log_fields; /* as they were when it was started */
 };
 
 typedef enum stet__future_kind { STET__FUTURE_STEP, STET__FUTURE_CMD } stet__future_kind;
@@ -150,10 +158,12 @@ struct stet_ctx {
     stet__map        state_entries; /* name -> stet_bytes *, NULL data: none */
     stet_future     *steps;
     stet__exit_hook *exits;
+    const stet__log_fields *log_fields; /* NULL: none */
     stet__rng        rng;
     stet_failure     failure;
     stet_ctx_info    info;
-    char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX];
+    char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX], retried_text[STET_ID_TEXT_MAX];
+    stet_dependency  retried; /* the one dependency a run can have so far */
     char             service[STET__NAME_MAX + 1];
     bool             has_result;
     stet_bytes       result;
@@ -196,14 +206,16 @@ typedef struct stet__host_ops {
     void (*look_soon)(stet__exec *x);
     /* May a body begin now (is our lease surely valid)? */
     bool (*may_execute)(stet_ctx *c);
-    /* Note what is being executed: step NULL: handler code. */
-    void (*crumb_set)(stet_ctx *c, stet_attempt *a);
+    /* Note what is being executed: a NULL: handler code. False: a body that could not be noted, and must
+     * not be begun, because nobody would know of it after a crash. */
+    bool (*crumb_set)(stet_ctx *c, stet_attempt *a);
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
     int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value);
     /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said
      * (synchronous). */
     int (*settle)(stet_ctx *c, stet__fact *fact);
-    /* The body's record was appended; its crumb can go once that is durable. */
+    /* The body's record was appended; its crumb can go once that is durable. Or it could not be
+     * (is_unrecorded): whoever executes it next is told of the risk. */
     void (*crumb_spent)(stet_ctx *c, stet_attempt *a);
     /* Check a child's handler, key, options; fill its ID and STARTED fact (texts in the context's arena). */
     int (*child)(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input,
@@ -212,7 +224,9 @@ typedef struct stet__host_ops {
     int (*child_existing)(stet_ctx *c, const stet__fact *started, stet_id *existing);
     int64_t (*now_ms)(stet_ctx *c);
     int64_t (*payload_max)(stet_ctx *c);
-    void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const char *message);
+    /* Also from bodies on other threads. */
+    void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields,
+                size_t n, const char *message);
 } stet__host_ops;
 
 /* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */

@@ -77,7 +77,8 @@ call_make(stet_ctx *c, stet__cmd **cmd, uint64_t *occurrence, stet__fact_kind ki
         return stet__ctx_latch(c, STET_ENOMEM);
     if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
         return stet__ctx_latch(c, err);
-    return STET_OK;
+    /* Somebody may have used the key meanwhile, and then the unit is refused: it carries nothing else. */
+    return child.idempotency_key.data != NULL ? stet__ctx_barrier(c) : STET_OK;
 }
 
 static int
@@ -229,6 +230,8 @@ call_settle(stet_ctx *c, const char *call, const char *awakeable, stet_bytes val
         fact.value = value.data != NULL ? value : stet_text("");
     if ((err = c->exec->host->settle(c, &fact)) != STET_OK)
         return stet__ctx_latch(c, err);
+    if ((err = stet__ctx_barrier(c)) != STET_OK) /* refused if somebody was faster: it carries nothing else */
+        return err;
     if (fact.code != 0)
         return stet__ctx_fail(c, (int)fact.code, 0, fact.text.data, NULL, 0);
     return STET_OK;

@@ -204,6 +204,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
     int          err = STET_OK;
 
     f->running = NULL;
+    a->is_unrecorded = c->latch != 0 && !a->is_skipped;
     if (c->latch == 0 && !a->is_skipped) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
@@ -222,6 +223,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             f->broken_cause = a->code;
             f->broken_text = stet__arena_str(&c->arena, text);
         }
+        a->is_unrecorded = err != STET_OK;
     }
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
@@ -248,6 +250,7 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     a->body = f->body;
     a->arg = f->arg;
     a->crumb = -1;
+    a->log_fields = c->log_fields;
     a->fence = c->run.epoch;
     a->deadline_ms = f->timeout_ms > 0 ? c->exec->host->now_ms(c) + f->timeout_ms : INT64_MAX;
     stet__buf_init(&a->result, &c->exec->p->alloc);
@@ -269,8 +272,9 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
         fact.occurrence = (int64_t)f->occurrence;
         if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
             return err;
-        c->exec->host->log(c, STET_LOG_WARN, f->name, 0,
-                           "a worker died between this step's entry and its record: it may happen twice");
+        c->exec->host->log(c, STET_LOG_WARN, f->name, 0, c->log_fields != NULL ? c->log_fields->at : NULL,
+                           c->log_fields != NULL ? c->log_fields->n : 0,
+                           "this step was entered before and not recorded: it may happen twice");
         a->is_at_risk = true;
     }
     /* The answer to the last record brings news; a cancel among it comes before this body. */

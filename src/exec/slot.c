@@ -187,8 +187,7 @@ slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
         c->is_in_body = true;
     /* First the crumb, then the look at the lease, then the body: whoever takes the run over because we
      * stood still in between is told that the body may have been entered. */
-    x->host->crumb_set(a->ctx, a);
-    if (x->host->may_execute(a->ctx)) {
+    if (x->host->crumb_set(a->ctx, a) && x->host->may_execute(a->ctx)) {
         a->took_us = -stet__mono_us(x->p);
         stet__attempt_run(a);
         a->took_us += stet__mono_us(x->p);
@@ -210,7 +209,7 @@ slot_resume(stet__slot *slot, stet_ctx *c)
     for (;;) {
         bool is_alive;
 
-        x->host->crumb_set(c, NULL);
+        (void)x->host->crumb_set(c, NULL);
         c->is_inside = true;
         is_alive = stet__co_resume(c->co);
         c->is_inside = false;

@@ -28,7 +28,7 @@ typedef struct stet__platform stet__platform;
 typedef struct stet__platform_ops {
     const char *name;
     /* Milliseconds since 1970; may jump. */
-    int64_t (*wall_ms)(stet__platform *p);
+    int64_t (*wall_us)(stet__platform *p);
     /* Microseconds of a clock that never jumps and also counts while the machine sleeps. */
     int64_t (*mono_us)(stet__platform *p);
     /* Cryptographic quality in real.c; from the seed in sim.c. Cannot fail. */
@@ -64,7 +64,8 @@ struct stet__platform {
 /* The real one; stateless, lives for ever, shared by all engines of the process. */
 stet__platform *stet__platform_real(void);
 
-static inline int64_t stet__wall_ms(stet__platform *p) { return p->ops->wall_ms(p); }
+static inline int64_t stet__wall_us(stet__platform *p) { return p->ops->wall_us(p); }
+static inline int64_t stet__wall_ms(stet__platform *p) { return stet__wall_us(p) / 1000; }
 static inline int64_t stet__mono_us(stet__platform *p) { return p->ops->mono_us(p); }
 static inline int64_t stet__mono_ms(stet__platform *p) { return p->ops->mono_us(p) / 1000; }
 static inline void stet__lock(stet__platform *p, stet__mutex *m) { p->ops->lock(p, m); }
@@ -92,7 +93,7 @@ stet__platform *stet__sim_node_new(stet__sim *sim);
  * outside stet__sim_run(), or from one of its own fibers (then it does not return). */
 void stet__sim_node_crash(stet__sim *sim, stet__platform *node);
 bool stet__sim_node_is_alive(stet__sim *sim, stet__platform *node);
-/* Add a skew to what wall_ms() of that node says. */
+/* Add a skew to what wall_us() of that node says. */
 void stet__sim_node_skew(stet__sim *sim, stet__platform *node, int64_t skew_ms);
 /* A node's fibers do not run until mono time `until_us` (SIGSTOP). */
 void stet__sim_node_pause(stet__sim *sim, stet__platform *node, int64_t until_us);

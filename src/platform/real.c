@@ -55,10 +55,10 @@ real_clock_us(clockid_t clock)
 }
 
 static int64_t
-real_wall_ms(stet__platform *p)
+real_wall_us(stet__platform *p)
 {
     (void)p;
-    return real_clock_us(CLOCK_REALTIME) / 1000;
+    return real_clock_us(CLOCK_REALTIME);
 }
 
 static int64_t
@@ -322,7 +322,7 @@ real_cond_broadcast(stet__platform *p, stet__cond *c)
 
 static const stet__platform_ops real_ops = {
     .name = "real",
-    .wall_ms = real_wall_ms,
+    .wall_us = real_wall_us,
     .mono_us = real_mono_us,
     .random = real_random,
     .thread_start = real_thread_start,

@@ -265,9 +265,9 @@ sim_mono_us(stet__platform *p)
 }
 
 static int64_t
-sim_wall_ms(stet__platform *p)
+sim_wall_us(stet__platform *p)
 {
-    return SIM_WALL_START_MS + sim_mono_us(p) / 1000 + sim_node_of(p)->skew_ms;
+    return sim_mono_us(p) + (SIM_WALL_START_MS + sim_node_of(p)->skew_ms) * 1000;
 }
 
 static void
@@ -624,7 +624,7 @@ sim_cond_broadcast(stet__platform *p, stet__cond *cond)
 
 static const stet__platform_ops sim_ops = {
     .name = "sim",
-    .wall_ms = sim_wall_ms,
+    .wall_us = sim_wall_us,
     .mono_us = sim_mono_us,
     .random = sim_random,
     .thread_start = sim_thread_start,

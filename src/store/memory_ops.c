@@ -178,6 +178,17 @@ mem_value_holds(mem_tx *tx, const stet_cond *cond)
     return (value != NULL ? value->value.version : 0) == cond->number;
 }
 
+static bool
+mem_parked_holds(mem_tx *tx, const stet_cond *cond)
+{
+    mem_run     *run = stet__mem_run(tx->db, cond->run);
+    mem_session *session = stet__mem_session(tx->db, cond->session);
+
+    return run != NULL && !run->row.is_terminal && run->row.session == 0 && run->row.due_ms == STET_NEVER &&
+           run->row.epoch == cond->epoch && run->row.inbox == cond->number &&
+           stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
+}
+
 int
 stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
 {
@@ -198,6 +209,7 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
     case STET_COND_SESSION_DEAD:
         holds = !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
         break;
+    case STET_COND_PARKED: holds = mem_parked_holds(tx, cond); break;
     default: return stet__fail(STET_EINVAL, "there is no condition of kind %d", (int)cond->kind);
     }
     return holds ? STET_OK : STET_ECONFLICT;

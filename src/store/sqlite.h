@@ -76,10 +76,7 @@
                  "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"      \
                  "run=excluded.run,rev=excluded.rev")                                              \
     X(VALUE_DEL, "DELETE FROM $values_ WHERE space=?1 AND key=?2")                                 \
-    X(LANE_FIRST, "SELECT run FROM $lanes WHERE lane=?1 ORDER BY pos LIMIT 1")                     \
-    X(LANE_LAST, "SELECT pos FROM $lanes WHERE lane=?1 ORDER BY pos DESC LIMIT 1")                 \
-    X(LANE_ADD, "INSERT INTO $lanes(lane,pos,run) VALUES(?1,?2,?3)")                               \
-    X(LANE_DEL, "DELETE FROM $lanes WHERE lane=?1 AND pos=?2")                                     \
+    X(LANE_LAST, "SELECT lane_pos FROM $runs WHERE lane=?1 ORDER BY lane_pos DESC LIMIT 1")        \
     X(COMMITTER_GET, "SELECT last_seq,outcomes FROM $committers WHERE id=?1")                      \
     X(COMMITTER_PUT, "INSERT INTO $committers(id,last_seq,at,outcomes) VALUES(?1,?2,?3,?4) "       \
                      "ON CONFLICT(id) DO UPDATE SET last_seq=excluded.last_seq,at=excluded.at,"    \
@@ -117,7 +114,7 @@
                    "ORDER BY key")                                                                 \
     X(VALUES_AFTER, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>?2 "     \
                     "ORDER BY key")                                                                \
-    X(LANE, "SELECT run FROM $lanes WHERE lane=?1 ORDER BY pos LIMIT ?2")                          \
+    X(LANE, "SELECT id FROM $runs WHERE lane=?1 ORDER BY lane_pos LIMIT ?2")                       \
     X(PING, "SELECT 1 FROM $meta LIMIT 1")
 
 typedef enum sqlite_sql {
@@ -141,9 +138,9 @@ typedef struct sqlite_conn {
 /* ---- the live file (sqlite_live.c) ---------------------------------------------------------- */
 
 /* Slots are sparse: room on the disk is taken for the crumbs a session asked for, no more. */
-#define LITE_CRUMBS_MAX 4096
+#define LITE_CRUMBS_MAX STET_CRUMBS_MAX
 #define LITE_SLOT_HEAD  128
-#define LITE_SLOT_BYTES (9 * 65536) /* a multiple of any page size */
+#define LITE_SLOT_BYTES (35 * 65536) /* a multiple of any page size */
 _Static_assert(LITE_SLOT_HEAD + LITE_CRUMBS_MAX * sizeof(stet_crumb) <= LITE_SLOT_BYTES,
                "a slot has room for its crumbs");
 #define LITE_BOOT_MAX   40
@@ -231,6 +228,15 @@ typedef struct sqlite_runs {
     bool              is_known; /* `version` is valid */
 } sqlite_runs;
 
+/* ---- heads of lanes in memory (sqlite_lanes.c) ------------------------------------------------ */
+
+typedef struct sqlite_lane {
+    stet_id *ids;
+    size_t   head, n, cap;
+    bool     is_complete;
+    int64_t  last_pos; /* the highest position given */
+} sqlite_lane;
+
 /* Is a session alive, as found earlier in this commit. */
 typedef struct sqlite_alive {
     uint64_t session;
@@ -263,6 +269,7 @@ typedef struct sqlite_store {
     sqlite_conn  writer;
     _Atomic bool is_poisoned;
     sqlite_runs  runs;
+    stet__map    lanes; /* name -> sqlite_lane */
     /* During a commit. */
     int64_t      now_ms;
     uint64_t     stamp;
@@ -404,6 +411,16 @@ int  stet__sqlite_runs_flush(sqlite_store *st);
 void stet__sqlite_runs_begin(sqlite_store *st);
 /* After COMMIT: forget what needs no remembering. */
 void stet__sqlite_runs_end(sqlite_store *st);
+
+/* ---- sqlite_lanes.c ---- */
+
+void stet__sqlite_lanes_init(sqlite_store *st);
+void stet__sqlite_lanes_clear(sqlite_store *st);
+int  stet__sqlite_lane_first(sqlite_store *st, const char *name, stet_id *first, bool *found);
+/* The caller writes the position, or that there is none any more, into the run's row. */
+int stet__sqlite_lane_enter(sqlite_store *st, const char *name, const stet_id *run, int64_t *pos,
+                            bool *is_first);
+int stet__sqlite_lane_leave(sqlite_store *st, const char *name, const stet_id *run, bool *was_first);
 
 /* ---- sqlite_check.c, sqlite_apply.c ---- */
 

@@ -1,7 +1,7 @@
 /* The second pass over a unit: its operations, which the first has found to be in order.
  *
- * Facts, inbox entries, timers, values and lanes are written at once; rows of runs are changed in
- * memory and written before an operation that looks through their index, and before COMMIT.
+ * Facts, inbox entries, timers and values are written at once; rows of runs, and with them lanes, are
+ * changed in memory and written before an operation that looks through their index, and before COMMIT.
  * Whatever fails here is the store's failure and fails the whole commit. Locks: commit_lock.
  */
 #include <string.h>
@@ -73,26 +73,6 @@ apply_grant(sqlite_store *st, sqlite_run *run, const stet_claimer *claimer, bool
 /* ---- lanes and waking ------------------------------------------------------------------------ */
 
 static int
-apply_lane_first(sqlite_store *st, const char *lane, stet_id *first, bool *found)
-{
-    int           err = STET_OK;
-    int           rc;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_LANE_FIRST, &err);
-
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_text(stmt, 1, lane);
-    rc = sqlite3_step(stmt);
-    *found = rc == SQLITE_ROW;
-    if (rc == SQLITE_ROW)
-        *first = stet__sqlite_column_id(stmt, 0);
-    else if (rc != SQLITE_DONE)
-        err = stet__sqlite_fail(st, st->writer.db, rc, "read a lane");
-    sqlite3_reset(stmt);
-    return err;
-}
-
-static int
 apply_wake(sqlite_store *st, sqlite_run *run, uint32_t flags, uint32_t status, const stet_claimer *claimer)
 {
     stet_id first;
@@ -104,7 +84,7 @@ apply_wake(sqlite_store *st, sqlite_run *run, uint32_t flags, uint32_t status, c
     if (run->due_ms != STET_NEVER && (run->due_ms <= st->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
     if (run->lane != NULL) {
-        if ((err = apply_lane_first(st, run->lane, &first, &found)) != STET_OK)
+        if ((err = stet__sqlite_lane_first(st, run->lane, &first, &found)) != STET_OK)
             return err;
         if (!found || memcmp(first.bytes, run->id.bytes, 16) != 0)
             return STET_OK;
@@ -120,29 +100,17 @@ apply_wake(sqlite_store *st, sqlite_run *run, uint32_t flags, uint32_t status, c
 static int
 apply_lane_enter(sqlite_store *st, sqlite_run *run, const stet_op *op)
 {
-    sqlite3_stmt *last, *add;
-    uint64_t      pos = 0;
-    bool          found = false;
-    int           err = STET_OK;
+    bool is_first;
+    int  err;
 
     if (run->lane != NULL)
         return STET_OK;
-    if ((last = sqlite_writer_stmt(st, LITE_SQL_LANE_LAST, &err)) == NULL ||
-        (add = sqlite_writer_stmt(st, LITE_SQL_LANE_ADD, &err)) == NULL)
-        return err;
-    sqlite_bind_text(last, 1, op->lane);
-    if ((err = stet__sqlite_ask(st, last, &found, &pos)) != STET_OK)
+    if ((err = stet__sqlite_lane_enter(st, op->lane, &run->id, &run->lane_pos, &is_first)) != STET_OK)
         return err;
     if ((run->lane = stet__strdup(st->base.alloc, op->lane)) == NULL)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
-    run->lane_pos = (int64_t)pos + 1;
-    sqlite_bind_text(add, 1, op->lane);
-    sqlite3_bind_int64(add, 2, run->lane_pos);
-    sqlite_bind_id(add, 3, &run->id);
-    if ((err = stet__sqlite_run(st, &st->writer, add, "enter a lane")) != STET_OK)
-        return err;
     stet__sqlite_run_touch(st, run, LITE_DIRTY_FULL);
-    if (!found)
+    if (is_first)
         return apply_wake(st, run, op->flags, op->status, op->claimer);
     run->due_ms = STET_NEVER;
     return STET_OK;
@@ -151,32 +119,25 @@ apply_lane_enter(sqlite_store *st, sqlite_run *run, const stet_op *op)
 static int
 apply_lane_leave(sqlite_store *st, sqlite_run *run, const stet_op *op)
 {
-    sqlite3_stmt *del;
-    sqlite_run   *next;
-    stet_id       first, second;
-    bool          found = false;
-    int           err = STET_OK;
+    char       *lane = run->lane;
+    sqlite_run *next;
+    stet_id     first;
+    bool        was_first, found = false;
+    int         err;
 
-    if (!run->exists || run->lane == NULL)
+    if (!run->exists || lane == NULL)
         return STET_OK;
-    if ((del = sqlite_writer_stmt(st, LITE_SQL_LANE_DEL, &err)) == NULL ||
-        (err = apply_lane_first(st, run->lane, &first, &found)) != STET_OK)
+    if ((err = stet__sqlite_lane_leave(st, lane, &run->id, &was_first)) != STET_OK)
         return err;
-    sqlite_bind_text(del, 1, run->lane);
-    sqlite3_bind_int64(del, 2, run->lane_pos);
-    if ((err = stet__sqlite_run(st, &st->writer, del, "leave a lane")) != STET_OK)
-        return err;
-    /* Only a change at the front wakes: the first one may be suspended for a reason of its own. */
-    if (found && memcmp(first.bytes, run->id.bytes, 16) == 0)
-        err = apply_lane_first(st, run->lane, &second, &found);
-    else
-        found = false;
-    stet__free(st->base.alloc, run->lane);
     run->lane = NULL;
     stet__sqlite_run_touch(st, run, LITE_DIRTY_FULL);
+    /* Only a change at the front wakes: the first one may be suspended for a reason of its own. */
+    if (was_first)
+        err = stet__sqlite_lane_first(st, lane, &first, &found);
+    stet__free(st->base.alloc, lane);
     if (err != STET_OK || !found)
         return err;
-    if ((err = stet__sqlite_run_find(st, &second, &next)) != STET_OK)
+    if ((err = stet__sqlite_run_find(st, &first, &next)) != STET_OK)
         return err;
     return apply_wake(st, next, 0, op->status, op->claimer);
 }

@@ -92,6 +92,22 @@ check_cond_claim(sqlite_store *st, const stet_cond *cond, bool *holds)
 }
 
 static int
+check_cond_parked(sqlite_store *st, const stet_cond *cond, bool *holds)
+{
+    const sqlite_alive *session;
+    sqlite_run         *run;
+    int                 err;
+
+    if ((err = stet__sqlite_run_find(st, &cond->run, &run)) != STET_OK ||
+        (err = stet__sqlite_alive(st, cond->session, &session)) != STET_OK)
+        return err;
+    *holds = run->exists && !run->is_terminal && run->session == 0 && run->due_ms == STET_NEVER &&
+             run->epoch == cond->epoch && run->inbox == cond->number && session->is_alive &&
+             session->is_own;
+    return STET_OK;
+}
+
+static int
 check_cond_value(sqlite_store *st, const stet_cond *cond, bool *holds)
 {
     uint64_t      version;
@@ -150,6 +166,7 @@ check_cond(sqlite_store *st, const stet_cond *cond, bool *holds, int *verdict)
         if ((err = stet__sqlite_alive(st, cond->session, &session)) == STET_OK)
             *holds = !session->is_alive || stet__sqlite_is_proven_dead(st, cond->session);
         return err;
+    case STET_COND_PARKED: return check_cond_parked(st, cond, holds);
     }
     *verdict = STET_EINVAL;
     return STET_OK;

@@ -72,24 +72,54 @@ commit_unit(sqlite_store *st, const stet_unit *unit, stet_outcome *out)
 #define COMMIT_HAS_DUE    2u
 #define COMMIT_HAS_GRANTS 4u
 #define COMMIT_REFUSED    8u
+#define COMMIT_HAS_STEP   16u /* the sequence number is not the next */
+#define COMMIT_FOREIGN    255u /* a granted run that no operation of the unit names */
 
-/* seq (as a difference), flags, and what the flags announce; three bytes for a plain unit. */
+/* The run an operation is about, or NULL. */
+static const stet_id *
+commit_run_of(const stet_op *op)
+{
+    switch (op->kind) {
+    case STET_OP_RUN_PUT: return &op->row->id;
+    case STET_OP_RUN_WAKE:
+    case STET_OP_LANE_ENTER: return &op->run;
+    default: return NULL;
+    }
+}
+
+/* Most grants are of runs the unit names, and the unit is at hand when it comes again. */
+static uint8_t
+commit_op_of(const stet_unit *unit, const stet_id *run)
+{
+    const stet_id *of;
+    size_t         i;
+
+    for (i = 0; i < unit->n_ops && i < COMMIT_FOREIGN; i++)
+        if ((of = commit_run_of(&unit->ops[i])) != NULL && memcmp(of->bytes, run->bytes, 16) == 0)
+            return (uint8_t)i;
+    return COMMIT_FOREIGN;
+}
+
+/* Flags and what they announce; one byte for a plain unit. */
 static void
-commit_remember(sqlite_store *st, uint64_t step, const stet_outcome *out)
+commit_remember(sqlite_store *st, uint64_t step, const stet_unit *unit, const stet_outcome *out)
 {
     stet__buf *b = &st->remember;
-    uint8_t    flags = 0;
+    uint8_t    flags = 0, at;
     size_t     i;
 
     flags |= out->inbox != 0 ? COMMIT_HAS_INBOX : 0;
     flags |= out->next_due_ms != STET_NEVER ? COMMIT_HAS_DUE : 0;
     flags |= out->n_grants != 0 ? COMMIT_HAS_GRANTS : 0;
     flags |= out->result != STET_OK ? COMMIT_REFUSED : 0;
-    stet__buf_varint(b, step);
+    flags |= step != 1 ? COMMIT_HAS_STEP : 0;
     stet__buf_byte(b, flags);
-    if ((flags & COMMIT_REFUSED) != 0)
+    if ((flags & COMMIT_HAS_STEP) != 0)
+        stet__buf_varint(b, step);
+    if ((flags & COMMIT_REFUSED) != 0) {
         stet__buf_varint(b, (uint64_t)-out->result);
-    stet__buf_varint(b, out->cond);
+        stet__buf_varint(b, out->cond);
+    }
     if ((flags & COMMIT_HAS_INBOX) != 0)
         stet__buf_varint(b, out->inbox);
     if ((flags & COMMIT_HAS_DUE) != 0)
@@ -97,57 +127,70 @@ commit_remember(sqlite_store *st, uint64_t step, const stet_outcome *out)
     if ((flags & COMMIT_HAS_GRANTS) != 0)
         stet__buf_varint(b, out->n_grants);
     for (i = 0; i < out->n_grants; i++) {
-        stet__buf_add(b, out->grants[i].run.bytes, 16);
+        at = commit_op_of(unit, &out->grants[i].run);
+        stet__buf_byte(b, at);
+        if (at == COMMIT_FOREIGN)
+            stet__buf_add(b, out->grants[i].run.bytes, 16);
         stet__buf_varint(b, out->grants[i].epoch);
         stet__buf_varint(b, out->grants[i].inbox);
     }
 }
 
 static bool
-commit_recall_grants(sqlite_store *st, stet_bytes *in, stet_outcome *out, int *err)
+commit_recall_grant(stet_bytes *in, const stet_unit *unit, stet_grant *grant)
 {
-    stet_bytes id;
-    uint64_t   n, i;
+    const stet_id *of;
+    stet_bytes     id;
+    uint8_t        at;
 
-    if (!stet__read_varint(in, &n) || n > in->len)
+    if (!stet__read_byte(in, &at))
         return false;
-    out->grants = stet__get(st->base.alloc, (size_t)n * sizeof *out->grants);
-    if (out->grants == NULL) {
-        *err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
-        return false;
-    }
-    for (i = 0; i < n; i++) {
-        if (!stet__read_bytes(in, 16, &id) || !stet__read_varint(in, &out->grants[i].epoch) ||
-            !stet__read_varint(in, &out->grants[i].inbox))
+    if (at == COMMIT_FOREIGN) {
+        if (!stet__read_bytes(in, 16, &id))
             return false;
-        memcpy(out->grants[i].run.bytes, id.data, 16);
+        memcpy(grant->run.bytes, id.data, 16);
+    } else if (unit != NULL) {
+        if (at >= unit->n_ops || (of = commit_run_of(&unit->ops[at])) == NULL)
+            return false;
+        grant->run = *of;
     }
-    out->n_grants = (size_t)n;
-    return true;
+    return stet__read_varint(in, &grant->epoch) && stet__read_varint(in, &grant->inbox);
 }
 
+/* The next remembered answer; the runs of its grants are right only if `unit` is the one it was given to. */
 static bool
-commit_recall_next(sqlite_store *st, stet_bytes *in, uint64_t *seq, stet_outcome *out, int *err)
+commit_recall_next(sqlite_store *st, stet_bytes *in, const stet_unit *unit, uint64_t *seq,
+                   stet_outcome *out, int *err)
 {
-    uint64_t step, cond, code = 0, due = (uint64_t)STET_NEVER;
+    uint64_t step = 1, cond = 0, code = 0, due = (uint64_t)STET_NEVER, n = 0, i;
     uint8_t  flags;
 
-    if (!stet__read_varint(in, &step) || !stet__read_byte(in, &flags))
+    if (!stet__read_byte(in, &flags))
         return false;
-    if ((flags & COMMIT_REFUSED) != 0 && !stet__read_varint(in, &code))
+    if ((flags & COMMIT_HAS_STEP) != 0 && !stet__read_varint(in, &step))
         return false;
-    if (!stet__read_varint(in, &cond))
+    *seq += step;
+    if ((flags & COMMIT_REFUSED) != 0 && (!stet__read_varint(in, &code) || !stet__read_varint(in, &cond)))
         return false;
     if ((flags & COMMIT_HAS_INBOX) != 0 && !stet__read_varint(in, &out->inbox))
         return false;
     if ((flags & COMMIT_HAS_DUE) != 0 && !stet__read_u64(in, &due))
         return false;
-    if ((flags & COMMIT_HAS_GRANTS) != 0 && !commit_recall_grants(st, in, out, err))
-        return false;
-    *seq += step;
     out->result = -(int)code;
     out->cond = (uint32_t)cond;
     out->next_due_ms = (int64_t)due;
+    if ((flags & COMMIT_HAS_GRANTS) == 0)
+        return true;
+    if (!stet__read_varint(in, &n) || n > in->len)
+        return false;
+    if ((out->grants = stet__get0(st->base.alloc, (size_t)n * sizeof *out->grants)) == NULL) {
+        *err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
+        return false;
+    }
+    for (i = 0; i < n; i++)
+        if (!commit_recall_grant(in, *seq == unit->seq ? unit : NULL, &out->grants[i]))
+            return false;
+    out->n_grants = (size_t)n;
     return true;
 }
 
@@ -169,7 +212,7 @@ commit_recall(sqlite_store *st, const stet_unit *unit, stet_outcome *out)
 
     while (in.len > 0) {
         commit_outcome_clear(st, out);
-        if (!commit_recall_next(st, &in, &at, out, &err)) {
+        if (!commit_recall_next(st, &in, unit, &at, out, &err)) {
             commit_outcome_clear(st, out);
             return err != STET_OK
                        ? err
@@ -292,7 +335,7 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
             return err;
         if (units[i].seq > last_seq)
             commit_note_effect(&units[i], &outcomes[i], effect);
-        commit_remember(st, units[i].seq - before, &outcomes[i]);
+        commit_remember(st, units[i].seq - before, &units[i], &outcomes[i]);
         before = units[i].seq;
     }
     if (!effect->must_write)

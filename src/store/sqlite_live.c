@@ -30,7 +30,7 @@
 
 #include "store/sqlite.h"
 
-#define LIVE_MAGIC      "stetliv2" /* the last byte is the version of the layout */
+#define LIVE_MAGIC      "stetliv3" /* the last byte is the version of the layout */
 #define LIVE_FAMILY     7          /* how much of it all versions share */
 #define LIVE_NEXT       0
 #define LIVE_NOW        1

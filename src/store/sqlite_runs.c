@@ -33,6 +33,7 @@ stet__sqlite_runs_init(sqlite_store *st)
 
     memset(runs, 0, sizeof *runs);
     runs->dirty_end = &runs->dirty;
+    stet__sqlite_lanes_init(st);
     stet__map_init(&runs->names, st->base.alloc);
     runs->buckets = stet__get0(st->base.alloc, LITE_RUN_BUCKETS * sizeof *runs->buckets);
     return runs->buckets != NULL ? STET_OK
@@ -56,6 +57,7 @@ stet__sqlite_runs_clear(sqlite_store *st)
     sqlite_run  *run;
     size_t       i;
 
+    stet__sqlite_lanes_clear(st);
     runs->is_known = false;
     runs->dirty = NULL;
     runs->dirty_end = &runs->dirty;

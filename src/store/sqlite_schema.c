@@ -11,7 +11,8 @@
  *   NULL  nobody any more (terminal)      N > 0  the holder of session N
  *   0     anybody, from `due` on          -1-S   nobody for now, its status is S
  * The one index over it finds due work, the runs of a session, and idle runs by status. It has no
- * entries for ended runs, so it stays as small as the work at hand.
+ * entries for ended runs, so it stays as small as the work at hand. So does the index over lanes: a run has
+ * one only while it stands in it.
  */
 #include <string.h>
 
@@ -27,6 +28,7 @@ static const char sqlite_tables[] =
     " ended INTEGER, priority INTEGER, attempt INTEGER, lane TEXT, lane_pos INTEGER, key TEXT,"
     " grp TEXT, reason TEXT, extra BLOB) WITHOUT ROWID;"
     "CREATE INDEX IF NOT EXISTS $runs_work ON $runs(work, handler, due) WHERE work IS NOT NULL;"
+    "CREATE INDEX IF NOT EXISTS $runs_lane ON $runs(lane, lane_pos) WHERE lane IS NOT NULL;"
     "CREATE TABLE IF NOT EXISTS $facts(run BLOB, rev INTEGER, count INTEGER, data BLOB,"
     " PRIMARY KEY(run, rev)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS $inbox(run BLOB, seq INTEGER, data BLOB,"
@@ -36,12 +38,11 @@ static const char sqlite_tables[] =
     "CREATE INDEX IF NOT EXISTS $timers_run ON $timers(run);"
     "CREATE TABLE IF NOT EXISTS $values_(space TEXT, key BLOB, version INTEGER, data BLOB,"
     " run BLOB, rev INTEGER, PRIMARY KEY(space, key)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS $lanes(lane TEXT, pos INTEGER, run BLOB,"
-    " PRIMARY KEY(lane, pos)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS $sessions(session INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB,"
     " token BLOB, started INTEGER, seen INTEGER, lease_until INTEGER, closed INTEGER, info BLOB);"
+    /* With row numbers, because only such a table keeps up to a page of bytes in the row itself. */
     "CREATE TABLE IF NOT EXISTS $committers(id BLOB PRIMARY KEY, last_seq INTEGER, at INTEGER,"
-    " outcomes BLOB) WITHOUT ROWID;"
+    " outcomes BLOB);"
     "INSERT OR IGNORE INTO $meta(k, v) VALUES('instance', randomblob(16));";
 
 /* One number from a statement that is used once. */

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include <stet/base.h>
+#include <stet/engine.h>
 
 #if defined(__GNUC__) || defined(__clang__)
 #define STET__LIKELY(x) __builtin_expect(!!(x), 1)
@@ -311,6 +311,11 @@ uint64_t stet__rng_next(stet__rng *r);
 /* Length of the UTF-8 character at p, 1 to 4; 0 when it is malformed, overlong, a surrogate, beyond
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);
+
+/* ---- log lines ------------------------------------------------------------------------------ */
+
+const char *stet__level_name(stet_level level); /* "debug" */
+void        stet__log_print(const stet_log_record *r); /* to standard error */
 
 /* ---- JSON text ------------------------------------------------------------------------------ */
 

@@ -19,6 +19,23 @@ echo(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+static int
+speak_inside(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    stet_attempt_log(a, STET_LOG_DEBUG, NULL, "inside");
+    return STET_OK;
+}
+
+static int
+speak(stet_ctx *ctx, stet_bytes input)
+{
+    stet_log_set(ctx, "customer", "anna b");
+    stet_log_with(ctx, STET_LOG_INFO, STET_FIELDS({ "amount", "12" }), "spoken");
+    STET_TRY(stet_step(ctx, NULL, "inner", speak_inside, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
 /* The escape sequence must not reach a terminal. */
 static int
 fail(stet_ctx *ctx, stet_bytes input)
@@ -101,6 +118,7 @@ static const stet_handler orders[] = {
     { "gate", gate, NULL },
     { "hang", hang, NULL },
     { "shape", shape, NULL },
+    { "speak", speak, NULL },
     { 0 },
 };
 static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };

@@ -68,7 +68,7 @@ TEST(G2_sqlite_a_live_file_of_another_version_is_made_anew)
     CHECK_CODE(stet__store_open(&late, c.platform, test_path("contract.db")), STET_ESTATE);
     CHECK_HAS(stet_last_error(), "another version");
     contract_restart(&c);
-    CHECK(live_file_stamp("stetliv2") < LITE_SLOT_BYTES);
+    CHECK(live_file_stamp("stetliv3") < LITE_SLOT_BYTES);
     CHECK_INT(see_run(&c, 1).session, 1);
     CHECK(c.store->ops->crumbs(c.store, contract_session(c.store), 3) != NULL);
     contract_end(&c);

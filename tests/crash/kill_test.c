@@ -24,14 +24,15 @@ enum {
 };
 
 typedef struct kill_line {
-    char run[STET_ID_TEXT_MAX], step[32], nonce[64];
+    char   run[STET_ID_TEXT_MAX], step[32], nonce[64];
+    size_t at; /* position in the ledger */
 } kill_line;
 
 typedef struct kill_world {
     stet_engine *e;
     char         db[512], ledger[512], log[512];
     uint64_t     random;
-    kill_line   *lines; /* of the ledger, in order */
+    kill_line   *lines; /* of the ledger, those of a run together, in order */
     size_t       n_lines;
 } kill_world;
 
@@ -154,6 +155,15 @@ kill_read(const char *path)
     return text;
 }
 
+static int
+kill_compare(const void *a, const void *b)
+{
+    const kill_line *x = a, *y = b;
+    int              order = strcmp(x->run, y->run);
+
+    return order != 0 ? order : x->at < y->at ? -1 : x->at > y->at;
+}
+
 static void
 kill_load_lines(kill_world *w)
 {
@@ -167,9 +177,28 @@ kill_load_lines(kill_world *w)
     while (sscanf(at, "%39s %31s %63s\n%n", w->lines[w->n_lines].run, w->lines[w->n_lines].step, w->lines[w->n_lines].nonce,
                   &used) == 3) {
         at += used;
+        w->lines[w->n_lines].at = w->n_lines;
         w->n_lines++;
     }
     free(text);
+    qsort(w->lines, w->n_lines, sizeof *w->lines, kill_compare);
+}
+
+/* The first line of a run, or where it would be. */
+static size_t
+kill_find(const kill_world *w, const char *run)
+{
+    size_t low = 0, high = w->n_lines;
+
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+
+        if (strcmp(w->lines[middle].run, run) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* How often this step of this run was entered; *last is the last nonce. */
@@ -178,8 +207,8 @@ kill_entered(const kill_world *w, const char *run, const char *step, const char 
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < w->n_lines; i++)
-        if (strcmp(w->lines[i].run, run) == 0 && strcmp(w->lines[i].step, step) == 0) {
+    for (size_t i = kill_find(w, run); i < w->n_lines && strcmp(w->lines[i].run, run) == 0; i++)
+        if (strcmp(w->lines[i].step, step) == 0) {
             n++;
             if (last != NULL)
                 *last = w->lines[i].nonce;

@@ -603,7 +603,7 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
-    CHECK_INT(json_lines(OK("handlers", "--json").out), 7);
+    CHECK_INT(json_lines(OK("handlers", "--json").out), 8);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
@@ -726,6 +726,34 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
 }
 
 /* ---- the worker ----------------------------------------------------------------------------- */
+
+TEST(H7_cli_worker_logs_the_users_fields_as_text_and_as_json)
+{
+    const char *run = START("orders.speak", "1");
+    outcome     o = OK("worker", "--until-idle");
+
+    CHECK_HAS(o.err, "stet info: spoken run=");
+    CHECK_HAS(o.err, run);
+    CHECK_HAS(o.err, " handler=orders.speak customer=\"anna b\" amount=12\n");
+    CHECK(strstr(o.err, "inside") == NULL); /* below the level */
+    START("orders.speak", "2");
+    o = OK("worker", "--until-idle", "--log-level", "debug");
+    CHECK_HAS(o.err, "stet debug: inside run=");
+    CHECK_HAS(o.err, "step=inner customer=\"anna b\"\n");
+    run = START("orders.speak", "3");
+    o = OK("worker", "--until-idle", "--json");
+    CHECK(json_lines(o.err) >= 1);
+    CHECK_HAS(o.err, "{\"level\":\"info\",\"time_ms\":");
+    CHECK_HAS(o.err, "\"message\":\"spoken\",\"run\":\"run_");
+    CHECK_HAS(o.err, run);
+    CHECK_HAS(o.err, "\"handler\":\"orders.speak\",\"fields\":{\"customer\":\"anna b\",\"amount\":\"12\"}}\n");
+    CHECK(strstr(o.err, "inside") == NULL);
+    START("orders.speak", "4");
+    o = OK("worker", "--until-idle", "--json", "--log-level", "off");
+    CHECK(strstr(o.err, "spoken") == NULL);
+    o = CHECK_EXIT(RUN("worker", "--log-level", "loud"), 2);
+    CHECK_HAS(o.err, "--log-level loud: expected debug");
+}
 
 TEST(A10_cli_worker_settings_come_from_environment_and_command_line)
 {

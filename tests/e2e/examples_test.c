@@ -3,11 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include <stet.h>
 
 #include "test.h"
 
@@ -27,11 +28,15 @@ redirect(int fd, const char *path, int flags)
 
 /* Start a program in the test's directory; its output goes to the file `out` there. */
 static pid_t
-begin(const char *path, const char *arg)
+begin_with(const char *path, const char *const *args)
 {
-    char *const argv[] = { (char *)(uintptr_t)path, (char *)(uintptr_t)arg, NULL };
-    pid_t       pid;
+    char *argv[16] = { (char *)(uintptr_t)path };
+    pid_t pid;
 
+    for (size_t i = 0; args[i] != NULL; i++) {
+        CHECK(i + 2 < sizeof argv / sizeof argv[0]);
+        argv[i + 1] = (char *)(uintptr_t)args[i];
+    }
     fflush(NULL);
     CHECK((pid = fork()) >= 0);
     if (pid != 0)
@@ -46,6 +51,14 @@ begin(const char *path, const char *arg)
     setenv("TMPDIR", test_dir(), 1);
     execv(path, argv);
     _exit(98);
+}
+
+static pid_t
+begin(const char *path, const char *arg)
+{
+    const char *const args[] = { arg, NULL };
+
+    return begin_with(path, args);
 }
 
 static int
@@ -135,22 +148,52 @@ TEST_LIMIT(examples_leave_nothing_behind, DEADLINE_S)
     closedir(dir);
 }
 
+static int
+is_asleep(void *arg, const stet_run_info *info)
+{
+    *(bool *)arg = info->status == STET_STATUS_SUSPENDED;
+    return STET_OK;
+}
+
+static void
+await_sleep(void)
+{
+    stet_engine *e;
+    bool         is_there = false;
+
+    CHECK_OK(stet_open(&e, test_path("hello.db"), STET_OPTIONS(.roles = STET_ROLE_CLIENT)));
+    while (!is_there) {
+        CHECK_OK(stet_run_list(e, NULL, is_asleep, &is_there));
+        (void)poll(NULL, 0, 2);
+    }
+    stet_close(e);
+}
+
 TEST_LIMIT(hello_goes_on_after_sigkill, DEADLINE_S)
 {
-    struct stat there;
-    pid_t       pid = begin(example("hello"), NULL);
+    static const char *const start[] = { "start", "greeter.greet", "\"world\"", "--idempotency-key", "first", NULL };
+    static const char *const wait[] = { "start", "greeter.greet", "\"world\"", "--idempotency-key", "first",
+                                        "--wait", "100s", NULL };
+    pid_t                    worker;
 
-    /* Killed at any moment before its end; what it then says is decided by the journal. */
-    while (stat(test_path("hello.db-live"), &there) != 0)
-        CHECK_INT(waitpid(pid, NULL, WNOHANG), 0);
-    CHECK_INT(kill(pid, SIGKILL), 0);
-    CHECK_INT(ended(pid), 1000 + SIGKILL);
-    CHECK_INT(ended(begin(example("hello"), NULL)), 0);
+    CHECK_INT(ended(begin_with(example("hello"), start)), 0);
+    worker = begin(example("hello"), "worker");
+    await_sleep();
+    CHECK_INT(kill(worker, SIGKILL), 0);
+    CHECK_INT(ended(worker), 1000 + SIGKILL);
+    CHECK_INT(count(output(), "Hello."), 1);
+    CHECK_INT(count(output(), "Goodbye."), 0);
+
+    worker = begin(example("hello"), "worker");
+    CHECK_INT(ended(begin_with(example("hello"), wait)), 0);
+    CHECK_INT(kill(worker, SIGTERM), 0);
+    CHECK_INT(ended(worker), 0);
+    CHECK_INT(count(output(), "Hello."), 1);
     CHECK_INT(count(output(), "Goodbye."), 1);
     CHECK_INT(count(output(), "{\"greeted\":\"world\"}"), 1);
 
-    /* The third time everything is recorded: only the result is printed. */
-    CHECK_INT(ended(begin(example("hello"), NULL)), 0);
+    /* Everything is recorded: the same start gives the same answer, without a worker. */
+    CHECK_INT(ended(begin_with(example("hello"), wait)), 0);
     CHECK_INT(count(output(), "Goodbye."), 1);
     CHECK_INT(count(output(), "{\"greeted\":\"world\"}"), 2);
 }

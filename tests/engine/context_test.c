@@ -124,6 +124,56 @@ TEST(B23_the_context_tells_run_service_handler_key_attempt_group_and_parent)
 }
 
 static int
+stays_open(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return fixture_pause(ctx);
+}
+
+static int
+lineage(stet_ctx *ctx, stet_bytes input)
+{
+    const stet_ctx_info *i = stet_info(ctx);
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"one", NULL));
+    effect("%s depends on %zu: %s %s; step %s key %s", i->run, i->n_depended_on, i->n_depended_on > 0 ? i->depended_on[0].kind : "-",
+           i->n_depended_on > 0 ? i->depended_on[0].run : "-", i->parent_step != NULL ? i->parent_step : "-",
+           i->child_key != NULL ? i->child_key : "-");
+    if (i->n_depended_on == 0)
+        return stet_fail(ctx, STET_EPERMANENT, "not the first time");
+    STET_TRY(fixture_pause(ctx));
+    return stet_return(ctx, stet_text(i->depended_on[0].run));
+}
+
+TEST(B23_the_context_tells_what_the_run_depended_on_and_its_lineage)
+{
+    static const stet_handler handlers[] = { { "lineage", lineage, NULL }, { "paused", stays_open, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               parent, run, retried;
+    stet_result               result;
+    char                      line[256];
+
+    fixture_up_with(f, handlers);
+    parent = fixture_start(f->engine, "t.paused", "", NULL);
+    CHECK_OK(stet_start(f->engine, &run, "t.lineage", stet_text(""),
+                        STET_START(.parent = &parent, .parent_step = "fan out", .child_key = "k")));
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    stet_result_free(&result);
+    (void)snprintf(line, sizeof line, "%s depends on 0: - -; step fan out key k", run.text);
+    CHECK_INT(effects(line), 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &retried, &run));
+    fixture_paused(f->engine, &retried);
+    fixture_replay_with(f, &retried, handlers); /* the same in another process */
+    EXPECT_RESULT(f->engine, &retried, run.text);
+    (void)snprintf(line, sizeof line, "%s depends on 1: retry %s; step fan out key -", retried.text, run.text);
+    CHECK_INT(effects(line), 2);
+    CHECK_INT(effects("one"), 1);
+    fixture_go_on(f->engine, &parent);
+    fixture_end(f);
+}
+
+static int
 replaying(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
@@ -447,7 +497,7 @@ exits(stet_ctx *ctx, stet_bytes input)
     (void)input;
     CHECK_OK(stet_on_exit(ctx, on_exit_tells, (void *)"first"));
     CHECK_OK(stet_on_exit(ctx, on_exit_tells, (void *)"second"));
-    STET_TRY(stet_sleep(ctx, "nap", "1ms"));
+    STET_TRY(fixture_pause(ctx));
     return STET_OK;
 }
 
@@ -461,10 +511,14 @@ TEST(B24_exit_hooks_run_when_a_handler_is_let_go_and_when_it_returns_last_first)
     f->options.parked_max = STET_NONE;
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.exits", "", NULL);
+    fixture_paused(f->engine, &run);
+    AWAIT(effects("exit first") == 1); /* one that comes while another unwinds would mix its lines with it */
+    fixture_go_on(f->engine, &run);
     EXPECT_RESULT(f->engine, &run, "");
     AWAIT(effects("exit first") == 2);
     text = effects_text();
-    CHECK_STR(text, "exit second\nexit first\nexit second\nexit first\n");
+    CHECK(strncmp(text, "paused", 6) == 0);
+    CHECK_STR(strchr(text, '\n') + 1, "exit second\nexit first\nexit second\nexit first\n");
     free(text);
     fixture_end(f);
 }

@@ -414,6 +414,55 @@ TEST(F3_an_expired_claim_is_taken_over_and_the_old_one_is_refused_and_told)
     fixture_end(f);
 }
 
+static fixture             *f3_fixture;
+static const stet__host_ops *f3_host;
+static atomic_bool           f3_armed;
+
+/* The answer to the record of "door" comes between the look at it when "after" is entered, and this one. */
+static bool
+durable_once_fenced(stet_ctx *c)
+{
+    if (atomic_load(&f3_armed)) {
+        f3_host->commit_now(c);
+        AWAIT(fixture_logged(f3_fixture, "fenced") >= 1);
+    }
+    return f3_host->is_durable(c);
+}
+
+TEST(F3_a_refusal_that_comes_while_a_step_is_entered_keeps_its_body_from_running)
+{
+    fixture              *f = fixture_begin();
+    static stet__host_ops host;
+    stet_engine          *doomed;
+    stet_run_id           run;
+
+    f3_fixture = f;
+    atomic_store(&f3_armed, false);
+    f->options.sweep_ms = 3600000;
+    doomed = fixture_open(f);
+    damage_mortal(doomed);
+    f3_host = doomed->exec.host;
+    host = *f3_host;
+    host.is_durable = durable_once_fenced;
+    doomed->exec.host = &host;
+    CHECK_OK(stet_register(doomed, "t", facts_handlers));
+    CHECK_OK(stet_engine_start(doomed));
+    run = fixture_start(doomed, "t.door", "ok", NULL);
+    gate_await(&facts_door, 1);
+    atomic_store(&f3_armed, true);
+    damage_die(f, doomed);
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, facts_handlers);
+    gate_await(&facts_door, 2);
+    gate_open(&facts_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    AWAIT(fixture_logged(f, "fenced") >= 1);
+    CHECK_OK(stet_engine_stop(doomed, 0));
+    CHECK_INT(effects("after"), 1);
+    stet_close(doomed);
+    fixture_end(f);
+}
+
 TEST(F3_only_the_current_claim_can_record)
 {
     fixture     *f = fixture_begin();
@@ -556,6 +605,79 @@ TEST(F4_an_answer_is_given_only_when_the_end_is_durable)
     stet_close(other);
     fixture_end(f);
 }
+
+/* Notifications that fail (the store cannot be watched) or vanish (it can, and never says a word). */
+static int
+f4_watch_fails(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    (void)s;
+    (void)on_hint;
+    (void)arg;
+    effect("not watched");
+    return stet__fail(STET_EIO, "no notifications here");
+}
+
+static int
+f4_watch_is_deaf(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    (void)s;
+    (void)on_hint;
+    (void)arg;
+    effect("not watched");
+    return STET_OK;
+}
+
+static void
+f4_unwatch(stet_store *s)
+{
+    (void)s;
+}
+
+static stet_store_ops f4_ops;
+
+/* Everything that tells another process: a start, a settled awakeable, an end, a cancel. */
+static void
+f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other = fixture_open(f);
+    stet_run_id  run, approval, nap;
+    stet_result  result;
+
+    CHECK(f->engine == NULL);
+    f->engine = fixture_open(f);
+    f4_ops = *f->engine->store->ops;
+    f4_ops.watch = watch;
+    f4_ops.unwatch = f4_unwatch;
+    f->engine->store->ops = &f4_ops;
+    other->store->ops = &f4_ops;
+    CHECK_OK(stet_register(f->engine, "t", facts_handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    CHECK_INT(effects("not watched"), 1);
+
+    run = fixture_start(other, "t.quick", "ok", NULL);
+    approval = fixture_start(other, "t.approval", "", NULL);
+    nap = fixture_start(other, "t.nap", "", NULL);
+    CHECK(fixture_look(f->engine, &run).facts > 0); /* committed, whoever heard of it */
+    EXPECT_RESULT(other, &run, "ok");
+    fixture_await_status(other, &approval, STET_STATUS_SUSPENDED);
+    fixture_await_status(other, &nap, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_resolve(other, facts_awakeable, stet_text("yes")));
+    CHECK_CODE(stet_resolve(other, facts_awakeable, stet_text("no")), STET_ESETTLED); /* it stands */
+    EXPECT_RESULT(other, &approval, "yes");
+    CHECK_OK(stet_cancel(other, &nap, "somebody", "enough"));
+    result = EXPECT_END(f->engine, &nap, STET_ECANCELLED);
+    stet_result_free(&result);
+    fixture_await_status(other, &nap, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("quick"), 1);
+    CHECK_INT(effects("one"), 1);
+    CHECK_INT(effects("handed out"), 1);
+    stet_close(other);
+    fixture_end(f);
+}
+
+TEST(F4_a_notification_that_fails_never_undoes_a_commit) { f4_check(f4_watch_fails); }
+TEST(F4_a_notification_that_is_lost_never_undoes_a_commit) { f4_check(f4_watch_is_deaf); }
 
 /* ---- F5: recovery ---------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* Looking: logs, errors as they are stored, why, verify, steps at risk. Rows H7, H9, I1, I2, I9.
+/* Looking: errors as they are stored, why, verify, steps at risk. Rows H9, I1, I2, I9.
  * tsan: yes */
 #include "damage.h"
 
@@ -99,100 +99,6 @@ static const stet_handler look_handlers[] = {
     { "approval", h_approval, NULL }, { "caller", h_caller, NULL }, { "fails", h_fails, NULL },
     { "permanent", h_permanent, NULL }, { 0 },
 };
-
-/* ---- H7: logs ------------------------------------------------------------------------------------ */
-
-static int
-h_logs(stet_ctx *ctx, stet_bytes input)
-{
-    stet_log(ctx, STET_LOG_DEBUG, "detail %d", 1);
-    stet_log(ctx, STET_LOG_INFO, "before the nap");
-    STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"one", NULL));
-    stet_log(ctx, STET_LOG_WARN, "between");
-    STET_TRY(stet_sleep_ms(ctx, "nap", 5));
-    stet_log(ctx, STET_LOG_ERROR, "after the nap");
-    return stet_return(ctx, input);
-}
-
-static const stet_handler h7_handlers[] = { { "logs", h_logs, NULL }, { 0 } };
-
-static const fixture_record *
-h7_find(fixture *f, const char *message)
-{
-    for (size_t i = 0; i < f->n_records; i++)
-        if (strcmp(f->records[i].message, message) == 0)
-            return &f->records[i];
-    test_fail(__FILE__, __LINE__, "nobody said: %s", message);
-}
-
-TEST(H7_a_log_line_has_the_runs_fields_and_is_silent_during_replay)
-{
-    fixture              *f = fixture_begin();
-    stet_run_id           run;
-    const fixture_record *r;
-
-    f->options.parked_max = STET_NONE; /* every sleep is replayed over */
-    fixture_up_with(f, h7_handlers);
-    run = fixture_start(f->engine, "t.logs", "ok", NULL);
-    EXPECT_RESULT(f->engine, &run, "ok");
-    fixture_down(f);
-    CHECK_INT(fixture_logged(f, "before the nap"), 1);
-    CHECK_INT(fixture_logged(f, "between"), 1);
-    CHECK_INT(fixture_logged(f, "after the nap"), 1);
-    CHECK_INT(fixture_logged(f, "detail 1"), 1);
-    r = h7_find(f, "between");
-    CHECK_STR(r->run, run.text);
-    CHECK_STR(r->handler, "t.logs");
-    CHECK_INT(r->level, STET_LOG_WARN);
-    CHECK_INT(h7_find(f, "after the nap")->level, STET_LOG_ERROR);
-    fixture_end(f);
-}
-
-TEST(H7_lines_below_the_level_are_not_made)
-{
-    fixture    *f = fixture_begin();
-    stet_run_id run;
-
-    f->options.log_level = STET_LOG_WARN;
-    fixture_up_with(f, h7_handlers);
-    run = fixture_start(f->engine, "t.logs", "ok", NULL);
-    EXPECT_RESULT(f->engine, &run, "ok");
-    fixture_down(f);
-    CHECK_INT(fixture_logged(f, "detail"), 0);
-    CHECK_INT(fixture_logged(f, "before the nap"), 0);
-    CHECK_INT(fixture_logged(f, "between"), 1);
-    CHECK_INT(fixture_logged(f, "after the nap"), 1);
-    f->options.log_level = STET_LOG_OFF;
-    fixture_up_with(f, h7_handlers);
-    run = fixture_start(f->engine, "t.logs", "ok", NULL);
-    EXPECT_RESULT(f->engine, &run, "ok");
-    fixture_down(f);
-    CHECK_INT(fixture_logged(f, "after the nap"), 1);
-    fixture_end(f);
-}
-
-TEST(H7_the_engine_tells_about_failures_with_code_run_and_handler)
-{
-    fixture              *f = fixture_begin();
-    stet_run_id           run;
-    stet_result           r;
-    const fixture_record *line;
-
-    fixture_up_with(f, look_handlers);
-    run = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .attempts = 2 }));
-    r = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&r);
-    fixture_down(f);
-    line = h7_find(f, "attempt 1 failed: the bank is closed");
-    CHECK_STR(line->run, run.text);
-    CHECK_STR(line->handler, "t.fails");
-    CHECK_INT(line->code, STET_ERETRY);
-    CHECK_INT(line->level, STET_LOG_WARN);
-    line = h7_find(f, "failed: the bank is closed");
-    CHECK_INT(line->code, STET_EATTEMPTS);
-    CHECK_INT(line->level, STET_LOG_ERROR);
-    fixture_end(f);
-}
 
 /* ---- H9: errors ---------------------------------------------------------------------------------- */
 
@@ -936,7 +842,7 @@ TEST(I2_a_lane_that_does_not_know_its_run_is_found)
     if (!f->is_sqlite)
         test_skip("the memory store has no way to damage a lane alone");
     i2_prepare(f, &run, &ended);
-    damage_sql(f, "DELETE FROM lanes WHERE run = ?1", &run, (stet_bytes){ NULL, 0 });
+    damage_sql(f, "UPDATE runs SET lane = NULL WHERE id = ?1", &run, (stet_bytes){ NULL, 0 });
     expect_finding(f->engine, 3, &run, "lane");
     damage_end(f);
 }
@@ -949,7 +855,6 @@ TEST(I2_an_ended_run_that_holds_a_lane_is_found)
     if (!f->is_sqlite)
         test_skip("the memory store refuses it");
     i2_prepare(f, &run, &ended);
-    damage_sql(f, "INSERT INTO lanes(lane, pos, run) VALUES('o/x', 1, ?1)", &ended, (stet_bytes){ NULL, 0 });
     damage_sql(f, "UPDATE runs SET lane = 'o/x', lane_pos = 1 WHERE id = ?1", &ended, (stet_bytes){ NULL, 0 });
     expect_finding(f->engine, 3, &ended, "lane");
     damage_end(f);
@@ -1167,4 +1072,54 @@ TEST(I9_the_token_is_the_same_over_the_runs_attempts_and_the_fence_grows)
 TEST(I9_the_token_is_the_same_over_the_steps_attempts_and_the_fence_grows)
 {
     i9_tokens("policy");
+}
+
+/* ---- I9: a body is noted before it begins ----------------------------------------------------------- */
+
+static gate crumb_door = GATE_INIT;
+
+static int
+body_crumb(stet_attempt *a, void *arg)
+{
+    (void)a;
+    gate_pass(&crumb_door);
+    effect("%s", (const char *)arg);
+    return STET_OK;
+}
+
+static int
+h_crumbs(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *futures[3];
+
+    STET_TRY(stet_step_start(ctx, &futures[0], "a", body_crumb, (void *)"a", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[1], "b", body_crumb, (void *)"b", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[2], "c", body_crumb, (void *)"c", NULL));
+    STET_TRY(stet_await_all(ctx, futures, 3));
+    return stet_return(ctx, input);
+}
+
+TEST(I9_a_body_that_cannot_be_noted_is_not_begun_and_comes_later)
+{
+    static const stet_handler handlers[] = { { "h", h_crumbs, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", handlers, false, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.concurrency = 4;
+    f->engine = fixture_open(f);
+    f->engine->n_crumbs = 2; /* one for the claim, one for a body */
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&crumb_door, 1);
+    AWAIT(fixture_logged(f, "not begun") >= 1);
+    CHECK_INT(crumb_door.arrived, 1);
+    gate_open(&crumb_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("a"), 1);
+    CHECK_INT(effects("b"), 1);
+    CHECK_INT(effects("c"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "at risk", NULL), 0);
+    fixture_end(f);
 }

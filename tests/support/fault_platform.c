@@ -50,11 +50,11 @@ fault_get(stet__alloc *a, void *old, size_t size)
 }
 
 static int64_t
-fault_wall_ms(stet__platform *p)
+fault_wall_us(stet__platform *p)
 {
     fault_platform *f = (fault_platform *)(void *)p;
 
-    return stet__wall_ms(stet__platform_real()) + atomic_load(&f->skew_us) / 1000;
+    return stet__wall_us(stet__platform_real()) + atomic_load(&f->skew_us);
 }
 
 static int64_t
@@ -82,7 +82,7 @@ fault_platform_init(fault_platform *f)
     f->base = *stet__platform_real();
     f->ops = *f->base.ops;
     f->ops.name = "fault";
-    f->ops.wall_ms = fault_wall_ms;
+    f->ops.wall_us = fault_wall_us;
     f->ops.mono_us = fault_mono_us;
     f->ops.cond_wait = fault_cond_wait;
     f->base.ops = &f->ops;

@@ -129,13 +129,18 @@ static int
 world_body(stet_attempt *a, size_t body)
 {
     world *w = world_now;
+    int    err;
 
+    if (atomic_exchange(&w->has_run[body], false) && !stet_attempt_is_at_risk(a))
+        (void)snprintf(w->untold, sizeof w->untold, "step %s of %s", world_body_names[body], stet_attempt_run(a));
     if (atomic_fetch_add(&w->bodies[body], 1) > 0) {
         atomic_fetch_add(&w->bodies_in_vain, 1);
         if (world_recorded(w, stet_attempt_run(a), world_body_names[body]) > 0)
             (void)snprintf(w->repeated, sizeof w->repeated, "step %s of %s", world_body_names[body], stet_attempt_run(a));
     }
-    return stet_attempt_return(a, stet_text(world_body_names[body]));
+    if ((err = stet_attempt_return(a, stet_text(world_body_names[body]))) == STET_OK)
+        atomic_store(&w->has_run[body], true);
+    return err;
 }
 
 static int
@@ -751,6 +756,8 @@ world_check_facts(world *w)
         world_check_step(w, steps[i].run, steps[i].step, steps[i].body);
     if (w->repeated[0] != '\0')
         world_fail(w, "%s ran again after it was recorded", w->repeated);
+    if (w->untold[0] != '\0')
+        world_fail(w, "%s had run well, ran again and was not told that it is at risk", w->untold);
 }
 
 static void

@@ -38,6 +38,8 @@ typedef struct world {
     _Atomic bool     is_uncertain;   /* somebody was told so: repeats may be by an idempotency key only */
     int              errors;         /* calls that failed as expected */
     char             repeated[128];  /* a body that ran though its record was there */
+    _Atomic bool     has_run[WORLD_BODIES]; /* its last execution ended well, and is to be recorded */
+    char             untold[128];    /* a body that had ended well, ran again and was not told of the risk */
 } world;
 
 /* Live through everything with faults armed; the engine is closed at the end. Ends the test when

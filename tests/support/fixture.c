@@ -34,6 +34,8 @@ fixture_log(void *arg, const stet_log_record *record)
     (void)snprintf(at->run, sizeof at->run, "%s", record->run != NULL ? record->run : "");
     (void)snprintf(at->handler, sizeof at->handler, "%s", record->handler != NULL ? record->handler : "");
     (void)snprintf(at->step, sizeof at->step, "%s", record->step != NULL ? record->step : "");
+    (void)snprintf(at->fields, sizeof at->fields, "%s", record->fields != NULL ? record->fields : "");
+    at->n_own = record->n_own;
     pthread_mutex_unlock(&f->log_lock);
 }
 

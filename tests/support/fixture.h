@@ -25,7 +25,8 @@
 typedef struct fixture_record {
     stet_level level;
     int        code;
-    char       message[512], run[STET_ID_TEXT_MAX], handler[64], step[64];
+    char       message[512], run[STET_ID_TEXT_MAX], handler[64], step[64], fields[512];
+    size_t     n_own;
 } fixture_record;
 
 typedef struct fixture {

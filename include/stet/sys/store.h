@@ -81,7 +81,11 @@ typedef enum stet_cond_kind {
     STET_COND_INBOX,   /* the run's last inbox sequence is `number` */
     STET_COND_VALUE,   /* the value's version is `number`; 0: absent */
     STET_COND_TIMER,   /* the timer (fire_ms, run, number) is there */
-    STET_COND_SESSION_DEAD /* session `session` is expired, closed or proven dead (or unknown) */
+    STET_COND_SESSION_DEAD, /* session `session` is expired, closed or proven dead (or unknown) */
+    /* Nothing has happened to the run since it was suspended: it is open, unclaimed and not due, its epoch is
+     * `epoch`, its last inbox sequence `number`. And session `session` is this handle's own and alive, so that
+     * a STET_OP_RUN_WAKE for it in the same unit grants. */
+    STET_COND_PARKED
 } stet_cond_kind;
 
 typedef struct stet_cond {
@@ -208,6 +212,7 @@ typedef struct stet_session_row {
 /** What a thread of a worker is executing, in memory that outlives the process (a mapped file) if the
  * store can; written without a lock by the owner of the slot, read after the session's death. */
 #define STET_CRUMB_MAX 96
+#define STET_CRUMBS_MAX 16384 /* a store has room for so many a session */
 typedef struct stet_crumb {
     uint32_t is_busy; /* 1 while the rest is valid */
     uint32_t is_body; /* 1: inside a step body; 0: inside handler code */

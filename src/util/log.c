@@ -1,0 +1,24 @@
+/* A log line as people read it: the engine's to standard error, and the command line's. */
+#include <stdio.h>
+
+#include <stet/engine.h>
+
+#include "util/util.h"
+
+const char *
+stet__level_name(stet_level level)
+{
+    static const char *const names[] = { "debug", "info", "warn", "error", "off" };
+
+    return level <= STET_LOG_OFF ? names[level] : "?";
+}
+
+void
+stet__log_print(const stet_log_record *r)
+{
+    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s\n", stet__level_name(r->level), r->message,
+                  r->run ? " run=" : "", r->run ? r->run : "", r->handler ? " handler=" : "",
+                  r->handler ? r->handler : "", r->step ? " step=" : "", r->step ? r->step : "",
+                  r->code ? " code=" : "", r->code ? stet_code_name(r->code) : "",
+                  r->fields ? " " : "", r->fields ? r->fields : "");
+}
