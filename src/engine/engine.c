@@ -706,7 +706,7 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
                 err = engine_busy(e);
                 break;
             }
-            if (e->exec.n_contexts > 0 && e->is_poisoned) /* not all the time */
+            if (e->exec.n_contexts > 0 && (e->is_poisoned || e->end_again_us != 0)) /* not all the time */
                 (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 10000);
         }
     }
