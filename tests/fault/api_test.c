@@ -262,6 +262,14 @@ api_status(stet_engine *e, const stet_run_id *run)
 /* ---- the world
  * ------------------------------------------------------------------------------------ */
 
+/* Lines are made, so that what they need is asked for. */
+static void
+api_sink(void *arg, const stet_log_record *record)
+{
+    (void)arg;
+    CHECK(record->message != NULL);
+}
+
 static const stet_options *
 api_options(void)
 {
@@ -275,7 +283,7 @@ api_options(void)
     o.wait_poll_ms = 10;
     o.wait_ms = 5000;
     o.concurrency = 2;
-    o.log_level = STET_LOG_OFF;
+    o.log = api_sink;
     o.run_attempts = 5;
     return &o;
 }
@@ -489,6 +497,8 @@ static const api_row api_rows[] = {
     { .name = "stet_failure_get", .ctx = ctx_failure_get },
     { .name = "stet_info", .ctx = ctx_info },
     { .name = "stet_log", .ctx = ctx_log },
+    { .name = "stet_log_with", .ctx = ctx_log_with },
+    { .name = "stet_log_set", .ctx = ctx_log_set },
     { .name = "stet_scope_begin", .ctx = ctx_scope_begin },
     { .name = "stet_scope_end", .ctx = ctx_scope_end },
     { .name = "stet_ctx_alloc", .ctx = ctx_ctx_alloc },
