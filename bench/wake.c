@@ -70,16 +70,6 @@ sleepers_round(sleepers *s)
         if (due_ms == 0 || late_s[i] < 0)
             bench_fail("a sleep ended before it was due");
     }
-    if (getenv("TL")) {
-        double lo = 1e18, hi = 0, dlo=1e18, dhi=0;
-        for (int i = 0; i < WAKE_SLEEPERS; i++) { double due = s->done_ms[i] - late_s[i]*1e3;
-            if (due < lo) lo = due;
-            if (due > hi) hi = due;
-            if (s->done_ms[i] < dlo) dlo = s->done_ms[i];
-            if (s->done_ms[i] > dhi) dhi = s->done_ms[i]; }
-        fprintf(stderr, "due spread %.0f; first done %.2f last done %.2f after first due; late p1 %.2f p50 %.2f p99 %.2f\n", hi-lo, dlo-lo, dhi-lo,
-          bench_percentile(late_s, WAKE_SLEEPERS, 1)*1e3, bench_percentile(late_s, WAKE_SLEEPERS, 50)*1e3, bench_percentile(late_s, WAKE_SLEEPERS, 99)*1e3);
-    }
     return bench_percentile(late_s, WAKE_SLEEPERS, 99);
 }
 

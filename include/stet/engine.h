@@ -38,7 +38,7 @@ typedef struct stet_future  stet_future;
     X(lost_max, 5, 1, 1000, "", "worker deaths inside a run before it is stuck")                   \
     X(retention_ms, 604800000, 1, 315360000000, "ms", "how long ended runs are kept")              \
     X(sweep_ms, 5000, 10, 3600000, "ms", "how often dead workers and old runs are looked for")     \
-    X(work_ahead, 0, 0, 1, "", "1: begin runs ahead of the flush they stand on (experimental)")
+    X(work_ahead, 1, 0, 1, "", "0: begin no run ahead of the flush it stands on")
 
 typedef enum stet_level { STET_LOG_DEBUG, STET_LOG_INFO, STET_LOG_WARN, STET_LOG_ERROR, STET_LOG_OFF } stet_level;
 

@@ -92,7 +92,7 @@ claim_begin(stet_engine *e, stet_id run, uint64_t session, uint64_t epoch, stet_
 }
 
 bool
-stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base)
+stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload)
 {
     stet__claim *claim;
 
@@ -100,29 +100,9 @@ stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__c
         (claim = claim_begin(e, run, e->session, 1, preload)) == NULL)
         return false;
     claim->is_guess = true;
-    if (base != NULL) {
-        claim->is_chained = true;
-        claim->base = base->run;
-        claim->base_journal = base->ctx->run.journal;
-    }
     atomic_fetch_add(&e->in_flight, 1);
     stet__exec_submit_here(&e->exec, claim->ctx);
     return true;
-}
-
-void
-stet__claim_guess_failed(stet_engine *e, stet_id run)
-{
-    stet_ctx    *c = stet__map_find(&e->claims, run.bytes, sizeof run.bytes);
-    stet__claim *claim = c != NULL ? c->host : NULL;
-
-    if (claim == NULL || !claim->is_guess)
-        return;
-    stet__disown(claim);
-    claim->is_detached = true;
-    claim->is_refused = true;
-    (void)stet__map_remove(&e->claims, run.bytes, sizeof run.bytes);
-    stet__exec_let_go(&e->exec, c, STET_EFENCED);
 }
 
 /* ---- resumed by a timer ----------------------------------------------------------------------------- */
@@ -176,9 +156,11 @@ stet__claim_drop(stet_engine *e, stet__claim *claim)
     if (stet__map_find(&e->claims, claim->run.bytes, sizeof claim->run.bytes) == claim->ctx)
         (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
     stet__exec_let_go(&e->exec, claim->ctx, STET_EFENCED);
-    e->next_timer_ms = 0; /* its timer, or whatever woke it meanwhile */
-    e->wants_claim = true;
-    stet__keeper_poke(e);
+    if (claim->is_resumed) { /* its timer, or whatever woke it meanwhile */
+        e->next_timer_ms = 0;
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
 }
 
 /* ---- granted ------------------------------------------------------------------------------------------ */
@@ -192,9 +174,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     stet_bytes   preload;
     bool         is_old = false;
 
-    /* Only by the unit it was guessed on: granted by another one, it has seen state that never was. */
-    if (claim != NULL && claim->is_guess && claim->epoch == grant->epoch && claim->session == session && from != NULL &&
-        from->has_guess && stet__id_equal(from->guess, grant->run)) {
+    if (claim != NULL && claim->is_guess && claim->epoch == grant->epoch && claim->session == session) {
         claim->is_guess = false; /* guessed right */
         if (grant->inbox > 0) /* before a body: a cancel may have come while it waited in the lane */
             atomic_store(&c->has_news, true);
@@ -233,7 +213,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     }
     preload = claim_preload(e, grant->run, from);
     if (preload.data == NULL && grant->epoch == 1) {
-        preload = stet__lane_take(e, grant->run);
+        preload = stet__ahead_take(e, grant->run);
         is_old = true;
     }
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
@@ -255,6 +235,11 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     stet_engine *e = engine;
     stet__claim *claim = c->host, *fresh;
 
+    /* Woken by its timer and not executed since: fired as that of any other run. */
+    if (claim != NULL && claim->is_resumed && claim->must_resume && !claim->is_detached) {
+        stet__claim_drop(e, claim);
+        return true;
+    }
     /* Only one whose record is complete, and which has not begun to end. */
     if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
         claim->end != STET__END_NONE || c->jobs > 0 ||

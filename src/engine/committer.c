@@ -114,16 +114,6 @@ stet__committer_kick(stet_engine *e)
         stet__broadcast(e->p, &m->cond);
 }
 
-/* Runs that were started here and have to wait for their key are likely to be executed here. */
-static void
-committer_remember_lanes(stet_engine *e, const stet__work *w)
-{
-    for (size_t i = 0; w->started != NULL && i < w->unit.n_ops; i++)
-        for (const stet__started *s = w->started; w->ops[i].kind == STET_OP_LANE_ENTER && s != NULL; s = s->next)
-            if (stet__id_equal(s->run, w->ops[i].run) && w->ops[i].claimer != NULL)
-                stet__lane_remember(e, w->ops[i].lane, s->run, s->facts);
-}
-
 /* Tell everybody what became of a unit; lock held. */
 static void
 committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
@@ -143,10 +133,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             stet__grant(e, &outcome->grants[i], is_kept ? NULL : w);
     stet__free(e->store->alloc, outcome->grants);
     outcome->grants = NULL;
-    if (w->has_guess || w->has_state)
-        stet__lane_settled(e, w);
-    if (!is_kept && outcome->result == STET_OK && outcome->n_grants == 0)
-        committer_remember_lanes(e, w);
+    if (w->has_state || w->has_ahead || w->started != NULL || outcome->result != STET_OK)
+        stet__ahead_settled(e, w, outcome);
     if (!is_kept)
         stet__work_free(w);
 }
@@ -484,6 +472,7 @@ stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uin
 {
     committer_call *call = committer_call_new(e, works, n, results, conds);
     int64_t         until_us = stet__mono_us(e->p) + e->config.wait_ms * 1000;
+    bool            is_begun = false;
 
     if (call == NULL) {
         for (size_t i = 0; i < n; i++)
@@ -492,10 +481,13 @@ stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uin
     }
     for (size_t i = 0; i < n; i++)
         if (works[i] != NULL && works[i]->started != NULL)
-            stet__submit_start(e, works[i]);
+            is_begun = stet__submit_start(e, works[i]) || is_begun;
         else if (works[i] != NULL)
             stet__submit(e, works[i]);
-    (void)stet__committer_help(e);
+    if (is_begun)
+        stet__committer_kick(e); /* what is executed already may get into the same flush */
+    else
+        (void)stet__committer_help(e);
     stet__lock(e->p, &e->lock);
     while (call->waiting > 0 && stet__wait(e->p, &call->cond, &e->lock, until_us))
         ;

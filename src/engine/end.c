@@ -344,6 +344,7 @@ stet__host_end(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
     size_t       jobs;
+    const char  *lane;
     bool         is_owned, is_settled, is_done;
     int          err;
 
@@ -417,8 +418,8 @@ stet__host_end(stet_ctx *c)
     if (stet__run_is_terminal(&c->run) && claim->has_lane) {
         /* The next run of the key may begin, but its units must queue behind this one. */
         stet__lock(e->p, &e->lock);
-        if (!claim->is_detached)
-            stet__lane_guess(e, claim);
+        if (!claim->is_detached && (lane = stet__lane_name(&claim->open->arena, c->run.handler, c->run.key)) != NULL)
+            stet__ahead_end(e, claim->open, lane, c->run.handler);
         stet__host_submit_locked(claim);
         stet__unlock(e->p, &e->lock);
     } else

@@ -172,7 +172,7 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
     stet__buf_free(&name);
     at->fn = h->fn;
     at->is_object = s->is_object;
-    atomic_init(&at->is_quick, true);
+    atomic_init(&at->patience, 0);
     at->service = s;
     if (at->name == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
@@ -372,7 +372,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->recent_by_run);
     stet__map_free(&e->orphans);
     stet__map_free(&e->said);
-    stet__lane_free(e);
+    stet__ahead_free(e);
     p->ops->cond_destroy(p, &e->store_cond);
     p->ops->cond_destroy(p, &e->keeper_cond);
     p->ops->cond_destroy(p, &e->renew_cond);
@@ -443,8 +443,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->recent_by_run, &p->alloc);
     stet__map_init(&e->orphans, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
-    stet__map_init(&e->lanes, &p->alloc);
-    stet__map_init(&e->written, &p->alloc);
+    stet__ahead_init(e);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);

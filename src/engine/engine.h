@@ -61,10 +61,10 @@ struct stet__work {
     uint32_t       n_facts;
     stet_claimer   claimer;
     stet__started *started;
-    stet_id        guess;      /* a run that is executed already, in the belief that this unit grants it */
-    bool           has_guess;
+    stet_id        ahead;      /* a run that is executed already, in the belief that this unit grants it */
+    bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
-    bool           has_state;  /* writes object state that others may read ahead */
+    bool           has_state;  /* it writes object state */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
@@ -132,10 +132,7 @@ struct stet__claim {
     uint64_t         session, epoch;
     bool             is_owned;      /* shared: the claim is ours as far as we know */
     bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
-    atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see lane.c */
-    bool             is_chained;    /* … behind a run of the same key, whose writes it sees; else behind its start */
-    stet_id          base;          /* … that one, */
-    uint64_t         base_journal;  /* and its last revision, if the unit that was guessed on is applied */
+    atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see ahead.c */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
     bool             must_resume;   /* … and has not begun that unit yet */
     int64_t          timer_ms;      /* … the timer */
@@ -210,34 +207,28 @@ void stet__poke(stet_engine *e, stet_id run);
 void stet__parked_trim(stet_engine *e, int64_t now_us);
 bool stet__replay_elsewhere(void *engine, stet_ctx *c);
 
-/* Lock held: execute a run ahead of its grant (epoch 1). Takes the preload if true. */
-bool stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload, const stet__claim *base);
-void stet__claim_guess_failed(stet_engine *e, stet_id run);
+/* Lock held: execute a run ahead of its first grant. Takes the preload if true. */
+bool stet__claim_guess(stet_engine *e, stet_id run, stet_bytes preload);
 
-/* ---- working ahead on one key (lane.c) ---------------------------------------------------------------- */
+/* ---- working ahead of the flush (ahead.c) ------------------------------------------------------------ */
 
-typedef struct stet__lane_entry {
-    struct stet__lane_entry *next;
-    stet_id                  run;
-    stet_bytes               facts;
-} stet__lane_entry;
-
-/* Lock held: a run was started here and has to wait for its key. */
-void stet__lane_remember(stet_engine *e, const char *lane, stet_id run, stet_bytes facts);
-/* Lock held: its first facts if we have them (now the caller's), else NULL. */
-stet_bytes stet__lane_take(stet_engine *e, stet_id run);
-/* Lock held, until the unit has been submitted: this claim's open unit ends a run that holds a key, and the
- * next one can begin on what it wrote. */
-void stet__lane_guess(stet_engine *e, stet__claim *claim);
-/* Submit the unit of a start; if its run is likely to be given to us and to end quickly, begin it now. */
-void stet__submit_start(stet_engine *e, stet__work *w);
-/* Lock held: what became of the unit. */
-void stet__lane_settled(stet_engine *e, stet__work *w);
-/* A state entry as written by the last unit of run `base`, if that is still on its way. Unclear: the entry is being
- * written by another run; wait until the claim is certain. False: out of memory. */
-bool stet__lane_written(stet_engine *e, stet__arena *arena, stet_id base, stet_bytes key, stet_bytes *value, bool *is_known,
-                        bool *is_unclear);
-void stet__lane_free(stet_engine *e);
+void stet__ahead_init(stet_engine *e);
+void stet__ahead_free(stet_engine *e);
+/* Submit the unit of a start; if its run is likely to be given to us and to end quickly, begin it now: true. */
+bool stet__submit_start(stet_engine *e, stet__work *w);
+/* All that follow: lock held. The first facts of a run that waited for its key if we have them (now the caller's). */
+stet_bytes stet__ahead_take(stet_engine *e, stet_id run);
+/* A run that holds this key is about to submit its last unit: begin the next one, which that unit grants. */
+void stet__ahead_end(stet_engine *e, stet__work *last, const char *lane, const char *handler);
+/* A handler begun ahead has to wait for the store. */
+void stet__ahead_in_vain(stet__handler *h);
+/* A unit is being submitted: what it writes. */
+void stet__ahead_written(stet_engine *e, const stet__work *w);
+/* A state entry as far as it is known here, with the version it must have when it is relied on. False: not known. */
+bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *version, stet_bytes *value);
+void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet_value *value);
+/* What became of a unit. */
+void stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *outcome);
 
 /* ---- waiting for runs (wait.c) --------------------------------------------------------------------- */
 
@@ -274,7 +265,7 @@ struct stet__handler {
     int64_t         timeout_ms, retention_ms; /* 0: none set */
     char           *description;
     struct stet__service *service;
-    atomic_bool     is_quick; /* its runs seem to end without waiting for the store: begin them ahead of their start */
+    atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
 };
 
 typedef struct stet__service {
@@ -342,9 +333,9 @@ struct stet_engine {
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
-    stet__map        lanes;          /* lane -> stet__lane_entry: runs started here that wait for their key */
-    size_t           n_lane_entries;
-    stet__map        written;        /* state key -> unit that writes it and is not answered */
+    stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
+    stet__map        ahead_lanes;    /* lane -> who waits */
+    stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
 };

@@ -23,19 +23,28 @@ host_claim(stet_ctx *c)
 
 /* ---- recording ----------------------------------------------------------------------------------- */
 
-/* The answer to a unit of a run that was resumed by its timer. True: refused, and dropped with all that comes after. */
+/* The answer to a unit of a run that was executed ahead of its claim. True: refused, and dropped with all that comes
+ * after. */
 bool
 stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o)
 {
-    if (!claim->is_resumed)
+    if (!claim->is_resumed && !claim->is_guess)
         return false;
     if (o->result == STET_OK) {
-        claim->is_resumed = false; /* the first one; from now on it is a claim like any other */
+        claim->is_resumed = claim->is_guess = false; /* from now on it is a claim like any other */
         return false;
     }
     atomic_fetch_add(&claim->answered, 1);
     stet__claim_drop(e, claim);
     return true;
+}
+
+/* A state entry it read while it was executed ahead was another one by then: it is executed again, that is all. */
+static bool
+host_is_outdated(const stet__work *w, const stet_outcome *o)
+{
+    return o->result == STET_ECONFLICT && o->cond < w->unit.n_conds && w->conds[o->cond].kind == STET_COND_VALUE &&
+           strcmp(w->conds[o->cond].space, STET__SPACE_STATE) == 0;
 }
 
 bool
@@ -59,7 +68,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
         if (o->result == STET_EFENCED)
             stet__disown(claim);
         claim->is_refused = true;
-        if (!claim->is_guess)
+        if (!host_is_outdated(w, o))
             stet__log(e, STET_LOG_WARN, &claim->run, NULL, NULL, o->result,
                   o->result == STET_EFENCED ? "fenced: another worker owns this run now; nothing was written"
                                             : "a unit was refused; the run is let go and goes on from its record");
@@ -122,15 +131,6 @@ stet__host_open(stet__claim *claim)
     }
     cond->session = claim->session;
     cond->epoch = claim->epoch;
-    /* The claim alone does not say who made it: it must be the unit whose writes we have seen. */
-    if (claim->is_guess && claim->is_chained) {
-        if ((cond = stet__work_cond(w, STET_COND_JOURNAL, claim->base)) == NULL) {
-            stet__work_free(w);
-            (void)stet__fail(STET_ENOMEM, "out of memory for a unit");
-            return NULL;
-        }
-        cond->number = claim->base_journal;
-    }
     w->run = claim->run;
     w->first = claim->ctx->run.journal + 1;
     return claim->open = w;
@@ -213,6 +213,8 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
+    if (w->has_state)
+        stet__ahead_written(claim->engine, w);
     stet__submit(claim->engine, w);
 }
 
@@ -221,7 +223,7 @@ stet__host_submit(stet__claim *claim)
 {
     stet_engine *e = claim->engine;
 
-    if (!claim->is_guess && !claim->is_resumed) {
+    if (!claim->is_guess && !claim->is_resumed && !claim->open->has_state) {
         stet__host_submit_locked(claim);
         return;
     }
@@ -235,8 +237,8 @@ host_commit(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    if (claim->is_guess && !claim->is_chained && claim->handler != NULL)
-        atomic_store(&claim->handler->is_quick, false); /* it has to wait anyway */
+    if (claim->is_guess)
+        stet__ahead_in_vain(claim->handler);
     if (claim->open != NULL && claim->open->n_facts > 0)
         stet__host_submit(claim);
 }
@@ -256,6 +258,12 @@ host_is_durable(stet_ctx *c)
     /* A claim we only believe in is not durable either. */
     return !claim->is_guess && !claim->is_resumed && (claim->open == NULL || claim->open->n_facts == 0) &&
            atomic_load(&claim->submitted) == atomic_load(&claim->answered);
+}
+
+static bool
+host_is_ahead(stet_ctx *c)
+{
+    return host_claim(c)->is_guess || host_claim(c)->is_resumed;
 }
 
 /* ---- units that are conditional on the inbox ------------------------------------------------------ */
@@ -893,13 +901,51 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
     *list = a;
 }
 
+/* A run that works ahead may see what is not durable or not true: its unit says what it has seen. */
+static int
+host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet_value   v = { 0 };
+    stet__work  *w = stet__host_open(claim);
+    stet_cond   *cond = w != NULL ? stet__work_cond(w, STET_COND_VALUE, claim->run) : NULL;
+    bool         is_known;
+    int          err = STET_OK;
+
+    if (cond == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    cond->space = STET__SPACE_STATE;
+    if (!stet__work_bytes(w, &cond->key, key))
+        err = stet__fail(STET_ENOMEM, "out of memory for a unit");
+    stet__lock(e->p, &e->lock);
+    is_known = err == STET_OK && stet__ahead_read(e, &c->arena, key, &cond->number, value);
+    stet__unlock(e->p, &e->lock);
+    if (is_known)
+        return STET_OK;
+    if (err == STET_OK && (err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v)) == STET_ENOTFOUND)
+        err = STET_OK;
+    if (err == STET_OK && v.version != 0 && (value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len)) == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    if (err != STET_OK)
+        w->unit.n_conds--; /* an empty condition would be refused */
+    else {
+        value->len = v.version != 0 ? v.data.len : 0;
+        cond->number = v.version;
+        stet__lock(e->p, &e->lock);
+        stet__ahead_has_read(e, key, &v);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    return err;
+}
+
 static int
 host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
 {
-    bool              is_known, is_unclear;
     stet__claim      *claim = host_claim(c);
     stet_engine      *e = claim->engine;
-    const stet_entry *initial;
+    const stet_entry *initial = stet__initial_find(e, c->service, name);
     stet_value        v = { 0 };
     stet_bytes        key;
     int               err;
@@ -907,14 +953,10 @@ host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
     *value = (stet_bytes){ NULL, 0 };
     if (!stet__value_key_state(&c->arena, &key, c->run.handler, c->run.key, name))
         return stet__fail(STET_ENOMEM, "out of memory");
-    /* Only one that works ahead may see what is not durable: it is thrown away if that never becomes so. */
-    is_known = is_unclear = false;
-    if (claim->is_guess && !stet__lane_written(e, &c->arena, claim->base, key, value, &is_known, &is_unclear))
-        return stet__fail(STET_ENOMEM, "out of memory");
-    if (is_unclear && (err = stet__ctx_barrier(c)) != STET_OK)
+    if (claim->is_guess && initial == NULL)
+        return host_state_read_ahead(c, key, value);
+    if (claim->is_guess && (err = stet__ctx_barrier(c)) != STET_OK)
         return err;
-    if (is_known)
-        return STET_OK;
     err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v);
     if (err == STET_OK) {
         value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len);
@@ -922,10 +964,8 @@ host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
         stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
         return value->data != NULL ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
     }
-    if (err != STET_ENOTFOUND)
-        return err;
-    if ((initial = stet__initial_find(e, c->service, name)) == NULL)
-        return STET_OK;
+    if (err != STET_ENOTFOUND || initial == NULL)
+        return err == STET_ENOTFOUND ? STET_OK : err;
     if ((err = e->store->ops->value(e->store, STET__SPACE_CLEARED, key, &v)) == STET_OK)
         stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
     else if (err == STET_ENOTFOUND) {
@@ -1074,6 +1114,7 @@ const stet__host_ops stet__host = {
     .commit = host_commit,
     .commit_now = host_commit_now,
     .is_durable = host_is_durable,
+    .is_ahead = host_is_ahead,
     .suspend = host_suspend,
     .refresh = host_refresh,
     .end = stet__host_end,

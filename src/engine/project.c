@@ -85,6 +85,7 @@ project_state(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     name[f->name.len] = '\0';
     op->space = STET__SPACE_STATE;
     op->number = f->revision;
+    w->has_state = true;
     if (!stet__value_key_state(&w->arena, &op->key, run->handler, run->key, name))
         return false;
     return f->kind == STET__FACT_STATE_CLEAR ? project_cleared(e, w, run, f, name, op->key)

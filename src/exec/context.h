@@ -189,6 +189,8 @@ typedef struct stet__host_ops {
     void (*commit_now)(stet_ctx *c);
     /* Is everything appended so far durable, and the claim itself? */
     bool (*is_durable)(stet_ctx *c);
+    /* It is executed in the belief that it will be ours; it may have to be executed again. */
+    bool (*is_ahead)(stet_ctx *c);
     /* The context waits for the outside: suspend the run unless its inbox moved. Wakes with c->park
      * changed (STET__PARK_AGAIN), or much later when the run is given back. */
     void (*suspend)(stet_ctx *c);

@@ -46,12 +46,20 @@ log_say(stet_ctx *c, stet_level level, const char *step, const stet__log_fields 
     c->exec->host->log(c, level, step, 0, all, n, text);
 }
 
+/* What was said before a crash is not said again, nor what is said by an execution that may be dropped. */
+static bool
+log_is_due(stet_ctx *c, const char *call)
+{
+    return stet__ctx_enter(c, call) == STET_OK && c->journal.unasked == 0 &&
+           (!c->exec->host->is_ahead(c) || stet__ctx_barrier(c) == STET_OK);
+}
+
 void
 stet_log(stet_ctx *c, stet_level level, const char *fmt, ...)
 {
     va_list args;
 
-    if (stet__ctx_enter(c, "stet_log") != STET_OK || c->journal.unasked > 0)
+    if (!log_is_due(c, "stet_log"))
         return;
     va_start(args, fmt);
     log_say(c, level, NULL, c->log_fields, NULL, fmt, args);
@@ -63,7 +71,7 @@ stet_log_with(stet_ctx *c, stet_level level, const stet_log_field *fields, const
 {
     va_list args;
 
-    if (stet__ctx_enter(c, "stet_log_with") != STET_OK || c->journal.unasked > 0)
+    if (!log_is_due(c, "stet_log_with"))
         return;
     va_start(args, fmt);
     log_say(c, level, NULL, c->log_fields, fields, fmt, args);
