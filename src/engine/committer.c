@@ -370,6 +370,7 @@ committer_main(void *arg)
 int
 stet__committer_start(stet_engine *e)
 {
+    e->committer.is_closing = false;
     return e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e);
 }
 

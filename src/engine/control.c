@@ -387,32 +387,40 @@ stet_reject(stet_engine *e, const char *awakeable, const char *error)
     return control_settle_sync(e, "stet_reject", awakeable, stet_text(error != NULL ? error : "rejected"), true);
 }
 
+static int
+control_settle_in(stet_ctx *c, stet__work *w, stet__fact *fact)
+{
+    stet__claim *claim = c->host;
+    const char  *text;
+    int          err, refusal;
+
+    if ((err = control_settle(claim->engine, w, stet__fact_id(fact->run), fact->value,
+                              (fact->flags & STET__FACT_REJECTED) != 0, &refusal)) != STET_OK)
+        return err;
+    if (refusal != 0) { /* recorded too: the same on every replay */
+        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        fact->code = refusal;
+        fact->text = stet_text(text);
+    }
+    return stet__host.append(c, fact, NULL);
+}
+
 /* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
  * unit is refused, the context let go, and the replay finds it settled. */
 int
 stet__host_settle(stet_ctx *c, stet__fact *fact)
 {
-    stet__claim *claim = c->host;
-    stet_engine *e = claim->engine;
-    stet__work  *w = stet__host_open(claim);
-    size_t       n_conds, n_ops;
-    const char  *text;
-    int          err, refusal;
+    stet__work *w = stet__host_open(c->host);
+    size_t      n_conds, n_ops;
+    int         err;
 
     if (w == NULL)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0, &refusal);
-    if (err == STET_OK && refusal != 0) { /* recorded too: the same on every replay */
-        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
-            err = stet__fail(STET_ENOMEM, "out of memory");
-        fact->code = refusal;
-        fact->text = stet_text(text != NULL ? text : "");
-    }
-    if (err == STET_OK)
-        err = stet__host.append(c, fact, NULL);
-    if (err != STET_OK) { /* nor may half of it stay in the unit, which is committed with what came before */
+    if ((err = control_settle_in(c, w, fact)) != STET_OK) {
+        /* The unit goes on with the run's release: half a settling must not be in it. */
         w->unit.n_conds = n_conds;
         w->unit.n_ops = n_ops;
     }

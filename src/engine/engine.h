@@ -158,6 +158,7 @@ struct stet__claim {
     stet__work      *returned;      /* a conditional unit that was refused: to be used again */
     /* Ending. */
     enum { STET__END_NONE, STET__END_ASKED, STET__END_AGAIN, STET__END_DONE } end;
+    bool             is_starved;    /* its end found no memory; stet__end_again() wakes it */
     stet__fact_kind  verdict;       /* decided before executing: STUCK, CANCELLED, EXPIRED; 0: none */
     int              crumb;         /* its own in `crumbs`, or -1 */
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
@@ -187,6 +188,8 @@ void stet__host_rollback(stet_ctx *c, stet__work *w);
 int  stet__host_inbox_cond(stet_ctx *c);
 bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
 bool stet__host_end(stet_ctx *c);
+/* Wake those whose end found no memory, if it is time; when it will be. Lock held. */
+int64_t stet__end_again(stet_engine *e, int64_t now_us);
 
 /* With the lock held: it is not parked any more. */
 void stet__unpark(stet_engine *e, stet__claim *claim);
@@ -329,6 +332,7 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */

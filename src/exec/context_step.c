@@ -303,6 +303,7 @@ step_run_here(stet_ctx *c, stet_future *f)
     c->job = a;
     stet__ctx_yield(c, STET__YIELD_BODY);
     c->job = NULL;
+    stet__run_settle_risks(&c->run);
     err = stet__step_record(c, a);
     return a->is_skipped ? stet__ctx_latch(c, STET_SUSPENDED) : err;
 }

@@ -541,6 +541,7 @@ stet__exec_start(stet__exec *x)
 {
     int err = STET_OK;
 
+    x->is_closing = false;
     for (size_t i = 0; i < x->n_slots && err == STET_OK; i++)
         err = x->p->ops->thread_start(x->p, &x->slots[i].thread, "stet-slot", slot_main, &x->slots[i]);
     x->has_threads = true;

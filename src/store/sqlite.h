@@ -10,6 +10,7 @@
  *   sqlite_session.c     sessions, proofs of death, crumbs
  *   sqlite_read.c        reads, each on a connection of the pool
  *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
+ *   sqlite_clock.c       the clock, which is not the machine's
  *   sqlite_checkpoint.c  the thread that moves the log into the file
  *
  * Connections of a handle: `writer` (commit; Locks: commit_lock), `side` (sessions and upkeep; Locks:
@@ -146,6 +147,11 @@ _Static_assert(LITE_SLOT_HEAD + LITE_CRUMBS_MAX * sizeof(stet_crumb) <= LITE_SLO
                "a slot has room for its crumbs");
 #define LITE_BOOT_MAX   40
 
+/* See sqlite_clock.c. */
+typedef struct sqlite_live_anchor {
+    _Atomic int64_t mono_us, offset_us, target_us;
+} sqlite_live_anchor;
+
 /* The first block of the live file, mapped by every handle. All of it is hints and may be lost. */
 typedef struct sqlite_live_head {
     char             magic[8];
@@ -153,6 +159,9 @@ typedef struct sqlite_live_head {
     _Atomic uint32_t queue_waiters[2];
     _Atomic uint32_t hint; /* futex: bumped after each commit by anybody */
     _Atomic uint32_t watchers;
+    _Atomic uint32_t clock_turn; /* which anchor counts; 0: none yet */
+    sqlite_live_anchor anchors[2];
+    char             boot[LITE_BOOT_MAX]; /* in which the anchors were set */
 } sqlite_live_head;
 
 typedef struct sqlite_live {
@@ -264,6 +273,7 @@ typedef struct sqlite_store {
     uint8_t         instance[16]; /* of the database */
     char            boot[LITE_BOOT_MAX];
     _Atomic int64_t advance_ms; /* for tests */
+    _Atomic bool    is_clock_busy;
 
     sqlite_live queue; /* PATH-live: who writes next */
     sqlite_live own;   /* PATH-live-PREFIX: hints and slots; with no prefix the same file */
@@ -322,7 +332,6 @@ sqlite_of(stet_store *s)
 {
     return (sqlite_store *)s;
 }
-int64_t stet__sqlite_now(sqlite_store *st);
 /* STET_OK, STET_ESTATE when it is not open, STET_EFORKED. First call of every method. */
 int stet__sqlite_enter(sqlite_store *st);
 
@@ -402,6 +411,16 @@ bool   stet__sqlite_slot_is_held(int fd, size_t slot);
 size_t stet__sqlite_slot_count(int fd);
 bool   stet__sqlite_slot_read(int fd, size_t slot, sqlite_slot *head);
 void   stet__sqlite_boot_id(char boot[LITE_BOOT_MAX]);
+
+/* The lock of the clock; false: somebody else has it. */
+bool stet__sqlite_clock_lock(sqlite_store *st);
+void stet__sqlite_clock_unlock(sqlite_store *st);
+
+/* ---- sqlite_clock.c ---- */
+
+/* With the INIT lock of the live file. */
+void    stet__sqlite_clock_open(sqlite_store *st, sqlite_live *live);
+int64_t stet__sqlite_now(sqlite_store *st);
 
 /* ---- sqlite_runs.c ---- */
 
