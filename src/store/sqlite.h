@@ -72,7 +72,7 @@
     X(TIMER_ADD, "INSERT OR IGNORE INTO $timers(fire,run,completion) VALUES(?1,?2,?3)")            \
     X(TIMER_DEL, "DELETE FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")                 \
     X(TIMERS_DEL, "DELETE FROM $timers WHERE run=?1")                                              \
-    X(VALUE_VERSION, "SELECT version FROM $values_ WHERE space=?1 AND key=?2")                     \
+    X(VALUE_LOOK, "SELECT version,run,rev FROM $values_ WHERE space=?1 AND key=?2")                \
     X(VALUE_PUT, "INSERT INTO $values_(space,key,version,data,run,rev) VALUES(?1,?2,1,?3,?4,?5) "  \
                  "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"      \
                  "run=excluded.run,rev=excluded.rev")                                              \
@@ -289,6 +289,9 @@ typedef struct sqlite_store {
     int64_t      now_ms;
     uint64_t     stamp;
     stet__arena  scratch; /* until its end */
+    const stet_unit    *units; /* before the one under way, */
+    const stet_outcome *outcomes;
+    size_t              n_units; /* so many */
     sqlite_alive alive[LITE_ALIVE_MAX];
     size_t       n_alive;
     stet_grant  *grants;
@@ -451,7 +454,8 @@ int stet__sqlite_lane_leave(sqlite_store *st, const char *name, const stet_id *r
 
 void stet__sqlite_values_init(sqlite_store *st);
 void stet__sqlite_values_clear(sqlite_store *st);
-int  stet__sqlite_value_version(sqlite_store *st, const char *space, stet_bytes key, uint64_t *version);
+/* Without its data; version 0: absent. */
+int  stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, stet_value *value);
 int  stet__sqlite_value_put(sqlite_store *st, const stet_op *op);
 int  stet__sqlite_value_del(sqlite_store *st, const stet_op *op);
 int  stet__sqlite_values_flush(sqlite_store *st); /* before COMMIT */

@@ -328,7 +328,10 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
     stet__sqlite_runs_begin(st);
     if ((err = commit_memory_load(st, units[0].seq, &last_seq)) != STET_OK)
         return err;
+    st->units = units;
+    st->outcomes = outcomes;
     for (i = 0; i < n; i++) {
+        st->n_units = i;
         err = units[i].seq <= last_seq ? commit_recall(st, &units[i], &outcomes[i])
                                        : commit_unit(st, &units[i], &outcomes[i]);
         if (err != STET_OK)

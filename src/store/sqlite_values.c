@@ -1,7 +1,7 @@
 /* Values in memory: versions of entries that are written again and again.
  *
  * Object state is read, changed and written by one run after the other, often by several of one commit.
- * For entries whose version was asked for, the version is kept, and writes are put off to the end of the
+ * For entries whose version or writer was asked for, both are kept, and writes are put off to the end of the
  * commit, where the last one counts. True as long as the rows in memory are (see sqlite_runs.c), and
  * forgotten with them.
  *
@@ -17,6 +17,8 @@
 typedef struct sqlite_value {
     struct sqlite_value *next_dirty;
     uint64_t             version;
+    stet_id              run; /* who wrote it last */
+    uint64_t             revision;
     bool                 is_dirty;
     const stet_op       *put; /* of the caller of commit() */
 } sqlite_value;
@@ -66,7 +68,7 @@ values_find(sqlite_store *st, const char *space, stet_bytes key)
 
 /* It is only kept to be faster: no memory, no harm. */
 static void
-values_keep(sqlite_store *st, const char *space, stet_bytes key, uint64_t version)
+values_keep(sqlite_store *st, const char *space, stet_bytes key, const stet_value *value)
 {
     uint8_t       name[VALUES_KEY_MAX];
     size_t        len = values_key(name, space, key);
@@ -78,29 +80,42 @@ values_keep(sqlite_store *st, const char *space, stet_bytes key, uint64_t versio
         stet__sqlite_values_clear(st);
     if ((v = stet__get0(st->base.alloc, sizeof *v)) == NULL)
         return;
-    v->version = version;
+    v->version = value->version;
+    v->run = value->run;
+    v->revision = value->revision;
     if (stet__map_put(&st->values, name, len, v) != STET_OK)
         stet__free(st->base.alloc, v);
 }
 
 int
-stet__sqlite_value_version(sqlite_store *st, const char *space, stet_bytes key, uint64_t *version)
+stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, stet_value *value)
 {
     const sqlite_value *v = values_find(st, space, key);
     sqlite3_stmt       *stmt;
-    bool                found;
     int                 err = STET_OK;
+    int                 rc;
 
+    memset(value, 0, sizeof *value);
     if (v != NULL) {
-        *version = v->version;
+        value->version = v->version;
+        value->run = v->run;
+        value->revision = v->revision;
         return STET_OK;
     }
-    if ((stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_VERSION, &err)) == NULL)
+    if ((stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_LOOK, &err)) == NULL)
         return err;
     sqlite_bind_text(stmt, 1, space);
     sqlite_bind_bytes(stmt, 2, key);
-    if ((err = stet__sqlite_ask(st, stmt, &found, version)) == STET_OK && *version > 0)
-        values_keep(st, space, key, *version);
+    rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        value->version = (uint64_t)sqlite3_column_int64(stmt, 0);
+        value->run = stet__sqlite_column_id(stmt, 1);
+        value->revision = (uint64_t)sqlite3_column_int64(stmt, 2);
+    } else if (rc != SQLITE_DONE)
+        err = stet__sqlite_fail(st, st->writer.db, rc, "check a condition");
+    sqlite3_reset(stmt);
+    if (err == STET_OK && value->version > 0)
+        values_keep(st, space, key, value);
     return err;
 }
 
@@ -126,6 +141,8 @@ stet__sqlite_value_put(sqlite_store *st, const stet_op *op)
 
     if (v != NULL) {
         v->version++;
+        v->run = op->run;
+        v->revision = op->number;
         v->put = op;
         if (!v->is_dirty) {
             v->is_dirty = true;
