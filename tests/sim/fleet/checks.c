@@ -16,7 +16,7 @@ fleet_open_runs(fleet *w)
     return n;
 }
 
-/* ---- results ------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static bool
 check_is_stop(int code)
@@ -32,7 +32,8 @@ check_step_code(const fleet_body *b)
     return b->is_permanent ? STET_ESTEP : STET_OK;
 }
 
-/* The child an operation made: this run's, or that of the run it retries, which it may have inherited. */
+/* The child an operation made: this run's, or that of the run it retries, which it may have
+ * inherited. */
 static const fleet_run *
 check_child(fleet *w, const fleet_run *run, size_t op)
 {
@@ -66,7 +67,8 @@ check_call(fleet *w, const fleet_run *run, size_t op, const fleet_seen *seen)
 static bool
 check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
 {
-    uint64_t helped = stet__hash64("helped", 6, 3) | 1u, inside = stet__hash64("by a run", 8, 3) | 1u;
+    uint64_t helped = stet__hash64("helped", 6, 3) | 1u,
+             inside = stet__hash64("by a run", 8, 3) | 1u;
     unsigned tried = 0;
     char     text[16];
 
@@ -195,15 +197,14 @@ check_ends(fleet *w)
             fleet_fail(w, NULL, "task %zu was acknowledged and is lost", i);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 static void
 check_entry(fleet *w, int key, const char *name, const char *want)
 {
     char             text[64];
     int              n = snprintf(text, sizeof text, "obj%ck%d%c%s", 0, key, 0, name);
-    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE,
-                                         (stet_bytes){ text, (size_t)n });
+    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE, (stet_bytes){ text, (size_t)n });
 
     if ((v == NULL) != (want == NULL) ||
         (v != NULL && (v->value.data.len != strlen(want) ||
@@ -225,7 +226,7 @@ check_objects(fleet *w)
     }
 }
 
-/* ---- verify -------------------------------------------------------------------------------------- */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 static int
 check_on_finding(void *arg, const stet_finding *finding)
@@ -258,7 +259,7 @@ fleet_check_end(fleet *w, stet_engine *e)
         fleet_fail(w, NULL, "verify checked %zu runs of %u", checked, w->n_runs);
 }
 
-/* ---- runs that have not ended -------------------------------------------------------------------- */
+/* ---- runs that have not ended ---------------------------------------------------------------- */
 
 static void
 check_on_verdict(void *arg, const stet_verdict *verdict)
@@ -266,8 +267,8 @@ check_on_verdict(void *arg, const stet_verdict *verdict)
     (void)snprintf(arg, 32, "%s", verdict->kind);
 }
 
-/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being stuck, or a run
- * that waits so. */
+/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being
+ * stuck, or a run that waits so. */
 static bool
 check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
 {
@@ -303,7 +304,7 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
     }
 }
 
-/* ---- the state ------------------------------------------------------------------------------------ */
+/* ---- the state ------------------------------------------------------------------------------- */
 
 /* Everything about ended runs and objects; what is open may still move. */
 uint64_t
@@ -324,7 +325,8 @@ fleet_state_hash(fleet *w)
             h = stet__hash64(f->data, f->len, h);
         }
     }
-    for (mem_node *n = stet__mem_tree_first(&w->db->values); n != NULL; n = stet__mem_tree_next(n)) {
+    for (mem_node *n = stet__mem_tree_first(&w->db->values); n != NULL;
+         n = stet__mem_tree_next(n)) {
         const mem_value *v = MEM_OF(mem_value, node, n);
 
         h = stet__hash64(v->key.data, v->key.len, h + v->value.version);

@@ -1,7 +1,7 @@
 /* Clients and operators: fibers of the nodes that use the public API as careful programs do.
  *
- * What they were told is kept outside of their node. A client whose node crashed goes on in the next life of the
- * node with what it had been told, and repeats what it has no answer to.
+ * What they were told is kept outside of their node. A client whose node crashed goes on in the
+ * next life of the node with what it had been told, and repeats what it has no answer to. /
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ client_draw(fleet *w, uint64_t below)
     return fleet_draw(&w->draws, below);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------ */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static void
 client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_id *run)
@@ -46,13 +46,13 @@ client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_
 static int
 client_start(fleet_node *node, fleet_task *task)
 {
-    fleet             *w = node->w;
-    stet_start_options options = { .size = sizeof options };
+    fleet                   *w = node->w;
+    stet_start_options       options = { .size = sizeof options };
     static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
-    stet_run_id        run;
-    char               input[160], idem[32];
-    bool               was_unclear;
-    int                err;
+    stet_run_id              run;
+    char                     input[160], idem[32];
+    bool                     was_unclear;
+    int                      err;
 
     (void)fleet_order_text(input, sizeof input, &task->order);
     (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
@@ -82,7 +82,7 @@ client_start(fleet_node *node, fleet_task *task)
     return err;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static uint64_t
 client_hash(const stet_result *r, int answer)
@@ -105,9 +105,8 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
         fleet_fail(w, NULL, "an answer for a run nobody started");
         return;
     }
-    if (answer == STET_OK &&
-        (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
-         memcmp(r->value.data, run->result, r->value.len) != 0))
+    if (answer == STET_OK && (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
+                              memcmp(r->value.data, run->result, r->value.len) != 0))
         fleet_fail(w, run, "a waiter is given a result that is not recorded");
     if (answer == STET_ERUN && run->end != STET__FACT_FAILED)
         fleet_fail(w, run, "a waiter is told of a failure that is not recorded");
@@ -136,7 +135,7 @@ client_wait(fleet_node *node, const stet_run_id *run, int64_t timeout_ms)
     stet_result_free(&result);
 }
 
-/* ---- a client ------------------------------------------------------------------------------------ */
+/* ---- a client -------------------------------------------------------------------------------- */
 
 static void
 client_task(fleet_node *node, fleet_task *task)
@@ -166,7 +165,7 @@ fleet_client(void *arg)
             client_task(seat->node, &w->tasks[i]);
 }
 
-/* ---- an operator --------------------------------------------------------------------------------- */
+/* ---- an operator ----------------------------------------------------------------------------- */
 
 static fleet_run *
 operator_pick(fleet *w)

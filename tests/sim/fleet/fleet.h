@@ -11,12 +11,13 @@
  * trace.c        the history: its hash, and its last events when something is wrong
  * world.c        nodes and their lives, the phases of a seed
  *
- * How to add an operation: a row of FLEET_OP_LIST, its parameters in program.c, its case in handler.c, and what
- * its outcome may be in checks.c. How to add a fault: a row of FLEET_FAULT_LIST, its rate in faults.c, and one
- * fleet_fault() where it strikes.
+ * How to add an operation: a row of FLEET_OP_LIST, its parameters in program.c, its case in
+ * handler.c, and what its outcome may be in checks.c. How to add a fault: a row of
+ * FLEET_FAULT_LIST, its rate in faults.c, and one fleet_fault() where it strikes.
  *
- * Nothing here is timed, threaded or random but by the seed. The world's own memory is outside of all simulated
- * nodes, so it outlives their crashes; it is what the engine is judged by, and never asks the engine.
+ * Nothing here is timed, threaded or random but by the seed. The world's own memory is outside of
+ * all simulated nodes, so it outlives their crashes; it is what the engine is judged by, and never
+ * asks the engine. /
  */
 #ifndef STET_FLEET_H
 #define STET_FLEET_H
@@ -39,7 +40,7 @@ typedef struct fleet fleet;
 typedef struct fleet_run fleet_run;
 typedef struct fleet_node fleet_node;
 
-/* ---- faults ----------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 /* Name, one in how many at most (see fleet_plan_draw), text. */
 #define FLEET_FAULT_LIST(X)                                                                        \
@@ -71,7 +72,8 @@ typedef enum fleet_fault_kind {
 
 extern const char *const fleet_fault_names[FLEET_FAULTS];
 
-/* What kinds of faults this seed has and how often each strikes: one in so many chances; 0: never. */
+/* What kinds of faults this seed has and how often each strikes: one in so many chances; 0: never.
+ */
 typedef struct fleet_plan {
     uint64_t one_in[FLEET_FAULTS];
     int64_t  chaos_us;     /* the fault fiber acts about this often */
@@ -86,7 +88,7 @@ bool fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
-/* ---- programs --------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* Name, weight for services, weight for objects, text. */
 #define FLEET_OP_LIST(X)                                                                           \
@@ -122,7 +124,12 @@ typedef struct fleet_body {
     uint16_t takes_ms;
 } fleet_body;
 
-typedef enum fleet_wait { FLEET_WAIT_ALL, FLEET_WAIT_ANY, FLEET_WAIT_ANY_FOR, FLEET_WAIT_EACH_FOR } fleet_wait;
+typedef enum fleet_wait {
+    FLEET_WAIT_ALL,
+    FLEET_WAIT_ANY,
+    FLEET_WAIT_ANY_FOR,
+    FLEET_WAIT_EACH_FOR
+} fleet_wait;
 
 typedef struct fleet_op {
     fleet_op_kind kind;
@@ -152,7 +159,7 @@ typedef struct fleet_order {
     uint64_t seed;   /* of the program */
     uint64_t nonce;  /* who asked for it: a task, or a place in a run */
     unsigned depth;
-    int      floor;  /* it may call only objects with keys above this one: so nobody waits in a circle */
+    int      floor;  /* it calls only objects with keys above this one: nobody waits in a circle */
     char     awakeable[STET_ID_TEXT_MAX]; /* to settle, or "" */
 } fleet_order;
 
@@ -160,7 +167,7 @@ void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_obje
 size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
 bool fleet_order_parse(fleet_order *order, stet_bytes input);
 
-/* ---- what handlers saw (handler.c, ledger.c) ---------------------------------------------------- */
+/* ---- what handlers saw (handler.c, ledger.c) ------------------------------------------------- */
 
 /* The outcome of one operation as the handler saw it. */
 typedef struct fleet_seen {
@@ -209,13 +216,13 @@ struct fleet_run {
     fleet_program program;
     stet_id       parent, retry_of;
     bool          is_retry;
-    uint64_t      told[FLEET_OPS_MAX * 4]; /* completions that were answered by a child or a settlement */
+    uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
     int64_t       created_ms;
     /* What no replay may contradict any more. */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
     bool          is_fixed[FLEET_OPS_MAX + 1];
-    int64_t       asked_ms[FLEET_OPS_MAX]; /* store's time when an operation was first asked for; 0: not yet */
+    int64_t       asked_ms[FLEET_OPS_MAX]; /* when first asked for, by the store; 0: not yet */
     bool          was_deferred[FLEET_OPS_MAX];
     fleet_entry  *entries;
     fleet_step   *steps;
@@ -258,7 +265,7 @@ void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
 int fleet_register(stet_engine *e);
 
-/* ---- the model (model.c) -------------------------------------------------------------------------- */
+/* ---- the model (model.c) --------------------------------------------------------------------- */
 
 /* An object's state as the facts tell it. */
 typedef struct fleet_object {
@@ -273,7 +280,7 @@ void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit
 fleet_run *fleet_run_of(fleet *w, stet_id id);
 fleet_run *fleet_run_named(fleet *w, const char *text);
 
-/* ---- clients (clients.c) ---------------------------------------------------------------------------- */
+/* ---- clients (clients.c) --------------------------------------------------------------------- */
 
 typedef struct fleet_task {
     fleet_order order;
@@ -289,7 +296,7 @@ typedef struct fleet_task {
 void fleet_client(void *arg);
 void fleet_operator(void *arg);
 
-/* ---- nodes and the world (world.c) ------------------------------------------------------------------- */
+/* ---- nodes and the world (world.c) ----------------------------------------------------------- */
 
 typedef struct fleet_seat { /* of a client fiber */
     fleet_node *node;
@@ -380,7 +387,7 @@ void     fleet_crash(fleet *w, fleet_node *node);
 /* The handlers read the world here: they have no argument of their own. */
 extern fleet *fleet_here;
 
-/* ---- the end (checks.c) ----------------------------------------------------------------------------- */
+/* ---- the end (checks.c) ---------------------------------------------------------------------- */
 
 size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
@@ -388,7 +395,7 @@ void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
 uint64_t fleet_state_hash(fleet *w);
 
-/* ---- the history (trace.c) ---------------------------------------------------------------------------- */
+/* ---- the history (trace.c) ------------------------------------------------------------------- */
 
 /* `what` is a literal; `name` (may be NULL) is copied. They are printed as "what name a b". */
 void fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *what,

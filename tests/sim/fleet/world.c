@@ -2,9 +2,10 @@
  *
  *   1. Faults: clients start and wait, operators interfere, nodes crash and come back.
  *   2. Healing: no more faults; everything must end, or `why` must know why not.
- *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must end but what
- *      was damaged and what waits for that.
- *   4. Checks, on the store and by `verify`; then all nodes are killed and started once more: nothing changes.
+ *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must
+ *      end but what was damaged and what waits for that.
+ *   4. Checks, on the store and by `verify`; then all nodes are killed and started once more:
+ *      nothing changes.
  */
 #include <inttypes.h>
 #include <malloc.h>
@@ -58,7 +59,7 @@ fleet_nap(stet__platform *p, int64_t us)
     p->ops->mutex_destroy(p, &mutex);
 }
 
-/* ---- nodes --------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 void
 fleet_crash(fleet *w, fleet_node *node)
@@ -194,7 +195,7 @@ world_heal(fleet *w)
     fleet_trace(w, NULL, NULL, "no more faults", NULL, 0, 0);
 }
 
-/* ---- phases --------------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static bool
 world_is_started(const fleet *w)
@@ -220,7 +221,8 @@ world_engine(fleet *w)
 static bool
 world_has_timer(fleet *w)
 {
-    for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL; n = stet__mem_tree_next(n)) {
+    for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
+         n = stet__mem_tree_next(n)) {
         const fleet_run *run = fleet_run_of(w, MEM_OF(mem_timer, by_time, n)->run);
 
         if (run == NULL || !run->is_damaged)
@@ -229,7 +231,8 @@ world_has_timer(fleet *w)
     return false;
 }
 
-/* Nobody executes anything, nothing is due, now or later: only the outside can make anything happen. */
+/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
+ * happen. */
 static bool
 world_is_quiet(fleet *w)
 {
@@ -324,7 +327,7 @@ world_story(void *arg)
     stet__sim_stop(w->sim);
 }
 
-/* ---- the world ------------------------------------------------------------------------------------ */
+/* ---- the world ------------------------------------------------------------------------------- */
 
 static void
 world_tasks(fleet *w)
@@ -399,8 +402,8 @@ world_end(fleet *w)
     free(w->events);
 }
 
-/* A seed opens some ten engines, each with large tables: asking the kernel for them every time takes as long as the
- * simulation. */
+/* A seed opens some ten engines, each with large tables: asking the kernel for them every time
+ * takes as long as the simulation. */
 static void
 world_keep_memory(void)
 {
