@@ -123,7 +123,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         return seen->code == STET_OK && (run->is_retry || (int64_t)seen->value >= run->created_ms);
     case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
     case FLEET_OP_SETTLE:
-        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED;
+        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED ||
+               (seen->code == STET_ENOTFOUND && w->plan.retention_ms < 86400000);
     default: return seen->code == STET_OK;
     }
 }
@@ -164,6 +165,7 @@ check_failure(fleet *w, const fleet_run *run)
     case STET_EREJECTED:
     case STET_ETIMEOUT:
     case STET_ESETTLED:
+    case STET_ENOTFOUND:
     case STET_EENDED: is_plain = !run->program.is_stubborn; break;
     default: break;
     }
@@ -177,11 +179,9 @@ check_ends(fleet *w)
     for (fleet_run *run = w->first; run != NULL; run = run->next) {
         const mem_run *row = stet__mem_run(w->db, run->id);
 
-        if (row == NULL) {
+        if (row == NULL && !run->is_purged)
             fleet_fail(w, run, "it is lost");
-            continue;
-        }
-        if (row->row.journal != run->journal)
+        if (row != NULL && row->row.journal != run->journal)
             fleet_fail(w, run, "its row and its facts disagree");
         if (run->end == STET__FACT_COMPLETED)
             check_result(w, run);
@@ -245,7 +245,7 @@ check_on_finding(void *arg, const stet_finding *finding)
 void
 fleet_check_end(fleet *w, stet_engine *e)
 {
-    size_t checked = 0;
+    size_t checked = 0, kept = 0;
     int    err;
 
     check_ends(w);
@@ -253,10 +253,12 @@ fleet_check_end(fleet *w, stet_engine *e)
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     for (const fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->is_damaged && !run->is_reported)
+        if (run->is_damaged && !run->is_reported && !run->is_purged)
             fleet_fail(w, run, "a fact of it is damaged, and verify does not say so");
-    if (checked != w->n_runs)
-        fleet_fail(w, NULL, "verify checked %zu runs of %u", checked, w->n_runs);
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        kept += !run->is_purged;
+    if (checked < kept) /* some may be removed while it looks */
+        fleet_fail(w, NULL, "verify checked %zu runs of %zu", checked, kept);
 }
 
 /* ---- runs that have not ended ---------------------------------------------------------------- */
@@ -306,31 +308,33 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
-/* Everything about ended runs and objects; what is open may still move. */
-uint64_t
-fleet_state_hash(fleet *w)
+static uint64_t
+state_of(const mem_run *row)
 {
-    uint64_t h = 1;
+    uint64_t h = row->row.status;
 
-    for (const fleet_run *run = w->first; run != NULL; run = run->next) {
-        mem_run *row = stet__mem_run(w->db, run->id);
+    for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL; n = stet__mem_tree_next(n)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, n);
 
-        if (run->end == 0 || row == NULL)
-            continue;
-        h = stet__hash64(&row->row.status, sizeof row->row.status, h);
-        for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL;
-             n = stet__mem_tree_next(n)) {
-            const mem_facts *f = MEM_OF(mem_facts, node, n);
-
-            h = stet__hash64(f->data, f->len, h);
-        }
-    }
-    for (mem_node *n = stet__mem_tree_first(&w->db->values); n != NULL;
-         n = stet__mem_tree_next(n)) {
-        const mem_value *v = MEM_OF(mem_value, node, n);
-
-        h = stet__hash64(v->key.data, v->key.len, h + v->value.version);
-        h = stet__hash64(v->value.data.data, v->value.data.len, h);
+        h = stet__hash64(f->data, f->len, h);
     }
     return h;
+}
+
+void
+fleet_state_note(fleet *w)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->end != 0 && !run->is_purged)
+            run->state = state_of(stet__mem_run(w->db, run->id));
+}
+
+void
+fleet_state_check(fleet *w)
+{
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->state != 0 && !run->is_purged &&
+            run->state != state_of(stet__mem_run(w->db, run->id)))
+            fleet_fail(w, run, "recovering again changes what was recorded of it");
+    check_objects(w);
 }

@@ -39,6 +39,8 @@ fleet_plan_draw(fleet *w)
     p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
+    p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
+                                                     : 315360000000;
 }
 
 bool
@@ -93,6 +95,8 @@ chaos_turn(fleet *w)
         fleet_crash(w, node);
         return;
     }
+    if (!node->is_leaving && node->engine != NULL && fleet_fault(w, FLEET_STOP, node))
+        fleet_leave_node(w, node);
     if (fleet_fault(w, FLEET_PAUSE, node)) {
         node->pause_end_us = stet__sim_now_us(w->sim) +
                              1000 * (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms * 3);

@@ -47,6 +47,7 @@ typedef struct fleet_node fleet_node;
     X(CRASH, 0, "crashes at any point")                                                            \
     X(CRASH_BEFORE, 2000, "crashes before a store call")                                           \
     X(CRASH_AFTER, 2000, "crashes after a store call")                                             \
+    X(STOP, 0, "orderly stops")                                                                    \
     X(PAUSE, 0, "pauses")                                                                          \
     X(COMMIT_REFUSED, 60, "commits refused")                                                       \
     X(REPLY_LOST, 60, "replies of commits lost")                                                   \
@@ -80,6 +81,7 @@ typedef struct fleet_plan {
     int64_t  last_us;      /* no faults from here on */
     unsigned crashes_max;
     int64_t  lease_ms, renew_ms;
+    int64_t  retention_ms;
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
@@ -215,6 +217,7 @@ struct fleet_run {
     fleet_order   order;
     fleet_program program;
     stet_id       parent, retry_of;
+    char          idem[64]; /* its idempotency key with its place; "" if it has none */
     bool          is_retry;
     uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
@@ -235,6 +238,10 @@ struct fleet_run {
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
+    int64_t       ended_ms;
+    bool          is_purged;  /* removed after its retention */
+    bool          is_kept;    /* started with a retention of its own, longer than any seed */
+    uint64_t      state;      /* hash of its facts when everything was over */
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
@@ -310,6 +317,8 @@ struct fleet_node {
     stet_engine    *engine; /* NULL: not open */
     unsigned        life;   /* 1, 2 … */
     bool            is_up;
+    bool            is_leaving; /* it is stopped in an orderly way; its clients end soon */
+    unsigned        clients;    /* fibers that use its engine */
     bool            is_poisoned; /* its store handle, until it is reopened */
     int64_t         up_at_us; /* when the next life begins */
     int64_t         pause_end_us;
@@ -382,6 +391,8 @@ int64_t  fleet_now_ms(fleet *w); /* the store's clock */
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
+/* Ask it to stop and close; it comes back later. */
+void     fleet_leave_node(fleet *w, fleet_node *node);
 /* Does not return if called on a fiber of the node. */
 void     fleet_crash(fleet *w, fleet_node *node);
 /* The handlers read the world here: they have no argument of their own. */
@@ -393,7 +404,9 @@ size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
 void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
-uint64_t fleet_state_hash(fleet *w);
+/* Remember the state of all ended runs; and compare: it must be the same for ever. */
+void     fleet_state_note(fleet *w);
+void     fleet_state_check(fleet *w);
 
 /* ---- the history (trace.c) ------------------------------------------------------------------- */
 

@@ -13,6 +13,9 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
+/* No program here needs nearly as many. */
+#define MODEL_FACTS_MAX 1000
+
 fleet_run *
 fleet_run_of(fleet *w, stet_id id)
 {
@@ -46,7 +49,7 @@ static void
 model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     fleet_run *other;
-    char       idem[160];
+    char       idem[64];
     int        n;
 
     if (run->is_retry)
@@ -60,6 +63,7 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
                  (int)fact->idempotency_key.len, (const char *)fact->idempotency_key.data);
     if ((other = stet__map_find(&w->idems, idem, (size_t)n)) != NULL)
         fleet_fail(w, run, "idempotency key %s has run %u already", idem, other->number);
+    (void)snprintf(run->idem, sizeof run->idem, "%s", idem);
     model_put(&w->idems, idem, (size_t)n, run);
 }
 
@@ -80,6 +84,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->is_retry = !stet__id_is_zero(run->retry_of);
     run->created_ms = fact->time_ms;
     run->attempts_max = (uint32_t)fact->attempts_max;
+    run->is_kept = fact->retention_ms > 86400000;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
     fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
@@ -212,6 +217,7 @@ static void
 model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     run->end = fact->kind;
+    run->ended_ms = fact->time_ms;
     run->code = (int)fact->code;
     run->result_len = fact->value.len;
     if (fact->value.len > 0 &&
@@ -289,8 +295,34 @@ model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
             return;
         run->journal = fact.revision;
     }
+    if (run->journal > MODEL_FACTS_MAX)
+        fleet_fail(w, run, "it has %llu facts: it goes round in a circle",
+                   (unsigned long long)run->journal);
     if (err != STET_END || revision != op->number + op->count)
         fleet_fail(w, run, "a unit whose facts cannot be read");
+}
+
+/* ---- retention --------------------------------------------------------------------------------- */
+
+/* Its idempotency key goes with it, so a later start is a new run; nothing else of it may come
+ * again. */
+static void
+model_purged(fleet *w, const fleet_node *node, const stet_op *op)
+{
+    fleet_run *run = fleet_run_of(w, op->run);
+
+    if (run == NULL)
+        return;
+    fleet_trace(w, node, run, "removed", NULL, 0, 0);
+    if (run->end == 0)
+        fleet_fail(w, run, "it is removed and has not ended");
+    if (run->is_kept || fleet_now_ms(w) < run->ended_ms + w->plan.retention_ms)
+        fleet_fail(w, run, "it is removed before its time");
+    run->is_purged = true;
+    if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
+        (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
+    if (run->order.depth == 0)
+        (void)stet__map_remove(&w->nonces, &run->order.nonce, sizeof run->order.nonce);
 }
 
 /* ---- inboxes --------------------------------------------------------------------------------- */
@@ -387,6 +419,9 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_INBOX)
             model_inbox(w, node, &unit->ops[i]);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_RUN_DEL)
+            model_purged(w, node, &unit->ops[i]);
     for (size_t i = 0; i < outcome->n_grants; i++) {
         fleet_run *run = fleet_run_of(w, outcome->grants[i].run);
 
