@@ -26,7 +26,7 @@ help:
 	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
-	@echo "make soak       crash, fault and e2e tests and kill -9 in thousands; TIME=$(TIME)"
+	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"

@@ -100,7 +100,9 @@ void stet__sim_node_skew(stet__sim *sim, stet__platform *node, int64_t skew_ms);
 void stet__sim_node_pause(stet__sim *sim, stet__platform *node, int64_t until_us);
 /* From now on one in so many allocations of that node fails, by a generator of its own; 0: none. */
 void stet__sim_node_memory(stet__sim *sim, stet__platform *node, uint64_t fails_one_in);
-/* How many did, on all nodes. */
+/* Has everything been given back that the node ever allocated? */
+bool stet__sim_node_is_clean(const stet__sim *sim, const stet__platform *node);
+/* How many allocations failed, on all nodes. */
 uint64_t stet__sim_memory_failures(const stet__sim *sim);
 int  stet__sim_spawn(stet__sim *sim, stet__platform *node, void (*fn)(void *arg), void *arg);
 /* Run until every spawned root fiber ended (true), or virtual time reaches until_us or nothing can

@@ -801,6 +801,13 @@ stet__sim_node_memory(stet__sim *sim, stet__platform *p, uint64_t fails_one_in)
     sim_node_of(p)->fails_one_in = fails_one_in;
 }
 
+bool
+stet__sim_node_is_clean(const stet__sim *sim, const stet__platform *p)
+{
+    (void)sim;
+    return ((const sim_node *)(const void *)p)->blocks == NULL;
+}
+
 uint64_t
 stet__sim_memory_failures(const stet__sim *sim)
 {

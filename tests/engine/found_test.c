@@ -1,7 +1,8 @@
-/* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan: yes */
+/* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan:
+ * yes */
 #include "fixture.h"
 
-/* ---- futures that fail for now -------------------------------------------------------------------- */
+/* ---- futures that fail for now --------------------------------------------------------------- */
 
 static int
 body_never(stet_attempt *a, void *arg)
@@ -69,7 +70,8 @@ busy_and_flaky(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_step_start(ctx, &future, "door", body_door, NULL, NULL));
-    STET_TRY(stet_step(ctx, NULL, "flaky", body_flaky, NULL, STET_STEP(.attempts = 2, .first_ms = 1)));
+    STET_TRY(
+        stet_step(ctx, NULL, "flaky", body_flaky, NULL, STET_STEP(.attempts = 2, .first_ms = 1)));
     STET_TRY(stet_await(ctx, NULL, future));
     return stet_return(ctx, stet_text("both"));
 }
@@ -93,7 +95,7 @@ TEST(B18_a_run_is_not_given_away_while_a_body_of_it_runs_and_a_step_waits_for_it
     fixture_end(f);
 }
 
-/* ---- timeouts --------------------------------------------------------------------------------------- */
+/* ---- timeouts -------------------------------------------------------------------------------- */
 
 static int
 body_quick(stet_attempt *a, void *arg)
@@ -109,7 +111,8 @@ behind_the_door(stet_ctx *ctx, stet_bytes input)
     stet_bytes   out;
 
     (void)input;
-    STET_TRY(stet_step_start(ctx, &future, "quick", body_quick, NULL, STET_STEP(.attempts = 1, .timeout = "20ms")));
+    STET_TRY(stet_step_start(ctx, &future, "quick", body_quick, NULL,
+                             STET_STEP(.attempts = 1, .timeout = "20ms")));
     STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
     STET_TRY(stet_await(ctx, &out, future));
     return stet_return(ctx, out);
@@ -134,17 +137,24 @@ TEST(B8_a_timeout_runs_from_the_entry_of_the_body)
     fixture_end(f);
 }
 
-/* ---- retries of dead letters ------------------------------------------------------------------------ */
+/* ---- retries of dead letters ----------------------------------------------------------------- */
 
-static atomic_bool found_mended;
+static atomic_int found_mended; /* what needs less than this has been mended */
 
 static int
 body_broken(stet_attempt *a, void *arg)
 {
     effect("broken");
-    if (!atomic_load(&found_mended))
+    if (strtol(arg, NULL, 10) > atomic_load(&found_mended))
         return stet_attempt_fail(a, STET_EPERMANENT, "broken");
-    return stet_attempt_return(a, stet_text(arg));
+    return stet_attempt_return(a, stet_text("mended"));
+}
+
+/* A step that fails for good until the world has been mended so often. */
+static int
+broken(stet_ctx *ctx, const char *until)
+{
+    return stet_step(ctx, NULL, "broken", body_broken, (void *)(uintptr_t)until, NULL);
 }
 
 static int
@@ -155,7 +165,8 @@ chooser(stet_ctx *ctx, stet_bytes input)
     size_t       chosen;
 
     (void)input;
-    STET_TRY(stet_step_start(ctx, &futures[0], "broken", body_broken, (void *)(uintptr_t) "mended", NULL));
+    STET_TRY(
+        stet_step_start(ctx, &futures[0], "broken", body_broken, (void *)(uintptr_t) "1", NULL));
     STET_TRY(stet_sleep_start(ctx, &futures[1], "long", "1h"));
     STET_TRY(stet_await_any(ctx, &chosen, futures, 2, "1h"));
     STET_TRY(stet_await_for(ctx, &out, futures[chosen], "1h"));
@@ -175,10 +186,11 @@ TEST(C3_a_retry_chooses_anew_what_had_failed)
     result = EXPECT_END(f->engine, &run, STET_ERUN);
     CHECK_INT(result.code, STET_ESTEP);
     stet_result_free(&result);
-    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* fails once more, and leaves its own choices */
+    CHECK_OK(
+        stet_dlq_retry(f->engine, &again, &run)); /* fails once more, and leaves its own choices */
     result = EXPECT_END(f->engine, &again, STET_ERUN);
     stet_result_free(&result);
-    atomic_store(&found_mended, true);
+    atomic_store(&found_mended, 1);
     CHECK_OK(stet_dlq_retry(f->engine, &run, &again));
     EXPECT_RESULT(f->engine, &run, "mended");
     CHECK_INT(effects("broken"), 3);
@@ -201,73 +213,92 @@ adder(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(add_one(ctx));
     if (input.len > 0)
-        STET_TRY(stet_step(ctx, NULL, "broken", body_broken, (void *)(uintptr_t) "", NULL));
+        STET_TRY(broken(ctx, "1"));
     return add_one(ctx);
 }
 
 static int
-reader(stet_ctx *ctx, stet_bytes input)
+ponderer(stet_ctx *ctx, stet_bytes input)
 {
     stet_bytes value;
 
-    STET_TRY(stet_state_get(ctx, &value, "n"));
-    STET_TRY(stet_step(ctx, NULL, "broken", body_broken, (void *)(uintptr_t) "", NULL));
-    STET_TRY(add_one(ctx));
     (void)input;
-    return STET_OK;
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "1"));
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    STET_TRY(broken(ctx, "2"));
+    return stet_state_set(ctx, "n",
+                          stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + 1)));
 }
 
-/* What a retry inherits is what was read and written then; what it does now builds on what is there now. */
+static const stet_handler    found_adders[] = { { "add", adder, NULL },
+                                                { "ponder", ponderer, NULL },
+                                                { 0 } };
+static const fixture_service found_objects[] = { { "o", found_adders, true, NULL }, { 0 } };
+
+/* Adds 2 and ends. */
+static void
+found_add(fixture *f)
+{
+    stet_run_id run = fixture_start(f->engine, "o.add", "", STET_START(.key = "k"));
+
+    EXPECT_RESULT(f->engine, &run, "");
+}
+
+static void
+found_fails(fixture *f, const stet_run_id *run)
+{
+    stet_result result = EXPECT_END(f->engine, run, STET_ERUN);
+
+    CHECK_INT(result.code, STET_ESTEP);
+    stet_result_free(&result);
+}
+
+static void
+found_is(fixture *f, long n)
+{
+    stet_bytes value;
+
+    CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "n"));
+    CHECK_INT(fixture_number(value), n);
+    stet_free((void *)(uintptr_t)value.data);
+}
+
+/* What a retry inherits is what was read and written then; what it does now builds on what is there
+ * now. */
 TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
 {
-    static const stet_handler handlers[] = { { "add", adder, NULL }, { "read", reader, NULL }, { 0 } };
-    static const fixture_service services[] = { { "o", handlers, true, NULL }, { 0 } };
-    fixture                     *f = fixture_begin();
-    stet_run_id                  first, other, again, last;
-    stet_result                  result;
-    stet_bytes                   value;
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
 
-    fixture_up(f, services);
-    first = fixture_start(f->engine, "o.add", "fails", STET_START(.key = "k")); /* 1 */
-    result = EXPECT_END(f->engine, &first, STET_ERUN);
-    stet_result_free(&result);
-    other = fixture_start(f->engine, "o.add", "", STET_START(.key = "k")); /* 2, 3 */
-    EXPECT_RESULT(f->engine, &other, "");
-    CHECK_OK(stet_dlq_retry(f->engine, &again, &first)); /* inherits the 1, fails again */
-    result = EXPECT_END(f->engine, &again, STET_ERUN);
-    stet_result_free(&result);
-    other = fixture_start(f->engine, "o.add", "", STET_START(.key = "k")); /* 4, 5 */
-    EXPECT_RESULT(f->engine, &other, "");
-    atomic_store(&found_mended, true);
-    CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 6 */
-    EXPECT_RESULT(f->engine, &last, "");
-    CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "n"));
-    CHECK_INT(fixture_number(value), 6);
-    stet_free((void *)(uintptr_t)value.data);
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.add", "fails", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 4 */
+    EXPECT_RESULT(f->engine, &again, "");
+    found_is(f, 4);
     fixture_end(f);
 }
 
-/* A read that no write followed is read anew, also if there was a write before it. */
+/* A read that no write followed is read anew, also if there was a write in front of it. */
 TEST(C3_a_retry_reads_anew_what_was_only_read)
 {
-    static const stet_handler handlers[] = { { "add", adder, NULL }, { "read", reader, NULL }, { 0 } };
-    static const fixture_service services[] = { { "o", handlers, true, NULL }, { 0 } };
-    fixture                     *f = fixture_begin();
-    stet_run_id                  run, other, again;
-    stet_result                  result;
-    stet_bytes                   value;
+    fixture    *f = fixture_begin();
+    stet_run_id run, again, last;
 
-    fixture_up(f, services);
-    run = fixture_start(f->engine, "o.read", "", STET_START(.key = "k"));
-    result = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&result);
-    other = fixture_start(f->engine, "o.add", "", STET_START(.key = "k")); /* 1, 2 */
-    EXPECT_RESULT(f->engine, &other, "");
-    atomic_store(&found_mended, true);
-    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 3 */
-    EXPECT_RESULT(f->engine, &again, "");
-    CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "n"));
-    CHECK_INT(fixture_number(value), 3);
-    stet_free((void *)(uintptr_t)value.data);
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.ponder", "", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* reads 3 */
+    found_fails(f, &again);
+    found_add(f); /* 5 */
+    atomic_store(&found_mended, 2);
+    CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 6 */
+    EXPECT_RESULT(f->engine, &last, "");
+    found_is(f, 6);
     fixture_end(f);
 }

@@ -53,12 +53,25 @@ seeds_quarter(uint64_t quarter)
               n, stats.runs, stats.bodies, faults, stats.checks);
 }
 
-TEST_LIMIT(C6_seeds_first_quarter, 60) { seeds_quarter(0); }
-TEST_LIMIT(C6_seeds_second_quarter, 60) { seeds_quarter(1); }
-TEST_LIMIT(C6_seeds_third_quarter, 60) { seeds_quarter(2); }
-TEST_LIMIT(C6_seeds_fourth_quarter, 60) { seeds_quarter(3); }
+TEST_LIMIT(C6_seeds_first_quarter, 60)
+{
+    seeds_quarter(0);
+}
+TEST_LIMIT(C6_seeds_second_quarter, 60)
+{
+    seeds_quarter(1);
+}
+TEST_LIMIT(C6_seeds_third_quarter, 60)
+{
+    seeds_quarter(2);
+}
+TEST_LIMIT(C6_seeds_fourth_quarter, 60)
+{
+    seeds_quarter(3);
+}
 
-/* Each fault and each operation happens in any few hundred seeds; a kind that does not is not tested at all. */
+/* Each fault and each operation happens in any few hundred seeds; a kind that does not is not
+ * tested at all. */
 TEST_LIMIT(C6_every_fault_strikes_and_every_operation_is_executed, 60)
 {
     fleet_stats stats = { 0 };

@@ -16,7 +16,7 @@ fleet_open_runs(fleet *w)
     return n;
 }
 
-/* ---- results ------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static bool
 check_is_stop(int code)
@@ -32,7 +32,8 @@ check_step_code(const fleet_body *b)
     return b->is_permanent ? STET_ESTEP : STET_OK;
 }
 
-/* The child an operation made: this run's, or that of the run it retries, which it may have inherited. */
+/* The child an operation made: this run's, or that of the run it retries, which it may have
+ * inherited. */
 static const fleet_run *
 check_child(fleet *w, const fleet_run *run, size_t op)
 {
@@ -66,7 +67,8 @@ check_call(fleet *w, const fleet_run *run, size_t op, const fleet_seen *seen)
 static bool
 check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
 {
-    uint64_t helped = stet__hash64("helped", 6, 3) | 1u, inside = stet__hash64("by a run", 8, 3) | 1u;
+    uint64_t helped = stet__hash64("helped", 6, 3) | 1u,
+             inside = stet__hash64("by a run", 8, 3) | 1u;
     unsigned tried = 0;
     char     text[16];
 
@@ -121,7 +123,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         return seen->code == STET_OK && (run->is_retry || (int64_t)seen->value >= run->created_ms);
     case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
     case FLEET_OP_SETTLE:
-        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED;
+        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED ||
+               (seen->code == STET_ENOTFOUND && w->plan.retention_ms < 86400000);
     default: return seen->code == STET_OK;
     }
 }
@@ -162,6 +165,7 @@ check_failure(fleet *w, const fleet_run *run)
     case STET_EREJECTED:
     case STET_ETIMEOUT:
     case STET_ESETTLED:
+    case STET_ENOTFOUND:
     case STET_EENDED: is_plain = !run->program.is_stubborn; break;
     default: break;
     }
@@ -175,11 +179,9 @@ check_ends(fleet *w)
     for (fleet_run *run = w->first; run != NULL; run = run->next) {
         const mem_run *row = stet__mem_run(w->db, run->id);
 
-        if (row == NULL) {
+        if (row == NULL && !run->is_purged)
             fleet_fail(w, run, "it is lost");
-            continue;
-        }
-        if (row->row.journal != run->journal)
+        if (row != NULL && row->row.journal != run->journal)
             fleet_fail(w, run, "its row and its facts disagree");
         if (run->end == STET__FACT_COMPLETED)
             check_result(w, run);
@@ -195,15 +197,14 @@ check_ends(fleet *w)
             fleet_fail(w, NULL, "task %zu was acknowledged and is lost", i);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 static void
 check_entry(fleet *w, int key, const char *name, const char *want)
 {
     char             text[64];
     int              n = snprintf(text, sizeof text, "obj%ck%d%c%s", 0, key, 0, name);
-    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE,
-                                         (stet_bytes){ text, (size_t)n });
+    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE, (stet_bytes){ text, (size_t)n });
 
     if ((v == NULL) != (want == NULL) ||
         (v != NULL && (v->value.data.len != strlen(want) ||
@@ -225,7 +226,7 @@ check_objects(fleet *w)
     }
 }
 
-/* ---- verify -------------------------------------------------------------------------------------- */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 static int
 check_on_finding(void *arg, const stet_finding *finding)
@@ -244,7 +245,7 @@ check_on_finding(void *arg, const stet_finding *finding)
 void
 fleet_check_end(fleet *w, stet_engine *e)
 {
-    size_t checked = 0;
+    size_t checked = 0, kept = 0;
     int    err;
 
     check_ends(w);
@@ -252,13 +253,15 @@ fleet_check_end(fleet *w, stet_engine *e)
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     for (const fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->is_damaged && !run->is_reported)
+        if (run->is_damaged && !run->is_reported && !run->is_purged)
             fleet_fail(w, run, "a fact of it is damaged, and verify does not say so");
-    if (checked != w->n_runs)
-        fleet_fail(w, NULL, "verify checked %zu runs of %u", checked, w->n_runs);
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        kept += !run->is_purged;
+    if (checked < kept) /* some may be removed while it looks */
+        fleet_fail(w, NULL, "verify checked %zu runs of %zu", checked, kept);
 }
 
-/* ---- runs that have not ended -------------------------------------------------------------------- */
+/* ---- runs that have not ended ---------------------------------------------------------------- */
 
 static void
 check_on_verdict(void *arg, const stet_verdict *verdict)
@@ -266,8 +269,8 @@ check_on_verdict(void *arg, const stet_verdict *verdict)
     (void)snprintf(arg, 32, "%s", verdict->kind);
 }
 
-/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being stuck, or a run
- * that waits so. */
+/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being
+ * stuck, or a run that waits so. */
 static bool
 check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
 {
@@ -303,32 +306,35 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
     }
 }
 
-/* ---- the state ------------------------------------------------------------------------------------ */
+/* ---- the state ------------------------------------------------------------------------------- */
 
-/* Everything about ended runs and objects; what is open may still move. */
-uint64_t
-fleet_state_hash(fleet *w)
+static uint64_t
+state_of(const mem_run *row)
 {
-    uint64_t h = 1;
+    uint64_t h = row->row.status;
 
-    for (const fleet_run *run = w->first; run != NULL; run = run->next) {
-        mem_run *row = stet__mem_run(w->db, run->id);
+    for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL; n = stet__mem_tree_next(n)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, n);
 
-        if (run->end == 0 || row == NULL)
-            continue;
-        h = stet__hash64(&row->row.status, sizeof row->row.status, h);
-        for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL;
-             n = stet__mem_tree_next(n)) {
-            const mem_facts *f = MEM_OF(mem_facts, node, n);
-
-            h = stet__hash64(f->data, f->len, h);
-        }
-    }
-    for (mem_node *n = stet__mem_tree_first(&w->db->values); n != NULL; n = stet__mem_tree_next(n)) {
-        const mem_value *v = MEM_OF(mem_value, node, n);
-
-        h = stet__hash64(v->key.data, v->key.len, h + v->value.version);
-        h = stet__hash64(v->value.data.data, v->value.data.len, h);
+        h = stet__hash64(f->data, f->len, h);
     }
     return h;
+}
+
+void
+fleet_state_note(fleet *w)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->end != 0 && !run->is_purged)
+            run->state = state_of(stet__mem_run(w->db, run->id));
+}
+
+void
+fleet_state_check(fleet *w)
+{
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->state != 0 && !run->is_purged &&
+            run->state != state_of(stet__mem_run(w->db, run->id)))
+            fleet_fail(w, run, "recovering again changes what was recorded of it");
+    check_objects(w);
 }

@@ -1,7 +1,7 @@
 /* Clients and operators: fibers of the nodes that use the public API as careful programs do.
  *
- * What they were told is kept outside of their node. A client whose node crashed goes on in the next life of the
- * node with what it had been told, and repeats what it has no answer to.
+ * What they were told is kept outside of their node. A client whose node crashed goes on in the
+ * next life of the node with what it had been told, and repeats what it has no answer to. /
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ client_draw(fleet *w, uint64_t below)
     return fleet_draw(&w->draws, below);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------ */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static void
 client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_id *run)
@@ -37,7 +37,8 @@ client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_
         fleet_fail(w, NULL, "the start of %s was acknowledged and is not in the store", run->text);
     else if (known->order.nonce != task->order.nonce)
         fleet_fail(w, known, "a start was answered with another run");
-    if (task->is_acked && strcmp(task->run.text, run->text) != 0)
+    if (task->is_acked && strcmp(task->run.text, run->text) != 0 &&
+        !fleet_run_named(w, task->run.text)->is_purged)
         fleet_fail(w, known, "one start was answered with two runs");
     task->is_acked = true;
     task->run = *run;
@@ -46,13 +47,13 @@ client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_
 static int
 client_start(fleet_node *node, fleet_task *task)
 {
-    fleet             *w = node->w;
-    stet_start_options options = { .size = sizeof options };
+    fleet                   *w = node->w;
+    stet_start_options       options = { .size = sizeof options };
     static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
-    stet_run_id        run;
-    char               input[160], idem[32];
-    bool               was_unclear;
-    int                err;
+    stet_run_id              run;
+    char                     input[160], idem[32];
+    bool                     was_unclear;
+    int                      err;
 
     (void)fleet_order_text(input, sizeof input, &task->order);
     (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
@@ -64,8 +65,10 @@ client_start(fleet_node *node, fleet_task *task)
     if (task->has_id && task->run.text[0] == '\0' &&
         (err = stet_run_id_make(node->engine, &task->run)) != STET_OK)
         return err;
-    if (task->has_id)
+    if (task->has_id) {
         options.run = &task->run;
+        options.retention = "3650d"; /* or a repeat might come after it was forgotten */
+    }
     run = task->run;
     was_unclear = task->was_unclear;
     task->was_unclear = true; /* until it is answered; this node may crash first */
@@ -82,7 +85,7 @@ client_start(fleet_node *node, fleet_task *task)
     return err;
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static uint64_t
 client_hash(const stet_result *r, int answer)
@@ -105,9 +108,8 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
         fleet_fail(w, NULL, "an answer for a run nobody started");
         return;
     }
-    if (answer == STET_OK &&
-        (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
-         memcmp(r->value.data, run->result, r->value.len) != 0))
+    if (answer == STET_OK && (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
+                              memcmp(r->value.data, run->result, r->value.len) != 0))
         fleet_fail(w, run, "a waiter is given a result that is not recorded");
     if (answer == STET_ERUN && run->end != STET__FACT_FAILED)
         fleet_fail(w, run, "a waiter is told of a failure that is not recorded");
@@ -130,13 +132,15 @@ client_wait(fleet_node *node, const stet_run_id *run, int64_t timeout_ms)
 
     if (err == STET_OK || err == STET_ERUN || err == STET_ECANCELLED || err == STET_EEXPIRED)
         client_answered(node->w, node, run, &result, err);
+    else if (err == STET_ENOTFOUND && fleet_run_named(node->w, run->text)->is_purged)
+        fleet_trace(node->w, node, NULL, "waits for a run that was removed", NULL, 0, 0);
     else if (err != STET_ETIMEOUT && err != STET_ECORRUPT && !client_is_passing(err))
         fleet_fail(node->w, fleet_run_named(node->w, run->text), "waiting gives %s: %s",
                    stet_code_name(err), stet_last_error());
     stet_result_free(&result);
 }
 
-/* ---- a client ------------------------------------------------------------------------------------ */
+/* ---- a client -------------------------------------------------------------------------------- */
 
 static void
 client_task(fleet_node *node, fleet_task *task)
@@ -145,8 +149,10 @@ client_task(fleet_node *node, fleet_task *task)
 
     if (stet__sim_now_us(w->sim) < task->at_us)
         fleet_nap(node->p, task->at_us - stet__sim_now_us(w->sim));
-    while (!task->is_acked && client_start(node, task) != STET_OK && !w->is_failed)
+    while (!node->is_leaving && !task->is_acked && client_start(node, task) != STET_OK)
         fleet_nap(node->p, 1000 * (int64_t)(1 + client_draw(w, 400)));
+    if (node->is_leaving || !task->is_acked)
+        return; /* in the node's next life */
     if (task->cancels)
         (void)stet_cancel(node->engine, &task->run, "client", "changed its mind");
     if (task->waits)
@@ -162,11 +168,12 @@ fleet_client(void *arg)
     size_t      stride = w->n_nodes * FLEET_CLIENTS;
 
     for (size_t i = seat->node->index * FLEET_CLIENTS + seat->index; i < w->n_tasks; i += stride)
-        if (!w->tasks[i].is_done && !w->is_failed)
+        if (!w->tasks[i].is_done && !seat->node->is_leaving)
             client_task(seat->node, &w->tasks[i]);
+    seat->node->clients--;
 }
 
-/* ---- an operator --------------------------------------------------------------------------------- */
+/* ---- an operator ----------------------------------------------------------------------------- */
 
 static fleet_run *
 operator_pick(fleet *w)
@@ -182,6 +189,8 @@ operator_pick(fleet *w)
 static void
 operator_check(fleet *w, const fleet_run *run, const char *call, int err, bool is_expected)
 {
+    if (err == STET_ENOTFOUND && run->is_purged)
+        return;
     if (err != STET_OK && !is_expected && !client_is_passing(err) && !run->is_damaged)
         fleet_fail(w, run, "%s gives %s: %s", call, stet_code_name(err), stet_last_error());
 }
@@ -319,8 +328,10 @@ fleet_operator(void *arg)
     fleet_seat *seat = arg;
     fleet      *w = seat->node->w;
 
-    while (w->has_faults || stet__sim_now_us(w->sim) < w->plan.last_us) {
+    while (stet__sim_now_us(w->sim) < w->plan.last_us && !seat->node->is_leaving) {
         fleet_nap(seat->node->p, 1000 * (int64_t)(50 + client_draw(w, 1500)));
-        operator_act(seat->node);
+        if (!seat->node->is_leaving)
+            operator_act(seat->node);
     }
+    seat->node->clients--;
 }

@@ -1,9 +1,9 @@
-/* The store as a node of the fleet sees it: the shared memory store behind everything that can go wrong on the
- * way to a server.
+/* The store as a node of the fleet sees it: the shared memory store behind everything that can go
+ * wrong on the way to a server.
  *
- * Invariant: whatever the inner store applied has been told to the model before anything else happens. The gate
- * sees to it: it belongs to the server's node, and a fiber that holds such a lock is neither switched away from
- * nor paused (platform/sim.c), so no crash comes in between.
+ * Invariant: whatever the inner store applied has been told to the model before anything else
+ * happens. The gate sees to it: it belongs to the server's node, and a fiber that holds such a
+ * lock is neither switched away from nor paused (platform/sim.c), so no crash comes in between. /
  */
 #include <string.h>
 
@@ -42,7 +42,7 @@ fault_way(stet_store *s, fleet_fault_kind crash)
         fleet_nap(s->platform, 1000 * (int64_t)(1 + fleet_draw(&w->faults, 8000)));
 }
 
-/* ---- commit -------------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 static void
 fault_forget(stet_store *s, size_t n, stet_outcome *outcomes)
@@ -104,7 +104,7 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     return stet__fail(is_poisoned ? STET_EPOISONED : STET_EUNCERTAIN, "lost by the simulator");
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------ */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 #define FAULT_SESSION(call, ...)                                                                   \
     fleet *w = fault_of(s)->node->w;                                                               \
@@ -142,7 +142,7 @@ fault_crumbs(stet_store *s, uint64_t session, size_t n)
     return fault_inner(s)->ops->crumbs(fault_inner(s), session, n);
 }
 
-/* ---- reads --------------------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 #define FAULT_READ(call, ...)                                                                      \
     int err;                                                                                       \
@@ -228,7 +228,7 @@ fault_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
     FAULT_READ(due, handlers, n, due_ms);
 }
 
-/* ---- hints --------------------------------------------------------------------------------------- */
+/* ---- hints ----------------------------------------------------------------------------------- */
 
 static void
 fault_hint(void *arg)
@@ -261,7 +261,7 @@ fault_unwatch(stet_store *s)
     fault_inner(s)->ops->unwatch(fault_inner(s));
 }
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static int
 fault_open(stet_store *s, const char *address)

@@ -1,4 +1,5 @@
-/* Faults: which ones a seed has, how often each strikes, and the fiber that does what no call brings about. */
+/* Faults: which ones a seed has, how often each strikes, and the fiber that does what no call
+ * brings about. */
 #include <string.h>
 
 #include "fleet.h"
@@ -15,9 +16,9 @@ static const uint64_t fault_rates[FLEET_FAULTS] = {
 #undef FLEET_FAULT_RATE
 };
 
-/* Every kind is there in half of the seeds, at its highest rate or up to eight times more rarely. Kinds without
- * a rate are the chaos fiber's: one in so many of its turns. One seed in sixteen has no fault at all: what is
- * wrong then is wrong without an excuse. */
+/* Every kind is there in half of the seeds, at its highest rate or up to eight times more rarely.
+ * Kinds without a rate are the chaos fiber's: one in so many of its turns. One seed in sixteen has
+ * no fault at all: what is wrong then is wrong without an excuse. */
 void
 fleet_plan_draw(fleet *w)
 {
@@ -38,6 +39,8 @@ fleet_plan_draw(fleet *w)
     p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
+    p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
+                                                     : 315360000000;
 }
 
 bool
@@ -56,7 +59,7 @@ fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node)
     return true;
 }
 
-/* ---- chaos --------------------------------------------------------------------------------------- */
+/* ---- chaos ----------------------------------------------------------------------------------- */
 
 /* Turn one byte of a fact of an open run; what is in memory somewhere may still be right. */
 static void
@@ -92,10 +95,11 @@ chaos_turn(fleet *w)
         fleet_crash(w, node);
         return;
     }
+    if (!node->is_leaving && node->engine != NULL && fleet_fault(w, FLEET_STOP, node))
+        fleet_leave_node(w, node);
     if (fleet_fault(w, FLEET_PAUSE, node)) {
         node->pause_end_us = stet__sim_now_us(w->sim) +
-                             1000 * (int64_t)fleet_draw(&w->faults,
-                                                        (uint64_t)w->plan.lease_ms * 3);
+                             1000 * (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms * 3);
         stet__sim_node_pause(w->sim, node->p, node->pause_end_us);
     }
     if (fleet_fault(w, FLEET_JUMP, node)) {

@@ -11,12 +11,13 @@
  * trace.c        the history: its hash, and its last events when something is wrong
  * world.c        nodes and their lives, the phases of a seed
  *
- * How to add an operation: a row of FLEET_OP_LIST, its parameters in program.c, its case in handler.c, and what
- * its outcome may be in checks.c. How to add a fault: a row of FLEET_FAULT_LIST, its rate in faults.c, and one
- * fleet_fault() where it strikes.
+ * How to add an operation: a row of FLEET_OP_LIST, its parameters in program.c, its case in
+ * handler.c, and what its outcome may be in checks.c. How to add a fault: a row of
+ * FLEET_FAULT_LIST, its rate in faults.c, and one fleet_fault() where it strikes.
  *
- * Nothing here is timed, threaded or random but by the seed. The world's own memory is outside of all simulated
- * nodes, so it outlives their crashes; it is what the engine is judged by, and never asks the engine.
+ * Nothing here is timed, threaded or random but by the seed. The world's own memory is outside of
+ * all simulated nodes, so it outlives their crashes; it is what the engine is judged by, and never
+ * asks the engine. /
  */
 #ifndef STET_FLEET_H
 #define STET_FLEET_H
@@ -39,13 +40,14 @@ typedef struct fleet fleet;
 typedef struct fleet_run fleet_run;
 typedef struct fleet_node fleet_node;
 
-/* ---- faults ----------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 /* Name, one in how many at most (see fleet_plan_draw), text. */
 #define FLEET_FAULT_LIST(X)                                                                        \
     X(CRASH, 0, "crashes at any point")                                                            \
     X(CRASH_BEFORE, 2000, "crashes before a store call")                                           \
     X(CRASH_AFTER, 2000, "crashes after a store call")                                             \
+    X(STOP, 0, "orderly stops")                                                                    \
     X(PAUSE, 0, "pauses")                                                                          \
     X(COMMIT_REFUSED, 60, "commits refused")                                                       \
     X(REPLY_LOST, 60, "replies of commits lost")                                                   \
@@ -71,13 +73,15 @@ typedef enum fleet_fault_kind {
 
 extern const char *const fleet_fault_names[FLEET_FAULTS];
 
-/* What kinds of faults this seed has and how often each strikes: one in so many chances; 0: never. */
+/* What kinds of faults this seed has and how often each strikes: one in so many chances; 0: never.
+ */
 typedef struct fleet_plan {
     uint64_t one_in[FLEET_FAULTS];
     int64_t  chaos_us;     /* the fault fiber acts about this often */
     int64_t  last_us;      /* no faults from here on */
     unsigned crashes_max;
     int64_t  lease_ms, renew_ms;
+    int64_t  retention_ms;
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
@@ -86,7 +90,7 @@ bool fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
-/* ---- programs --------------------------------------------------------------------------------- */
+/* ---- programs -------------------------------------------------------------------------------- */
 
 /* Name, weight for services, weight for objects, text. */
 #define FLEET_OP_LIST(X)                                                                           \
@@ -122,7 +126,12 @@ typedef struct fleet_body {
     uint16_t takes_ms;
 } fleet_body;
 
-typedef enum fleet_wait { FLEET_WAIT_ALL, FLEET_WAIT_ANY, FLEET_WAIT_ANY_FOR, FLEET_WAIT_EACH_FOR } fleet_wait;
+typedef enum fleet_wait {
+    FLEET_WAIT_ALL,
+    FLEET_WAIT_ANY,
+    FLEET_WAIT_ANY_FOR,
+    FLEET_WAIT_EACH_FOR
+} fleet_wait;
 
 typedef struct fleet_op {
     fleet_op_kind kind;
@@ -152,7 +161,7 @@ typedef struct fleet_order {
     uint64_t seed;   /* of the program */
     uint64_t nonce;  /* who asked for it: a task, or a place in a run */
     unsigned depth;
-    int      floor;  /* it may call only objects with keys above this one: so nobody waits in a circle */
+    int      floor;  /* it calls only objects with keys above this one: nobody waits in a circle */
     char     awakeable[STET_ID_TEXT_MAX]; /* to settle, or "" */
 } fleet_order;
 
@@ -160,7 +169,7 @@ void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_obje
 size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
 bool fleet_order_parse(fleet_order *order, stet_bytes input);
 
-/* ---- what handlers saw (handler.c, ledger.c) ---------------------------------------------------- */
+/* ---- what handlers saw (handler.c, ledger.c) ------------------------------------------------- */
 
 /* The outcome of one operation as the handler saw it. */
 typedef struct fleet_seen {
@@ -208,14 +217,15 @@ struct fleet_run {
     fleet_order   order;
     fleet_program program;
     stet_id       parent, retry_of;
+    char          idem[64]; /* its idempotency key with its place; "" if it has none */
     bool          is_retry;
-    uint64_t      told[FLEET_OPS_MAX * 4]; /* completions that were answered by a child or a settlement */
+    uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
     int64_t       created_ms;
     /* What no replay may contradict any more. */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
     bool          is_fixed[FLEET_OPS_MAX + 1];
-    int64_t       asked_ms[FLEET_OPS_MAX]; /* store's time when an operation was first asked for; 0: not yet */
+    int64_t       asked_ms[FLEET_OPS_MAX]; /* when first asked for, by the store; 0: not yet */
     bool          was_deferred[FLEET_OPS_MAX];
     fleet_entry  *entries;
     fleet_step   *steps;
@@ -228,6 +238,10 @@ struct fleet_run {
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
+    int64_t       ended_ms;
+    bool          is_purged;  /* removed after its retention */
+    bool          is_kept;    /* started with a retention of its own, longer than any seed */
+    uint64_t      state;      /* hash of its facts when everything was over */
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
@@ -258,7 +272,7 @@ void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
 int fleet_register(stet_engine *e);
 
-/* ---- the model (model.c) -------------------------------------------------------------------------- */
+/* ---- the model (model.c) --------------------------------------------------------------------- */
 
 /* An object's state as the facts tell it. */
 typedef struct fleet_object {
@@ -273,7 +287,7 @@ void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit
 fleet_run *fleet_run_of(fleet *w, stet_id id);
 fleet_run *fleet_run_named(fleet *w, const char *text);
 
-/* ---- clients (clients.c) ---------------------------------------------------------------------------- */
+/* ---- clients (clients.c) --------------------------------------------------------------------- */
 
 typedef struct fleet_task {
     fleet_order order;
@@ -289,7 +303,7 @@ typedef struct fleet_task {
 void fleet_client(void *arg);
 void fleet_operator(void *arg);
 
-/* ---- nodes and the world (world.c) ------------------------------------------------------------------- */
+/* ---- nodes and the world (world.c) ----------------------------------------------------------- */
 
 typedef struct fleet_seat { /* of a client fiber */
     fleet_node *node;
@@ -303,6 +317,8 @@ struct fleet_node {
     stet_engine    *engine; /* NULL: not open */
     unsigned        life;   /* 1, 2 … */
     bool            is_up;
+    bool            is_leaving; /* it is stopped in an orderly way; its clients end soon */
+    unsigned        clients;    /* fibers that use its engine */
     bool            is_poisoned; /* its store handle, until it is reopened */
     int64_t         up_at_us; /* when the next life begins */
     int64_t         pause_end_us;
@@ -375,20 +391,24 @@ int64_t  fleet_now_ms(fleet *w); /* the store's clock */
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
+/* Ask it to stop and close; it comes back later. */
+void     fleet_leave_node(fleet *w, fleet_node *node);
 /* Does not return if called on a fiber of the node. */
 void     fleet_crash(fleet *w, fleet_node *node);
 /* The handlers read the world here: they have no argument of their own. */
 extern fleet *fleet_here;
 
-/* ---- the end (checks.c) ----------------------------------------------------------------------------- */
+/* ---- the end (checks.c) ---------------------------------------------------------------------- */
 
 size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
 void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
-uint64_t fleet_state_hash(fleet *w);
+/* Remember the state of all ended runs; and compare: it must be the same for ever. */
+void     fleet_state_note(fleet *w);
+void     fleet_state_check(fleet *w);
 
-/* ---- the history (trace.c) ---------------------------------------------------------------------------- */
+/* ---- the history (trace.c) ------------------------------------------------------------------- */
 
 /* `what` is a literal; `name` (may be NULL) is copied. They are printed as "what name a b". */
 void fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *what,

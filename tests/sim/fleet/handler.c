@@ -1,8 +1,8 @@
 /* The one handler of the fleet: interprets the program its input stands for.
  *
- * It notes what every operation gave back. Before a body begins all of that must be durable, so from then on
- * no execution of the run may see anything else (ledger.c). In the end it is the run's result, so that the
- * checks can judge each operation.
+ * It notes what every operation gave back. Before a body begins all of that must be durable, so
+ * from then on no execution of the run may see anything else (ledger.c). In the end it is the
+ * run's result, so that the checks can judge each operation. /
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,13 +22,13 @@ typedef struct handler_arg {
     stet_awakeable_id hand_out; /* to the outside; "" if nothing */
 } handler_arg;
 
-/* A code that was recorded and is the operation's outcome. Any other is no outcome: the execution is over. */
+/* A code that was recorded and is the operation's outcome. Any other is no outcome: the execution
+ * is over. */
 static bool
 handler_is_outcome(int code)
 {
-    return code == STET_OK ||
-           (stet_code_class(code) == STET_CLASS_PERMANENT && code != STET_EREPLAY &&
-            code != STET_ECORRUPT);
+    return code == STET_OK || (stet_code_class(code) == STET_CLASS_PERMANENT &&
+                               code != STET_EREPLAY && code != STET_ECORRUPT);
 }
 
 static uint64_t
@@ -46,7 +46,7 @@ handler_name(char name[16], size_t op, int part)
         (void)snprintf(name, 16, "s%zu-%d", op, part);
 }
 
-/* ---- bodies ------------------------------------------------------------------------------------ */
+/* ---- bodies ---------------------------------------------------------------------------------- */
 
 static void
 handler_hand_out(fleet *w, const stet_attempt *a, const handler_arg *arg)
@@ -95,11 +95,9 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     handler_arg *arg = stet_ctx_alloc(ctx, sizeof *arg);
 
     if (arg != NULL)
-        *arg = (handler_arg){ .x = x,
-                              .seen = x->n,
-                              .op = op,
-                              .body = *body,
-                              .attempt = stet_info(ctx)->attempt };
+        *arg = (handler_arg){
+            .x = x, .seen = x->n, .op = op, .body = *body, .attempt = stet_info(ctx)->attempt
+        };
     return arg;
 }
 
@@ -124,7 +122,7 @@ handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *bod
     return arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
 }
 
-/* ---- children ---------------------------------------------------------------------------------- */
+/* ---- children -------------------------------------------------------------------------------- */
 
 static const char *const handler_keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
 
@@ -181,8 +179,8 @@ handler_send(stet_ctx *ctx, fleet_execution *x, size_t op, const char *awakeable
         return STET_ENOMEM;
     if (awakeable == NULL) {
         options.delay_ms = o->ms;
-        if (o->has_limit && (options.idempotency_key =
-                                 stet_ctx_printf(ctx, "send-%" PRIu64, o->seed % 64)) == NULL)
+        if (o->has_limit &&
+            (options.idempotency_key = stet_ctx_printf(ctx, "send-%" PRIu64, o->seed % 64)) == NULL)
             return STET_ENOMEM;
     }
     if ((rc = stet_send(ctx, &run, handler_target(&options), stet_text(input), &options)) ==
@@ -191,7 +189,7 @@ handler_send(stet_ctx *ctx, fleet_execution *x, size_t op, const char *awakeable
     return rc;
 }
 
-/* ---- awakeables -------------------------------------------------------------------------------- */
+/* ---- awakeables ------------------------------------------------------------------------------ */
 
 static int
 handler_awake(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
@@ -227,7 +225,7 @@ handler_awake(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     return rc;
 }
 
-/* ---- futures ----------------------------------------------------------------------------------- */
+/* ---- futures --------------------------------------------------------------------------------- */
 
 static int
 handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future **future)
@@ -259,8 +257,8 @@ static int
 handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64_t *value)
 {
     stet_bytes out = { NULL, 0 };
-    int        rc = limit != NULL ? stet_await_for(ctx, &out, future, limit)
-                                  : stet_await(ctx, &out, future);
+    int        rc =
+        limit != NULL ? stet_await_for(ctx, &out, future, limit) : stet_await(ctx, &out, future);
 
     if (handler_is_outcome(rc))
         *value = *value * 31 + handler_hash(out) + (uint64_t)-rc;
@@ -310,7 +308,7 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     return STET_OK;
 }
 
-/* ---- state ------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 /* Reads "writes sum", writes "writes+1 sum+amount"; the model knows what it must find (model.c). */
 static int
@@ -356,7 +354,7 @@ handler_scribble(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     }
 }
 
-/* ---- the rest ---------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 /* Once, as far as the world remembers; nothing is recorded but the end of the attempt. */
 static int

@@ -1,11 +1,11 @@
 /* The ledger: what happened outside of the engine.
  *
- * Each execution of a body is an entry. It is settled when its record was applied by the store, lost when its
- * node crashed before. So executions of a step = records of it + entries that were lost or fenced, and each of
- * the latter must have been reported as "at risk" to the next.
+ * Each execution of a body is an entry. It is settled when its record was applied by the store,
+ * lost when its node crashed before. So executions of a step = records of it + entries that were
+ * lost or fenced, and each of the latter must have been reported as "at risk" to the next.
  *
- * A stale entry is one by a node that had lost the run already: it can happen only if the node stood still
- * between its last look at the lease and the body.
+ * A stale entry is one by a node that had lost the run already: it can happen only if the node
+ * stood still between its last look at the lease and the body. /
  */
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +45,7 @@ fleet_awakeable_add(fleet *w, fleet_run *run, size_t op, const char *id)
     (void)snprintf(a->id, sizeof a->id, "%s", id);
 }
 
-/* ---- what no replay may contradict --------------------------------------------------------------- */
+/* ---- what no replay may contradict ----------------------------------------------------------- */
 
 void
 fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed)
@@ -63,7 +63,7 @@ fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, boo
     w->stats.checks += n;
 }
 
-/* ---- bodies -------------------------------------------------------------------------------------- */
+/* ---- bodies ---------------------------------------------------------------------------------- */
 
 static fleet_step *
 ledger_step(const fleet_run *run, const char *step)
@@ -116,8 +116,9 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
         if (old->fence >= e->fence && !old->is_lost)
             fleet_fail(w, run, "body %s is executed twice by one owner", e->step);
         else if (!e->is_at_risk)
-            fleet_fail(w, run, "body %s was entered before (node %u, fence %llu) and not recorded; "
-                               "the next execution is not told",
+            fleet_fail(w, run,
+                       "body %s was entered before (node %u, fence %llu) and not recorded; "
+                       "the next execution is not told",
                        e->step, old->node, (unsigned long long)old->fence);
     }
 }
@@ -194,8 +195,8 @@ fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact)
     return false;
 }
 
-/* With an empty name: all of the run; the facts that end an attempt are the record of a body that failed
- * without a policy of its own. */
+/* With an empty name: all of the run; the facts that end an attempt are the record of a body that
+ * failed without a policy of its own. */
 void
 fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name)
 {

@@ -1,9 +1,9 @@
 /* The model: what the store was told, and what must hold at every single unit.
  *
- * It sees each unit once, when it was applied, in the order the store applied them. From the facts alone it knows
- * every run, what of it is recorded, and the state of every object: so a read that saw anything but the last
- * write before it, a step recorded twice, a timer that fired early or a second run for an idempotency key is
- * found at the very commit that does it.
+ * It sees each unit once, when it was applied, in the order the store applied them. From the facts
+ * alone it knows every run, what of it is recorded, and the state of every object: so a read that
+ * saw anything but the last write before it, a step recorded twice, a timer that fired early or a
+ * second run for an idempotency key is found at the very commit that does it. /
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,6 +12,9 @@
 
 #include "engine/engine.h"
 #include "fleet.h"
+
+/* No program here needs nearly as many. */
+#define MODEL_FACTS_MAX 1000
 
 fleet_run *
 fleet_run_of(fleet *w, stet_id id)
@@ -34,7 +37,7 @@ model_put(stet__map *map, const void *key, size_t len, void *value)
         abort();
 }
 
-/* ---- runs ---------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static int
 model_key(stet_bytes key)
@@ -46,7 +49,7 @@ static void
 model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     fleet_run *other;
-    char       idem[160];
+    char       idem[64];
     int        n;
 
     if (run->is_retry)
@@ -60,6 +63,7 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
                  (int)fact->idempotency_key.len, (const char *)fact->idempotency_key.data);
     if ((other = stet__map_find(&w->idems, idem, (size_t)n)) != NULL)
         fleet_fail(w, run, "idempotency key %s has run %u already", idem, other->number);
+    (void)snprintf(run->idem, sizeof run->idem, "%s", idem);
     model_put(&w->idems, idem, (size_t)n, run);
 }
 
@@ -80,6 +84,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->is_retry = !stet__id_is_zero(run->retry_of);
     run->created_ms = fact->time_ms;
     run->attempts_max = (uint32_t)fact->attempts_max;
+    run->is_kept = fact->retention_ms > 86400000;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
     fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
@@ -96,7 +101,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     return run;
 }
 
-/* ---- steps --------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static fleet_step *
 model_step(fleet *w, fleet_run *run, stet_bytes name)
@@ -134,7 +139,7 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     fleet_settle(w, run, epoch, fact->name);
 }
 
-/* ---- objects --------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 static bool
 model_is(stet_bytes name, const char *text)
@@ -160,7 +165,9 @@ model_account(fleet *w, fleet_run *run, fleet_object *o, stet_bytes value)
         is_known = is_known || (run->program.ops[i].kind == FLEET_OP_DEPOSIT &&
                                 amount == run->program.ops[i].seed % 100 + 1);
     if (writes != o->writes + 1 || !is_known)
-        fleet_fail(w, run, "key %d: \"%" PRIu64 " %" PRIu64 "\" is written over \"%" PRIu64 " %" PRIu64 "\"",
+        fleet_fail(w, run,
+                   "key %d: \"%" PRIu64 " %" PRIu64 "\" is written over \"%" PRIu64 " %" PRIu64
+                   "\"",
                    run->key, writes, sum, o->writes, o->sum);
     o->writes = writes;
     o->sum = sum;
@@ -204,12 +211,13 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
     }
 }
 
-/* ---- facts ------------------------------------------------------------------------------------------ */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 static void
 model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     run->end = fact->kind;
+    run->ended_ms = fact->time_ms;
     run->code = (int)fact->code;
     run->result_len = fact->value.len;
     if (fact->value.len > 0 &&
@@ -234,8 +242,8 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     }
     (void)snprintf(name, sizeof name, "%.*s", (int)(fact->name.len < 19 ? fact->name.len : 19),
                    fact->name.data != NULL ? (const char *)fact->name.data : "");
-    fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name,
-                (int64_t)(fact->revision), fact->code != 0 ? fact->code : fact->number);
+    fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name, (int64_t)(fact->revision),
+                fact->code != 0 ? fact->code : fact->number);
     w->stats.facts++;
     if (run->end != 0)
         fleet_fail(w, run, "a fact (%s) after its end", stet__fact_kind_name(fact->kind));
@@ -243,9 +251,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
-    case STET__FACT_DEFERRED:
-        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
-        break;
+    case STET__FACT_DEFERRED: fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); break;
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: model_state_fact(w, run, fact); break;
@@ -289,11 +295,37 @@ model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
             return;
         run->journal = fact.revision;
     }
+    if (run->journal > MODEL_FACTS_MAX)
+        fleet_fail(w, run, "it has %llu facts: it goes round in a circle",
+                   (unsigned long long)run->journal);
     if (err != STET_END || revision != op->number + op->count)
         fleet_fail(w, run, "a unit whose facts cannot be read");
 }
 
-/* ---- inboxes ------------------------------------------------------------------------------------------ */
+/* ---- retention --------------------------------------------------------------------------------- */
+
+/* Its idempotency key goes with it, so a later start is a new run; nothing else of it may come
+ * again. */
+static void
+model_purged(fleet *w, const fleet_node *node, const stet_op *op)
+{
+    fleet_run *run = fleet_run_of(w, op->run);
+
+    if (run == NULL)
+        return;
+    fleet_trace(w, node, run, "removed", NULL, 0, 0);
+    if (run->end == 0)
+        fleet_fail(w, run, "it is removed and has not ended");
+    if (run->is_kept || fleet_now_ms(w) < run->ended_ms + w->plan.retention_ms)
+        fleet_fail(w, run, "it is removed before its time");
+    run->is_purged = true;
+    if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
+        (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
+    if (run->order.depth == 0)
+        (void)stet__map_remove(&w->nonces, &run->order.nonce, sizeof run->order.nonce);
+}
+
+/* ---- inboxes --------------------------------------------------------------------------------- */
 
 static void
 model_told_once(fleet *w, fleet_run *run, const stet__fact *fact)
@@ -338,7 +370,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     }
 }
 
-/* ---- units ---------------------------------------------------------------------------------------------- */
+/* ---- units ----------------------------------------------------------------------------------- */
 
 static bool
 model_has(const stet_unit *unit, stet_op_kind kind, stet_id run)
@@ -349,7 +381,8 @@ model_has(const stet_unit *unit, stet_op_kind kind, stet_id run)
     return false;
 }
 
-/* A timer that is taken early: only by a unit that ends what it is for, or records what came first. */
+/* A timer that is taken early: only by a unit that ends what it is for, or records what came first.
+ */
 static void
 model_timers(fleet *w, const stet_unit *unit)
 {
@@ -359,7 +392,8 @@ model_timers(fleet *w, const stet_unit *unit)
         const stet_cond *cond = &unit->conds[i];
 
         for (size_t k = 0; cond->kind == STET_COND_PARKED && k < unit->n_ops; k++)
-            if (unit->ops[k].kind == STET_OP_TIMER_DEL && stet__id_equal(unit->ops[k].run, cond->run)) {
+            if (unit->ops[k].kind == STET_OP_TIMER_DEL &&
+                stet__id_equal(unit->ops[k].run, cond->run)) {
                 if (unit->ops[k].fire_ms > now_ms)
                     fleet_fail(w, fleet_run_of(w, cond->run), "a run is resumed %lld ms early",
                                (long long)(unit->ops[k].fire_ms - now_ms));
@@ -385,6 +419,9 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_INBOX)
             model_inbox(w, node, &unit->ops[i]);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_RUN_DEL)
+            model_purged(w, node, &unit->ops[i]);
     for (size_t i = 0; i < outcome->n_grants; i++) {
         fleet_run *run = fleet_run_of(w, outcome->grants[i].run);
 

@@ -1,7 +1,7 @@
 /* Programs: what one run does, drawn from a seed.
  *
- * A program is a function of the run's input alone, so every execution of a run, on whatever node, interprets
- * the same one.
+ * A program is a function of the run's input alone, so every execution of a run, on whatever node,
+ * interprets the same one. /
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,9 +18,8 @@ const char *const fleet_op_names[FLEET_OPS] = {
 
 static const unsigned program_weights[2][FLEET_OPS] = {
 #define FLEET_OP_SERVICE(name, service, object, text) service,
-#define FLEET_OP_OBJECT(name, service, object, text) object,
-    { FLEET_OP_LIST(FLEET_OP_SERVICE) },
-    { FLEET_OP_LIST(FLEET_OP_OBJECT) }
+#define FLEET_OP_OBJECT(name, service, object, text)  object,
+    { FLEET_OP_LIST(FLEET_OP_SERVICE) }, { FLEET_OP_LIST(FLEET_OP_OBJECT) }
 };
 
 static bool
@@ -150,12 +149,11 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
     for (size_t i = 0; i < p->n; i++)
         program_op(&p->ops[i], &r, order, is_object);
     if (order->awakeable[0] != '\0')
-        p->ops[p->n - 1] = (fleet_op){ .kind = FLEET_OP_SETTLE,
-                                       .key = -1,
-                                       .is_reject = program_one_in(&r, 4) };
+        p->ops[p->n - 1] =
+            (fleet_op){ .kind = FLEET_OP_SETTLE, .key = -1, .is_reject = program_one_in(&r, 4) };
 }
 
-/* ---- orders ------------------------------------------------------------------------------------ */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 size_t
 fleet_order_text(char *text, size_t size, const fleet_order *order)

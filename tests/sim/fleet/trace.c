@@ -91,8 +91,10 @@ fleet_tell(fleet *w, FILE *out)
 {
     const char *size = w->options.is_large ? " SIZE=large" : "";
 
-    fprintf(out, "seed %" PRIu64 " failed: %s\n", w->options.seed, w->failure);
-    fprintf(out, "again: make sim SEEDS=1 SEED=%" PRIu64 "%s\n", w->options.seed, size);
+    if (w->is_failed) {
+        fprintf(out, "seed %" PRIu64 " failed: %s\n", w->options.seed, w->failure);
+        fprintf(out, "again: make sim SEEDS=1 SEED=%" PRIu64 "%s\n", w->options.seed, size);
+    }
     if (w->failed_run != 0) {
         fprintf(out, "the last events of run %u:\n", w->failed_run);
         trace_show(w, w->failed_run, TRACE_SHOWN, out);

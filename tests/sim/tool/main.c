@@ -1,6 +1,8 @@
-/* The simulator as a program: `stet-sim [--seed N] [--seeds N] [--seconds N] [--large] [--verbose]`.
+/* The simulator as a program: `stet-sim [--seed N] [--seeds N] [--seconds N] [--large]
+ * [--verbose]`.
  *
  * Prints what was simulated. The first seed that fails ends it with its story, unless --keep-going.
+ * /
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -97,8 +99,10 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--keep-going") == 0)
             keeps_going = true;
         else {
-            fprintf(stderr, "usage: %s [--seed N] [--seeds N] [--seconds N] [--large] [--verbose] "
-                            "[--keep-going]\n", argv[0]);
+            fprintf(stderr,
+                    "usage: %s [--seed N] [--seeds N] [--seconds N] [--large] [--verbose] "
+                    "[--keep-going]\n",
+                    argv[0]);
             return 2;
         }
     }
