@@ -106,6 +106,8 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
         return false;
     cond->fire_ms = op->fire_ms = t->fire_ms;
     cond->number = op->number = t->completion;
+    if (STET__MUTANT(timer_stays))
+        w->unit.n_ops--;
     if (t->completion == STET__TIMER_VISIBLE)
         return keeper_visible_ops(e, w, t);
     fact.kind = STET__FACT_TIMER;

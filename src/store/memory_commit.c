@@ -199,7 +199,7 @@ mem_units_run(mem_tx *tx, const mem_committer *committer, const stet_unit *units
     tx->answers = answers;
     for (size_t i = 0; i < n; i++) {
         tx->n_answers = i;
-        if (units[i].seq <= last) {
+        if (units[i].seq <= last && !STET__MUTANT(repeat_applied)) {
             if ((err = mem_unit_repeat(tx, committer, &units[i], &answers[i])) != STET_OK)
                 return err;
             continue;

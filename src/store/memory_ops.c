@@ -103,7 +103,7 @@ mem_grant(mem_tx *tx, mem_run *run, const stet_claimer *claimer)
     if (!has_room || !mem_edit_begin(tx, run))
         return STET_ENOMEM;
     run->row.session = claimer->session;
-    run->row.epoch++;
+    run->row.epoch += STET__MUTANT(epoch_kept) && run->row.epoch > 0 ? 0 : 1;
     mem_status_write(tx, run, claimer->running_status);
     mem_edit_end(tx, run);
     db->grants[db->n_grants++] = (stet_grant){ run->row.id, run->row.epoch, run->row.inbox };
@@ -144,6 +144,8 @@ mem_claim_holds(mem_tx *tx, const stet_cond *cond)
     mem_run     *run = stet__mem_run(tx->db, cond->run);
     mem_session *session;
 
+    if (STET__MUTANT(fence_dropped) && run != NULL)
+        return true;
     if (run == NULL || run->row.session != cond->session || run->row.epoch != cond->epoch)
         return false;
     if (cond->session == 0)
