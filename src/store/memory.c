@@ -691,6 +691,8 @@ mem_sessions(stet_store *s, stet_session_fn fn, void *arg)
             break;
         item->session = session->row;
         item->session.is_dead = !stet__mem_is_alive(read.h->db, session);
+        if (STET__MUTANT(reap_by_id))
+            item->session.is_dead = session->row.lease_until_ms <= mem_now(read.h->db) + 1000;
         item->session.info = mem_read_bytes(&read, session->row.info);
     }
     err = mem_read_found(&read);

@@ -53,7 +53,8 @@ mem_unit_apply(mem_tx *tx, const stet_unit *unit, mem_answer *answer)
     *answer = (mem_answer){ .seq = unit->seq, .first_grant = grants };
     answer->result = mem_unit_try(tx, unit, &answer->cond);
     if (answer->result != STET_OK) {
-        stet__mem_roll_back(tx->db, mark, grants);
+        if (!STET__MUTANT(unit_torn))
+            stet__mem_roll_back(tx->db, mark, grants);
         answer->next_due_ms = STET_NEVER;
         return;
     }
