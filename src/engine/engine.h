@@ -87,6 +87,9 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
+ * would give each run back and be granted it again, without end. */
+bool stet__may_claim(stet_engine *e);
 /* The claimer of this engine, if it wants more runs now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
@@ -433,6 +436,8 @@ bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *hand
 
 /* session.c */
 int  stet__session_open(stet_engine *e);
+/* May something be begun? A tenth of the lease is kept in hand for the time between this look and the body. */
+bool stet__lease_holds(stet_engine *e);
 void stet__session_close(stet_engine *e);
 int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);

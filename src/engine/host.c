@@ -800,10 +800,8 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
-    /* A tenth of the lease is kept in hand for the time between this look and the body. The lease is that
-     * of the session we have now; a claim of the one before is lost. */
-    if (claim->session == atomic_load(&e->session) &&
-        (e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100))
+    /* The lease is that of the session we have now; a claim of the one before is lost. */
+    if (claim->session == atomic_load(&e->session) && stet__lease_holds(e))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");
