@@ -208,6 +208,7 @@ void
 stet__host_submit_locked(stet__claim *claim)
 {
     stet__work *w = claim->open;
+    bool        has_state;
 
     claim->open = NULL;
     if (claim->is_detached) {
@@ -215,8 +216,9 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
+    has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
-    if (w->has_state)
+    if (has_state)
         stet__ahead_written(claim->engine, w);
 }
 
