@@ -856,8 +856,8 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
     stet_engine *e = claim->engine;
     int          at = -1;
 
-    if (a != NULL && a->crumb >= 0)
-        at = a->crumb;
+    if (a != NULL && a->future != NULL && !a->future->is_sync)
+        at = a->crumb; /* the claim's own belongs to the handler's thread */
     else if (a != NULL || !host_is_parking(c))
         at = claim->crumb;
     if (at < 0)
