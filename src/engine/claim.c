@@ -240,8 +240,9 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
         stet__claim_drop(e, claim);
         return true;
     }
-    /* Only one whose record is complete, and which has not begun to end. */
-    if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
+    /* Only one whose record is complete, and which has not begun to end. A body that failed and has no policy
+     * is recorded by the end of the attempt only. */
+    if (claim == NULL || claim->has_broken || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
         claim->end != STET__END_NONE || c->jobs > 0 ||
         c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
         atomic_load(&claim->submitted) != atomic_load(&claim->answered))

@@ -45,9 +45,18 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
-    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL &&
-        !stet__work_timer_gone(w, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
-        return STET_ENOMEM;
+    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
+        /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
+         * would end in it and never leave it. */
+        if (l->row.lane == NULL) {
+            if ((cond = stet__work_cond(w, STET_COND_TIMER, l->run.id)) == NULL)
+                return STET_ENOMEM;
+            cond->fire_ms = l->run.visible_ms;
+            cond->number = STET__TIMER_VISIBLE;
+        }
+        if (!stet__work_timer_gone(w, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
+            return STET_ENOMEM;
+    }
     stet__lock(e->p, &e->lock);
     err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
     stet__unlock(e->p, &e->lock);
@@ -378,21 +387,15 @@ stet_reject(stet_engine *e, const char *awakeable, const char *error)
     return control_settle_sync(e, "stet_reject", awakeable, stet_text(error != NULL ? error : "rejected"), true);
 }
 
-/* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
- * unit is refused, the context let go, and the replay finds it settled. */
-int
-stet__host_settle(stet_ctx *c, stet__fact *fact)
+static int
+control_settle_in(stet_ctx *c, stet__work *w, stet__fact *fact)
 {
     stet__claim *claim = c->host;
-    stet_engine *e = claim->engine;
-    stet__work  *w = stet__host_open(claim);
     const char  *text;
     int          err, refusal;
 
-    if (w == NULL)
-        return STET_ENOMEM;
-    if ((err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0,
-                              &refusal)) != STET_OK)
+    if ((err = control_settle(claim->engine, w, stet__fact_id(fact->run), fact->value,
+                              (fact->flags & STET__FACT_REJECTED) != 0, &refusal)) != STET_OK)
         return err;
     if (refusal != 0) { /* recorded too: the same on every replay */
         if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
@@ -401,6 +404,27 @@ stet__host_settle(stet_ctx *c, stet__fact *fact)
         fact->text = stet_text(text);
     }
     return stet__host.append(c, fact, NULL);
+}
+
+/* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
+ * unit is refused, the context let go, and the replay finds it settled. */
+int
+stet__host_settle(stet_ctx *c, stet__fact *fact)
+{
+    stet__work *w = stet__host_open(c->host);
+    size_t      n_conds, n_ops;
+    int         err;
+
+    if (w == NULL)
+        return STET_ENOMEM;
+    n_conds = w->unit.n_conds;
+    n_ops = w->unit.n_ops;
+    if ((err = control_settle_in(c, w, fact)) != STET_OK) {
+        /* The unit goes on with the run's release: half a settling must not be in it. */
+        w->unit.n_conds = n_conds;
+        w->unit.n_ops = n_ops;
+    }
+    return err;
 }
 
 /* ---- unstick -------------------------------------------------------------------------------------- */

@@ -65,6 +65,7 @@ struct stet__work {
     bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
+    bool           is_relying; /* its claim has seen what other units write; see ahead.c */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
@@ -126,6 +127,14 @@ int  stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results
 /* Leave the sentence for a result that is neither applied nor a conflict; returns it. */
 int  stet__commit_failed(stet_engine *e, int result);
 
+/* Who wrote a state entry. */
+typedef struct stet__seen {
+    stet_id  run;      /* zero: nobody, it is absent */
+    uint64_t revision;
+    uint64_t seq;      /* of the unit that does, if that is still on its way */
+} stet__seen;
+#define STET__RELIED_MAX 4
+
 /* ---- a claim: the engine's part of a context (host.c) ---------------------------------------------- */
 
 struct stet__claim {
@@ -136,6 +145,9 @@ struct stet__claim {
     bool             is_owned;      /* shared: the claim is ours as far as we know */
     bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
     atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see ahead.c */
+    uint64_t         relied[STET__RELIED_MAX]; /* … units on their way whose writes it has seen */
+    size_t           n_relied;
+    atomic_bool      is_void;       /* … and one of them was refused: nothing of it may be applied */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
     bool             must_resume;   /* … and has not begun that unit yet */
     int64_t          timer_ms;      /* … the timer */
@@ -158,13 +170,14 @@ struct stet__claim {
     stet__work      *returned;      /* a conditional unit that was refused: to be used again */
     /* Ending. */
     enum { STET__END_NONE, STET__END_ASKED, STET__END_AGAIN, STET__END_DONE } end;
+    bool             is_starved;    /* its end found no memory; stet__end_again() wakes it */
     stet__fact_kind  verdict;       /* decided before executing: STUCK, CANCELLED, EXPIRED; 0: none */
     int              crumb;         /* its own in `crumbs`, or -1 */
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
     stet_attempt    *unrecorded;    /* bodies whose record could not be made */
-    stet_attempt    *last;          /* the last body that ran for the handler itself */
+    bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
@@ -187,6 +200,8 @@ void stet__host_rollback(stet_ctx *c, stet__work *w);
 int  stet__host_inbox_cond(stet_ctx *c);
 bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
 bool stet__host_end(stet_ctx *c);
+/* Wake those whose end found no memory, if it is time; when it will be. Lock held. */
+int64_t stet__end_again(stet_engine *e, int64_t now_us);
 
 /* With the lock held: it is not parked any more. */
 void stet__unpark(stet_engine *e, stet__claim *claim);
@@ -222,11 +237,11 @@ stet_bytes stet__ahead_take(stet_engine *e, stet_id run);
 void stet__ahead_end(stet_engine *e, stet__work *last, const char *lane, const char *handler);
 /* A handler begun ahead has to wait for the store. */
 void stet__ahead_in_vain(stet__handler *h);
-/* A unit is being submitted: what it writes. */
+/* A unit with has_state was submitted: what it writes. */
 void stet__ahead_written(stet_engine *e, const stet__work *w);
-/* A state entry as far as it is known here, with the version it must have when it is relied on. False: not known. */
-bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *version, stet_bytes *value);
-void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet_value *value);
+/* A state entry as far as it is known here, and what that relies on. False: not known. */
+bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, stet__seen *seen, stet_bytes *value);
+void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet__seen *seen, stet_bytes value);
 /* What became of a unit. */
 void stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *outcome);
 
@@ -329,6 +344,7 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */

@@ -583,6 +583,15 @@ typedef struct start_batch {
     int         *results;
 } start_batch;
 
+/* None of them was started. */
+static int
+start_none(stet_start_request *requests, size_t n, int code)
+{
+    for (size_t i = 0; i < n; i++)
+        requests[i].code = code;
+    return code;
+}
+
 int
 stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
 {
@@ -592,9 +601,11 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
 
     if ((err = stet__alive(e, "stet_start_many")) != STET_OK ||
         (err = stet__not_in_handler(e, "stet_start_many", "stet_send")) != STET_OK)
-        return err;
-    if (n > 100000)
-        return stet__fail(STET_ETOOBIG, "stet_start_many takes at most 100000 requests");
+        return start_none(requests, n, err);
+    if (n > 100000) {
+        err = stet__fail(STET_ETOOBIG, "stet_start_many takes at most 100000 requests");
+        return start_none(requests, n, err);
+    }
     stet__arena_init(&arena, &e->p->alloc);
     b.starts = stet__arena_get(&arena, n * sizeof *b.starts);
     b.parents = stet__arena_get(&arena, n * sizeof *b.parents);
@@ -602,7 +613,7 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
     b.results = stet__arena_get(&arena, n * sizeof *b.results);
     if (b.starts == NULL || b.parents == NULL || b.works == NULL || b.results == NULL) {
         stet__arena_free(&arena);
-        return stet__fail(STET_ENOMEM, "out of memory for %zu starts", n);
+        return start_none(requests, n, stet__fail(STET_ENOMEM, "out of memory for %zu starts", n));
     }
     for (size_t i = 0; i < n; i++) {
         stet_start_request *r = &requests[i];

@@ -54,7 +54,8 @@ fault_wall_us(stet__platform *p)
 {
     fault_platform *f = (fault_platform *)(void *)p;
 
-    return stet__wall_us(stet__platform_real()) + atomic_load(&f->skew_us);
+    return stet__wall_us(stet__platform_real()) + atomic_load(&f->skew_us) +
+           atomic_load(&f->set_ms) * 1000;
 }
 
 static int64_t
@@ -107,4 +108,10 @@ void
 fault_platform_skip(fault_platform *f, int64_t ms)
 {
     atomic_fetch_add(&f->skew_us, ms * 1000);
+}
+
+void
+fault_platform_set_clock(fault_platform *f, int64_t by_ms)
+{
+    atomic_fetch_add(&f->set_ms, by_ms);
 }
