@@ -1,7 +1,8 @@
-/* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan: yes */
+/* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan:
+ * yes */
 #include "fixture.h"
 
-/* ---- futures that fail for now -------------------------------------------------------------------- */
+/* ---- futures that fail for now --------------------------------------------------------------- */
 
 static int
 body_never(stet_attempt *a, void *arg)
@@ -69,7 +70,8 @@ busy_and_flaky(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_step_start(ctx, &future, "door", body_door, NULL, NULL));
-    STET_TRY(stet_step(ctx, NULL, "flaky", body_flaky, NULL, STET_STEP(.attempts = 2, .first_ms = 1)));
+    STET_TRY(
+        stet_step(ctx, NULL, "flaky", body_flaky, NULL, STET_STEP(.attempts = 2, .first_ms = 1)));
     STET_TRY(stet_await(ctx, NULL, future));
     return stet_return(ctx, stet_text("both"));
 }
@@ -93,7 +95,7 @@ TEST(B18_a_run_is_not_given_away_while_a_body_of_it_runs_and_a_step_waits_for_it
     fixture_end(f);
 }
 
-/* ---- timeouts --------------------------------------------------------------------------------------- */
+/* ---- timeouts -------------------------------------------------------------------------------- */
 
 static int
 body_quick(stet_attempt *a, void *arg)
@@ -109,7 +111,8 @@ behind_the_door(stet_ctx *ctx, stet_bytes input)
     stet_bytes   out;
 
     (void)input;
-    STET_TRY(stet_step_start(ctx, &future, "quick", body_quick, NULL, STET_STEP(.attempts = 1, .timeout = "20ms")));
+    STET_TRY(stet_step_start(ctx, &future, "quick", body_quick, NULL,
+                             STET_STEP(.attempts = 1, .timeout = "20ms")));
     STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
     STET_TRY(stet_await(ctx, &out, future));
     return stet_return(ctx, out);
@@ -134,7 +137,7 @@ TEST(B8_a_timeout_runs_from_the_entry_of_the_body)
     fixture_end(f);
 }
 
-/* ---- retries of dead letters ------------------------------------------------------------------------ */
+/* ---- retries of dead letters ----------------------------------------------------------------- */
 
 static atomic_bool found_mended;
 
@@ -155,7 +158,8 @@ chooser(stet_ctx *ctx, stet_bytes input)
     size_t       chosen;
 
     (void)input;
-    STET_TRY(stet_step_start(ctx, &futures[0], "broken", body_broken, (void *)(uintptr_t) "mended", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[0], "broken", body_broken, (void *)(uintptr_t) "mended",
+                             NULL));
     STET_TRY(stet_sleep_start(ctx, &futures[1], "long", "1h"));
     STET_TRY(stet_await_any(ctx, &chosen, futures, 2, "1h"));
     STET_TRY(stet_await_for(ctx, &out, futures[chosen], "1h"));
@@ -175,7 +179,8 @@ TEST(C3_a_retry_chooses_anew_what_had_failed)
     result = EXPECT_END(f->engine, &run, STET_ERUN);
     CHECK_INT(result.code, STET_ESTEP);
     stet_result_free(&result);
-    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* fails once more, and leaves its own choices */
+    CHECK_OK(
+        stet_dlq_retry(f->engine, &again, &run)); /* fails once more, and leaves its own choices */
     result = EXPECT_END(f->engine, &again, STET_ERUN);
     stet_result_free(&result);
     atomic_store(&found_mended, true);
@@ -217,10 +222,13 @@ reader(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
-/* What a retry inherits is what was read and written then; what it does now builds on what is there now. */
+/* What a retry inherits is what was read and written then; what it does now builds on what is there
+ * now. */
 TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
 {
-    static const stet_handler handlers[] = { { "add", adder, NULL }, { "read", reader, NULL }, { 0 } };
+    static const stet_handler    handlers[] = { { "add", adder, NULL },
+                                                { "read", reader, NULL },
+                                                { 0 } };
     static const fixture_service services[] = { { "o", handlers, true, NULL }, { 0 } };
     fixture                     *f = fixture_begin();
     stet_run_id                  first, other, again, last;
@@ -250,7 +258,9 @@ TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
 /* A read that no write followed is read anew, also if there was a write before it. */
 TEST(C3_a_retry_reads_anew_what_was_only_read)
 {
-    static const stet_handler handlers[] = { { "add", adder, NULL }, { "read", reader, NULL }, { 0 } };
+    static const stet_handler    handlers[] = { { "add", adder, NULL },
+                                                { "read", reader, NULL },
+                                                { 0 } };
     static const fixture_service services[] = { { "o", handlers, true, NULL }, { 0 } };
     fixture                     *f = fixture_begin();
     stet_run_id                  run, other, again;
