@@ -28,7 +28,7 @@ CC=clang cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$f
 
 rm -rf "$out/profiles" "$out/logs"
 mkdir -p "$out/profiles" "$out/logs"
-export LLVM_PROFILE_FILE="$out/profiles/%c%p.profraw" STET_TEST_SLOW=4
+export STET_TEST_SLOW=4
 # Every nth failing allocation or write only: the paths are the same ones.
 export STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-13} STET_POWER_SEEDS=1
 
@@ -36,6 +36,9 @@ export out
 run() { # PROGRAM@STORE
     local program=${1%@*} store=${1##*@} name
     name=$(basename "$program")
+    # A folder each: process numbers come again, and a profile would be overwritten.
+    export LLVM_PROFILE_FILE="$out/profiles/$name.$store/%c%p.profraw"
+    mkdir -p "$out/profiles/$name.$store"
     if ! STET_TEST_STORE=$store "$program" >"$out/logs/$name.$store" 2>&1 </dev/null; then
         grep -A 5 '^not ok' "$out/logs/$name.$store" | head -n 20
         echo "coverage: $name failed; the log is $out/logs/$name.$store" >&2
