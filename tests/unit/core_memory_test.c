@@ -201,8 +201,20 @@ TEST(G1_commands_without_memory_are_refused)
         err =
             stet__journal_ask(&w.journal, STET__FACT_STEP, "new", 0, &cmd, &occurrence, &recorded);
         CHECK(err == STET_OK || err == STET_ENOMEM);
-        cmd = stet__journal_add(&w.journal, STET__FACT_STEP, "new", 1, 0);
-        CHECK(cmd == NULL || cmd->occurrence == 1);
+        cmd = stet__journal_add(&w.journal, STET__FACT_SLEEP, "new", 1, 9);
+        CHECK(cmd == NULL || (cmd->occurrence == 1 && cmd->completion == 9));
         memory_end(&w);
     }
+}
+
+TEST(G1_a_fact_that_finds_no_memory_is_not_half_encoded)
+{
+    fault_alloc none = fault_new(1);
+    stet__buf   b;
+
+    stet__buf_init(&b, &none.base);
+    stet__fact_encode(&b, &memory_history[0].fact);
+    CHECK(b.failed);
+    CHECK_INT(b.len, 0);
+    stet__buf_free(&b);
 }
