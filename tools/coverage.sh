@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Branch coverage of src/ by the tests: builds with clang's counters, runs every test program, prints a
 # table (branches and lines, per file and in all), lists the branches of src/core nobody took, and fails
-# below the goals in tools/coverage.py. Counters live in mapped files, so that processes which are killed
+# below the floors in tools/coverage.py. Counters live in mapped files, so that processes which are killed
 # or leave by _exit() count as well.
 #
 #   ONLY=unit   only programs whose name has this in it (then the goals are not judged)

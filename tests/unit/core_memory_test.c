@@ -83,7 +83,8 @@ static const struct {
 enum { MEMORY_FACTS = sizeof memory_history / sizeof memory_history[0] };
 
 typedef struct memory_world {
-    fault_alloc   alloc;
+    fault_alloc   alloc; /* of the arena */
+    fault_alloc   heap;  /* of the journal's maps */
     stet__arena   arena;
     stet__run     run;
     stet__journal journal;
@@ -110,34 +111,35 @@ memory_apply(memory_world *w, size_t i)
 static void
 memory_begin(memory_world *w)
 {
-    *w = (memory_world){ .alloc = fault_new(0) };
+    *w = (memory_world){ .alloc = fault_new(0), .heap = fault_new(0) };
     stet__arena_init(&w->arena, &w->alloc.base);
     stet__run_init(&w->run, &w->arena, (stet_id){ { 1 } });
-    stet__journal_init(&w->journal, &w->arena, &w->alloc.base);
+    stet__journal_init(&w->journal, &w->arena, &w->heap.base);
 }
 
 static void
 memory_end(memory_world *w)
 {
-    w->alloc.fail_at = 0;
     stet__journal_free(&w->journal);
     stet__arena_free(&w->arena);
     CHECK_INT(w->alloc.held, 0);
+    CHECK_INT(w->heap.held, 0);
 }
 
-/* From here on there are `room` bytes in the arena, and nothing else. */
+/* From here on there are `room` bytes in the arena, and nothing else, or the heap besides. */
 static void
-memory_leave(memory_world *w, size_t room)
+memory_leave(memory_world *w, size_t room, bool has_heap)
 {
     CHECK(stet__arena_get(&w->arena, MEMORY_ROOM_MAX) != NULL);
     CHECK(w->arena.chunks->size >= room);
     w->arena.chunks->used = w->arena.chunks->size - room;
     w->alloc.fail_at = w->alloc.calls + 1;
+    w->heap.fail_at = has_heap ? 0 : w->heap.calls + 1;
 }
 
 /* True: the fact numbered `at`, and all after it, found the memory they need in so much room. */
 static bool
-memory_is_enough(size_t at, size_t room)
+memory_is_enough(size_t at, size_t room, bool has_heap)
 {
     memory_world w;
     int          err = STET_OK;
@@ -145,7 +147,7 @@ memory_is_enough(size_t at, size_t room)
     memory_begin(&w);
     for (size_t i = 0; i < at; i++)
         CHECK_OK(memory_apply(&w, i));
-    memory_leave(&w, room);
+    memory_leave(&w, room, has_heap);
     for (size_t i = at; i < MEMORY_FACTS && err == STET_OK; i++) {
         uint64_t journal = w.run.journal;
 
@@ -177,33 +179,43 @@ TEST(G1_facts_without_memory_are_refused_and_nothing_else)
 {
     long rounds = 0;
 
-    for (size_t at = 0; at < MEMORY_FACTS; at++)
-        for (size_t room = 0; room <= MEMORY_ROOM_MAX && !memory_is_enough(at, room);
-             room += MEMORY_STEP)
+    for (size_t at = 0; at < 2 * MEMORY_FACTS; at++)
+        for (size_t room = 0; room <= MEMORY_ROOM_MAX; room += MEMORY_STEP) {
+            if (memory_is_enough(at / 2, room, at % 2 == 0))
+                break;
             rounds++;
+        }
     CHECK(rounds > MEMORY_FACTS);
     test_note("%d facts, %ld times without memory", (int)MEMORY_FACTS, rounds);
 }
 
 /* Asking and adding commands needs memory too. */
+static void
+memory_command(size_t room, bool has_heap)
+{
+    const stet__cmd *recorded = NULL;
+    stet__cmd       *cmd = NULL;
+    uint64_t         occurrence = 0;
+    memory_world     w;
+    int              err;
+
+    memory_begin(&w);
+    CHECK_OK(memory_apply(&w, 0));
+    CHECK_OK(
+        stet__journal_ask(&w.journal, STET__FACT_SLEEP, "known", 0, &cmd, &occurrence, &recorded));
+    memory_leave(&w, room, has_heap);
+    err = stet__journal_ask(&w.journal, STET__FACT_STEP, "new", 0, &cmd, &occurrence, &recorded);
+    CHECK(err == STET_OK || err == STET_ENOMEM);
+    cmd = stet__journal_add(&w.journal, STET__FACT_SLEEP, "known", 1, 9);
+    CHECK(cmd == NULL || (cmd->occurrence == 1 && cmd->completion == 9));
+    memory_end(&w);
+}
+
 TEST(G1_commands_without_memory_are_refused)
 {
     for (size_t room = 0; room <= MEMORY_ROOM_MAX; room += MEMORY_STEP) {
-        const stet__cmd *recorded = NULL;
-        stet__cmd       *cmd = NULL;
-        uint64_t         occurrence = 0;
-        memory_world     w;
-        int              err;
-
-        memory_begin(&w);
-        CHECK_OK(memory_apply(&w, 0));
-        memory_leave(&w, room);
-        err =
-            stet__journal_ask(&w.journal, STET__FACT_STEP, "new", 0, &cmd, &occurrence, &recorded);
-        CHECK(err == STET_OK || err == STET_ENOMEM);
-        cmd = stet__journal_add(&w.journal, STET__FACT_SLEEP, "new", 1, 9);
-        CHECK(cmd == NULL || (cmd->occurrence == 1 && cmd->completion == 9));
-        memory_end(&w);
+        memory_command(room, false);
+        memory_command(room, true);
     }
 }
 

@@ -640,6 +640,34 @@ TEST(C11_what_was_asked_for_inherited_or_only_read_is_no_contradiction)
     subject_free(&s);
 }
 
+TEST(C11_what_this_execution_added_is_no_contradiction)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    /* Reads that nobody asks for any more lie before and behind the step that matters. */
+    for (int64_t i = 1; i <= 9; i++)
+        APPLY(&s, NOW, .name = { "abcdefghi" + i - 1, 1 }, .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
+    CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
+    CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
+    CHECK_STR(stet__journal_unasked(&s.journal)->name, "left");
+    subject_free(&s);
+}
+
+TEST(F7_nothing_waits_after_it_was_stuck)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STUCK, .code = STET_EREPLAY, .text = TEXT("bent"));
+    REFUSED(&s, SUSPENDED, .text = TEXT("a timer"));
+    REFUSED(&s, ATTEMPT_FAILED, .code = -1, .until_ms = 5);
+    subject_free(&s);
+}
+
 TEST(A10_waits_double_from_one_second_to_thirty)
 {
     static const int64_t want[] = { 1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000 };
