@@ -648,7 +648,7 @@ TEST(C11_what_this_execution_added_is_no_contradiction)
     subject_claim(&s);
     /* Reads that nobody asks for any more lie before and behind the step that matters. */
     for (int64_t i = 1; i <= 9; i++)
-        APPLY(&s, NOW, .name = { "abcdefghi" + i - 1, 1 }, .occurrence = 1);
+        APPLY(&s, NOW, .name = { &"abcdefghi"[i - 1], 1 }, .occurrence = 1);
     APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
     CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
     CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
