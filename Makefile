@@ -8,9 +8,12 @@ ONLY     ?=
 FORMAT   ?=
 TIME     ?= 10m
 KILLS    ?= 500
+SEEDS    ?= 2000
+SEED     ?= 1
+SIZE     ?=
 SECONDS  ?= 60
 
-.PHONY: all help deps demo test bench soak fuzz coverage install clean format
+.PHONY: all help deps demo test bench sim soak fuzz coverage install clean format
 
 all:
 	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
@@ -22,9 +25,10 @@ help:
 	@echo "make test       install what is missing, build three ways, run every test"
 	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
-	@echo "make soak       crash, fault and e2e tests and kill -9 in thousands; TIME=$(TIME)"
+	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
+	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
-	@echo "make coverage   branches of src/ the tests take; fails below its goals"
+	@echo "make coverage   branches of src/ the tests take; fails below its floors"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
 	@echo "make format     apply .clang-format to the sources (headers are laid out by hand)"
@@ -43,6 +47,11 @@ test: deps
 bench:
 	@$(MAKE) all 1>&2
 	@$(BUILD)/bench/stet-bench $(if $(ONLY),--only=$(ONLY)) $(if $(FORMAT),--format=$(FORMAT))
+
+sim:
+	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON >/dev/null
+	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target stet-sim | grep -v -e Built -e '%]' || true
+	@$(BUILD)/tests/stet-sim --seed $(SEED) --seeds $(SEEDS) $(if $(filter large,$(SIZE)),--large)
 
 soak: all
 	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh

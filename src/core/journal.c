@@ -36,6 +36,13 @@ journal_must_be_asked(const stet__cmd *cmd)
     }
 }
 
+/* … but the first execution went past them, so a stop is told behind them. */
+static bool
+journal_is_choice(const stet__cmd *cmd)
+{
+    return (cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && cmd->is_recorded && !cmd->is_inherited;
+}
+
 static size_t
 journal_key(uint8_t key[JOURNAL_KEY_MAX], stet__fact_kind kind, const char *name, size_t len)
 {
@@ -177,6 +184,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
         cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
         if (journal_must_be_asked(cmd))
             j->unasked++;
+        j->choices += journal_is_choice(cmd);
     }
     cmd->until_ms = f->until_ms;
     cmd->number = f->number;
@@ -209,6 +217,11 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_ANY:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
+        if (cmd->is_inherited && !(f->flags & STET__FACT_INHERITED)) { /* an inherited choice was void: made anew */
+            cmd->is_inherited = cmd->is_settled = false;
+            j->choices += journal_is_choice(cmd) && !cmd->is_asked;
+            cmd->fired_at = 0;
+        }
         cmd->has_timer = f->until_ms != 0;
         if (f->code != 0) { /* refused or interrupted before anything was created */
             journal_settle(j, cmd);
@@ -327,6 +340,8 @@ stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int6
     }
     if (!cmd->is_asked && journal_must_be_asked(cmd))
         j->unasked--;
+    if (!cmd->is_asked && journal_is_choice(cmd))
+        j->choices--;
     cmd->is_asked = true;
     *out = cmd;
     return STET_OK;

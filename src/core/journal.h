@@ -47,6 +47,7 @@ typedef struct stet__journal {
     stet__map    completions; /* revision, 8 bytes -> stet__cmd */
     stet__cmd   *waiting;     /* list of all commands with a completion */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
+    uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
     uint64_t     anomalies;   /* notifications that answered nothing; kept, never replayed */
 } stet__journal;

@@ -126,7 +126,7 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
         return STET__RESUME_NO;
     if (claim->is_resumed && claim->timer_completion == t->completion && claim->timer_ms == t->fire_ms)
         return STET__RESUME_BEGUN;
-    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned || e->is_polled ||
+    if (!stet__may_claim(e) || e->is_polled ||
         atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max)
         return STET__RESUME_NO;
     if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t))
@@ -240,8 +240,9 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
         stet__claim_drop(e, claim);
         return true;
     }
-    /* Only one whose record is complete, and which has not begun to end. */
-    if (claim == NULL || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
+    /* Only one whose record is complete, and which has not begun to end. A body that failed and has no policy
+     * is recorded by the end of the attempt only. */
+    if (claim == NULL || claim->has_broken || !claim->is_owned || claim->is_guess || claim->is_resumed || claim->is_detached ||
         claim->end != STET__END_NONE || c->jobs > 0 ||
         c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
         atomic_load(&claim->submitted) != atomic_load(&claim->answered))

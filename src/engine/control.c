@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 
 #define CONTROL_TRIES_MAX 100
+#define CONTROL_PAGE 1000u
 
 /* ---- cancel and deadline -------------------------------------------------------------------------- */
 
@@ -45,10 +46,16 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
     if (w->facts.failed)
         return STET_ENOMEM;
     if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
-        if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
+        /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
+         * would end in it and never leave it. */
+        if (l->row.lane == NULL) {
+            if ((cond = stet__work_cond(w, STET_COND_TIMER, l->run.id)) == NULL)
+                return STET_ENOMEM;
+            cond->fire_ms = l->run.visible_ms;
+            cond->number = STET__TIMER_VISIBLE;
+        }
+        if (!stet__work_timer_gone(w, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
             return STET_ENOMEM;
-        op->fire_ms = l->run.visible_ms;
-        op->number = STET__TIMER_VISIBLE;
     }
     stet__lock(e->p, &e->lock);
     err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
@@ -108,8 +115,9 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
 }
 
 typedef struct control_scan {
-    int  code;
-    bool is_bad;
+    int      code;
+    uint64_t last;
+    size_t   rows;
 } control_scan;
 
 static int
@@ -118,12 +126,11 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     control_scan *scan = arg;
     stet__fact    fact;
 
-    (void)first;
     (void)count;
-    if (stet__fact_decode(&fact, &facts) != STET_OK) {
-        scan->is_bad = true;
-        return STET_OK;
-    }
+    scan->last = first;
+    scan->rows++;
+    if (stet__fact_decode(&fact, &facts) != STET_OK)
+        return STET_OK; /* whoever takes it will be stuck on it; it asks for nothing */
     if (scan->code == 0 && fact.kind == STET__FACT_CANCEL)
         scan->code = STET_ECANCELLED;
     if (scan->code == 0 && fact.kind == STET__FACT_DEADLINE)
@@ -133,13 +140,21 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 
 /* A stop that waits in the inbox counts as asked. */
 int
-stet__stop_asked(stet_engine *e, const stet__run *run)
+stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 {
-    control_scan scan = { run->stop_code, false };
+    control_scan scan = { .code = run->stop_code, .last = run->taken };
+    int          err;
 
-    if (scan.code == 0)
-        (void)e->store->ops->inbox(e->store, run->id, run->taken + 1, 10000, control_on_inbox, &scan);
-    return scan.code;
+    *code = 0;
+    do {
+        if (scan.code != 0)
+            break;
+        scan.rows = 0;
+        if ((err = e->store->ops->inbox(e->store, run->id, scan.last + 1, CONTROL_PAGE, control_on_inbox, &scan)) != STET_OK)
+            return err;
+    } while (scan.rows == CONTROL_PAGE);
+    *code = scan.code;
+    return STET_OK;
 }
 
 static int
@@ -148,11 +163,15 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
 {
     stet__loaded l;
     stet__work  *w;
-    int          err;
+    int          err, asked = 0;
 
     if ((err = stet__load(e, &l, run, false)) != STET_OK)
         return err;
-    if (stet__run_is_terminal(&l.run) || stet__stop_asked(e, &l.run) != 0) {
+    if (!stet__run_is_terminal(&l.run) && (err = stet__stop_asked(e, &l.run, &asked)) != STET_OK) {
+        stet__loaded_free(&l);
+        return err;
+    }
+    if (stet__run_is_terminal(&l.run) || asked != 0) {
         *was_asked = true;
         /* A timer must go in any case, and its owner sees to that. */
         err = timer != NULL || (stet__run_is_terminal(&l.run) && l.run.status != STET_STATUS_CANCELLED)
@@ -165,15 +184,9 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return STET_ENOMEM;
     }
-    if (timer != NULL) {
-        stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
-
-        if (op != NULL) {
-            op->fire_ms = timer->fire_ms;
-            op->number = timer->completion;
-        }
-    }
-    if (l.row.epoch == 0 && l.row.session == 0)
+    if (timer != NULL && !stet__work_timer_gone(w, run, timer->fire_ms, timer->completion))
+        err = STET_ENOMEM;
+    else if (l.row.epoch == 0 && l.row.session == 0)
         err = control_end_unstarted(e, w, &l, code, by, why);
     else
         err = control_tell(e, w, &l, code, by, why);
@@ -187,6 +200,28 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
     }
     stet__loaded_free(&l);
     return err;
+}
+
+bool
+stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why)
+{
+    stet__loaded l;
+    stet__work  *w = NULL;
+    int          err;
+
+    if (stet__load(e, &l, run, false) != STET_OK)
+        return false;
+    if (stet__run_is_terminal(&l.run) || l.row.epoch != 0 || l.row.session != 0 || (w = stet__work_new(e, NULL, NULL)) == NULL)
+        err = STET_ESTATE;
+    else if ((err = control_end_unstarted(e, w, &l, STET_ECANCELLED, by, why)) != STET_OK)
+        stet__work_free(w);
+    else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &l.run);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__loaded_free(&l);
+    return err == STET_OK;
 }
 
 int

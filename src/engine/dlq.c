@@ -141,12 +141,12 @@ dlq_answer(const dlq_journal *d, const stet__fact *cmd)
     return NULL;
 }
 
+/* Behind the read: one in front of it says nothing about what was made of the value. */
 static bool
 dlq_is_written(const dlq_journal *d, const stet__fact *get)
 {
-    for (size_t i = 0; i < d->n; i++)
-        if ((d->facts[i].kind == STET__FACT_STATE_SET || d->facts[i].kind == STET__FACT_STATE_CLEAR) &&
-            dlq_same_name(&d->facts[i], get))
+    for (const stet__fact *f = get + 1; f < d->facts + d->n; f++)
+        if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get))
             return true;
     return false;
 }
@@ -182,7 +182,7 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         stet__fact        f = d->facts[i];
         const stet__fact *answer;
 
-        if (!dlq_is_inherited(d, &f))
+        if (!dlq_is_inherited(d, &d->facts[i]))
             continue;
         answer = f.kind >= STET__FACT_SLEEP ? dlq_answer(d, &d->facts[i]) : NULL;
         f.time_ms = now_ms;

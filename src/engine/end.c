@@ -210,11 +210,11 @@ end_decide(stet_ctx *c, int64_t *due_ms)
 /* The same fact as after a worker's death, because it means the same: this body was entered, and what came
  * of it is not known. */
 static bool
-end_risk(stet__claim *claim, const stet_attempt *a)
+end_risk(stet__claim *claim, const char *step, uint64_t occurrence)
 {
     stet__fact fact = { 0 };
     stet_op   *op = stet__work_op(claim->open, STET_OP_INBOX, claim->run);
-    size_t     len = strnlen(a->step, STET_CRUMB_MAX - 1);
+    size_t     len = strnlen(step, STET_CRUMB_MAX - 1);
 
     if (op == NULL)
         return false;
@@ -223,34 +223,32 @@ end_risk(stet__claim *claim, const stet_attempt *a)
     fact.who = stet_text(claim->engine->worker);
     fact.text = stet_text("its record could not be written");
     fact.flags = STET__FACT_IN_BODY;
-    fact.name = (stet_bytes){ a->step, len };
-    fact.occurrence = (int64_t)a->occurrence;
+    fact.name = (stet_bytes){ step, len };
+    fact.occurrence = (int64_t)occurrence;
     return stet__work_fact(claim->open, &op->data, &fact);
 }
 
+/* The run is given back, and what executes it next has to know which bodies may happen twice. The end of an attempt
+ * is the record of all that failed in it, so there it is only those whose record found no memory. Otherwise it is
+ * whatever our crumbs would tell if we had died now. One too many does no harm: a step that is on record is not
+ * executed, so nobody asks for its risk. */
 static bool
-end_risks_of(stet__claim *claim, const stet_attempt *list)
+end_risks(stet__claim *claim, bool is_attempt_over)
 {
-    for (; list != NULL; list = list->next)
-        if (!end_risk(claim, list))
-            return false;
-    return true;
-}
+    stet_engine *e = claim->engine;
+    bool         ok = true;
 
-/* The run is given back, and what executes it next has to know which bodies may happen twice: those whose
- * record found no memory; and if what we recorded was refused, all that were not durable before. One too
- * many does no harm: a step that is on record is not executed, so nobody asks for its risk. */
-static bool
-end_risks(stet__claim *claim)
-{
-    bool is_last_open = claim->last != NULL && (claim->crumb < 0 || claim->crumbs[claim->crumb].is_body);
+    for (const stet_attempt *a = claim->unrecorded; is_attempt_over && a != NULL && ok; a = a->next)
+        ok = end_risk(claim, a->step, a->occurrence);
+    if (is_attempt_over || claim->crumbs == NULL || claim->session != atomic_load(&e->session))
+        return ok;
+    for (size_t i = 0; i < e->n_crumbs && ok; i++) {
+        const stet_crumb *crumb = &claim->crumbs[i];
 
-    if (!end_risks_of(claim, claim->unrecorded))
-        return false;
-    if (!claim->is_refused)
-        return true;
-    return end_risks_of(claim, claim->spent) && end_risks_of(claim, claim->broken) &&
-           (!is_last_open || end_risk(claim, claim->last));
+        if (crumb->is_busy != 0 && crumb->is_body && crumb->epoch == claim->epoch && stet__id_equal(crumb->run, claim->run))
+            ok = end_risk(claim, crumb->step, crumb->occurrence);
+    }
+    return ok;
 }
 
 static int
@@ -271,7 +269,7 @@ end_unit(stet_ctx *c)
         ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
         stet__unlock(e->p, &e->lock);
     } else
-        ok = end_risks(claim) &&
+        ok = end_risks(claim, c->run.status == STET_STATUS_RETRYING) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)
@@ -308,7 +306,7 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     claim->open->unit.n_ops = 0; /* no facts */
     c->run.status = status;
     c->run.reason = reason;
-    if (!end_risks(claim) ||
+    if (!end_risks(claim, false) ||
         !stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
                            due_ms))
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
@@ -365,7 +363,11 @@ stet__host_end(stet_ctx *c)
     if (!is_owned) {
         stet__work_free(claim->open);
         claim->open = NULL;
-        (void)stet__ctx_catch_up(c); /* frees what bodies left; records nothing: latched */
+        /* Frees what bodies left. Nothing may be recorded, though the handler may have returned well: a unit would be
+         * answered when this claim is gone. */
+        if (c->latch == 0)
+            c->latch = STET_SUSPENDED;
+        (void)stet__ctx_catch_up(c);
         return false;
     }
     /* Without a committer's thread a store that takes nothing would be asked here for ever: the next poll

@@ -331,6 +331,17 @@ stet__not_in_handler(stet_engine *e, const char *call, const char *instead)
     return STET_OK;
 }
 
+bool
+stet__in_body(stet_engine *e)
+{
+    const void *self = e->p->ops->thread_self(e->p);
+
+    for (size_t i = 0; i < e->exec.n_slots; i++)
+        if (atomic_load(&e->exec.slots[i].self) == self && atomic_load(&e->exec.slots[i].current_body) != NULL)
+            return true;
+    return false;
+}
+
 int64_t
 stet_engine_now_ms(stet_engine *e)
 {

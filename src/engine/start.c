@@ -303,20 +303,6 @@ start_op_labels(stet__work *w, const stet__fact *f, stet_id run)
 }
 
 static bool
-start_op_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
-{
-    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run);
-
-    if (op == NULL)
-        return false;
-    op->fire_ms = fire_ms;
-    op->number = completion;
-    if (fire_ms < w->timer_ms)
-        w->timer_ms = fire_ms;
-    return true;
-}
-
-static bool
 start_row(stet__work *w, stet_run_row *row, const stet__fact *f, stet_id run)
 {
     stet__fact extra = { 0 };
@@ -377,7 +363,7 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
     w->started = started;
     if (is_delayed && f->until_ms < w->timer_ms)
         w->timer_ms = f->until_ms;
-    if (has_lane && is_delayed && !start_op_timer(w, run, f->until_ms, STET__TIMER_VISIBLE))
+    if (has_lane && is_delayed && !stet__work_timer(w, run, f->until_ms, STET__TIMER_VISIBLE))
         return false;
     if (has_lane && !is_delayed) {
         if ((op = stet__work_op(w, STET_OP_LANE_ENTER, run)) == NULL ||
@@ -386,7 +372,7 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
         op->status = STET_STATUS_PENDING;
         op->claimer = with_claim ? stet__work_claimer(e, w) : NULL;
     }
-    if (f->deadline_ms != 0 && !start_op_timer(w, run, f->deadline_ms, STET__TIMER_DEADLINE))
+    if (f->deadline_ms != 0 && !stet__work_timer(w, run, f->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     if (f->idempotency_key.data != NULL) {
         stet_bytes key;

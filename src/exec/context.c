@@ -20,22 +20,34 @@ stet_at(stet_ctx *c, const char *file, int line)
     return c;
 }
 
+/* Does a body run on this thread? Its own slot's, or that of any slot a future's body was given to. */
+static bool
+ctx_is_in_body(stet_ctx *c)
+{
+    const void *self = c->exec->p->ops->thread_self(c->exec->p);
+
+    for (size_t i = 0; i < c->exec->n_slots; i++)
+        if (atomic_load(&c->exec->slots[i].self) == self)
+            return atomic_load(&c->exec->slots[i].current_body) != NULL;
+    return c->is_in_body && c->thread == self;
+}
+
 int
 stet__ctx_enter(stet_ctx *c, const char *call)
 {
     if (c == NULL || c->magic != STET__CTX_MAGIC)
         return stet__fail(STET_EUSAGE, "%s: the handler of this context has returned", call);
-    if (c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p))
+    if (STET__LIKELY(c->is_inside && !c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p)))
+        return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+    if (ctx_is_in_body(c))
         return stet__fail(STET_EUSAGE,
                           "%s: a step body cannot use the context; return a result with "
                           "stet_attempt_return() and call %s from the handler",
                           call, call);
-    if (!c->is_inside || c->is_in_body || c->thread != c->exec->p->ops->thread_self(c->exec->p))
-        return stet__fail(STET_EUSAGE,
-                          "%s: a context belongs to its handler's own thread; from elsewhere use the engine "
-                          "(stet_start, stet_resolve) or start a step with stet_step_start()",
-                          call);
-    return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+    return stet__fail(STET_EUSAGE,
+                      "%s: a context belongs to its handler's own thread; from elsewhere use the engine "
+                      "(stet_start, stet_resolve) or start a step with stet_step_start()",
+                      call);
 }
 
 /* Bodies use what the handler gave them; it cannot await them any more, so it is not unwound before they
@@ -78,15 +90,52 @@ stet__ctx_yield(stet_ctx *c, stet__yield why)
         (void)stet__ctx_latch(c, STET_SUSPENDED);
 }
 
+/* A future that failed passingly and has no policy ends the attempt, which is its only record: a run that was
+ * suspended instead would execute the body again when it is resumed elsewhere, and nobody would count it. */
+static const stet_future *
+ctx_broken(const stet_ctx *c)
+{
+    for (const stet_future *f = c->steps; f != NULL; f = f->next)
+        if (f->is_broken)
+            return f;
+    return NULL;
+}
+
 int
 stet__ctx_suspend(stet_ctx *c)
 {
+    const stet_future *broken = ctx_broken(c);
+
+    if (broken != NULL) {
+        (void)stet__ctx_fail(c, STET_ERETRY, broken->broken_cause, broken->broken_text, broken->name, 0);
+        return stet__ctx_latch(c, STET_ERETRY);
+    }
     stet__ctx_yield(c, STET__YIELD_SUSPEND);
     /* A wake for another reason must not run the handler of a run that is not ours just now. */
     while (c->latch == 0 && atomic_load(&c->park) != STET__PARK_AGAIN)
         stet__ctx_yield(c, STET__YIELD_WAIT);
     atomic_store(&c->park, STET__PARK_NONE);
     return c->latch != 0 ? c->latch : c->exec->host->refresh(c);
+}
+
+int
+stet__ctx_await_news(stet_ctx *c)
+{
+    size_t jobs;
+
+    stet__lock(c->exec->p, c->exec->lock);
+    jobs = c->jobs;
+    stet__unlock(c->exec->p, c->exec->lock);
+    if (jobs > 0) {
+        /* Bodies run: stay, but let what was recorded become durable meanwhile. */
+        if (!c->exec->host->is_durable(c))
+            c->exec->host->commit(c);
+        stet__ctx_yield(c, STET__YIELD_WAIT);
+        return c->latch;
+    }
+    if (atomic_load(&c->has_finished))
+        return STET_OK;
+    return stet__ctx_suspend(c);
 }
 
 int
@@ -195,7 +244,7 @@ stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occ
 
     /* Not before something that is recorded: a future's body left no record there, and the first
      * execution went on. */
-    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0)
+    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0 || c->journal.choices > 0)
         return STET_OK;
     fact.kind = kind;
     fact.name = stet_text(name);

@@ -28,41 +28,62 @@ state_enter(stet_ctx *c, const char *call, const char *name)
     return STET_OK;
 }
 
-static int
-state_remember(stet_ctx *c, const char *name, stet_bytes value)
+/* What is known of an entry. Inherited: the run this one retries saw or wrote it, and others may have written since;
+ * good only as long as what that run did next is inherited as well. */
+typedef struct state_entry {
+    stet_bytes value; /* data NULL: none */
+    bool       is_inherited;
+} state_entry;
+
+static bool
+state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
 {
-    stet_bytes *entry = stet__map_find(&c->state_entries, name, strlen(name));
+    static const stet__fact_kind kinds[] = { STET__FACT_STATE_GET, STET__FACT_STATE_SET, STET__FACT_STATE_CLEAR };
+
+    for (size_t i = 0; entry->is_inherited && i < sizeof kinds / sizeof kinds[0]; i++) {
+        const stet__cmd *next = stet__journal_peek(&c->journal, kinds[i], name);
+
+        if (next != NULL && next->is_inherited)
+            return false;
+    }
+    return entry->is_inherited;
+}
+
+static int
+state_remember(stet_ctx *c, const char *name, stet_bytes value, bool is_inherited)
+{
+    state_entry *entry = stet__map_find(&c->state_entries, name, strlen(name));
 
     if (entry == NULL) {
         if ((entry = stet__arena_get0(&c->arena, sizeof *entry)) == NULL ||
             stet__map_put(&c->state_entries, name, strlen(name), entry) != STET_OK)
             return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for state entry %s", name));
     }
-    entry->data = NULL;
-    entry->len = 0;
+    entry->is_inherited = is_inherited;
+    entry->value = (stet_bytes){ NULL, 0 };
     if (value.data == NULL)
         return STET_OK;
-    if ((entry->data = stet__arena_copy(&c->arena, value.data, value.len)) == NULL)
+    if ((entry->value.data = stet__arena_copy(&c->arena, value.data, value.len)) == NULL)
         return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for state entry %s", name));
-    entry->len = value.len;
+    entry->value.len = value.len;
     return STET_OK;
 }
 
 int
 stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
 {
-    const stet_bytes *known;
-    stet__cmd        *cmd;
-    stet__fact        fact = { 0 };
-    stet_bytes        value = { NULL, 0 };
-    uint64_t          occurrence;
-    int               err;
+    const state_entry *known;
+    stet__cmd         *cmd;
+    stet__fact         fact = { 0 };
+    stet_bytes         value = { NULL, 0 };
+    uint64_t           occurrence;
+    int                err;
 
     *out = (stet_bytes){ NULL, 0 };
     if ((err = state_enter(c, "stet_state_get", name)) != STET_OK)
         return err;
-    if ((known = stet__map_find(&c->state_entries, name, strlen(name))) != NULL) {
-        *out = *known;
+    if ((known = stet__map_find(&c->state_entries, name, strlen(name))) != NULL && !state_is_stale(c, known, name)) {
+        *out = known->value;
         return STET_OK;
     }
     if ((err = stet__ctx_ask(c, STET__FACT_STATE_GET, name, 0, &cmd, &occurrence)) != STET_OK)
@@ -79,9 +100,10 @@ stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
             return err;
     } else
         value = cmd->is_absent ? (stet_bytes){ NULL, 0 } : cmd->value.data != NULL ? cmd->value : stet_text("");
-    if ((err = state_remember(c, name, value)) != STET_OK)
+    if ((err = state_remember(c, name, value, cmd != NULL && cmd->is_inherited)) != STET_OK)
         return err;
-    *out = *(const stet_bytes *)stet__map_find(&c->state_entries, name, strlen(name));
+    known = stet__map_find(&c->state_entries, name, strlen(name));
+    *out = known->value;
     return STET_OK;
 }
 
@@ -106,7 +128,7 @@ state_write(stet_ctx *c, stet__fact_kind kind, const char *name, stet_bytes valu
         if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
             return err;
     }
-    return state_remember(c, name, value);
+    return state_remember(c, name, value, cmd != NULL && cmd->is_inherited);
 }
 
 int

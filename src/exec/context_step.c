@@ -81,6 +81,9 @@ const char *stet_attempt_run(const stet_attempt *a) { return a->ctx->run_text; }
 void
 stet__attempt_run(stet_attempt *a)
 {
+    /* From here on, not from when it was asked for: waiting for the store or a slot is not the body's time. */
+    if (a->future->timeout_ms > 0)
+        a->deadline_ms = a->ctx->exec->host->now_ms(a->ctx) + a->future->timeout_ms;
     a->code = a->body(a, a->arg);
     if (a->code > 0 || (a->code == STET_SUSPENDED) || (a->code == STET_END)) {
         int code = a->code;
@@ -252,7 +255,7 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     a->crumb = -1;
     a->log_fields = c->log_fields;
     a->fence = c->run.epoch;
-    a->deadline_ms = f->timeout_ms > 0 ? c->exec->host->now_ms(c) + f->timeout_ms : INT64_MAX;
+    a->deadline_ms = INT64_MAX;
     stet__buf_init(&a->result, &c->exec->p->alloc);
     stet__buf_init(&a->text, &c->exec->p->alloc);
     (void)snprintf(a->token, sizeof a->token, "%s-%016llx", c->run_text,
@@ -343,13 +346,8 @@ stet__step_begin(stet_ctx *c, stet_future *f)
     else
         x->first_body = a;
     x->last_body = a;
-    for (size_t i = 0; x->n_idle > 0 && i < x->n_slots; i++)
-        if (x->slots[i].is_idle) {
-            x->slots[i].is_idle = false;
-            x->n_idle--;
-            stet__signal(x->p, &x->slots[i].cond);
-            break;
-        }
+    atomic_fetch_add(&x->n_queued, 1);
+    stet__exec_call_any(x);
     stet__unlock(x->p, x->lock);
     return STET_OK;
 }
@@ -438,7 +436,7 @@ stet_step(stet_ctx *c, stet_bytes *out, const char *name, stet_body_fn body, voi
             return err;
         if (f.cmd != NULL && f.cmd->completion != 0 && f.cmd->fired_at == 0) {
             (void)snprintf(c->waits_for, sizeof c->waits_for, "next attempt of step %s", name);
-            if ((err = stet__ctx_suspend(c)) != STET_OK)
+            if ((err = stet__ctx_await_news(c)) != STET_OK)
                 return err;
             continue;
         }

@@ -154,23 +154,20 @@ wait_say(stet_ctx *c, const wait_set *w)
 static int
 wait_for_news(stet_ctx *c, const wait_set *w)
 {
-    size_t jobs;
-
     stet__run_settle_risks(&c->run);
-    stet__lock(c->exec->p, c->exec->lock);
-    jobs = c->jobs;
-    stet__unlock(c->exec->p, c->exec->lock);
-    if (jobs > 0) {
-        /* Bodies run: stay, but let what was recorded become durable meanwhile. */
-        if (!c->exec->host->is_durable(c))
-            c->exec->host->commit(c);
-        stet__ctx_yield(c, STET__YIELD_WAIT);
-        return c->latch;
-    }
-    if (atomic_load(&c->has_finished))
-        return STET_OK;
     wait_say(c, w);
-    return stet__ctx_suspend(c);
+    return stet__ctx_await_news(c);
+}
+
+/* A retry inherits the choice and not the future, if that had failed: it is tried again, and chosen anew. */
+static bool
+wait_is_void(const wait_set *w)
+{
+    if (w->cmd == NULL || !w->cmd->is_settled || !w->cmd->is_inherited || w->cmd->code != 0)
+        return false;
+    if (w->is_all)
+        return !wait_is_over(w);
+    return (size_t)w->cmd->number >= w->n || !wait_is_ready(w->futures[w->cmd->number]);
 }
 
 /* Returns STET_OK (ready; *chosen), STET_ETIMEOUT, or the code of a stop. */
@@ -179,16 +176,23 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
 {
     int err;
 
+    if (wait_is_void(w))
+        w->cmd = NULL;
     if (w->cmd != NULL && w->cmd->is_settled) {
         *chosen = (size_t)w->cmd->number;
         return w->cmd->code == 0 ? STET_OK : stet__ctx_fail(c, w->cmd->code, 0, w->cmd->text, NULL, 0);
     }
     for (;;) {
         bool     is_over;
-        uint64_t first_at;
+        uint64_t first_at, order;
 
-        if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = wait_restart_steps(c, w)) != STET_OK)
+        if ((err = stet__ctx_catch_up(c)) != STET_OK)
             return err;
+        order = c->journal.order;
+        if ((err = wait_restart_steps(c, w)) != STET_OK)
+            return err;
+        if (c->journal.order != order)
+            continue; /* starting one took news in, by which another may have become due */
         *chosen = wait_first(w);
         is_over = wait_is_over(w);
         first_at = is_over && !w->futures[*chosen]->is_broken ? w->futures[*chosen]->cmd->settled_at : UINT64_MAX;

@@ -41,6 +41,7 @@ typedef struct stet__platform_ops {
     void (*thread_join)(stet__platform *p, stet__thread *t);
     /* Something unique among living threads, never NULL. */
     const void *(*thread_self)(stet__platform *p);
+    size_t (*processors)(stet__platform *p); /* threads that can really run at once */
 
     int  (*mutex_init)(stet__platform *p, stet__mutex *m);
     void (*mutex_destroy)(stet__platform *p, stet__mutex *m);
@@ -97,10 +98,18 @@ bool stet__sim_node_is_alive(stet__sim *sim, stet__platform *node);
 void stet__sim_node_skew(stet__sim *sim, stet__platform *node, int64_t skew_ms);
 /* A node's fibers do not run until mono time `until_us` (SIGSTOP). */
 void stet__sim_node_pause(stet__sim *sim, stet__platform *node, int64_t until_us);
+/* From now on one in so many allocations of that node fails, by a generator of its own; 0: none. */
+void stet__sim_node_memory(stet__sim *sim, stet__platform *node, uint64_t fails_one_in);
+/* Has everything been given back that the node ever allocated? */
+bool stet__sim_node_is_clean(const stet__sim *sim, const stet__platform *node);
+/* How many allocations failed, on all nodes. */
+uint64_t stet__sim_memory_failures(const stet__sim *sim);
 int  stet__sim_spawn(stet__sim *sim, stet__platform *node, void (*fn)(void *arg), void *arg);
 /* Run until every spawned root fiber ended (true), or virtual time reaches until_us or nothing can
  * ever run again (false). Engine threads are not roots. */
 bool stet__sim_run(stet__sim *sim, int64_t until_us);
+/* From a fiber: stet__sim_run() returns (false unless all roots ended) when this fiber next switches. */
+void stet__sim_stop(stet__sim *sim);
 void stet__sim_yield(stet__sim *sim);
 int64_t  stet__sim_now_us(stet__sim *sim);
 uint64_t stet__sim_random(stet__sim *sim); /* for faults and workloads, from the same seed */

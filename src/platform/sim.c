@@ -14,6 +14,7 @@
  *     memory store). Its holder keeps running while its node is paused, and is not switched away
  *     from inside its critical section: killing a client never leaves a server half-way.
  *  5. Every clock call and every switch costs a microsecond, so no loop lasts for ever.
+ *  6. A fiber is interrupted at locks, waits and clock calls only, and not inside the critical section of a server.
  */
 #include "platform/platform.h"
 
@@ -23,6 +24,7 @@
 
 #include "exec/co.h"
 
+#define SIM_PROCESSORS 2
 #define SIM_WALL_START_MS   INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
 #define SIM_MONO_START_US   1000                   /* not 0, which often means "unset" */
 #define SIM_STACK_BYTES     ((size_t)256 * 1024)
@@ -98,6 +100,8 @@ struct sim_node {
     int64_t        skew_ms;
     int64_t        paused_until_us;
     stet__rng      random;
+    stet__rng      memory; /* which allocations fail */
+    uint64_t       fails_one_in;
     sim_block     *blocks;
     stet__co_owner stacks;
     sim_node      *next;
@@ -114,6 +118,8 @@ struct stet__sim {
     unsigned      node_count;
     uint64_t      fiber_count, lock_count;
     size_t        fibers_alive, roots_alive;
+    uint64_t      memory_failures;
+    bool          is_stopped;
     sim_fiber    *first, *last;
     sim_fiber   **ready;
     size_t        ready_n, ready_cap;
@@ -258,10 +264,14 @@ sim_maybe_switch(stet__sim *sim)
 
 /* ---- clocks and randomness ------------------------------------------------------------------ */
 
+/* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
 static int64_t
 sim_mono_us(stet__platform *p)
 {
-    return ++sim_node_of(p)->sim->now_us;
+    stet__sim *sim = sim_node_of(p)->sim;
+
+    sim_maybe_switch(sim);
+    return ++sim->now_us;
 }
 
 static int64_t
@@ -318,6 +328,11 @@ sim_get(stet__alloc *a, void *old, size_t size)
 
     if (!node->is_alive)
         sim_die(node->sim, "memory of a crashed node is used");
+    if (size != 0 && node->fails_one_in != 0 &&
+        stet__rng_next(&node->memory) % node->fails_one_in == 0) {
+        node->sim->memory_failures++;
+        return NULL;
+    }
     if (before != NULL)
         sim_block_unlink(node, before);
     if (size == 0)
@@ -430,6 +445,13 @@ sim_thread_join(stet__platform *p, stet__thread *t)
         sim_switch(sim);
     }
     sim_fiber_free(sim, t);
+}
+
+static size_t
+sim_processors(stet__platform *p)
+{
+    (void)p;
+    return SIM_PROCESSORS;
 }
 
 static const void *
@@ -630,6 +652,7 @@ static const stet__platform_ops sim_ops = {
     .thread_start = sim_thread_start,
     .thread_join = sim_thread_join,
     .thread_self = sim_thread_self,
+    .processors = sim_processors,
     .mutex_init = sim_mutex_init,
     .mutex_destroy = sim_mutex_destroy,
     .lock = sim_lock,
@@ -654,6 +677,7 @@ stet__sim_node_new(stet__sim *sim)
     node->id = ++sim->node_count;
     node->is_alive = true;
     stet__rng_seed(&node->random, stet__rng_next(&sim->workload));
+    stet__rng_seed(&node->memory, stet__rng_next(&node->random));
     node->next = sim->nodes;
     sim->nodes = node;
     return &node->platform;
@@ -768,6 +792,26 @@ stet__sim_node_skew(stet__sim *sim, stet__platform *p, int64_t skew_ms)
 {
     (void)sim;
     sim_node_of(p)->skew_ms = skew_ms;
+}
+
+void
+stet__sim_node_memory(stet__sim *sim, stet__platform *p, uint64_t fails_one_in)
+{
+    (void)sim;
+    sim_node_of(p)->fails_one_in = fails_one_in;
+}
+
+bool
+stet__sim_node_is_clean(const stet__sim *sim, const stet__platform *p)
+{
+    (void)sim;
+    return ((const sim_node *)(const void *)p)->blocks == NULL;
+}
+
+uint64_t
+stet__sim_memory_failures(const stet__sim *sim)
+{
+    return sim->memory_failures;
 }
 
 void
@@ -890,7 +934,8 @@ stet__sim_run(stet__sim *sim, int64_t until_us)
 
     if (sim->current != NULL)
         sim_die(sim, "stet__sim_run() inside of itself");
-    while (sim->roots_alive > 0 && sim->now_us < until_us) {
+    sim->is_stopped = false;
+    while (sim->roots_alive > 0 && sim->now_us < until_us && !sim->is_stopped) {
         sim_expire(sim);
         if ((f = sim_pick(sim)) != NULL) {
             sim_dispatch(sim, f);
@@ -901,6 +946,12 @@ stet__sim_run(stet__sim *sim, int64_t until_us)
         sim->now_us = next_us < until_us ? next_us : until_us;
     }
     return sim->roots_alive == 0;
+}
+
+void
+stet__sim_stop(stet__sim *sim)
+{
+    sim->is_stopped = true;
 }
 
 void

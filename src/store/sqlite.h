@@ -72,10 +72,11 @@
     X(TIMER_ADD, "INSERT OR IGNORE INTO $timers(fire,run,completion) VALUES(?1,?2,?3)")            \
     X(TIMER_DEL, "DELETE FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")                 \
     X(TIMERS_DEL, "DELETE FROM $timers WHERE run=?1")                                              \
-    X(VALUE_VERSION, "SELECT version FROM $values_ WHERE space=?1 AND key=?2")                     \
+    X(VALUE_LOOK, "SELECT version,run,rev FROM $values_ WHERE space=?1 AND key=?2")                \
     X(VALUE_PUT, "INSERT INTO $values_(space,key,version,data,run,rev) VALUES(?1,?2,1,?3,?4,?5) "  \
                  "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"      \
                  "run=excluded.run,rev=excluded.rev")                                              \
+    X(VALUE_SET, "UPDATE $values_ SET version=?6,data=?3,run=?4,rev=?5 WHERE space=?1 AND key=?2") \
     X(VALUE_DEL, "DELETE FROM $values_ WHERE space=?1 AND key=?2")                                 \
     X(LANE_LAST, "SELECT lane_pos FROM $runs WHERE lane=?1 ORDER BY lane_pos DESC LIMIT 1")        \
     X(COMMITTER_GET, "SELECT last_seq,outcomes FROM $committers WHERE id=?1")                      \
@@ -214,6 +215,8 @@ typedef struct sqlite_run {
     bool                has_reason, has_extra;
     const char         *reason;
     stet_bytes          extra;
+    uint32_t            n_facts; /* the last ones of its journal */
+    stet_bytes          facts;
     /* What it will be after the operations checked so far of unit `stamp`. */
     uint64_t    stamp;
     bool        will_exist, will_end;
@@ -280,9 +283,15 @@ typedef struct sqlite_store {
     _Atomic bool is_poisoned;
     sqlite_runs  runs;
     stet__map    lanes; /* name -> sqlite_lane */
+    stet__map    values; /* space NUL key -> sqlite_value */
+    struct sqlite_value *dirty_values;
     /* During a commit. */
     int64_t      now_ms;
     uint64_t     stamp;
+    stet__arena  scratch; /* until its end */
+    const stet_unit    *units; /* before the one under way, */
+    const stet_outcome *outcomes;
+    size_t              n_units; /* so many */
     sqlite_alive alive[LITE_ALIVE_MAX];
     size_t       n_alive;
     stet_grant  *grants;
@@ -440,6 +449,16 @@ int  stet__sqlite_lane_first(sqlite_store *st, const char *name, stet_id *first,
 int stet__sqlite_lane_enter(sqlite_store *st, const char *name, const stet_id *run, int64_t *pos,
                             bool *is_first);
 int stet__sqlite_lane_leave(sqlite_store *st, const char *name, const stet_id *run, bool *was_first);
+
+/* ---- sqlite_values.c ---- */
+
+void stet__sqlite_values_init(sqlite_store *st);
+void stet__sqlite_values_clear(sqlite_store *st);
+/* Without its data; version 0: absent. */
+int  stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, stet_value *value);
+int  stet__sqlite_value_put(sqlite_store *st, const stet_op *op);
+int  stet__sqlite_value_del(sqlite_store *st, const stet_op *op);
+int  stet__sqlite_values_flush(sqlite_store *st); /* before COMMIT */
 
 /* ---- sqlite_check.c, sqlite_apply.c ---- */
 

@@ -70,7 +70,7 @@ static bool
 fault_cond_wait(stet__platform *p, stet__cond *c, stet__mutex *m, int64_t until_us)
 {
     fault_platform *f = (fault_platform *)(void *)p;
-    int64_t         real_us = until_us == STET__FOREVER ? until_us : until_us - atomic_load(&f->skew_us);
+    int64_t real_us = until_us == STET__FOREVER ? until_us : until_us - atomic_load(&f->skew_us);
     bool            is_woken = stet__platform_real()->ops->cond_wait(p, c, m, real_us);
 
     return is_woken && fault_mono_us(p) < until_us;

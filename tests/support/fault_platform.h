@@ -1,6 +1,6 @@
 /* A platform on which memory fails to order and time can be skipped: the real one with another
- * allocator and shifted clocks. One counter numbers the allocations of all threads, so that with one
- * thread the Nth is the same one in every round.
+ * allocator and shifted clocks. One counter numbers the allocations of all threads, so that with
+ * one thread the Nth is the same one in every round.
  */
 #ifndef STET_FAULT_PLATFORM_H
 #define STET_FAULT_PLATFORM_H

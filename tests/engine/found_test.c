@@ -1,0 +1,304 @@
+/* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan:
+ * yes */
+#include "fixture.h"
+
+/* ---- futures that fail for now --------------------------------------------------------------- */
+
+static int
+body_never(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("never");
+    return stet_attempt_fail(a, STET_ERETRY, "never");
+}
+
+static int
+forgetful(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *future;
+
+    (void)input;
+    STET_TRY(stet_step_start(ctx, &future, "never", body_never, NULL, NULL));
+    STET_TRY(stet_sleep(ctx, "nap", "1ms"));
+    STET_TRY(stet_sleep(ctx, "nap", "1ms"));
+    return stet_await(ctx, NULL, future);
+}
+
+/* Suspended with the failure nowhere on record, it would be executed again by every resumption. */
+TEST(C1_a_future_that_fails_for_now_uses_an_attempt_though_the_run_sleeps)
+{
+    static const stet_handler handlers[] = { { "forgetful", forgetful, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    f->options.run_attempts = 3;
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.forgetful", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_EATTEMPTS);
+    CHECK_INT(effects("never"), 3);
+    stet_result_free(&result);
+    fixture_end(f);
+}
+
+static gate found_door = GATE_INIT;
+
+static int
+body_door(stet_attempt *a, void *arg)
+{
+    (void)a;
+    (void)arg;
+    effect("door");
+    gate_pass(&found_door);
+    return STET_OK;
+}
+
+static int
+body_flaky(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("flaky");
+    return stet_attempt_number(a) > 1 ? STET_OK : stet_attempt_fail(a, STET_ERETRY, "once");
+}
+
+static int
+busy_and_flaky(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *future;
+
+    (void)input;
+    STET_TRY(stet_step_start(ctx, &future, "door", body_door, NULL, NULL));
+    STET_TRY(
+        stet_step(ctx, NULL, "flaky", body_flaky, NULL, STET_STEP(.attempts = 2, .first_ms = 1)));
+    STET_TRY(stet_await(ctx, NULL, future));
+    return stet_return(ctx, stet_text("both"));
+}
+
+/* A run that is suspended is anybody's, and the body would be entered by its next owner as well. */
+TEST(B18_a_run_is_not_given_away_while_a_body_of_it_runs_and_a_step_waits_for_its_retry)
+{
+    static const stet_handler handlers[] = { { "busy", busy_and_flaky, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.busy", "", NULL);
+    gate_await(&found_door, 1);
+    effects_await("flaky", 2); /* its timer has fired since */
+    CHECK_INT(fixture_facts(f->engine, &run, "step retry", "flaky"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "suspended", NULL), 0);
+    gate_open(&found_door);
+    EXPECT_RESULT(f->engine, &run, "both");
+    CHECK_INT(effects("door"), 1);
+    fixture_end(f);
+}
+
+/* ---- timeouts -------------------------------------------------------------------------------- */
+
+static int
+body_quick(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_return(a, stet_text("quick"));
+}
+
+static int
+behind_the_door(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *future;
+    stet_bytes   out;
+
+    (void)input;
+    STET_TRY(stet_step_start(ctx, &future, "quick", body_quick, NULL,
+                             STET_STEP(.attempts = 1, .timeout = "20ms")));
+    STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
+    STET_TRY(stet_await(ctx, &out, future));
+    return stet_return(ctx, out);
+}
+
+/* It has to wait for the only slot, and that is not its own time. */
+TEST(B8_a_timeout_runs_from_the_entry_of_the_body)
+{
+    static const stet_handler handlers[] = { { "behind", behind_the_door, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    int64_t                   then_ms;
+    stet_run_id               run;
+
+    f->options.concurrency = 1;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.behind", "", NULL);
+    gate_await(&found_door, 1);
+    then_ms = fixture_mono_ms() + 40;
+    AWAIT(fixture_mono_ms() > then_ms);
+    gate_open(&found_door);
+    EXPECT_RESULT(f->engine, &run, "quick");
+    fixture_end(f);
+}
+
+/* ---- retries of dead letters ----------------------------------------------------------------- */
+
+static atomic_int found_mended; /* what needs less than this has been mended */
+
+static int
+body_broken(stet_attempt *a, void *arg)
+{
+    effect("broken");
+    if (strtol(arg, NULL, 10) > atomic_load(&found_mended))
+        return stet_attempt_fail(a, STET_EPERMANENT, "broken");
+    return stet_attempt_return(a, stet_text("mended"));
+}
+
+/* A step that fails for good until the world has been mended so often. */
+static int
+broken(stet_ctx *ctx, const char *until)
+{
+    return stet_step(ctx, NULL, "broken", body_broken, (void *)(uintptr_t)until, NULL);
+}
+
+static int
+chooser(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *futures[2];
+    stet_bytes   out;
+    size_t       chosen;
+
+    (void)input;
+    STET_TRY(
+        stet_step_start(ctx, &futures[0], "broken", body_broken, (void *)(uintptr_t) "1", NULL));
+    STET_TRY(stet_sleep_start(ctx, &futures[1], "long", "1h"));
+    STET_TRY(stet_await_any(ctx, &chosen, futures, 2, "1h"));
+    STET_TRY(stet_await_for(ctx, &out, futures[chosen], "1h"));
+    return stet_return(ctx, out);
+}
+
+/* The choices were inherited and what they chose was not. */
+TEST(C3_a_retry_chooses_anew_what_had_failed)
+{
+    static const stet_handler handlers[] = { { "chooser", chooser, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run, again;
+    stet_result               result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.chooser", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ESTEP);
+    stet_result_free(&result);
+    CHECK_OK(
+        stet_dlq_retry(f->engine, &again, &run)); /* fails once more, and leaves its own choices */
+    result = EXPECT_END(f->engine, &again, STET_ERUN);
+    stet_result_free(&result);
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &run, &again));
+    EXPECT_RESULT(f->engine, &run, "mended");
+    CHECK_INT(effects("broken"), 3);
+    fixture_end(f);
+}
+
+static int
+add_one(stet_ctx *ctx)
+{
+    stet_bytes value;
+    char      *text;
+
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    text = stet_ctx_printf(ctx, "%ld", (value.data != NULL ? fixture_number(value) : 0) + 1);
+    return stet_state_set(ctx, "n", stet_text(text));
+}
+
+static int
+adder(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(add_one(ctx));
+    if (input.len > 0)
+        STET_TRY(broken(ctx, "1"));
+    return add_one(ctx);
+}
+
+static int
+ponderer(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "1"));
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    STET_TRY(broken(ctx, "2"));
+    return stet_state_set(ctx, "n",
+                          stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + 1)));
+}
+
+static const stet_handler    found_adders[] = { { "add", adder, NULL },
+                                                { "ponder", ponderer, NULL },
+                                                { 0 } };
+static const fixture_service found_objects[] = { { "o", found_adders, true, NULL }, { 0 } };
+
+/* Adds 2 and ends. */
+static void
+found_add(fixture *f)
+{
+    stet_run_id run = fixture_start(f->engine, "o.add", "", STET_START(.key = "k"));
+
+    EXPECT_RESULT(f->engine, &run, "");
+}
+
+static void
+found_fails(fixture *f, const stet_run_id *run)
+{
+    stet_result result = EXPECT_END(f->engine, run, STET_ERUN);
+
+    CHECK_INT(result.code, STET_ESTEP);
+    stet_result_free(&result);
+}
+
+static void
+found_is(fixture *f, long n)
+{
+    stet_bytes value;
+
+    CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "n"));
+    CHECK_INT(fixture_number(value), n);
+    stet_free((void *)(uintptr_t)value.data);
+}
+
+/* What a retry inherits is what was read and written then; what it does now builds on what is there
+ * now. */
+TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
+
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.add", "fails", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 4 */
+    EXPECT_RESULT(f->engine, &again, "");
+    found_is(f, 4);
+    fixture_end(f);
+}
+
+/* A read that no write followed is read anew, also if there was a write in front of it. */
+TEST(C3_a_retry_reads_anew_what_was_only_read)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again, last;
+
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.ponder", "", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* reads 3 */
+    found_fails(f, &again);
+    found_add(f); /* 5 */
+    atomic_store(&found_mended, 2);
+    CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 6 */
+    EXPECT_RESULT(f->engine, &last, "");
+    found_is(f, 6);
+    fixture_end(f);
+}

@@ -1,0 +1,345 @@
+/* What must hold at the end, and once faults have stopped. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "fleet.h"
+
+size_t
+fleet_open_runs(fleet *w)
+{
+    size_t n = 0;
+
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        n += run->end == 0;
+    return n;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static bool
+check_is_stop(int code)
+{
+    return code == STET_ECANCELLED || code == STET_EEXPIRED;
+}
+
+static int
+check_step_code(const fleet_body *b)
+{
+    if (b->attempts > 0 && b->fails >= b->attempts)
+        return STET_ESTEP;
+    return b->is_permanent ? STET_ESTEP : STET_OK;
+}
+
+/* The child an operation made: this run's, or that of the run it retries, which it may have
+ * inherited. */
+static const fleet_run *
+check_child(fleet *w, const fleet_run *run, size_t op)
+{
+    while (run != NULL) {
+        uint64_t         nonce = stet__hash64(run->text, strlen(run->text), op * 16);
+        const fleet_run *child = stet__map_find(&w->nonces, &nonce, sizeof nonce);
+
+        if (child != NULL)
+            return child;
+        run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
+    }
+    return NULL;
+}
+
+/* What a call gave is how the child ended. */
+static bool
+check_call(fleet *w, const fleet_run *run, size_t op, const fleet_seen *seen)
+{
+    const fleet_run *child = check_child(w, run, op);
+
+    if (child == NULL)
+        return false;
+    if (seen->code == STET_OK)
+        return child->end == STET__FACT_COMPLETED &&
+               seen->value == (stet__hash64(child->result, child->result_len, 3) | 1u);
+    return seen->code == STET_ECHILD &&
+           (child->is_stopped || (child->end != 0 && child->end != STET__FACT_COMPLETED));
+}
+
+/* What an awakeable gave is what somebody gave it. */
+static bool
+check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
+{
+    uint64_t helped = stet__hash64("helped", 6, 3) | 1u,
+             inside = stet__hash64("by a run", 8, 3) | 1u;
+    unsigned tried = 0;
+    char     text[16];
+
+    if (seen->code == STET_ETIMEOUT)
+        return op->has_limit;
+    if (seen->code == STET_EREJECTED)
+        return op->is_inside || op->is_reject;
+    if (seen->code != STET_OK)
+        return false;
+    if (seen->value == (op->is_inside ? inside : helped))
+        return true;
+    for (size_t i = 0; i < w->n_awakeables; i++)
+        if (w->awakeables[i].tried > tried)
+            tried = w->awakeables[i].tried;
+    for (unsigned i = 1; i <= tried && !op->is_inside; i++) {
+        int n = snprintf(text, sizeof text, "v%u", i);
+
+        if (seen->value == (stet__hash64(text, (size_t)n, 3) | 1u))
+            return true;
+    }
+    (void)run;
+    return false;
+}
+
+/* Any attempt can be late if its node is paused, or find no memory for its result. */
+static bool
+check_is_unlucky(const fleet *w, const fleet_op *op, const fleet_seen *seen)
+{
+    return seen->code == STET_ESTEP && op->body[0].attempts > 0 &&
+           (op->body[0].is_late || w->plan.one_in[FLEET_NO_MEMORY] != 0);
+}
+
+/* May the operation have given this? */
+static bool
+check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
+{
+    const fleet_op *op = &run->program.ops[i];
+    int             want;
+
+    if (seen->kind != op->kind)
+        return false;
+    if (check_is_stop(seen->code))
+        return run->is_stopped;
+    switch (op->kind) {
+    case FLEET_OP_STEP:
+        want = check_step_code(&op->body[0]);
+        return check_is_unlucky(w, op, seen) || (seen->code == want && (want != STET_OK || seen->value != 0));
+    case FLEET_OP_DEPOSIT:
+        return op->ms % 4 != 0 ? seen->code == STET_OK
+                               : check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
+    case FLEET_OP_CALL: return check_call(w, run, i, seen);
+    case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
+    case FLEET_OP_FUTURES:
+        return seen->code == STET_OK ||
+               (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
+    case FLEET_OP_NOW:
+        return seen->code == STET_OK && (run->is_retry || (int64_t)seen->value >= run->created_ms);
+    case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
+    case FLEET_OP_SETTLE:
+        return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED ||
+               (seen->code == STET_ENOTFOUND && w->plan.retention_ms < 86400000);
+    default: return seen->code == STET_OK;
+    }
+}
+
+static void
+check_result(fleet *w, fleet_run *run)
+{
+    const fleet_seen *seen = (const fleet_seen *)(const void *)run->result;
+    size_t            n = run->result_len / sizeof *seen;
+
+    if (n != run->program.n || run->result_len % sizeof *seen != 0)
+        fleet_fail(w, run, "it completed after %zu operations of %zu", n, run->program.n);
+    for (size_t i = 0; i < n && i < run->program.n; i++)
+        if (!check_seen(w, run, i, &seen[i]))
+            fleet_fail(w, run, "operation %zu (%s) cannot have given %s/%" PRIx64, i,
+                       fleet_op_names[run->program.ops[i].kind], stet_code_name(seen[i].code),
+                       seen[i].value);
+    if (run->program.is_doomed)
+        fleet_fail(w, run, "it completed, and was to fail");
+    w->stats.checks += n;
+}
+
+/* How a failed run may have failed. */
+static void
+check_failure(fleet *w, const fleet_run *run)
+{
+    bool is_plain = false;
+
+    switch (run->code) {
+    case STET_EATTEMPTS:
+        if (run->attempts != run->attempts_max)
+            fleet_fail(w, run, "it failed after %u attempts of %u", run->attempts,
+                       run->attempts_max);
+        return;
+    case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
+    case STET_ESTEP:
+    case STET_ECHILD:
+    case STET_EREJECTED:
+    case STET_ETIMEOUT:
+    case STET_ESETTLED:
+    case STET_ENOTFOUND:
+    case STET_EENDED: is_plain = !run->program.is_stubborn; break;
+    default: break;
+    }
+    if (!is_plain)
+        fleet_fail(w, run, "it cannot have failed with %s", stet_code_name(run->code));
+}
+
+static void
+check_ends(fleet *w)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next) {
+        const mem_run *row = stet__mem_run(w->db, run->id);
+
+        if (row == NULL && !run->is_purged)
+            fleet_fail(w, run, "it is lost");
+        if (row != NULL && row->row.journal != run->journal)
+            fleet_fail(w, run, "its row and its facts disagree");
+        if (run->end == STET__FACT_COMPLETED)
+            check_result(w, run);
+        if (run->end == STET__FACT_FAILED)
+            check_failure(w, run);
+        if ((run->end == STET__FACT_CANCELLED || run->end == STET__FACT_EXPIRED) &&
+            run->answer != 0 && run->answer != (uint64_t)-STET_ECANCELLED &&
+            run->answer != (uint64_t)-STET_EEXPIRED)
+            fleet_fail(w, run, "it was cancelled after another answer");
+    }
+    for (size_t i = 0; i < w->n_tasks; i++)
+        if (w->tasks[i].is_acked && fleet_run_named(w, w->tasks[i].run.text) == NULL)
+            fleet_fail(w, NULL, "task %zu was acknowledged and is lost", i);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static void
+check_entry(fleet *w, int key, const char *name, const char *want)
+{
+    char             text[64];
+    int              n = snprintf(text, sizeof text, "obj%ck%d%c%s", 0, key, 0, name);
+    const mem_value *v = stet__mem_value(w->db, STET__SPACE_STATE, (stet_bytes){ text, (size_t)n });
+
+    if ((v == NULL) != (want == NULL) ||
+        (v != NULL && (v->value.data.len != strlen(want) ||
+                       memcmp(v->value.data.data, want, v->value.data.len) != 0)))
+        fleet_fail(w, NULL, "key %d: %s is \"%.*s\", the facts say \"%s\"", key, name,
+                   v != NULL ? (int)v->value.data.len : 6,
+                   v != NULL ? (const char *)v->value.data.data : "(none)",
+                   want != NULL ? want : "(none)");
+}
+
+static void
+check_objects(fleet *w)
+{
+    for (int i = 0; i < FLEET_KEYS; i++) {
+        const fleet_object *o = &w->objects[i];
+
+        check_entry(w, i, "account", o->writes > 0 ? o->account : NULL);
+        check_entry(w, i, "scribble", o->has_scribble ? o->scribble : NULL);
+    }
+}
+
+/* ---- verify ---------------------------------------------------------------------------------- */
+
+static int
+check_on_finding(void *arg, const stet_finding *finding)
+{
+    fleet     *w = arg;
+    fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
+
+    if (run != NULL && run->is_damaged) {
+        run->is_reported = true;
+        return 0;
+    }
+    fleet_fail(w, run, "verify: %s: %s", finding->rule, finding->text);
+    return 0;
+}
+
+void
+fleet_check_end(fleet *w, stet_engine *e)
+{
+    size_t checked = 0, kept = 0;
+    int    err;
+
+    check_ends(w);
+    check_objects(w);
+    if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
+        fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->is_damaged && !run->is_reported && !run->is_purged)
+            fleet_fail(w, run, "a fact of it is damaged, and verify does not say so");
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        kept += !run->is_purged;
+    if (checked < kept) /* some may be removed while it looks */
+        fleet_fail(w, NULL, "verify checked %zu runs of %zu", checked, kept);
+}
+
+/* ---- runs that have not ended ---------------------------------------------------------------- */
+
+static void
+check_on_verdict(void *arg, const stet_verdict *verdict)
+{
+    (void)snprintf(arg, 32, "%s", verdict->kind);
+}
+
+/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being
+ * stuck, or a run that waits so. */
+static bool
+check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    if (row == NULL)
+        return false;
+    if (run->is_damaged)
+        return true;
+    if (strcmp(kind, "awakeable") == 0 || strcmp(kind, "child") == 0 || strcmp(kind, "lane") == 0)
+        return true;
+    /* Its workers died too often. Freed, it must go on: no program here contradicts its record. */
+    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK && !is_helped;
+}
+
+void
+fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next) {
+        stet_run_id id;
+        char        kind[32] = "";
+        int         err;
+
+        if (run->end != 0)
+            continue;
+        memcpy(id.text, run->text, sizeof id.text);
+        if ((err = stet_why(e, &id, check_on_verdict, kind)) != STET_OK)
+            fleet_fail(w, run, "why gives %s: %s", stet_code_name(err), stet_last_error());
+        else if (!check_may_wait(w, run, kind, is_helped))
+            fleet_fail(w, run, "it does not end, and why says \"%s\" (%s)", kind,
+                       stet__mem_run(w->db, run->id)->row.reason);
+        fleet_trace(w, NULL, run, "does not end:", kind, 0, 0);
+    }
+}
+
+/* ---- the state ------------------------------------------------------------------------------- */
+
+static uint64_t
+state_of(const mem_run *row)
+{
+    uint64_t h = row->row.status;
+
+    for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL; n = stet__mem_tree_next(n)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, n);
+
+        h = stet__hash64(f->data, f->len, h);
+    }
+    return h;
+}
+
+void
+fleet_state_note(fleet *w)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->end != 0 && !run->is_purged)
+            run->state = state_of(stet__mem_run(w->db, run->id));
+}
+
+void
+fleet_state_check(fleet *w)
+{
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->state != 0 && !run->is_purged &&
+            run->state != state_of(stet__mem_run(w->db, run->id)))
+            fleet_fail(w, run, "recovering again changes what was recorded of it");
+    check_objects(w);
+}

@@ -1,0 +1,337 @@
+/* Clients and operators: fibers of the nodes that use the public API as careful programs do.
+ *
+ * What they were told is kept outside of their node. A client whose node crashed goes on in the
+ * next life of the node with what it had been told, and repeats what it has no answer to. /
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fleet.h"
+
+/* May this answer come from a fault? Then nothing is known, and it is asked again later. */
+static bool
+client_is_passing(int code)
+{
+    stet_class class_ = stet_code_class(code);
+
+    return class_ == STET_CLASS_RETRY || class_ == STET_CLASS_UNKNOWN ||
+           class_ == STET_CLASS_FENCED || code == STET_EPOISONED;
+}
+
+static uint64_t
+client_draw(fleet *w, uint64_t below)
+{
+    return fleet_draw(&w->draws, below);
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static void
+client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_id *run)
+{
+    fleet_run *known = fleet_run_named(w, run->text);
+
+    fleet_trace(w, node, known, "a start is acknowledged", NULL, task - w->tasks, 0);
+    if (known == NULL)
+        fleet_fail(w, NULL, "the start of %s was acknowledged and is not in the store", run->text);
+    else if (known->order.nonce != task->order.nonce)
+        fleet_fail(w, known, "a start was answered with another run");
+    if (task->is_acked && strcmp(task->run.text, run->text) != 0 &&
+        !fleet_run_named(w, task->run.text)->is_purged)
+        fleet_fail(w, known, "one start was answered with two runs");
+    task->is_acked = true;
+    task->run = *run;
+}
+
+static int
+client_start(fleet_node *node, fleet_task *task)
+{
+    fleet                   *w = node->w;
+    stet_start_options       options = { .size = sizeof options };
+    static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
+    stet_run_id              run;
+    char                     input[160], idem[32];
+    bool                     was_unclear;
+    int                      err;
+
+    (void)fleet_order_text(input, sizeof input, &task->order);
+    (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
+    options.key = task->key >= 0 ? keys[task->key] : NULL;
+    options.delay_ms = task->delay_ms;
+    options.timeout_ms = task->timeout_ms;
+    if (task->has_idem)
+        options.idempotency_key = idem;
+    if (task->has_id && task->run.text[0] == '\0' &&
+        (err = stet_run_id_make(node->engine, &task->run)) != STET_OK)
+        return err;
+    if (task->has_id) {
+        options.run = &task->run;
+        options.retention = "3650d"; /* or a repeat might come after it was forgotten */
+    }
+    run = task->run;
+    was_unclear = task->was_unclear;
+    task->was_unclear = true; /* until it is answered; this node may crash first */
+    err = stet_start(node->engine, &run, options.key != NULL ? "obj.run" : "svc.run",
+                     stet_text(input), &options);
+    if (err == STET_EEXISTS && task->has_id && was_unclear) {
+        run = task->run;
+        err = STET_OK; /* an earlier try had worked */
+    }
+    if (err == STET_OK)
+        client_acked(w, node, task, &run);
+    else if (!client_is_passing(err))
+        fleet_fail(w, NULL, "a start is refused: %s: %s", stet_code_name(err), stet_last_error());
+    return err;
+}
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+static uint64_t
+client_hash(const stet_result *r, int answer)
+{
+    uint64_t h = stet__hash64(r->value.data, r->value.len, (uint64_t)r->status);
+
+    return (h * 31 + (uint64_t)-answer) | 1u;
+}
+
+/* Answers are final: everybody is told the same, and a completed run's is its result. */
+static void
+client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const stet_result *r,
+                int answer)
+{
+    fleet_run *run = fleet_run_named(w, id->text);
+    uint64_t   hash = client_hash(r, answer);
+
+    fleet_trace(w, node, run, "an answer is given", NULL, answer, (int64_t)r->status);
+    if (run == NULL) {
+        fleet_fail(w, NULL, "an answer for a run nobody started");
+        return;
+    }
+    if (answer == STET_OK && (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
+                              memcmp(r->value.data, run->result, r->value.len) != 0))
+        fleet_fail(w, run, "a waiter is given a result that is not recorded");
+    if (answer == STET_ERUN && run->end != STET__FACT_FAILED)
+        fleet_fail(w, run, "a waiter is told of a failure that is not recorded");
+    if ((answer == STET_ECANCELLED || answer == STET_EEXPIRED) && !run->is_stopped &&
+        run->end != STET__FACT_CANCELLED && run->end != STET__FACT_EXPIRED)
+        fleet_fail(w, run, "a waiter is told of a stop that is not recorded");
+    /* A run that was stopped has answered; its row may say cancelling first and cancelled later. */
+    if (answer != STET_OK)
+        hash = (uint64_t)-answer;
+    if (run->answer != 0 && run->answer != hash)
+        fleet_fail(w, run, "an answer changed: %s now", stet_code_name(answer));
+    run->answer = hash;
+}
+
+static void
+client_wait(fleet_node *node, const stet_run_id *run, int64_t timeout_ms)
+{
+    stet_result result = { 0 };
+    int         err = stet_wait(node->engine, &result, run, timeout_ms);
+
+    if (err == STET_OK || err == STET_ERUN || err == STET_ECANCELLED || err == STET_EEXPIRED)
+        client_answered(node->w, node, run, &result, err);
+    else if (err == STET_ENOTFOUND && fleet_run_named(node->w, run->text)->is_purged)
+        fleet_trace(node->w, node, NULL, "waits for a run that was removed", NULL, 0, 0);
+    else if (err != STET_ETIMEOUT && err != STET_ECORRUPT && !client_is_passing(err))
+        fleet_fail(node->w, fleet_run_named(node->w, run->text), "waiting gives %s: %s",
+                   stet_code_name(err), stet_last_error());
+    stet_result_free(&result);
+}
+
+/* ---- a client -------------------------------------------------------------------------------- */
+
+static void
+client_task(fleet_node *node, fleet_task *task)
+{
+    fleet *w = node->w;
+
+    if (stet__sim_now_us(w->sim) < task->at_us)
+        fleet_nap(node->p, task->at_us - stet__sim_now_us(w->sim));
+    while (!node->is_leaving && !task->is_acked && client_start(node, task) != STET_OK)
+        fleet_nap(node->p, 1000 * (int64_t)(1 + client_draw(w, 400)));
+    if (node->is_leaving || !task->is_acked)
+        return; /* in the node's next life */
+    if (task->cancels)
+        (void)stet_cancel(node->engine, &task->run, "client", "changed its mind");
+    if (task->waits)
+        client_wait(node, &task->run, 1 + (int64_t)client_draw(w, 20000));
+    task->is_done = true;
+}
+
+void
+fleet_client(void *arg)
+{
+    fleet_seat *seat = arg;
+    fleet      *w = seat->node->w;
+    size_t      stride = w->n_nodes * FLEET_CLIENTS;
+
+    for (size_t i = seat->node->index * FLEET_CLIENTS + seat->index; i < w->n_tasks; i += stride)
+        if (!w->tasks[i].is_done && !seat->node->is_leaving)
+            client_task(seat->node, &w->tasks[i]);
+    seat->node->clients--;
+}
+
+/* ---- an operator ----------------------------------------------------------------------------- */
+
+static fleet_run *
+operator_pick(fleet *w)
+{
+    uint64_t   skip = w->n_runs > 0 ? client_draw(w, w->n_runs) : 0;
+    fleet_run *run = w->first;
+
+    while (run != NULL && skip-- > 0)
+        run = run->next;
+    return run;
+}
+
+static void
+operator_check(fleet *w, const fleet_run *run, const char *call, int err, bool is_expected)
+{
+    if (err == STET_ENOTFOUND && run->is_purged)
+        return;
+    if (err != STET_OK && !is_expected && !client_is_passing(err) && !run->is_damaged)
+        fleet_fail(w, run, "%s gives %s: %s", call, stet_code_name(err), stet_last_error());
+}
+
+static void
+operator_settle(fleet_node *node)
+{
+    fleet           *w = node->w;
+    fleet_awakeable *a;
+    unsigned         nth;
+    size_t           at;
+    char             id[STET_ID_TEXT_MAX], value[16];
+    bool             is_reject;
+    int              err;
+
+    if (w->n_awakeables == 0)
+        return;
+    at = client_draw(w, w->n_awakeables);
+    a = &w->awakeables[at];
+    nth = ++a->tried;
+    is_reject = a->run->program.ops[a->op].is_reject;
+    memcpy(id, a->id, sizeof id);
+    (void)snprintf(value, sizeof value, "v%u", nth);
+    err = is_reject ? stet_reject(node->engine, id, value)
+                    : stet_resolve(node->engine, id, stet_text(value));
+    a = &w->awakeables[at]; /* the table may have grown */
+    if (err == STET_OK && a->acked != 0)
+        fleet_fail(w, a->run, "awakeable of operation %zu is settled twice", a->op);
+    if (err == STET_OK)
+        a->acked = nth;
+    operator_check(w, a->run, "settling", err,
+                   err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT);
+}
+
+static int
+operator_on_run(void *arg, const stet_run_info *info)
+{
+    (void)info;
+    ++*(size_t *)arg;
+    return 0;
+}
+
+static int
+operator_on_fact(void *arg, const stet_fact_info *fact)
+{
+    (void)fact;
+    ++*(size_t *)arg;
+    return 0;
+}
+
+static void
+operator_on_verdict(void *arg, const stet_verdict *verdict)
+{
+    *(const char **)arg = verdict->kind != NULL ? "said" : NULL;
+}
+
+static void
+operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
+{
+    fleet      *w = node->w;
+    size_t      n = 0;
+    const char *said = NULL;
+    int         err;
+
+    switch (client_draw(w, 4)) {
+    case 0:
+        err = stet_run_list(node->engine, STET_FILTER(.limit = 1000), operator_on_run, &n);
+        operator_check(w, run, "listing", err, err == STET_ECORRUPT);
+        break;
+    case 1:
+        err = stet_run_facts(node->engine, id, true, operator_on_fact, &n);
+        operator_check(w, run, "reading facts", err, err == STET_ECORRUPT);
+        break;
+    case 2:
+        err = stet_run_get(node->engine, id, operator_on_run, &n);
+        operator_check(w, run, "show", err, err == STET_ECORRUPT);
+        break;
+    default:
+        err = stet_why(node->engine, id, operator_on_verdict, (void *)&said);
+        operator_check(w, run, "why", err, err == STET_ECORRUPT);
+        if (err == STET_OK && said == NULL)
+            fleet_fail(w, run, "why says nothing");
+        break;
+    }
+}
+
+static void
+operator_act(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = operator_pick(w);
+    stet_run_id id, fresh;
+    int         err;
+
+    if (run == NULL)
+        return;
+    memcpy(id.text, run->text, sizeof id.text);
+    switch (client_draw(w, 12)) {
+    case 0:
+        err = stet_cancel(node->engine, &id, "operator", "a whim");
+        operator_check(w, run, "cancel", err, err == STET_EENDED);
+        break;
+    case 1:
+        err = stet_dlq_retry(node->engine, &fresh, &id);
+        operator_check(w, run, "dlq retry", err,
+                       err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
+        break;
+    case 2:
+        err = stet_dlq_discard(node->engine, &id);
+        operator_check(w, run, "dlq discard", err,
+                       err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
+        break;
+    case 3:
+        err = stet_unstick(node->engine, &id, "operator");
+        operator_check(w, run, "unstick", err, err == STET_ESTATE || err == STET_EENDED);
+        break;
+    case 4:
+    case 5: client_wait(node, &id, 1 + (int64_t)client_draw(w, 5000)); break;
+    case 6:
+    case 7: operator_look(node, run, &id); break;
+    case 8: { /* a second start of what was started */
+        fleet_task *task = &w->tasks[client_draw(w, w->n_tasks)];
+
+        if (task->is_acked && task->has_idem)
+            (void)client_start(node, task);
+        break;
+    }
+    default: operator_settle(node); break;
+    }
+}
+
+void
+fleet_operator(void *arg)
+{
+    fleet_seat *seat = arg;
+    fleet      *w = seat->node->w;
+
+    while (stet__sim_now_us(w->sim) < w->plan.last_us && !seat->node->is_leaving) {
+        fleet_nap(seat->node->p, 1000 * (int64_t)(50 + client_draw(w, 1500)));
+        if (!seat->node->is_leaving)
+            operator_act(seat->node);
+    }
+    seat->node->clients--;
+}

@@ -1,0 +1,361 @@
+/* The store as a node of the fleet sees it: the shared memory store behind everything that can go
+ * wrong on the way to a server.
+ *
+ * Invariant: whatever the inner store applied has been told to the model before anything else
+ * happens. The gate sees to it: it belongs to the server's node, and a fiber that holds such a
+ * lock is neither switched away from nor paused (platform/sim.c), so no crash comes in between. /
+ */
+#include <string.h>
+
+#include "fleet.h"
+
+typedef struct fault_store {
+    stet_store   base;
+    stet_store  *inner;
+    fleet_node  *node;
+    stet_hint_fn on_hint;
+    void        *hint_arg;
+} fault_store;
+
+static fault_store *
+fault_of(stet_store *s)
+{
+    return (fault_store *)(void *)s;
+}
+
+static stet_store *
+fault_inner(stet_store *s)
+{
+    return fault_of(s)->inner;
+}
+
+/* Before a call reaches the server, and before its answer reaches the caller. */
+static void
+fault_way(stet_store *s, fleet_fault_kind crash)
+{
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+
+    if (fleet_fault(w, crash, node))
+        fleet_crash(w, node);
+    if (fleet_fault(w, FLEET_SLOW, node))
+        fleet_nap(s->platform, 1000 * (int64_t)(1 + fleet_draw(&w->faults, 8000)));
+}
+
+/* ---- commit ---------------------------------------------------------------------------------- */
+
+static void
+fault_forget(stet_store *s, size_t n, stet_outcome *outcomes)
+{
+    for (size_t i = 0; i < n; i++)
+        stet__free(s->alloc, outcomes[i].grants);
+    memset(outcomes, 0, n * sizeof *outcomes);
+}
+
+static int
+fault_refuse(fleet *w)
+{
+    static const int codes[] = { STET_EBUSY, STET_EIO, STET_EFULL, STET_ENOMEM };
+
+    return stet__fail(codes[fleet_draw(&w->faults, 4)], "refused by the simulator");
+}
+
+static int
+fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+    int         err;
+
+    fault_inner(s)->sticky = s->sticky;
+    stet__lock(w->server, &w->gate);
+    err = fault_inner(s)->ops->commit(fault_inner(s), units, n, outcomes);
+    for (size_t i = 0; err == STET_OK && i < n; i++)
+        if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
+            fleet_applied(w, node, &units[i], &outcomes[i]);
+    stet__unlock(w->server, &w->gate);
+    return err;
+}
+
+static int
+fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+    bool        is_poisoned, is_lost;
+    int         err;
+
+    fault_way(s, FLEET_CRASH_BEFORE);
+    if (node->is_poisoned)
+        return stet__fail(STET_EPOISONED, "poisoned by the simulator");
+    if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))
+        return fault_refuse(w);
+    is_poisoned = fleet_fault(w, FLEET_POISONED, node);
+    is_lost = fleet_fault(w, FLEET_REPLY_LOST, node);
+    if ((is_poisoned || is_lost) && fleet_draw(&w->faults, 3) == 0)
+        err = STET_OK; /* it never arrived; nobody can tell */
+    else
+        err = fault_apply(s, units, n, outcomes);
+    fault_way(s, FLEET_CRASH_AFTER);
+    if (err != STET_OK || !(is_poisoned || is_lost))
+        return err;
+    fault_forget(s, n, outcomes);
+    node->is_poisoned = is_poisoned;
+    return stet__fail(is_poisoned ? STET_EPOISONED : STET_EUNCERTAIN, "lost by the simulator");
+}
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+#define FAULT_SESSION(call, ...)                                                                   \
+    fleet *w = fault_of(s)->node->w;                                                               \
+    bool   is_hit = fleet_fault(w, FLEET_LEASE_FAILED, fault_of(s)->node);                         \
+    int    err;                                                                                    \
+                                                                                                   \
+    fault_way(s, FLEET_CRASH_BEFORE);                                                              \
+    if (is_hit && fleet_draw(&w->faults, 2) == 0)                                                  \
+        return stet__fail(STET_EIO, "failed by the simulator");                                    \
+    err = fault_inner(s)->ops->call(fault_inner(s), __VA_ARGS__);                                  \
+    fault_way(s, FLEET_CRASH_AFTER);                                                               \
+    return is_hit && err == STET_OK ? stet__fail(STET_EUNCERTAIN, "lost by the simulator") : err
+
+static int
+fault_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
+{
+    FAULT_SESSION(session_open, session, id, lease_ms, info);
+}
+
+static int
+fault_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
+{
+    FAULT_SESSION(session_renew, session, lease_ms);
+}
+
+static int
+fault_session_close(stet_store *s, uint64_t session)
+{
+    FAULT_SESSION(session_close, session);
+}
+
+static stet_crumb *
+fault_crumbs(stet_store *s, uint64_t session, size_t n)
+{
+    return fault_inner(s)->ops->crumbs(fault_inner(s), session, n);
+}
+
+/* ---- reads ----------------------------------------------------------------------------------- */
+
+#define FAULT_READ(call, ...)                                                                      \
+    int err;                                                                                       \
+                                                                                                   \
+    fault_way(s, FLEET_CRASH_BEFORE);                                                              \
+    if (fleet_fault(fault_of(s)->node->w, FLEET_READ_FAILED, fault_of(s)->node))                   \
+        return stet__fail(STET_EIO, "a read failed by the simulator");                             \
+    err = fault_inner(s)->ops->call(fault_inner(s), __VA_ARGS__);                                  \
+    fault_way(s, FLEET_CRASH_AFTER);                                                               \
+    return err
+
+static int
+fault_sessions(stet_store *s, stet_session_fn fn, void *arg)
+{
+    FAULT_READ(sessions, fn, arg);
+}
+
+static int
+fault_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
+{
+    FAULT_READ(crumbs_of, session, crumbs, n);
+}
+
+static int
+fault_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    FAULT_READ(run, run, fn, arg);
+}
+
+static int
+fault_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
+{
+    FAULT_READ(runs, query, fn, arg);
+}
+
+static int
+fault_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    FAULT_READ(journal, run, from, limit, fn, arg);
+}
+
+static int
+fault_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    FAULT_READ(inbox, run, from, limit, fn, arg);
+}
+
+static int
+fault_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+             int64_t *next_ms)
+{
+    FAULT_READ(timers, until_ms, limit, fn, arg, next_ms);
+}
+
+static int
+fault_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
+{
+    FAULT_READ(timers_of, run, fn, arg);
+}
+
+static int
+fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    FAULT_READ(value, space, key, value);
+}
+
+static int
+fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+             size_t limit, stet_value_fn fn, void *arg)
+{
+    FAULT_READ(values, space, prefix, after, limit, fn, arg);
+}
+
+static int
+fault_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg)
+{
+    FAULT_READ(lane, lane, limit, fn, arg);
+}
+
+static int
+fault_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
+{
+    FAULT_READ(due, handlers, n, due_ms);
+}
+
+/* ---- hints ----------------------------------------------------------------------------------- */
+
+static void
+fault_hint(void *arg)
+{
+    fault_store *f = arg;
+    fleet       *w = f->node->w;
+
+    if (fleet_fault(w, FLEET_HINT_LOST, f->node))
+        return;
+    if (fleet_fault(w, FLEET_HINT_LATE, f->node))
+        fleet_nap(f->base.platform, 1000 * (int64_t)fleet_draw(&w->faults, 3000));
+    f->on_hint(f->hint_arg);
+    if (fleet_fault(w, FLEET_HINT_TWICE, f->node))
+        f->on_hint(f->hint_arg);
+}
+
+static int
+fault_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    fault_store *f = fault_of(s);
+
+    f->on_hint = on_hint;
+    f->hint_arg = arg;
+    return f->inner->ops->watch(f->inner, fault_hint, f);
+}
+
+static void
+fault_unwatch(stet_store *s)
+{
+    fault_inner(s)->ops->unwatch(fault_inner(s));
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int
+fault_open(stet_store *s, const char *address)
+{
+    (void)s;
+    (void)address;
+    return STET_OK;
+}
+
+static void
+fault_close(stet_store *s)
+{
+    fault_store *f = fault_of(s);
+
+    if (f->inner != NULL)
+        stet__store_close(f->inner);
+    f->inner = NULL;
+}
+
+static int
+fault_reopen(stet_store *s)
+{
+    if (fleet_fault(fault_of(s)->node->w, FLEET_COMMIT_REFUSED, fault_of(s)->node))
+        return stet__fail(STET_EIO, "not reopened by the simulator");
+    fault_of(s)->node->is_poisoned = false;
+    return fault_inner(s)->ops->reopen(fault_inner(s));
+}
+
+static int
+fault_ping(stet_store *s)
+{
+    if (fault_of(s)->node->is_poisoned)
+        return stet__fail(STET_EPOISONED, "poisoned by the simulator");
+    return fault_inner(s)->ops->ping(fault_inner(s));
+}
+
+static int
+fault_maintain(stet_store *s)
+{
+    return fault_inner(s)->ops->maintain(fault_inner(s));
+}
+
+static int64_t
+fault_now_ms(stet_store *s)
+{
+    return fault_inner(s)->ops->now_ms(fault_inner(s));
+}
+
+static const stet_store_ops fault_ops = {
+    .version = 1,
+    .scheme = "fault",
+    .size = sizeof(fault_store),
+    .open = fault_open,
+    .close = fault_close,
+    .reopen = fault_reopen,
+    .now_ms = fault_now_ms,
+    .commit = fault_commit,
+    .session_open = fault_session_open,
+    .session_renew = fault_session_renew,
+    .session_close = fault_session_close,
+    .sessions = fault_sessions,
+    .crumbs = fault_crumbs,
+    .crumbs_of = fault_crumbs_of,
+    .run = fault_run,
+    .runs = fault_runs,
+    .journal = fault_journal,
+    .inbox = fault_inbox,
+    .timers = fault_timers,
+    .timers_of = fault_timers_of,
+    .value = fault_value,
+    .values = fault_values,
+    .lane = fault_lane,
+    .watch = fault_watch,
+    .unwatch = fault_unwatch,
+    .maintain = fault_maintain,
+    .ping = fault_ping,
+    .due = fault_due,
+};
+
+int
+fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node)
+{
+    fault_store *f = stet__get0(inner->alloc, sizeof *f);
+
+    *out = NULL;
+    if (f == NULL) {
+        stet__store_close(inner);
+        return STET_ENOMEM;
+    }
+    f->base = *inner;
+    f->base.ops = &fault_ops;
+    f->inner = inner;
+    f->node = node;
+    node->is_poisoned = false;
+    *out = &f->base;
+    return STET_OK;
+}

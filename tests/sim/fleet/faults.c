@@ -1,0 +1,124 @@
+/* Faults: which ones a seed has, how often each strikes, and the fiber that does what no call
+ * brings about. */
+#include <string.h>
+
+#include "fleet.h"
+
+const char *const fleet_fault_names[FLEET_FAULTS] = {
+#define FLEET_FAULT_NAME(name, one_in, text) text,
+    FLEET_FAULT_LIST(FLEET_FAULT_NAME)
+#undef FLEET_FAULT_NAME
+};
+
+static const uint64_t fault_rates[FLEET_FAULTS] = {
+#define FLEET_FAULT_RATE(name, one_in, text) one_in,
+    FLEET_FAULT_LIST(FLEET_FAULT_RATE)
+#undef FLEET_FAULT_RATE
+};
+
+/* Every kind is there in half of the seeds, at its highest rate or up to eight times more rarely.
+ * Kinds without a rate are the chaos fiber's: one in so many of its turns. One seed in sixteen has
+ * no fault at all: what is wrong then is wrong without an excuse. */
+void
+fleet_plan_draw(fleet *w)
+{
+    fleet_plan *p = &w->plan;
+    bool        is_calm = fleet_draw(&w->faults, 16) == 0;
+
+    memset(p, 0, sizeof *p);
+    for (int i = 0; i < FLEET_FAULTS; i++) {
+        uint64_t most = fault_rates[i] > 0 ? fault_rates[i] : 2;
+
+        if (fleet_draw(&w->faults, 2) == 0 && !is_calm)
+            p->one_in[i] = most << fleet_draw(&w->faults, 4);
+    }
+    if (fleet_draw(&w->faults, 4) != 0)
+        p->one_in[FLEET_DAMAGE] = 0;
+    p->chaos_us = 100000 + (int64_t)fleet_draw(&w->faults, 4000000);
+    p->last_us = 1000000 * (int64_t)(5 + fleet_draw(&w->faults, 40));
+    p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
+    p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
+    p->renew_ms = p->lease_ms / 3;
+    p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
+                                                     : 315360000000;
+}
+
+bool
+fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node)
+{
+    if (!w->has_faults || w->plan.one_in[kind] == 0 ||
+        fleet_draw(&w->faults, w->plan.one_in[kind]) != 0)
+        return false;
+    if (kind == FLEET_CRASH || kind == FLEET_CRASH_BEFORE || kind == FLEET_CRASH_AFTER) {
+        if (w->crashes >= w->plan.crashes_max)
+            return false;
+        w->crashes++;
+    }
+    w->stats.faults[kind]++;
+    fleet_trace(w, node, NULL, "FAULT", fleet_fault_names[kind], 0, 0);
+    return true;
+}
+
+/* ---- chaos ----------------------------------------------------------------------------------- */
+
+/* Turn one byte of a fact of an open run; what is in memory somewhere may still be right. */
+static void
+chaos_damage(fleet *w)
+{
+    unsigned   skip = (unsigned)fleet_draw(&w->faults, w->n_runs + 1);
+    fleet_run *run = w->first;
+    mem_run   *row;
+    mem_facts *facts;
+
+    while (run != NULL && skip-- > 0)
+        run = run->next;
+    if (run == NULL || run->is_damaged || (row = stet__mem_run(w->db, run->id)) == NULL ||
+        stet__mem_tree_first(&row->journal) == NULL)
+        return;
+    facts = MEM_OF(mem_facts, node, stet__mem_tree_last(&row->journal));
+    if (facts->len < 8)
+        return;
+    facts->data[2 + fleet_draw(&w->faults, facts->len - 2)] ^= 0x40;
+    run->is_damaged = true;
+    w->stats.faults[FLEET_DAMAGE]++;
+    fleet_trace(w, NULL, run, "FAULT: a fact is damaged", NULL, (int64_t)facts->first, 0);
+}
+
+static void
+chaos_turn(fleet *w)
+{
+    fleet_node *node = &w->nodes[fleet_draw(&w->faults, w->n_nodes)];
+
+    if (!node->is_up)
+        return;
+    if (fleet_fault(w, FLEET_CRASH, node)) {
+        fleet_crash(w, node);
+        return;
+    }
+    if (!node->is_leaving && node->engine != NULL && fleet_fault(w, FLEET_STOP, node))
+        fleet_leave_node(w, node);
+    if (fleet_fault(w, FLEET_PAUSE, node)) {
+        node->pause_end_us = stet__sim_now_us(w->sim) +
+                             1000 * (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms * 3);
+        stet__sim_node_pause(w->sim, node->p, node->pause_end_us);
+    }
+    if (fleet_fault(w, FLEET_JUMP, node)) {
+        node->skew_ms += (int64_t)fleet_draw(&w->faults, 7200001) - 3600000;
+        stet__sim_node_skew(w->sim, node->p, node->skew_ms);
+    }
+    if (w->plan.one_in[FLEET_DAMAGE] != 0 && w->stats.faults[FLEET_DAMAGE] < 2 &&
+        fleet_draw(&w->faults, w->plan.one_in[FLEET_DAMAGE]) == 0)
+        chaos_damage(w);
+}
+
+void
+fleet_chaos(void *arg)
+{
+    fleet *w = arg;
+
+    while (w->has_faults) {
+        fleet_nap(w->server, 1 + (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.chaos_us * 2));
+        if (w->has_faults)
+            chaos_turn(w);
+    }
+}

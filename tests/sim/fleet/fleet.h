@@ -1,0 +1,420 @@
+/* A whole fleet in one process, on virtual time, from one seed.
+ *
+ * program.c      a random program from a seed: what one run does
+ * handler.c      the one handler that interprets programs
+ * clients.c      clients and operators: fibers that start, wait, cancel, settle, retry, look
+ * faults.c       which faults a seed has, how often, and the fiber that crashes and pauses nodes
+ * fault_store.c  the store every node sees: the memory store behind faults
+ * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
+ * model.c        what the store was told, fact by fact, and what must hold at each of them
+ * checks.c       what must hold at the end
+ * trace.c        the history: its hash, and its last events when something is wrong
+ * world.c        nodes and their lives, the phases of a seed
+ *
+ * How to add an operation: a row of FLEET_OP_LIST, its parameters in program.c, its case in
+ * handler.c, and what its outcome may be in checks.c. How to add a fault: a row of
+ * FLEET_FAULT_LIST, its rate in faults.c, and one fleet_fault() where it strikes.
+ *
+ * Nothing here is timed, threaded or random but by the seed. The world's own memory is outside of
+ * all simulated nodes, so it outlives their crashes; it is what the engine is judged by, and never
+ * asks the engine. /
+ */
+#ifndef STET_FLEET_H
+#define STET_FLEET_H
+
+#include <stet.h>
+
+#include "core/fact.h"
+#include "platform/platform.h"
+#include "store/memory.h"
+
+enum {
+    FLEET_NODES_MAX = 10,
+    FLEET_OPS_MAX = 30,
+    FLEET_PARTS_MAX = 3,  /* futures of one operation */
+    FLEET_KEYS = 4,       /* object keys all runs share */
+    FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
+};
+
+typedef struct fleet fleet;
+typedef struct fleet_run fleet_run;
+typedef struct fleet_node fleet_node;
+
+/* ---- faults ---------------------------------------------------------------------------------- */
+
+/* Name, one in how many at most (see fleet_plan_draw), text. */
+#define FLEET_FAULT_LIST(X)                                                                        \
+    X(CRASH, 0, "crashes at any point")                                                            \
+    X(CRASH_BEFORE, 2000, "crashes before a store call")                                           \
+    X(CRASH_AFTER, 2000, "crashes after a store call")                                             \
+    X(STOP, 0, "orderly stops")                                                                    \
+    X(PAUSE, 0, "pauses")                                                                          \
+    X(COMMIT_REFUSED, 60, "commits refused")                                                       \
+    X(REPLY_LOST, 60, "replies of commits lost")                                                   \
+    X(POISONED, 150, "stores poisoned")                                                            \
+    X(SLOW, 300, "slow answers")                                                                   \
+    X(READ_FAILED, 300, "reads failed")                                                            \
+    X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
+    X(HINT_LOST, 4, "hints lost")                                                                  \
+    X(HINT_TWICE, 4, "hints doubled")                                                              \
+    X(HINT_LATE, 10, "hints late")                                                                 \
+    X(SAME_NAME, 0, "workers of one name")                                                         \
+    X(SKEW, 0, "clocks apart by hours")                                                            \
+    X(JUMP, 0, "jumps of a clock")                                                                 \
+    X(NO_MEMORY, 4000, "allocations failed")                                                       \
+    X(DAMAGE, 0, "facts damaged")
+
+typedef enum fleet_fault_kind {
+#define FLEET_FAULT_ENUM(name, one_in, text) FLEET_##name,
+    FLEET_FAULT_LIST(FLEET_FAULT_ENUM)
+#undef FLEET_FAULT_ENUM
+    FLEET_FAULTS
+} fleet_fault_kind;
+
+extern const char *const fleet_fault_names[FLEET_FAULTS];
+
+/* What kinds of faults this seed has and how often each strikes: one in so many chances; 0: never.
+ */
+typedef struct fleet_plan {
+    uint64_t one_in[FLEET_FAULTS];
+    int64_t  chaos_us;     /* the fault fiber acts about this often */
+    int64_t  last_us;      /* no faults from here on */
+    unsigned crashes_max;
+    int64_t  lease_ms, renew_ms;
+    int64_t  retention_ms;
+} fleet_plan;
+
+void fleet_plan_draw(fleet *w);
+/* Does it strike now? Counts it. */
+bool fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node);
+/* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
+void fleet_chaos(void *arg);
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+/* Name, weight for services, weight for objects, text. */
+#define FLEET_OP_LIST(X)                                                                           \
+    X(STEP, 30, 20, "step")                                                                        \
+    X(SLEEP, 12, 5, "sleep")                                                                       \
+    X(CALL, 10, 6, "call")                                                                         \
+    X(SEND, 6, 3, "send")                                                                          \
+    X(AWAKE, 6, 2, "awakeable")                                                                    \
+    X(DEPOSIT, 0, 40, "deposit")                                                                   \
+    X(SCRIBBLE, 0, 10, "state")                                                                    \
+    X(FUTURES, 12, 5, "futures")                                                                   \
+    X(VERSION, 3, 2, "version")                                                                    \
+    X(NOW, 4, 2, "now")                                                                            \
+    X(RANDOM, 4, 2, "random")                                                                      \
+    X(DEFER, 3, 1, "defer")                                                                        \
+    X(SETTLE, 0, 0, "settle")
+
+typedef enum fleet_op_kind {
+#define FLEET_OP_ENUM(name, service, object, text) FLEET_OP_##name,
+    FLEET_OP_LIST(FLEET_OP_ENUM)
+#undef FLEET_OP_ENUM
+    FLEET_OPS
+} fleet_op_kind;
+
+extern const char *const fleet_op_names[FLEET_OPS];
+
+/* A body: how it goes. */
+typedef struct fleet_body {
+    uint8_t fails;        /* its first executions that count fail passingly */
+    uint8_t attempts;     /* of its own policy; 0: none, the run's attempts count */
+    bool    is_permanent; /* then it fails for good */
+    bool    is_late;      /* takes longer than its timeout, the first time */
+    uint16_t takes_ms;
+} fleet_body;
+
+typedef enum fleet_wait {
+    FLEET_WAIT_ALL,
+    FLEET_WAIT_ANY,
+    FLEET_WAIT_ANY_FOR,
+    FLEET_WAIT_EACH_FOR
+} fleet_wait;
+
+typedef struct fleet_op {
+    fleet_op_kind kind;
+    fleet_body    body[FLEET_PARTS_MAX];
+    int64_t       ms;      /* sleep, delay, timeout */
+    uint64_t      seed;    /* of a child, of what is written */
+    int           key;     /* of a child that is an object; -1: a service */
+    uint8_t       parts;   /* futures */
+    uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP or _CALL */
+    fleet_wait    wait;
+    bool          has_limit; /* awakeable: with a timeout; send: with an idempotency key */
+    bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside */
+    bool          is_reject;
+} fleet_op;
+
+typedef struct fleet_program {
+    size_t   n;
+    fleet_op ops[FLEET_OPS_MAX];
+    bool     is_stubborn;  /* goes on after a failed operation */
+    bool     is_tidy;      /* after a stop: one more step, then it returns */
+    uint8_t  fails;        /* its first attempts fail passingly at the end */
+    bool     is_doomed;    /* fails for good at the end */
+} fleet_program;
+
+/* What a run is told: its input as text. */
+typedef struct fleet_order {
+    uint64_t seed;   /* of the program */
+    uint64_t nonce;  /* who asked for it: a task, or a place in a run */
+    unsigned depth;
+    int      floor;  /* it calls only objects with keys above this one: nobody waits in a circle */
+    char     awakeable[STET_ID_TEXT_MAX]; /* to settle, or "" */
+} fleet_order;
+
+void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max);
+size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
+bool fleet_order_parse(fleet_order *order, stet_bytes input);
+
+/* ---- what handlers saw (handler.c, ledger.c) ------------------------------------------------- */
+
+/* The outcome of one operation as the handler saw it. */
+typedef struct fleet_seen {
+    int32_t  code;
+    uint32_t kind;  /* fleet_op_kind; for a reader of results */
+    uint64_t value; /* hash of what came back */
+} fleet_seen;
+
+/* One execution of a handler; in the memory of its context. */
+typedef struct fleet_execution {
+    fleet        *w;
+    fleet_order   order;
+    fleet_program program;
+    size_t        n; /* operations that are over */
+    fleet_seen    seen[FLEET_OPS_MAX + 1];
+} fleet_execution;
+
+/* One execution of a body, whatever became of it. */
+typedef struct fleet_entry {
+    struct fleet_entry *next; /* older */
+    char     step[16];
+    uint32_t number;          /* of the attempt */
+    uint64_t fence;
+    unsigned node, life;
+    int64_t  at_us;
+    bool     is_at_risk, is_stale;
+    bool     is_inside;       /* the body has not returned */
+    bool     is_settled, is_lost;
+} fleet_entry;
+
+/* A step as far as the store knows. */
+typedef struct fleet_step {
+    struct fleet_step *next;
+    char     step[16];
+    bool     is_recorded;
+    uint32_t attempts; /* recorded ones */
+} fleet_step;
+
+struct fleet_run {
+    stet_id       id;
+    char          text[STET_ID_TEXT_MAX];
+    unsigned      number;   /* in order of appearance; what the trace calls it */
+    bool          is_object;
+    int           key;      /* -1: none */
+    fleet_order   order;
+    fleet_program program;
+    stet_id       parent, retry_of;
+    char          idem[64]; /* its idempotency key with its place; "" if it has none */
+    bool          is_retry;
+    uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
+    size_t        n_told;
+    int64_t       created_ms;
+    /* What no replay may contradict any more. */
+    fleet_seen    seen[FLEET_OPS_MAX + 1];
+    bool          is_fixed[FLEET_OPS_MAX + 1];
+    int64_t       asked_ms[FLEET_OPS_MAX]; /* when first asked for, by the store; 0: not yet */
+    bool          was_deferred[FLEET_OPS_MAX];
+    fleet_entry  *entries;
+    fleet_step   *steps;
+    /* From its facts. */
+    uint64_t      journal, inbox;
+    uint32_t      attempts; /* failed ones */
+    uint32_t      attempts_max;
+    stet__fact_kind end;    /* COMPLETED, FAILED, CANCELLED, EXPIRED; 0: open */
+    int           code;
+    uint8_t      *result;
+    size_t        result_len;
+    bool          is_stopped; /* a cancel or deadline was put into its inbox */
+    int64_t       ended_ms;
+    bool          is_purged;  /* removed after its retention */
+    bool          is_kept;    /* started with a retention of its own, longer than any seed */
+    uint64_t      state;      /* hash of its facts when everything was over */
+    bool          is_damaged;
+    bool          is_reported; /* by verify */
+    uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
+    fleet_run    *next;       /* in the order of their appearance */
+};
+
+typedef struct fleet_awakeable {
+    char      id[STET_ID_TEXT_MAX];
+    fleet_run *run;
+    size_t    op;
+    unsigned  tried; /* settlements somebody asked for: values 1 … tried */
+    unsigned  acked; /* which one was answered OK; 0: none */
+    bool      is_settled; /* in the store */
+    bool      is_inside;
+} fleet_awakeable;
+
+void fleet_awakeable_add(fleet *w, fleet_run *run, size_t op, const char *id);
+void fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, size_t op);
+void fleet_leave(fleet *w, stet_attempt *a);
+/* The node has crashed: what it was executing is lost. */
+void fleet_ledger_crash(fleet *w, const fleet_node *node);
+/* Was this body executed under this claim? */
+bool fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact);
+void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
+/* The handler is about to return this. */
+void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed);
+
+int fleet_handler(stet_ctx *ctx, stet_bytes input);
+int fleet_register(stet_engine *e);
+
+/* ---- the model (model.c) --------------------------------------------------------------------- */
+
+/* An object's state as the facts tell it. */
+typedef struct fleet_object {
+    char     account[48]; /* "writes sum"; "" before the first */
+    char     scribble[32];
+    bool     has_scribble;
+    uint64_t writes, sum;
+} fleet_object;
+
+void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
+                         const stet_outcome *outcome);
+fleet_run *fleet_run_of(fleet *w, stet_id id);
+fleet_run *fleet_run_named(fleet *w, const char *text);
+
+/* ---- clients (clients.c) --------------------------------------------------------------------- */
+
+typedef struct fleet_task {
+    fleet_order order;
+    int         key;           /* -1: a service */
+    int64_t     at_us, delay_ms, timeout_ms;
+    bool        has_idem, has_id, waits, cancels;
+    bool        is_done;       /* the client has nothing left to do for it */
+    bool        is_acked;      /* somebody was told that it was started */
+    bool        was_unclear;
+    stet_run_id run;
+} fleet_task;
+
+void fleet_client(void *arg);
+void fleet_operator(void *arg);
+
+/* ---- nodes and the world (world.c) ----------------------------------------------------------- */
+
+typedef struct fleet_seat { /* of a client fiber */
+    fleet_node *node;
+    unsigned    index;
+} fleet_seat;
+
+struct fleet_node {
+    fleet          *w;
+    unsigned        index;
+    stet__platform *p;      /* of this life */
+    stet_engine    *engine; /* NULL: not open */
+    unsigned        life;   /* 1, 2 … */
+    bool            is_up;
+    bool            is_leaving; /* it is stopped in an orderly way; its clients end soon */
+    unsigned        clients;    /* fibers that use its engine */
+    bool            is_poisoned; /* its store handle, until it is reopened */
+    int64_t         up_at_us; /* when the next life begins */
+    int64_t         pause_end_us;
+    int64_t         skew_ms;
+    fleet_seat      seats[FLEET_CLIENTS + 1];
+};
+
+typedef struct fleet_event {
+    int64_t     at_us;
+    int         node; /* -1: the server */
+    unsigned    run;  /* 0: none */
+    const char *what; /* a literal */
+    char        name[20];
+    int64_t     a, b;
+} fleet_event;
+
+typedef struct fleet_stats {
+    uint64_t faults[FLEET_FAULTS];
+    uint64_t ops[FLEET_OPS];
+    uint64_t runs, bodies, commits, facts, checks;
+    int64_t  virtual_us;
+} fleet_stats;
+
+typedef struct fleet_options {
+    uint64_t seed;
+    bool     is_large;
+    bool     is_verbose; /* print events as they come */
+} fleet_options;
+
+struct fleet {
+    fleet_options    options;
+    size_t           n_nodes, n_tasks, ops_max;
+    stet__sim       *sim;
+    stet__platform  *server; /* the node the store lives on; never crashes */
+    stet__memory_db *db;
+    stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
+    stet__rng        draws, faults;
+    fleet_plan       plan;
+    bool             has_faults; /* now */
+    bool             is_over;
+    unsigned         crashes;
+    int              same_name; /* nodes below this index share a worker's name */
+    fleet_node       nodes[FLEET_NODES_MAX];
+    fleet_task      *tasks;
+    fleet_run       *first, *last;
+    unsigned         n_runs;
+    stet__map        runs;      /* ID -> fleet_run */
+    stet__map        idems;     /* idempotency key -> fleet_run */
+    stet__map        nonces;    /* nonce -> fleet_run */
+    fleet_awakeable *awakeables;
+    size_t           n_awakeables, cap_awakeables;
+    fleet_object     objects[FLEET_KEYS];
+    stet__arena      arena;
+    /* trace */
+    uint64_t         hash;
+    fleet_event     *events; /* a ring */
+    size_t           n_events;
+    bool             is_failed;
+    char             failure[512];
+    unsigned         failed_run;
+    fleet_stats      stats;
+};
+
+/* Live one seed. True: everything held. *stats is added to; *hash tells histories apart. */
+bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash);
+
+uint64_t fleet_draw(stet__rng *r, uint64_t below);
+fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
+int64_t  fleet_now_ms(fleet *w); /* the store's clock */
+/* Wait on this platform's node; virtual time. */
+void     fleet_nap(stet__platform *p, int64_t us);
+int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
+/* Ask it to stop and close; it comes back later. */
+void     fleet_leave_node(fleet *w, fleet_node *node);
+/* Does not return if called on a fiber of the node. */
+void     fleet_crash(fleet *w, fleet_node *node);
+/* The handlers read the world here: they have no argument of their own. */
+extern fleet *fleet_here;
+
+/* ---- the end (checks.c) ---------------------------------------------------------------------- */
+
+size_t   fleet_open_runs(fleet *w);
+/* Why those that have not ended have not, by `why` and by what is known. */
+void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
+void     fleet_check_end(fleet *w, stet_engine *e);
+/* Remember the state of all ended runs; and compare: it must be the same for ever. */
+void     fleet_state_note(fleet *w);
+void     fleet_state_check(fleet *w);
+
+/* ---- the history (trace.c) ------------------------------------------------------------------- */
+
+/* `what` is a literal; `name` (may be NULL) is copied. They are printed as "what name a b". */
+void fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *what,
+                 const char *name, int64_t a, int64_t b);
+/* Something does not hold. The first one counts; the world stops soon. */
+void fleet_fail(fleet *w, const fleet_run *run, const char *fmt, ...) STET_PRINTF(3, 4);
+void fleet_tell(fleet *w, FILE *out);
+
+#endif

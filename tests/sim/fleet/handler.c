@@ -1,0 +1,501 @@
+/* The one handler of the fleet: interprets the program its input stands for.
+ *
+ * It notes what every operation gave back. Before a body begins all of that must be durable, so
+ * from then on no execution of the run may see anything else (ledger.c). In the end it is the
+ * run's result, so that the checks can judge each operation. /
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/context.h"
+#include "fleet.h"
+
+fleet *fleet_here;
+
+typedef struct handler_arg {
+    fleet_execution  *x;
+    size_t            seen; /* operations that were over when it was started */
+    size_t            op;
+    fleet_body        body;
+    uint32_t          attempt;  /* of the run */
+    stet_awakeable_id hand_out; /* to the outside; "" if nothing */
+} handler_arg;
+
+/* A code that was recorded and is the operation's outcome. Any other is no outcome: the execution
+ * is over. */
+static bool
+handler_is_outcome(int code)
+{
+    return code == STET_OK || (stet_code_class(code) == STET_CLASS_PERMANENT &&
+                               code != STET_EREPLAY && code != STET_ECORRUPT);
+}
+
+static uint64_t
+handler_hash(stet_bytes value)
+{
+    return value.data == NULL ? 0 : stet__hash64(value.data, value.len, 3) | 1u;
+}
+
+static void
+handler_name(char name[16], size_t op, int part)
+{
+    if (part < 0)
+        (void)snprintf(name, 16, "s%zu", op);
+    else
+        (void)snprintf(name, 16, "s%zu-%d", op, part);
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+static void
+handler_hand_out(fleet *w, const stet_attempt *a, const handler_arg *arg)
+{
+    fleet_run *run = fleet_run_named(w, stet_attempt_run(a));
+
+    if (run == NULL)
+        return; /* told by fleet_enter() */
+    for (size_t i = 0; i < w->n_awakeables; i++) {
+        fleet_awakeable *known = &w->awakeables[i];
+
+        if (known->run != run || known->op != arg->op)
+            continue;
+        if (strcmp(known->id, arg->hand_out.text) != 0)
+            fleet_fail(w, run, "operation %zu hands out two awakeables: %s and %s", arg->op,
+                       known->id, arg->hand_out.text);
+        return;
+    }
+    fleet_awakeable_add(w, run, arg->op, arg->hand_out.text);
+}
+
+static int
+handler_body(stet_attempt *a, void *arg)
+{
+    handler_arg     *b = arg;
+    fleet_execution *x = b->x;
+    fleet           *w = x->w;
+    uint32_t         number = b->body.attempts > 0 ? stet_attempt_number(a) : b->attempt;
+
+    fleet_enter(w, a, x, b->seen, b->op);
+    if (b->hand_out.text[0] != '\0')
+        handler_hand_out(w, a, b);
+    if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
+        fleet_nap(a->ctx->exec->p, (int64_t)b->body.takes_ms * 1000);
+    fleet_leave(w, a);
+    if (number <= b->body.fails)
+        return stet_attempt_fail(a, STET_ERETRY, "no luck");
+    if (b->body.is_permanent)
+        return stet_attempt_fail(a, STET_EPERMANENT, "never");
+    return stet_attempt_return(a, stet_text(a->step));
+}
+
+static handler_arg *
+handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body)
+{
+    handler_arg *arg = stet_ctx_alloc(ctx, sizeof *arg);
+
+    if (arg != NULL)
+        *arg = (handler_arg){
+            .x = x, .seen = x->n, .op = op, .body = *body, .attempt = stet_info(ctx)->attempt
+        };
+    return arg;
+}
+
+static stet_step_options
+handler_policy(const fleet_body *body)
+{
+    return (stet_step_options){ .size = sizeof(stet_step_options),
+                                .attempts = body->attempts,
+                                .first_ms = body->attempts > 0 ? 20 : 0,
+                                .max_ms = body->attempts > 0 ? 500 : 0,
+                                .timeout = body->is_late ? "20ms" : NULL };
+}
+
+static int
+handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body, stet_bytes *out)
+{
+    handler_arg      *arg = handler_arg_new(ctx, x, op, body);
+    stet_step_options policy = handler_policy(body);
+    char              name[16];
+
+    handler_name(name, op, -1);
+    return arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+static const char *const handler_keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
+
+static const char *
+handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool is_call,
+              const char *awakeable, stet_start_options *options)
+{
+    const fleet_op *o = &x->program.ops[op];
+    fleet_order     child = { .depth = x->order.depth + 1 };
+    const char     *run = stet_info(ctx)->run;
+    char           *text = stet_ctx_alloc(ctx, 160);
+
+    if (text == NULL)
+        return NULL;
+    child.seed = o->seed + (uint64_t)(part + 1);
+    child.nonce = stet__hash64(run, strlen(run), op * 16 + (uint64_t)(part + 1));
+    child.floor = is_call ? x->order.floor : -1;
+    if (o->key >= 0)
+        child.floor = o->key > child.floor ? o->key : child.floor;
+    if (awakeable != NULL)
+        (void)snprintf(child.awakeable, sizeof child.awakeable, "%s", awakeable);
+    options->size = sizeof *options;
+    options->key = o->key >= 0 && awakeable == NULL ? handler_keys[o->key] : NULL;
+    return fleet_order_text(text, 160, &child) > 0 ? text : NULL;
+}
+
+static const char *
+handler_target(const stet_start_options *options)
+{
+    return options->key != NULL ? "obj.run" : "svc.run";
+}
+
+static int
+handler_call(stet_ctx *ctx, fleet_execution *x, size_t op, stet_bytes *out)
+{
+    stet_start_options options = { 0 };
+    const char        *input = handler_child(ctx, x, op, -1, true, NULL, &options);
+
+    if (input == NULL)
+        return STET_ENOMEM;
+    return stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+}
+
+static int
+handler_send(stet_ctx *ctx, fleet_execution *x, size_t op, const char *awakeable, uint64_t *value)
+{
+    stet_start_options options = { 0 };
+    const fleet_op    *o = &x->program.ops[op];
+    const char        *input = handler_child(ctx, x, op, -1, false, awakeable, &options);
+    stet_run_id        run;
+    int                rc;
+
+    if (input == NULL)
+        return STET_ENOMEM;
+    if (awakeable == NULL) {
+        options.delay_ms = o->ms;
+        if (o->has_limit &&
+            (options.idempotency_key = stet_ctx_printf(ctx, "send-%" PRIu64, o->seed % 64)) == NULL)
+            return STET_ENOMEM;
+    }
+    if ((rc = stet_send(ctx, &run, handler_target(&options), stet_text(input), &options)) ==
+        STET_OK)
+        *value = handler_hash(stet_text(run.text));
+    return rc;
+}
+
+/* ---- awakeables ------------------------------------------------------------------------------ */
+
+static int
+handler_awake(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op   *o = &x->program.ops[op];
+    stet_awakeable_id id;
+    stet_future      *future;
+    handler_arg      *arg;
+    stet_bytes        out = { NULL, 0 };
+    uint64_t          sent;
+    char              name[16];
+    int               rc;
+
+    handler_name(name, op, -1);
+    if ((rc = stet_awakeable(ctx, &id, &future, name)) != STET_OK)
+        return rc;
+    if (o->is_inside) {
+        if ((rc = handler_send(ctx, x, op, id.text, &sent)) != STET_OK)
+            return rc;
+    } else {
+        if ((arg = handler_arg_new(ctx, x, op, &(fleet_body){ .attempts = 0 })) == NULL)
+            return STET_ENOMEM;
+        arg->hand_out = id;
+        name[0] = 'h';
+        if ((rc = stet_step(ctx, NULL, name, handler_body, arg, NULL)) != STET_OK)
+            return rc;
+    }
+    if (o->has_limit)
+        rc = stet_await_for(ctx, &out, future, stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms + 1));
+    else
+        rc = stet_await(ctx, &out, future);
+    *value = handler_hash(out);
+    return rc;
+}
+
+/* ---- futures --------------------------------------------------------------------------------- */
+
+static int
+handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future **future)
+{
+    const fleet_op    *o = &x->program.ops[op];
+    stet_start_options options = { 0 };
+    stet_step_options  policy = handler_policy(&o->body[part]);
+    handler_arg       *arg;
+    const char        *input, *duration;
+    char               name[16];
+
+    handler_name(name, op, part);
+    switch ((fleet_op_kind)o->part[part]) {
+    case FLEET_OP_STEP:
+        if ((arg = handler_arg_new(ctx, x, op, &o->body[part])) == NULL)
+            return STET_ENOMEM;
+        return stet_step_start(ctx, future, name, handler_body, arg, &policy);
+    case FLEET_OP_SLEEP:
+        duration = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / (part + 1));
+        return duration == NULL ? STET_ENOMEM : stet_sleep_start(ctx, future, name, duration);
+    default:
+        if ((input = handler_child(ctx, x, op, part, true, NULL, &options)) == NULL)
+            return STET_ENOMEM;
+        return stet_call_start(ctx, future, handler_target(&options), stet_text(input), &options);
+    }
+}
+
+static int
+handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64_t *value)
+{
+    stet_bytes out = { NULL, 0 };
+    int        rc =
+        limit != NULL ? stet_await_for(ctx, &out, future, limit) : stet_await(ctx, &out, future);
+
+    if (handler_is_outcome(rc))
+        *value = *value * 31 + handler_hash(out) + (uint64_t)-rc;
+    return rc;
+}
+
+/* A part that failed is an answer, not a failure of the operation; a stop is one. */
+static bool
+handler_goes_on(int rc)
+{
+    return handler_is_outcome(rc) && rc != STET_ECANCELLED && rc != STET_EEXPIRED;
+}
+
+static int
+handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    stet_future    *futures[FLEET_PARTS_MAX];
+    size_t          n = 0, chosen = 0;
+    const char     *limit = NULL;
+    int             rc = STET_OK;
+
+    for (int i = 0; i < o->parts; i++) {
+        rc = handler_part(ctx, x, op, i, &futures[n]);
+        if (rc == STET_OK)
+            n++;
+        else if (!handler_goes_on(rc))
+            return rc;
+    }
+    if (n == 0)
+        return rc;
+    if (o->wait == FLEET_WAIT_ANY_FOR || o->wait == FLEET_WAIT_EACH_FOR)
+        if ((limit = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / 2 + 1)) == NULL)
+            return STET_ENOMEM;
+    if (o->wait == FLEET_WAIT_ANY || o->wait == FLEET_WAIT_ANY_FOR) {
+        if ((rc = stet_await_any(ctx, &chosen, futures, n, limit)) != STET_OK)
+            return rc;
+        *value = chosen + 1;
+        rc = handler_await_part(ctx, futures[chosen], NULL, value);
+        return handler_goes_on(rc) ? STET_OK : rc;
+    }
+    if (o->wait == FLEET_WAIT_ALL && (rc = stet_await_all(ctx, futures, n)) != STET_OK)
+        return rc;
+    for (size_t i = 0; i < n; i++)
+        if (!handler_goes_on(rc = handler_await_part(ctx, futures[i], limit, value)))
+            return rc;
+    return STET_OK;
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* Reads "writes sum", writes "writes+1 sum+amount"; the model knows what it must find (model.c). */
+static int
+handler_deposit(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    stet_bytes      out;
+    uint64_t        writes = 0, sum = 0;
+    char            text[48];
+    int             rc;
+
+    if ((rc = stet_state_get(ctx, &out, "account")) != STET_OK)
+        return rc;
+    *value = handler_hash(out);
+    if (out.data != NULL && out.len < sizeof text) {
+        memcpy(text, out.data, out.len);
+        text[out.len] = '\0';
+        (void)sscanf(text, "%" SCNu64 " %" SCNu64, &writes, &sum);
+    }
+    if (o->ms % 4 == 0 && (rc = handler_step(ctx, x, op, &o->body[0], NULL)) != STET_OK)
+        return rc;
+    (void)snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, writes + 1, sum + o->seed % 100 + 1);
+    return stet_state_set(ctx, "account", stet_text(text));
+}
+
+static int
+handler_scribble(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    stet_bytes      out;
+    char            text[32];
+    int             rc;
+
+    switch (o->seed % 3) {
+    case 0:
+        if ((rc = stet_state_get(ctx, &out, "scribble")) == STET_OK)
+            *value = handler_hash(out);
+        return rc;
+    case 1: return stet_state_clear(ctx, "scribble");
+    default:
+        (void)snprintf(text, sizeof text, "%" PRIx64, o->seed);
+        return stet_state_set(ctx, "scribble", stet_text(text));
+    }
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+/* Once, as far as the world remembers; nothing is recorded but the end of the attempt. */
+static int
+handler_defer(stet_ctx *ctx, fleet_execution *x, size_t op)
+{
+    fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
+
+    if (run == NULL || run->was_deferred[op])
+        return STET_OK;
+    run->was_deferred[op] = true;
+    return stet_defer_until(ctx, fleet_now_ms(x->w) + x->program.ops[op].ms, "not now");
+}
+
+static int
+handler_settle(stet_ctx *ctx, fleet_execution *x, size_t op)
+{
+    const char *id = x->order.awakeable;
+
+    return x->program.ops[op].is_reject ? stet_ctx_reject(ctx, id, "refused by a run")
+                                        : stet_ctx_resolve(ctx, id, stet_text("by a run"));
+}
+
+static int
+handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
+{
+    fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
+    int64_t    ms = x->program.ops[op].ms;
+    char       name[16];
+    int        rc;
+
+    if (run != NULL && run->asked_ms[op] == 0)
+        run->asked_ms[op] = fleet_now_ms(x->w);
+    handler_name(name, op, -1);
+    if ((rc = stet_sleep_ms(ctx, name, ms)) != STET_OK)
+        return rc;
+    run = fleet_run_named(x->w, stet_info(ctx)->run);
+    if (run != NULL && !run->is_retry && fleet_now_ms(x->w) < run->asked_ms[op] + ms)
+        fleet_fail(x->w, run, "operation %zu slept less than its %" PRId64 " ms", op, ms);
+    return STET_OK;
+}
+
+static int
+handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    stet_bytes out = { NULL, 0 };
+    int64_t    now_ms = 0;
+    int        version = 0, rc;
+    char       name[16];
+
+    switch (x->program.ops[op].kind) {
+    case FLEET_OP_STEP: rc = handler_step(ctx, x, op, &x->program.ops[op].body[0], &out); break;
+    case FLEET_OP_SLEEP: rc = handler_sleep(ctx, x, op); break;
+    case FLEET_OP_CALL: rc = handler_call(ctx, x, op, &out); break;
+    case FLEET_OP_SEND: return handler_send(ctx, x, op, NULL, value);
+    case FLEET_OP_AWAKE: return handler_awake(ctx, x, op, value);
+    case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
+    case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);
+    case FLEET_OP_FUTURES: return handler_futures(ctx, x, op, value);
+    case FLEET_OP_VERSION:
+        handler_name(name, op, -1);
+        rc = stet_version(ctx, &version, name, 1, 3);
+        *value = (uint64_t)version;
+        return rc;
+    case FLEET_OP_NOW:
+        rc = stet_now(ctx, &now_ms);
+        *value = (uint64_t)now_ms;
+        return rc;
+    case FLEET_OP_RANDOM: *value = stet_random(ctx); return STET_OK;
+    case FLEET_OP_DEFER: return handler_defer(ctx, x, op);
+    default: return handler_settle(ctx, x, op);
+    }
+    *value = handler_hash(out);
+    return rc;
+}
+
+/* It was told to stop: clean up with one more step, if it is of that kind. */
+static int
+handler_stopped(stet_ctx *ctx, fleet_execution *x, int code)
+{
+    int rc;
+
+    if (!x->program.is_tidy)
+        return code;
+    rc = handler_step(ctx, x, FLEET_OPS_MAX, &(fleet_body){ .takes_ms = 5 }, NULL);
+    return rc == STET_OK ? code : rc;
+}
+
+static int
+handler_return(stet_ctx *ctx, fleet_execution *x)
+{
+    if (stet_info(ctx)->attempt <= x->program.fails)
+        return stet_fail(ctx, STET_ERETRY, "not this time");
+    if (x->program.is_doomed)
+        return stet_fail(ctx, STET_EPERMANENT, "doomed");
+    return stet_return(ctx, (stet_bytes){ x->seen, x->n * sizeof x->seen[0] });
+}
+
+int
+fleet_handler(stet_ctx *ctx, stet_bytes input)
+{
+    fleet           *w = fleet_here;
+    fleet_execution *x = stet_ctx_alloc(ctx, sizeof *x);
+    int              rc;
+
+    if (x == NULL)
+        return STET_ENOMEM;
+    memset(x, 0, sizeof *x);
+    x->w = w;
+    if (!fleet_order_parse(&x->order, input))
+        return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
+    fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
+    for (size_t op = 0; op < x->program.n; op++) {
+        uint64_t value = 0;
+
+        rc = handler_op(ctx, x, op, &value);
+        if (!handler_is_outcome(rc))
+            return rc;
+        x->seen[x->n++] =
+            (fleet_seen){ .code = rc, .kind = x->program.ops[op].kind, .value = value };
+        w->stats.ops[x->program.ops[op].kind]++;
+        fleet_trace(w, fleet_node_of(w, ctx->exec->p), fleet_run_named(w, stet_info(ctx)->run),
+                    "saw", fleet_op_names[x->program.ops[op].kind], (int64_t)op, rc);
+        if (rc == STET_ECANCELLED || rc == STET_EEXPIRED)
+            return handler_stopped(ctx, x, rc);
+        if (rc != STET_OK && !x->program.is_stubborn)
+            return rc;
+    }
+    return handler_return(ctx, x);
+}
+
+int
+fleet_register(stet_engine *e)
+{
+    static const stet_handler_options options = {
+        .retry = { .attempts = 4, .first_ms = 50, .max_ms = 2000 }
+    };
+    static const stet_handler handlers[] = { { "run", fleet_handler, &options },
+                                             { NULL, NULL, NULL } };
+    int                       err;
+
+    if ((err = stet_register(e, "svc", handlers)) != STET_OK)
+        return err;
+    return stet_register_object(e, "obj", handlers, NULL);
+}

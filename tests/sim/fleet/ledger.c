@@ -1,0 +1,207 @@
+/* The ledger: what happened outside of the engine.
+ *
+ * Each execution of a body is an entry. It is settled when its record was applied by the store,
+ * lost when its node crashed before. So executions of a step = records of it + entries that were
+ * lost or fenced, and each of the latter must have been reported as "at risk" to the next.
+ *
+ * A stale entry is one by a node that had lost the run already: it can happen only if the node
+ * stood still between its last look at the lease and the body. /
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/context.h"
+#include "fleet.h"
+
+/* How long after a pause a fiber may still act on what it knew before. */
+#define LEDGER_AFTER_PAUSE_US 100000
+
+static void *
+ledger_get(fleet *w, size_t size)
+{
+    void *p = stet__arena_get0(&w->arena, size);
+
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+void
+fleet_awakeable_add(fleet *w, fleet_run *run, size_t op, const char *id)
+{
+    fleet_awakeable *a;
+
+    if (w->n_awakeables == w->cap_awakeables) {
+        size_t cap = w->cap_awakeables > 0 ? w->cap_awakeables * 2 : 64;
+        void  *grown = realloc(w->awakeables, cap * sizeof *a);
+
+        if (grown == NULL)
+            abort();
+        w->awakeables = grown;
+        w->cap_awakeables = cap;
+    }
+    a = &w->awakeables[w->n_awakeables++];
+    *a = (fleet_awakeable){ .run = run, .op = op };
+    (void)snprintf(a->id, sizeof a->id, "%s", id);
+}
+
+/* ---- what no replay may contradict ----------------------------------------------------------- */
+
+void
+fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed)
+{
+    for (size_t i = 0; i < n && i <= FLEET_OPS_MAX; i++) {
+        if (run->is_fixed[i] &&
+            (run->seen[i].code != seen[i].code || run->seen[i].value != seen[i].value))
+            fleet_fail(w, run, "operation %zu (%s) gave %d/%llx first and %d/%llx later", i,
+                       fleet_op_names[seen[i].kind % FLEET_OPS], run->seen[i].code,
+                       (unsigned long long)run->seen[i].value, seen[i].code,
+                       (unsigned long long)seen[i].value);
+        run->seen[i] = seen[i];
+        run->is_fixed[i] = run->is_fixed[i] || is_fixed;
+    }
+    w->stats.checks += n;
+}
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+static fleet_step *
+ledger_step(const fleet_run *run, const char *step)
+{
+    fleet_step *s = run->steps;
+
+    while (s != NULL && strcmp(s->step, step) != 0)
+        s = s->next;
+    return s;
+}
+
+/* Is the run this worker's, by the store? */
+static bool
+ledger_is_stale(fleet *w, const fleet_run *run, uint64_t fence)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    return row == NULL || row->row.epoch != fence || row->row.session == 0 ||
+           !stet__mem_is_alive(w->db, stet__mem_session(w->db, row->row.session));
+}
+
+static void
+ledger_check_stale(fleet *w, fleet_run *run, const fleet_node *node, const fleet_entry *e)
+{
+    if (stet__sim_now_us(w->sim) - node->pause_end_us > LEDGER_AFTER_PAUSE_US)
+        fleet_fail(w, run, "body %s is entered by node %u, which lost the run (fence %llu)",
+                   e->step, node->index, (unsigned long long)e->fence);
+}
+
+static void
+ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
+{
+    const fleet_step *step = ledger_step(run, e->step);
+    const mem_run    *row = stet__mem_run(w->db, run->id);
+
+    if (step != NULL && step->is_recorded)
+        fleet_fail(w, run, "body %s is entered again after its record", e->step);
+    if (step != NULL && step->attempts >= e->number)
+        fleet_fail(w, run, "attempt %u of body %s is entered again after its record", e->number,
+                   e->step);
+    if (run->end != 0)
+        fleet_fail(w, run, "body %s is entered after the end of its run", e->step);
+    if (run->is_object && row != NULL &&
+        (row->row.lane == NULL || stet__mem_lane_first(w->db, row->row.lane) != row))
+        fleet_fail(w, run, "body %s is entered, and its run does not hold its key", e->step);
+    for (const fleet_entry *old = run->entries; old != NULL; old = old->next) {
+        if (strcmp(old->step, e->step) != 0 || old->number != e->number || old->is_settled ||
+            old->is_stale)
+            continue;
+        if (old->fence >= e->fence && !old->is_lost)
+            fleet_fail(w, run, "body %s is executed twice by one owner", e->step);
+        else if (!e->is_at_risk)
+            fleet_fail(w, run,
+                       "body %s was entered before (node %u, fence %llu) and not recorded; "
+                       "the next execution is not told",
+                       e->step, old->node, (unsigned long long)old->fence);
+    }
+}
+
+void
+fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, size_t op)
+{
+    fleet_run   *run = fleet_run_named(w, stet_attempt_run(a));
+    fleet_node  *node = fleet_node_of(w, a->ctx->exec->p);
+    fleet_entry *e;
+
+    (void)op;
+    if (run == NULL || node == NULL) {
+        fleet_fail(w, run, "body %s is entered before the start of its run is durable", a->step);
+        return;
+    }
+    e = ledger_get(w, sizeof *e);
+    (void)snprintf(e->step, sizeof e->step, "%s", a->step);
+    e->number = stet_attempt_number(a);
+    e->fence = stet_attempt_fence(a);
+    e->node = node->index;
+    e->life = node->life;
+    e->at_us = stet__sim_now_us(w->sim);
+    e->is_at_risk = stet_attempt_is_at_risk(a);
+    e->is_inside = true;
+    e->is_stale = ledger_is_stale(w, run, e->fence);
+    fleet_trace(w, node, run, e->is_stale ? "enters, stale," : "enters", e->step, e->number,
+                (int64_t)e->fence);
+    w->stats.bodies++;
+    if (e->is_stale)
+        ledger_check_stale(w, run, node, e);
+    else
+        ledger_check_owner(w, run, e);
+    /* Effects after facts: what the handler knew when it began this is recorded. */
+    fleet_seen_check(w, run, x->seen, seen, true);
+    e->next = run->entries;
+    run->entries = e;
+}
+
+void
+fleet_leave(fleet *w, stet_attempt *a)
+{
+    fleet_run   *run = fleet_run_named(w, stet_attempt_run(a));
+    fleet_entry *e = run != NULL ? run->entries : NULL;
+
+    for (; e != NULL; e = e->next)
+        if (e->is_inside && e->fence == stet_attempt_fence(a) && strcmp(e->step, a->step) == 0)
+            e->is_inside = false;
+}
+
+void
+fleet_ledger_crash(fleet *w, const fleet_node *node)
+{
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        for (fleet_entry *e = run->entries; e != NULL; e = e->next)
+            if (e->node == node->index && e->life == node->life && !e->is_settled) {
+                e->is_lost = true;
+                e->is_inside = false;
+            }
+}
+
+static bool
+ledger_is(const fleet_entry *e, stet_bytes name)
+{
+    return strlen(e->step) == name.len && memcmp(e->step, name.data, name.len) == 0;
+}
+
+bool
+fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact)
+{
+    for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (e->fence == epoch && !e->is_inside && ledger_is(e, fact->name))
+            return true;
+    return false;
+}
+
+/* With an empty name: all of the run; the facts that end an attempt are the record of a body that
+ * failed without a policy of its own. */
+void
+fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name)
+{
+    (void)w;
+    for (fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (e->fence == epoch && (name.len == 0 || ledger_is(e, name)))
+            e->is_settled = true;
+}

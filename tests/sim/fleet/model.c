@@ -1,0 +1,433 @@
+/* The model: what the store was told, and what must hold at every single unit.
+ *
+ * It sees each unit once, when it was applied, in the order the store applied them. From the facts
+ * alone it knows every run, what of it is recorded, and the state of every object: so a read that
+ * saw anything but the last write before it, a step recorded twice, a timer that fired early or a
+ * second run for an idempotency key is found at the very commit that does it. /
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "fleet.h"
+
+/* No program here needs nearly as many. */
+#define MODEL_FACTS_MAX 1000
+
+fleet_run *
+fleet_run_of(fleet *w, stet_id id)
+{
+    return stet__map_find(&w->runs, id.bytes, sizeof id.bytes);
+}
+
+fleet_run *
+fleet_run_named(fleet *w, const char *text)
+{
+    stet_id id;
+
+    return stet__id_parse(&id, STET__ID_RUN, text) == STET_OK ? fleet_run_of(w, id) : NULL;
+}
+
+static void
+model_put(stet__map *map, const void *key, size_t len, void *value)
+{
+    if (stet__map_put(map, key, len, value) != STET_OK)
+        abort();
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+static int
+model_key(stet_bytes key)
+{
+    return key.data != NULL && key.len == 2 ? ((const char *)key.data)[1] - '0' : -1;
+}
+
+static void
+model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    fleet_run *other;
+    char       idem[64];
+    int        n;
+
+    if (run->is_retry)
+        return;
+    if ((other = stet__map_find(&w->nonces, &run->order.nonce, sizeof run->order.nonce)) != NULL)
+        fleet_fail(w, run, "it was started for the same reason as run %u", other->number);
+    model_put(&w->nonces, &run->order.nonce, sizeof run->order.nonce, run);
+    if (fact->idempotency_key.data == NULL)
+        return;
+    n = snprintf(idem, sizeof idem, "%d %d %.*s", run->is_object, run->key,
+                 (int)fact->idempotency_key.len, (const char *)fact->idempotency_key.data);
+    if ((other = stet__map_find(&w->idems, idem, (size_t)n)) != NULL)
+        fleet_fail(w, run, "idempotency key %s has run %u already", idem, other->number);
+    (void)snprintf(run->idem, sizeof run->idem, "%s", idem);
+    model_put(&w->idems, idem, (size_t)n, run);
+}
+
+static fleet_run *
+model_started(fleet *w, stet_id id, const stet__fact *fact)
+{
+    fleet_run *run = stet__arena_get0(&w->arena, sizeof *run);
+
+    if (run == NULL)
+        abort();
+    run->id = id;
+    stet__id_text(run->text, STET__ID_RUN, id);
+    run->number = ++w->n_runs;
+    run->is_object = (fact->flags & STET__FACT_OBJECT) != 0;
+    run->key = model_key(fact->key);
+    run->parent = stet__fact_id(fact->run);
+    run->retry_of = stet__fact_id(fact->retry_of);
+    run->is_retry = !stet__id_is_zero(run->retry_of);
+    run->created_ms = fact->time_ms;
+    run->attempts_max = (uint32_t)fact->attempts_max;
+    run->is_kept = fact->retention_ms > 86400000;
+    if (!fleet_order_parse(&run->order, fact->value))
+        fleet_fail(w, run, "its input is not what was sent");
+    fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
+    if (w->last != NULL)
+        w->last->next = run;
+    else
+        w->first = run;
+    w->last = run;
+    w->stats.runs++;
+    if (fleet_run_of(w, id) != NULL)
+        fleet_fail(w, run, "%s is started twice", run->text);
+    model_put(&w->runs, id.bytes, sizeof id.bytes, run);
+    model_check_once(w, run, fact);
+    return run;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static fleet_step *
+model_step(fleet *w, fleet_run *run, stet_bytes name)
+{
+    fleet_step *s;
+
+    for (s = run->steps; s != NULL; s = s->next)
+        if (strlen(s->step) == name.len && memcmp(s->step, name.data, name.len) == 0)
+            return s;
+    if ((s = stet__arena_get0(&w->arena, sizeof *s)) == NULL)
+        abort();
+    (void)snprintf(s->step, sizeof s->step, "%.*s", (int)name.len, (const char *)name.data);
+    s->next = run->steps;
+    run->steps = s;
+    return s;
+}
+
+static void
+model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
+{
+    fleet_step *s = model_step(w, run, fact->name);
+
+    if (s->is_recorded)
+        fleet_fail(w, run, "step %s is recorded twice", s->step);
+    if (fact->kind == STET__FACT_STEP)
+        s->is_recorded = true;
+    else
+        s->attempts = (uint32_t)fact->attempt;
+    if (fact->flags & STET__FACT_INHERITED)
+        return;
+    if (fact->code != STET_ECANCELLED && fact->code != STET_EEXPIRED &&
+        !fleet_is_executed(run, epoch, fact))
+        fleet_fail(w, run, "attempt %lld of step %s is recorded, and was not executed",
+                   (long long)fact->attempt, s->step);
+    fleet_settle(w, run, epoch, fact->name);
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+static bool
+model_is(stet_bytes name, const char *text)
+{
+    return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0;
+}
+
+static void
+model_account(fleet *w, fleet_run *run, fleet_object *o, stet_bytes value)
+{
+    uint64_t writes = 0, sum = 0, amount;
+    bool     is_known = false;
+
+    if (value.len >= sizeof o->account) {
+        fleet_fail(w, run, "an account of %zu bytes", value.len);
+        return;
+    }
+    memcpy(o->account, value.data, value.len);
+    o->account[value.len] = '\0';
+    (void)sscanf(o->account, "%" SCNu64 " %" SCNu64, &writes, &sum);
+    amount = sum - o->sum;
+    for (size_t i = 0; i < run->program.n; i++)
+        is_known = is_known || (run->program.ops[i].kind == FLEET_OP_DEPOSIT &&
+                                amount == run->program.ops[i].seed % 100 + 1);
+    if (writes != o->writes + 1 || !is_known)
+        fleet_fail(w, run,
+                   "key %d: \"%" PRIu64 " %" PRIu64 "\" is written over \"%" PRIu64 " %" PRIu64
+                   "\"",
+                   run->key, writes, sum, o->writes, o->sum);
+    o->writes = writes;
+    o->sum = sum;
+}
+
+static void
+model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    fleet_object *o;
+    const char   *text;
+    bool          is_account = model_is(fact->name, "account"), is_absent;
+
+    if (run->key < 0 || run->key >= FLEET_KEYS) {
+        fleet_fail(w, run, "state of key %d", run->key);
+        return;
+    }
+    if (fact->flags & STET__FACT_INHERITED)
+        return; /* the run it retries did it */
+    o = &w->objects[run->key];
+    switch (fact->kind) {
+    case STET__FACT_STATE_GET:
+        text = is_account ? o->account : o->scribble;
+        is_absent = is_account ? o->writes == 0 : !o->has_scribble;
+        if (is_absent != ((fact->flags & STET__FACT_ABSENT) != 0) ||
+            (!is_absent && !model_is(fact->value, text)))
+            fleet_fail(w, run, "key %d: a read gave \"%.*s\", the last write was \"%s\"", run->key,
+                       (int)fact->value.len,
+                       fact->value.data != NULL ? (const char *)fact->value.data : "",
+                       is_absent ? "(none)" : text);
+        break;
+    case STET__FACT_STATE_SET:
+        if (is_account)
+            model_account(w, run, o, fact->value);
+        else {
+            (void)snprintf(o->scribble, sizeof o->scribble, "%.*s", (int)fact->value.len,
+                           (const char *)fact->value.data);
+            o->has_scribble = true;
+        }
+        break;
+    default: o->has_scribble = false; break;
+    }
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+static void
+model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    run->end = fact->kind;
+    run->ended_ms = fact->time_ms;
+    run->code = (int)fact->code;
+    run->result_len = fact->value.len;
+    if (fact->value.len > 0 &&
+        (run->result = stet__arena_copy(&w->arena, fact->value.data, fact->value.len)) == NULL)
+        abort();
+    if (fact->kind == STET__FACT_COMPLETED)
+        fleet_seen_check(w, run, (const fleet_seen *)(const void *)run->result,
+                         run->result_len / sizeof(fleet_seen), true);
+}
+
+static fleet_run *
+model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_t epoch,
+           const stet__fact *fact)
+{
+    char name[20];
+
+    if (run == NULL && fact->kind == STET__FACT_STARTED)
+        run = model_started(w, id, fact);
+    if (run == NULL) {
+        fleet_fail(w, NULL, "a fact of a run that was never started");
+        return NULL;
+    }
+    (void)snprintf(name, sizeof name, "%.*s", (int)(fact->name.len < 19 ? fact->name.len : 19),
+                   fact->name.data != NULL ? (const char *)fact->name.data : "");
+    fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name, (int64_t)(fact->revision),
+                fact->code != 0 ? fact->code : fact->number);
+    w->stats.facts++;
+    if (run->end != 0)
+        fleet_fail(w, run, "a fact (%s) after its end", stet__fact_kind_name(fact->kind));
+    switch (fact->kind) {
+    case STET__FACT_STEP:
+    case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
+    case STET__FACT_DEFERRED: fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); break;
+    case STET__FACT_STATE_GET:
+    case STET__FACT_STATE_SET:
+    case STET__FACT_STATE_CLEAR: model_state_fact(w, run, fact); break;
+    case STET__FACT_COMPLETED:
+    case STET__FACT_FAILED:
+    case STET__FACT_CANCELLED:
+    case STET__FACT_EXPIRED: model_ended(w, run, fact); break;
+    default: break;
+    }
+    return run;
+}
+
+static uint64_t
+model_epoch(const stet_unit *unit, stet_id run)
+{
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (stet__id_equal(unit->conds[i].run, run)) {
+            if (unit->conds[i].kind == STET_COND_CLAIM)
+                return unit->conds[i].epoch;
+            if (unit->conds[i].kind == STET_COND_PARKED)
+                return unit->conds[i].epoch + 1; /* the unit takes the run */
+        }
+    return 0;
+}
+
+static void
+model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_op *op)
+{
+    fleet_run *run = fleet_run_of(w, op->run);
+    stet_bytes in = op->data;
+    stet__fact fact;
+    uint64_t   revision = op->number;
+    int        err;
+
+    if (run != NULL && run->journal + 1 != op->number)
+        fleet_fail(w, run, "revision %llu follows %llu", (unsigned long long)op->number,
+                   (unsigned long long)run->journal);
+    while ((err = stet__fact_decode(&fact, &in)) == STET_OK) {
+        fact.revision = revision++;
+        if ((run = model_fact(w, node, run, op->run, model_epoch(unit, op->run), &fact)) == NULL)
+            return;
+        run->journal = fact.revision;
+    }
+    if (run->journal > MODEL_FACTS_MAX)
+        fleet_fail(w, run, "it has %llu facts: it goes round in a circle",
+                   (unsigned long long)run->journal);
+    if (err != STET_END || revision != op->number + op->count)
+        fleet_fail(w, run, "a unit whose facts cannot be read");
+}
+
+/* ---- retention --------------------------------------------------------------------------------- */
+
+/* Its idempotency key goes with it, so a later start is a new run; nothing else of it may come
+ * again. */
+static void
+model_purged(fleet *w, const fleet_node *node, const stet_op *op)
+{
+    fleet_run *run = fleet_run_of(w, op->run);
+
+    if (run == NULL)
+        return;
+    fleet_trace(w, node, run, "removed", NULL, 0, 0);
+    if (run->end == 0)
+        fleet_fail(w, run, "it is removed and has not ended");
+    if (run->is_kept || fleet_now_ms(w) < run->ended_ms + w->plan.retention_ms)
+        fleet_fail(w, run, "it is removed before its time");
+    run->is_purged = true;
+    if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
+        (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
+    if (run->order.depth == 0)
+        (void)stet__map_remove(&w->nonces, &run->order.nonce, sizeof run->order.nonce);
+}
+
+/* ---- inboxes --------------------------------------------------------------------------------- */
+
+static void
+model_told_once(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    uint64_t what = (uint64_t)fact->kind << 48 | (uint64_t)fact->completion;
+
+    for (size_t i = 0; i < run->n_told; i++)
+        if (run->told[i] == what)
+            fleet_fail(w, run, "%s (%lld) is told twice", stet__fact_kind_name(fact->kind),
+                       (long long)fact->completion);
+    if (run->n_told < sizeof run->told / sizeof run->told[0])
+        run->told[run->n_told++] = what;
+}
+
+static void
+model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
+{
+    fleet_run     *run = fleet_run_of(w, op->run), *child;
+    const mem_run *row = stet__mem_run(w->db, op->run);
+    stet_bytes     in = op->data;
+    stet__fact     fact;
+
+    if (run == NULL || row == NULL || row->row.inbox == run->inbox)
+        return; /* it had ended: nothing was put */
+    if (stet__fact_decode(&fact, &in) != STET_OK) {
+        fleet_fail(w, run, "an inbox entry that cannot be read");
+        return;
+    }
+    run->inbox++;
+    fleet_trace(w, node, run, stet__fact_kind_name(fact.kind), NULL, fact.completion, fact.code);
+    switch (fact.kind) {
+    case STET__FACT_CANCEL:
+    case STET__FACT_DEADLINE: run->is_stopped = true; break;
+    case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
+    case STET__FACT_CHILD_DONE:
+        model_told_once(w, run, &fact);
+        child = fleet_run_of(w, stet__fact_id(fact.run));
+        if (child != NULL && child->end == 0 && !child->is_stopped)
+            fleet_fail(w, run, "it is told of the end of run %u, which goes on", child->number);
+        break;
+    default: break;
+    }
+}
+
+/* ---- units ----------------------------------------------------------------------------------- */
+
+static bool
+model_has(const stet_unit *unit, stet_op_kind kind, stet_id run)
+{
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == kind && stet__id_equal(unit->ops[i].run, run))
+            return true;
+    return false;
+}
+
+/* A timer that is taken early: only by a unit that ends what it is for, or records what came first.
+ */
+static void
+model_timers(fleet *w, const stet_unit *unit)
+{
+    int64_t now_ms = fleet_now_ms(w);
+
+    for (size_t i = 0; i < unit->n_conds; i++) {
+        const stet_cond *cond = &unit->conds[i];
+
+        for (size_t k = 0; cond->kind == STET_COND_PARKED && k < unit->n_ops; k++)
+            if (unit->ops[k].kind == STET_OP_TIMER_DEL &&
+                stet__id_equal(unit->ops[k].run, cond->run)) {
+                if (unit->ops[k].fire_ms > now_ms)
+                    fleet_fail(w, fleet_run_of(w, cond->run), "a run is resumed %lld ms early",
+                               (long long)(unit->ops[k].fire_ms - now_ms));
+                break; /* the first is the one that woke it */
+            }
+    }
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (model_has(unit, STET_OP_FACTS, unit->conds[i].run))
+            return;
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (unit->conds[i].kind == STET_COND_TIMER && unit->conds[i].fire_ms > now_ms)
+            fleet_fail(w, fleet_run_of(w, unit->conds[i].run), "a timer fires %lld ms early",
+                       (long long)(unit->conds[i].fire_ms - now_ms));
+}
+
+void
+fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_outcome *outcome)
+{
+    model_timers(w, unit);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_FACTS)
+            model_facts(w, node, unit, &unit->ops[i]);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_INBOX)
+            model_inbox(w, node, &unit->ops[i]);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_RUN_DEL)
+            model_purged(w, node, &unit->ops[i]);
+    for (size_t i = 0; i < outcome->n_grants; i++) {
+        fleet_run *run = fleet_run_of(w, outcome->grants[i].run);
+
+        fleet_trace(w, node, run, "granted", NULL, (int64_t)outcome->grants[i].epoch, 0);
+        if (run == NULL || (run->end != 0 && !model_has(unit, STET_OP_FACTS, run->id)))
+            fleet_fail(w, run, "a run that has ended, or never began, is granted");
+    }
+    w->stats.commits++;
+}

@@ -1,0 +1,188 @@
+/* Programs: what one run does, drawn from a seed.
+ *
+ * A program is a function of the run's input alone, so every execution of a run, on whatever node,
+ * interprets the same one. /
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fleet.h"
+
+const char *const fleet_op_names[FLEET_OPS] = {
+#define FLEET_OP_NAME(name, service, object, text) text,
+    FLEET_OP_LIST(FLEET_OP_NAME)
+#undef FLEET_OP_NAME
+};
+
+static const unsigned program_weights[2][FLEET_OPS] = {
+#define FLEET_OP_SERVICE(name, service, object, text) service,
+#define FLEET_OP_OBJECT(name, service, object, text)  object,
+    { FLEET_OP_LIST(FLEET_OP_SERVICE) }, { FLEET_OP_LIST(FLEET_OP_OBJECT) }
+};
+
+static bool
+program_one_in(stet__rng *r, uint64_t n)
+{
+    return fleet_draw(r, n) == 0;
+}
+
+static fleet_op_kind
+program_kind(stet__rng *r, bool is_object)
+{
+    const unsigned *weights = program_weights[is_object];
+    uint64_t        sum = 0, at;
+
+    for (int i = 0; i < FLEET_OPS; i++)
+        sum += weights[i];
+    at = fleet_draw(r, sum);
+    for (int i = 0; i < FLEET_OPS; i++) {
+        if (at < weights[i])
+            return (fleet_op_kind)i;
+        at -= weights[i];
+    }
+    return FLEET_OP_STEP;
+}
+
+static void
+program_body(fleet_body *b, stet__rng *r)
+{
+    *b = (fleet_body){ 0 };
+    if (program_one_in(r, 3))
+        b->takes_ms = (uint16_t)fleet_draw(r, program_one_in(r, 8) ? 3000 : 60);
+    if (program_one_in(r, 2))
+        b->attempts = (uint8_t)(1 + fleet_draw(r, 3));
+    if (program_one_in(r, 3))
+        b->fails = (uint8_t)(1 + fleet_draw(r, 2));
+    b->is_permanent = program_one_in(r, 16);
+    b->is_late = b->attempts > 1 && b->fails == 0 && program_one_in(r, 12);
+    if (b->is_late)
+        b->takes_ms = 40;
+}
+
+static int64_t
+program_ms(stet__rng *r)
+{
+    switch (fleet_draw(r, 4)) {
+    case 0: return (int64_t)fleet_draw(r, 5);
+    case 1: return (int64_t)fleet_draw(r, 200);
+    case 2: return (int64_t)fleet_draw(r, 3000);
+    default: return (int64_t)fleet_draw(r, 15000);
+    }
+}
+
+static void
+program_child(fleet_op *op, stet__rng *r, const fleet_order *order, bool is_call)
+{
+    op->seed = stet__rng_next(r);
+    op->key = -1;
+    if (program_one_in(r, 3)) {
+        int floor = is_call ? order->floor : -1;
+
+        if (floor + 1 < FLEET_KEYS)
+            op->key = floor + 1 + (int)fleet_draw(r, (uint64_t)(FLEET_KEYS - floor - 1));
+    }
+}
+
+static void
+program_futures(fleet_op *op, stet__rng *r)
+{
+    static const fleet_op_kind parts[] = { FLEET_OP_STEP, FLEET_OP_STEP, FLEET_OP_SLEEP,
+                                           FLEET_OP_CALL };
+
+    op->parts = (uint8_t)(1 + fleet_draw(r, FLEET_PARTS_MAX));
+    op->wait = (fleet_wait)fleet_draw(r, 4);
+    for (uint8_t i = 0; i < op->parts; i++) {
+        op->part[i] = (uint8_t)parts[fleet_draw(r, 4)];
+        program_body(&op->body[i], r);
+    }
+}
+
+static void
+program_op(fleet_op *op, stet__rng *r, const fleet_order *order, bool is_object)
+{
+    *op = (fleet_op){ .kind = program_kind(r, is_object), .key = -1 };
+    if (order->depth >= 2 && (op->kind == FLEET_OP_CALL || op->kind == FLEET_OP_SEND))
+        op->kind = FLEET_OP_STEP;
+    op->ms = program_ms(r);
+    op->seed = stet__rng_next(r);
+    program_body(&op->body[0], r);
+    switch (op->kind) {
+    case FLEET_OP_CALL: program_child(op, r, order, true); break;
+    case FLEET_OP_SEND:
+        program_child(op, r, order, false);
+        op->has_limit = program_one_in(r, 3);
+        if (program_one_in(r, 2))
+            op->ms = 0;
+        break;
+    case FLEET_OP_AWAKE:
+        op->has_limit = program_one_in(r, 2);
+        op->is_inside = program_one_in(r, 3);
+        op->is_reject = program_one_in(r, 4);
+        break;
+    case FLEET_OP_FUTURES:
+        program_futures(op, r);
+        program_child(op, r, order, true);
+        for (uint8_t i = 0; i < op->parts; i++)
+            if (order->depth >= 2 && op->part[i] == FLEET_OP_CALL)
+                op->part[i] = FLEET_OP_SLEEP;
+        break;
+    default: break;
+    }
+}
+
+void
+fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max)
+{
+    stet__rng r;
+    size_t    max = order->depth == 0 ? ops_max : 3;
+
+    stet__rng_seed(&r, order->seed);
+    memset(p, 0, sizeof *p);
+    p->n = 1 + (size_t)fleet_draw(&r, max);
+    p->is_stubborn = program_one_in(&r, 2);
+    p->is_tidy = program_one_in(&r, 2);
+    if (program_one_in(&r, 10))
+        p->fails = (uint8_t)(1 + fleet_draw(&r, 3));
+    p->is_doomed = program_one_in(&r, 16);
+    for (size_t i = 0; i < p->n; i++)
+        program_op(&p->ops[i], &r, order, is_object);
+    if (order->awakeable[0] != '\0')
+        p->ops[p->n - 1] =
+            (fleet_op){ .kind = FLEET_OP_SETTLE, .key = -1, .is_reject = program_one_in(&r, 4) };
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+size_t
+fleet_order_text(char *text, size_t size, const fleet_order *order)
+{
+    int n = snprintf(text, size, "%016" PRIx64 " %016" PRIx64 " %u %d %s", order->seed,
+                     order->nonce, order->depth, order->floor + 1,
+                     order->awakeable[0] != '\0' ? order->awakeable : "-");
+
+    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+}
+
+bool
+fleet_order_parse(fleet_order *order, stet_bytes input)
+{
+    char  text[160];
+    char *at = text;
+
+    if (input.len >= sizeof text)
+        return false;
+    memcpy(text, input.data, input.len);
+    text[input.len] = '\0';
+    memset(order, 0, sizeof *order);
+    order->seed = strtoull(at, &at, 16);
+    order->nonce = strtoull(at, &at, 16);
+    order->depth = (unsigned)strtoul(at, &at, 10);
+    order->floor = (int)strtol(at, &at, 10) - 1;
+    if (*at++ != ' ')
+        return false;
+    if (*at != '-')
+        (void)snprintf(order->awakeable, sizeof order->awakeable, "%s", at);
+    return true;
+}

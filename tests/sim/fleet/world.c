@@ -1,0 +1,492 @@
+/* The world: nodes and their lives, and the phases every seed goes through.
+ *
+ *   1. Faults: clients start and wait, operators interfere, nodes crash and come back.
+ *   2. Healing: no more faults; everything must end, or `why` must know why not.
+ *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must
+ *      end but what was damaged and what waits for that.
+ *   4. Checks, on the store and by `verify`; then all nodes are killed and started once more:
+ *      nothing changes.
+ */
+#include <inttypes.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "fleet.h"
+
+#define WORLD_HEAL_US  ((int64_t)900 * 1000000)
+#define WORLD_LIMIT_US ((int64_t)7200 * 1000000)
+
+uint64_t
+fleet_draw(stet__rng *r, uint64_t below)
+{
+    return below > 0 ? stet__rng_next(r) % below : 0;
+}
+
+int64_t
+fleet_now_ms(fleet *w)
+{
+    return mem_now(w->db);
+}
+
+fleet_node *
+fleet_node_of(fleet *w, const stet__platform *p)
+{
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (w->nodes[i].p == p)
+            return &w->nodes[i];
+    return NULL;
+}
+
+void
+fleet_nap(stet__platform *p, int64_t us)
+{
+    stet__mutex mutex;
+    stet__cond  cond;
+    int64_t     until_us = stet__mono_us(p) + us;
+
+    if (us <= 0)
+        return;
+    (void)p->ops->mutex_init(p, &mutex);
+    (void)p->ops->cond_init(p, &cond);
+    stet__lock(p, &mutex);
+    while (stet__mono_us(p) < until_us)
+        (void)stet__wait(p, &cond, &mutex, until_us);
+    stet__unlock(p, &mutex);
+    p->ops->cond_destroy(p, &cond);
+    p->ops->mutex_destroy(p, &mutex);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+void
+fleet_crash(fleet *w, fleet_node *node)
+{
+    stet__platform *p = node->p;
+
+    fleet_trace(w, node, NULL, "the node crashes", NULL, node->life, 0);
+    fleet_ledger_crash(w, node);
+    node->is_up = false;
+    node->engine = NULL;
+    node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
+    stet__sim_node_crash(w->sim, p);
+}
+
+static void
+world_log(void *arg, const stet_log_record *r)
+{
+    fleet_node *node = arg;
+
+    if (node->w->options.is_verbose)
+        fprintf(stderr, "  %12.6f s  node %u  %s%s%s\n",
+                (double)stet__sim_now_us(node->w->sim) / 1e6, node->index,
+                r->run != NULL ? r->run : "", r->run != NULL ? ": " : "", r->message);
+}
+
+static void
+world_options(fleet_node *node, stet_options *o)
+{
+    static const char *const names[FLEET_NODES_MAX] = { "w0", "w1", "w2", "w3", "w4",
+                                                        "w5", "w6", "w7", "w8", "w9" };
+    static const uint32_t    roles[8] = { STET_ROLE_CLIENT, STET_ROLE_WORKER, STET_ROLE_TIMERS };
+    static const int64_t     parked[] = { 1, 2, 256 }, flights[] = { 2, 8, 1024 };
+    fleet                   *w = node->w;
+    stet__rng                r;
+
+    /* The same in every life of a node. */
+    stet__rng_seed(&r, w->options.seed * 31 + node->index);
+    stet_options_init(o);
+    o->concurrency = 1 + (int64_t)fleet_draw(&r, 3);
+    o->in_flight_max = flights[fleet_draw(&r, 3)];
+    o->parked_max = parked[fleet_draw(&r, 3)];
+    o->parked_ms = 1 + (int64_t)fleet_draw(&r, 20000);
+    o->lease_ms = w->plan.lease_ms;
+    o->renew_ms = w->plan.renew_ms;
+    o->sweep_ms = 500 + (int64_t)fleet_draw(&r, 4500);
+    o->poll_ms = 200 + (int64_t)fleet_draw(&r, 1500);
+    o->wait_poll_ms = 100 + (int64_t)fleet_draw(&r, 1000);
+    o->work_ahead = fleet_draw(&r, 2) == 0 ? 1 : STET_NONE;
+    o->retention_ms = w->plan.retention_ms;
+    /* The first does everything; some of the others only work, only keep time, or do neither. */
+    if (node->index > 0)
+        o->roles = roles[fleet_draw(&r, 8)];
+    o->worker = names[(int)node->index < w->same_name ? 0 : node->index];
+    o->log = world_log;
+    o->log_arg = node;
+    o->log_level = STET_LOG_WARN; /* also when nobody listens: logging looks at the clock */
+}
+
+static int
+world_open(fleet_node *node)
+{
+    fleet       *w = node->w;
+    stet_options options;
+    stet_store  *memory, *store;
+    stet_engine *e = NULL;
+    int          err;
+
+    world_options(node, &options);
+    if ((err = stet__memory_open(&memory, node->p, w->db)) != STET_OK ||
+        (err = fleet_store_new(&store, memory, node)) != STET_OK ||
+        (err = stet__open_on(&e, node->p, store, "memory:", &options)) != STET_OK)
+        return err;
+    if ((err = fleet_register(e)) != STET_OK || (err = stet_engine_start(e)) != STET_OK) {
+        stet_close(e);
+        return err;
+    }
+    node->engine = e;
+    return STET_OK;
+}
+
+/* A life begins: a root fiber of the new node. */
+static void
+world_life(void *arg)
+{
+    fleet_node *node = arg;
+    fleet      *w = node->w;
+
+    while (world_open(node) != STET_OK)
+        fleet_nap(node->p, 100000);
+    for (unsigned i = 0; i <= FLEET_CLIENTS; i++) {
+        node->seats[i] = (fleet_seat){ node, i };
+        if (stet__sim_spawn(w->sim, node->p, i < FLEET_CLIENTS ? fleet_client : fleet_operator,
+                            &node->seats[i]) != STET_OK)
+            abort();
+        node->clients++;
+    }
+}
+
+/* An orderly end: nobody uses the engine any more, it stops and is closed, and all memory is given
+ * back. A root fiber of the node. */
+static void
+world_leave(void *arg)
+{
+    fleet_node  *node = arg;
+    fleet       *w = node->w;
+    stet_engine *e;
+
+    while (node->clients > 0)
+        fleet_nap(node->p, 50000);
+    e = node->engine;
+    node->engine = NULL;
+    stet_close(e);
+    fleet_trace(w, node, NULL, "the node has stopped", NULL, node->life, 0);
+    if (!stet__sim_node_is_clean(w->sim, node->p))
+        fleet_fail(w, NULL, "node %u was closed and has not given all memory back", node->index);
+    fleet_ledger_crash(w, node); /* what it could not record is lost */
+    node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
+    node->is_up = false;
+}
+
+void
+fleet_leave_node(fleet *w, fleet_node *node)
+{
+    node->is_leaving = true;
+    if (stet__sim_spawn(w->sim, node->p, world_leave, node) != STET_OK)
+        abort();
+}
+
+static void
+world_up(fleet *w, fleet_node *node)
+{
+    if (node->p != NULL)
+        stet__memory_db_forget(w->db, node->p);
+    if ((node->p = stet__sim_node_new(w->sim)) == NULL)
+        abort();
+    node->life++;
+    node->is_up = true;
+    node->is_leaving = false;
+    node->clients = 0;
+    node->engine = NULL;
+    node->is_poisoned = false;
+    node->skew_ms = 0;
+    if (w->has_faults && fleet_fault(w, FLEET_SKEW, node))
+        node->skew_ms = (int64_t)fleet_draw(&w->faults, 36000001) - 18000000;
+    stet__sim_node_skew(w->sim, node->p, node->skew_ms);
+    if (w->has_faults)
+        stet__sim_node_memory(w->sim, node->p, w->plan.one_in[FLEET_NO_MEMORY]);
+    fleet_trace(w, node, NULL, "a life begins", NULL, node->life, 0);
+    if (stet__sim_spawn(w->sim, node->p, world_life, node) != STET_OK)
+        abort();
+}
+
+static void
+world_raise(fleet *w)
+{
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (!w->nodes[i].is_up && stet__sim_now_us(w->sim) >= w->nodes[i].up_at_us)
+            world_up(w, &w->nodes[i]);
+}
+
+static void
+world_heal(fleet *w)
+{
+    w->has_faults = false;
+    for (size_t i = 0; i < w->n_nodes; i++) {
+        fleet_node *node = &w->nodes[i];
+
+        node->up_at_us = 0;
+        if (node->is_up)
+            stet__sim_node_memory(w->sim, node->p, 0);
+    }
+    fleet_trace(w, NULL, NULL, "no more faults", NULL, 0, 0);
+}
+
+/* ---- phases ---------------------------------------------------------------------------------- */
+
+static bool
+world_is_started(const fleet *w)
+{
+    for (size_t i = 0; i < w->n_tasks; i++)
+        if (!w->tasks[i].is_acked)
+            return false;
+    return true;
+}
+
+static stet_engine *
+world_engine(fleet *w)
+{
+    for (;;) {
+        for (size_t i = 0; i < w->n_nodes; i++)
+            if (w->nodes[i].is_up && w->nodes[i].engine != NULL && !w->nodes[i].is_leaving)
+                return w->nodes[i].engine;
+        world_raise(w);
+        fleet_nap(w->server, 100000);
+    }
+}
+
+/* The timers of a run that cannot be read stay. */
+static bool
+world_has_timer(fleet *w)
+{
+    for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
+         n = stet__mem_tree_next(n)) {
+        const fleet_run *run = fleet_run_of(w, MEM_OF(mem_timer, by_time, n)->run);
+
+        if (run == NULL || !run->is_damaged)
+            return true;
+    }
+    return false;
+}
+
+/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
+ * happen. */
+static bool
+world_is_quiet(fleet *w)
+{
+    return world_is_started(w) && stet__mem_tree_first(&w->db->owned) == NULL &&
+           stet__mem_tree_first(&w->db->ready) == NULL && !world_has_timer(w);
+}
+
+/* Every run has ended, or what has not waits for the outside. */
+static void
+world_settle(fleet *w)
+{
+    int64_t until_us = stet__sim_now_us(w->sim) + WORLD_HEAL_US;
+
+    while (stet__sim_now_us(w->sim) < until_us && !w->is_failed) {
+        world_raise(w);
+        if (world_is_quiet(w))
+            return;
+        fleet_nap(w->server, 500000);
+    }
+    if (!w->is_failed && !world_is_started(w))
+        fleet_fail(w, NULL, "a client cannot start its run");
+    else if (!w->is_failed)
+        fleet_check_open(w, world_engine(w), false); /* names the first that does not end */
+    if (!w->is_failed && !world_is_quiet(w))
+        fleet_fail(w, NULL, "it does not come to rest");
+}
+
+/* What only an operator can do. */
+static void
+world_help(fleet *w, stet_engine *e)
+{
+    for (size_t i = 0; i < w->n_awakeables; i++) {
+        int err = stet_resolve(e, w->awakeables[i].id, stet_text("helped"));
+
+        if (err != STET_OK && err != STET_ESETTLED && err != STET_EENDED && err != STET_ECORRUPT &&
+            !(err == STET_ENOTFOUND && w->awakeables[i].run->is_purged))
+            fleet_fail(w, w->awakeables[i].run, "an awakeable cannot be settled: %s",
+                       stet_last_error());
+    }
+    for (fleet_run *run = w->first; run != NULL; run = run->next) {
+        const mem_run *row = stet__mem_run(w->db, run->id);
+        stet_run_id    id;
+
+        if (run->end != 0 || row == NULL || row->row.status != STET_STATUS_STUCK || run->is_damaged)
+            continue;
+        memcpy(id.text, run->text, sizeof id.text);
+        if (stet_unstick(e, &id, "helper") != STET_OK)
+            fleet_fail(w, run, "a stuck run cannot be freed: %s", stet_last_error());
+    }
+}
+
+/* Kill everybody, start again, look whether anything changed. */
+static void
+world_again(fleet *w)
+{
+    fleet_state_note(w);
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (w->nodes[i].is_up)
+            fleet_crash(w, &w->nodes[i]);
+    world_heal(w);
+    world_raise(w);
+    fleet_nap(w->server, 3000 * w->plan.lease_ms);
+    world_settle(w);
+    if (!w->is_failed)
+        fleet_state_check(w);
+}
+
+static void
+world_story(void *arg)
+{
+    fleet *w = arg;
+
+    while (stet__sim_now_us(w->sim) < w->plan.last_us && !w->is_failed) {
+        world_raise(w);
+        fleet_nap(w->server, 100000);
+    }
+    world_heal(w);
+    world_settle(w);
+    if (!w->is_failed)
+        fleet_check_open(w, world_engine(w), false);
+    for (int i = 0; i < 3 && !w->is_failed && fleet_open_runs(w) > 0; i++) {
+        world_help(w, world_engine(w));
+        world_settle(w);
+    }
+    if (!w->is_failed)
+        fleet_check_open(w, world_engine(w), true);
+    if (!w->is_failed)
+        fleet_check_end(w, world_engine(w));
+    if (!w->is_failed)
+        world_again(w);
+    w->is_over = true;
+    stet__sim_stop(w->sim);
+}
+
+/* ---- the world ------------------------------------------------------------------------------- */
+
+static void
+world_tasks(fleet *w)
+{
+    if ((w->tasks = calloc(w->n_tasks, sizeof *w->tasks)) == NULL)
+        abort();
+    for (size_t i = 0; i < w->n_tasks; i++) {
+        fleet_task *t = &w->tasks[i];
+
+        t->order.seed = stet__rng_next(&w->draws);
+        t->order.nonce = i + 1;
+        t->key = fleet_draw(&w->draws, 3) == 0 ? (int)fleet_draw(&w->draws, FLEET_KEYS) : -1;
+        t->order.floor = t->key;
+        t->at_us = (int64_t)fleet_draw(&w->draws, (uint64_t)w->plan.last_us);
+        if (fleet_draw(&w->draws, 4) == 0)
+            t->delay_ms = (int64_t)fleet_draw(&w->draws, 5000);
+        if (fleet_draw(&w->draws, 8) == 0)
+            t->timeout_ms = 1 + (int64_t)fleet_draw(&w->draws, 20000);
+        t->has_idem = fleet_draw(&w->draws, 2) == 0;
+        t->has_id = !t->has_idem; /* one of them, or a repeat would be a second run */
+        t->waits = fleet_draw(&w->draws, 2) == 0;
+        t->cancels = fleet_draw(&w->draws, 12) == 0;
+    }
+}
+
+static void
+world_begin(fleet *w, const fleet_options *options)
+{
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    w->n_nodes = options->is_large ? 10 : 3;
+    /* With the children they start, some 40 and 2,000 runs. */
+    w->n_tasks = options->is_large ? 650 : 18;
+    w->ops_max = options->is_large ? 30 : 10;
+    stet__arena_init(&w->arena, &stet__platform_real()->alloc);
+    stet__map_init(&w->runs, &stet__platform_real()->alloc);
+    stet__map_init(&w->idems, &stet__platform_real()->alloc);
+    stet__map_init(&w->nonces, &stet__platform_real()->alloc);
+    stet__rng_seed(&w->draws, options->seed);
+    stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
+    if ((w->sim = stet__sim_new(options->seed)) == NULL ||
+        (w->server = stet__sim_node_new(w->sim)) == NULL ||
+        (w->db = stet__memory_db_new(w->server)) == NULL ||
+        w->server->ops->mutex_init(w->server, &w->gate) != STET_OK)
+        abort();
+    fleet_plan_draw(w);
+    w->has_faults = true;
+    if (fleet_fault(w, FLEET_SAME_NAME, NULL))
+        w->same_name = 2;
+    world_tasks(w);
+    for (size_t i = 0; i < w->n_nodes; i++) {
+        w->nodes[i].w = w;
+        w->nodes[i].index = (unsigned)i;
+        w->nodes[i].pause_end_us = -1000000000;
+        w->nodes[i].up_at_us = (int64_t)fleet_draw(&w->faults, 2000000);
+    }
+    if (stet__sim_spawn(w->sim, w->server, world_story, w) != STET_OK ||
+        stet__sim_spawn(w->sim, w->server, fleet_chaos, w) != STET_OK)
+        abort();
+}
+
+static void
+world_end(fleet *w)
+{
+    stet__sim_free(w->sim); /* with the store, which is the server's memory */
+    stet__map_free(&w->runs);
+    stet__map_free(&w->idems);
+    stet__map_free(&w->nonces);
+    stet__arena_free(&w->arena);
+    free(w->awakeables);
+    free(w->tasks);
+    free(w->events);
+}
+
+/* A seed opens some ten engines, each with large tables: asking the kernel for them every time
+ * takes as long as the simulation. */
+static void
+world_keep_memory(void)
+{
+    static bool is_done;
+
+    if (is_done)
+        return;
+    is_done = true;
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+bool
+fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash)
+{
+    fleet *w = malloc(sizeof *w);
+    bool   is_ok;
+
+    if (w == NULL)
+        abort();
+    world_keep_memory();
+    world_begin(w, options);
+    fleet_here = w;
+    if (!stet__sim_run(w->sim, WORLD_LIMIT_US) && !w->is_over && !w->is_failed) {
+        fleet_fail(w, NULL, "nothing can go on, or time is up");
+        stet__sim_dump(w->sim, stderr);
+    }
+    w->stats.faults[FLEET_NO_MEMORY] = stet__sim_memory_failures(w->sim);
+    w->stats.virtual_us = stet__sim_now_us(w->sim);
+    is_ok = !w->is_failed;
+    if (!is_ok || options->is_verbose)
+        fleet_tell(w, stderr);
+    if (stats != NULL) {
+        const uint64_t *from = (const uint64_t *)(const void *)&w->stats;
+        uint64_t       *to = (uint64_t *)(void *)stats;
+
+        for (size_t i = 0; i < sizeof *stats / sizeof *to; i++)
+            to[i] += from[i];
+    }
+    if (hash != NULL)
+        *hash = w->hash;
+    fleet_here = NULL;
+    world_end(w);
+    free(w);
+    return is_ok;
+}
