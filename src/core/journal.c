@@ -299,6 +299,16 @@ journal_at(const stet__journal *j, stet__fact_kind kind, const char *name, uint6
     return row != NULL && occurrence <= row->n ? row->cmds[occurrence - 1] : NULL;
 }
 
+stet__cmd *
+stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name)
+{
+    uint8_t                  key[JOURNAL_KEY_MAX];
+    size_t                   len = journal_key(key, kind, name, strlen(name));
+    const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
+
+    return row != NULL && row->asked < row->n ? row->cmds[row->asked] : NULL;
+}
+
 /* The same name and occurrence recorded as something else, which nobody asked for yet. */
 static const stet__cmd *
 journal_collision(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence)

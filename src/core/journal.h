@@ -69,5 +69,7 @@ stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char 
 int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
+/* Is there a command of this kind with this name in the row's next place? Does not ask. */
+stet__cmd *stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name);
 
 #endif
