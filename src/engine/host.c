@@ -758,12 +758,16 @@ host_begin(stet_ctx *c)
 /* ---- gone ------------------------------------------------------------------------------------------ */
 
 /* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
- * so they stay as they are until the session ends. */
+ * so they stay as they are until the session ends. One that entered no body has nothing to tell, and a crumb that
+ * is kept for nothing is one less. */
 static bool
 host_is_evidence(const stet__claim *claim)
 {
-    return (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL) &&
-           claim->end != STET__END_DONE;
+    bool has_body = (claim->crumb >= 0 && claim->crumbs[claim->crumb].is_body != 0) || claim->spent != NULL ||
+                    claim->broken != NULL || claim->unrecorded != NULL;
+
+    return has_body && claim->end != STET__END_DONE &&
+           (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL);
 }
 
 static void

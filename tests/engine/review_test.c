@@ -112,9 +112,11 @@ sends_race(const char *how)
     stet_run_id               run;
 
     rival = fixture_open(f);
-    fixture_up_with(f, handlers);
-    hook_begin(f->engine);
+    f->engine = fixture_open(f);
+    hook_begin(f->engine); /* before it has threads that use the table */
     hooked.value = hook_value;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
     atomic_store(&rival_is_due, true);
     run = fixture_start(f->engine, "t.sends", how, NULL);
     EXPECT_RESULT(f->engine, &run, "1");
