@@ -13,7 +13,7 @@ SEED     ?= 1
 SIZE     ?=
 SECONDS  ?= 60
 
-.PHONY: all help deps demo test bench sim soak mutants fuzz install clean format
+.PHONY: all help deps demo test bench sim soak mutants fuzz coverage install clean format
 
 all:
 	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
@@ -28,7 +28,8 @@ help:
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
 	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
 	@echo "make mutants    bugs planted on purpose: each must be found; ONLY=name one of them"
-	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
+	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
+	@echo "make coverage   branches of src/ the tests take; fails below its floors"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
 	@echo "make format     apply .clang-format to the sources (headers are laid out by hand)"
@@ -64,7 +65,11 @@ mutants:
 	@$(BUILD)/mutants/tests/stet-mutants --seeds $(SEEDS) --crash $(BUILD)/mutants/tests $(ONLY)
 
 fuzz:
-	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" tools/fuzz.sh
+	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" TIME="$(if $(findstring $(origin TIME),command line),$(TIME))" \
+	    ONLY="$(ONLY)" tools/fuzz.sh
+
+coverage:
+	@BUILD="$(BUILD)" ONLY="$(ONLY)" JOBS="$(JOBS)" tools/coverage.sh
 
 install: all
 	@$(CMAKE) --install $(BUILD) --prefix "$(PREFIX)"

@@ -240,8 +240,9 @@ typedef struct stet_finding {
 } stet_finding;
 typedef int (*stet_finding_fn)(void *arg, const stet_finding *finding);
 /** Check every run of the store: facts readable, rows equal to what the facts say, every open run has
- * a wake-up source and every running one an owner that lives, or died no longer ago than two sweeps
- * (sweep_ms of this engine) take to find it. @param[out] checked runs; may be NULL */
+ * a wake-up source and every running one an owner that lives, or died no longer ago than living
+ * workers need to find it: two sweeps (sweep_ms of this engine). Without workers nobody is to take it
+ * over, and that is no finding. @param[out] checked runs; may be NULL */
 STET_API int stet_verify(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);
 
 /* ---- dead letters --------------------------------------------------------------------------- */
