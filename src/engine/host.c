@@ -806,8 +806,9 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
-    /* The lease is that of the session we have now; a claim of the one before is lost. */
-    if (claim->session == atomic_load(&e->session) && stet__lease_holds(e))
+    /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
+     * is there before its lease, so the lease we see is never newer than the session. */
+    if (stet__lease_holds(e) && claim->session == atomic_load(&e->session))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");
