@@ -375,6 +375,11 @@ stet__host_end(stet_ctx *c)
             c->stuck_code = 0;
         }
         err = end_unit(c);
+        if (err == STET_ECORRUPT) { /* it would be so for ever; if the run is not ours, this is refused */
+            c->stuck_code = err;
+            c->stuck_text = stet__arena_str(&c->arena, stet_last_error());
+            err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
+        }
     }
     if (err != STET_OK) {
         /* Out of memory: keep the claim and try again when something wakes us. */

@@ -420,6 +420,8 @@ void stet__renew(stet_engine *e);
 void stet__reap(stet_engine *e);
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
+/* Does our lease surely hold, by our own clock, with a tenth of it in hand? */
+bool stet__lease_holds(stet_engine *e);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 

@@ -687,6 +687,10 @@ host_load(stet_ctx *c)
     }
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
         return err;
+    /* A grant may be old news: what the sweep took up was ours when it asked. Nothing of this claim would be with the
+     * store before its first body, so nobody else would tell. */
+    if (!claim->is_guess && (row.session != claim->session || row.epoch != claim->epoch))
+        return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
     return stet__load_facts(e, &c->run, &c->journal, row.journal, &bad);
@@ -796,8 +800,7 @@ host_may_execute(stet_ctx *c)
 
     /* A tenth of the lease is kept in hand for the time between this look and the body. The lease is that
      * of the session we have now; a claim of the one before is lost. */
-    if (claim->session == atomic_load(&e->session) &&
-        (e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100))
+    if (claim->session == atomic_load(&e->session) && stet__lease_holds(e))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");

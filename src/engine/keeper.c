@@ -226,8 +226,9 @@ keeper_claim(stet_engine *e)
     stet__work *w;
     stet_op    *op;
 
+    /* Without a lease that surely holds a run would be given back before its next body, and claimed again. */
     if (e->session == 0 || e->n_handlers == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER))
+        !(e->config.roles & STET_ROLE_WORKER) || !stet__lease_holds(e))
         return;
     if (in_flight >= (size_t)e->config.in_flight_max) {
         e->has_backlog = true;

@@ -179,10 +179,17 @@ session_lost(stet_engine *e)
     stet__unlock(e->p, &e->lock);
 }
 
+bool
+stet__lease_holds(stet_engine *e)
+{
+    return e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100;
+}
+
 void
 stet__renew(stet_engine *e)
 {
     int64_t  before_us = stet__mono_us(e->p);
+    bool     did_hold = stet__lease_holds(e);
     uint64_t session;
     int      err;
 
@@ -195,9 +202,15 @@ stet__renew(stet_engine *e)
         return;
     }
     err = e->store->ops->session_renew(e->store, session, e->config.lease_ms);
-    if (err == STET_OK)
+    if (err == STET_OK) {
         atomic_store(&e->lease_us, before_us + e->config.lease_ms * 1000);
-    else if (err == STET_EFENCED)
+        if (!did_hold) { /* nothing was claimed meanwhile */
+            stet__lock(e->p, &e->lock);
+            e->wants_claim = true;
+            stet__keeper_poke(e);
+            stet__unlock(e->p, &e->lock);
+        }
+    } else if (err == STET_EFENCED)
         session_lost(e);
     else
         stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "the lease could not be renewed: %s", stet_last_error());

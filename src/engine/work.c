@@ -105,7 +105,7 @@ const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
     if (e->session == 0 || e->life != STET__LIFE_STARTED || e->n_handlers == 0 || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER))
+        !(e->config.roles & STET_ROLE_WORKER) || !stet__lease_holds(e))
         return NULL;
     if (atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || e->is_polled) {
         e->has_backlog = true;
