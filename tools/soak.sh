@@ -30,6 +30,7 @@ trap 'rm -f "$log"' EXIT
 declare -A times took
 declare -i runs=0 kills=0 killed_runs=0 repeats=0 kill_s=0 other_s=0 turn=0
 failed=
+export STET_POWER_SEEDS=20 # many more versions of each power cut than `make test` tries
 
 shopt -s nullglob
 programs=()

@@ -120,7 +120,9 @@ STET_API void stet_result_free(stet_result *result);
  * @param timeout_ms   0: wait_ms of the configuration (30 s); STET_NONE: without limit
  * @return STET_OK, completed; STET_ERUN, failed; STET_ECANCELLED; STET_EEXPIRED; STET_ETIMEOUT, it goes
  *         on (the text names the run and what it waits for); STET_ENOTFOUND; STET_EUSAGE, inside a
- *         handler (use stet_call).
+ *         handler (use stet_call); STET_EBUSY, called in a step's body, and with it every slot of
+ *         this engine would wait for a run that needs one of them: the run goes on, the body must not
+ *         wait for it.
  */
 STET_API int stet_wait(stet_engine *engine, stet_result *result, const stet_run_id *run,
                        int64_t timeout_ms);
@@ -238,7 +240,9 @@ typedef struct stet_finding {
 } stet_finding;
 typedef int (*stet_finding_fn)(void *arg, const stet_finding *finding);
 /** Check every run of the store: facts readable, rows equal to what the facts say, every open run has
- * a wake-up source and every running one a live owner. @param[out] checked runs; may be NULL */
+ * a wake-up source and every running one an owner that lives, or died no longer ago than living
+ * workers need to find it: two sweeps (sweep_ms of this engine). Without workers nobody is to take it
+ * over, and that is no finding. @param[out] checked runs; may be NULL */
 STET_API int stet_verify(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);
 
 /* ---- dead letters --------------------------------------------------------------------------- */

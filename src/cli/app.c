@@ -10,8 +10,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* The command line's allocator ends the process when memory is out, see cli.h. The arena and buffers
- * of the library would otherwise hand a NULL to every line that formats a word. */
+/* The command line's allocator ends the process when memory is out, see cli.h. The arena and
+ * buffers of the library would otherwise hand a NULL to every line that formats a word. */
 static void *
 app_get(stet__alloc *a, void *old, size_t size)
 {

@@ -1,8 +1,8 @@
 /* The command line: finding the verb, its options and arguments, and reading values.
  *
- * Options stand anywhere (--name VALUE or --name=VALUE); "--" ends them; "-" and negative numbers are
- * arguments. Everything is checked against the verb's table before its function runs, and a mistyped
- * name is answered with the nearest one. */
+ * Options stand anywhere (--name VALUE or --name=VALUE); "--" ends them; "-" and negative numbers
+ * are arguments. Everything is checked against the verb's table before its function runs, and a
+ * mistyped name is answered with the nearest one. */
 #include "cli/cli.h"
 
 #include <assert.h>

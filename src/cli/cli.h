@@ -1,11 +1,11 @@
 /* What the files of the command line share.
  *
  * A verb is one row (cli_verb) in a verb_*.c file and one line in verbs.c: its name, help, options
- * and function. The function reads its options by name, opens the store when its arguments are right,
- * and returns an exit code of the one table below.
+ * and function. The function reads its options by name, opens the store when its arguments are
+ * right, and returns an exit code of the one table below.
  *
- * The command line ends the process when memory is out (app.c): nothing it holds needs saving, so no
- * function here reports it. All texts a verb makes live in the arena until the command ends.
+ * The command line ends the process when memory is out (app.c): nothing it holds needs saving, so
+ * no function here reports it. All texts a verb makes live in the arena until the command ends.
  *
  * Runs on: the thread that called stet_main().
  */
@@ -158,7 +158,8 @@ void stet__cli_note_unserved(cli *c, const stet_run_info *info);
 
 /* ---- text.c: for people --------------------------------------------------------------------- */
 
-/* One line without control characters and broken UTF-8, so that a payload cannot steer a terminal. */
+/* One line without control characters and broken UTF-8, so that a payload cannot steer a
+ * terminal. */
 const char *stet__cli_clean(cli *c, stet_bytes text);
 size_t      stet__cli_columns(const char *clean); /* how wide it is on a terminal */
 const char *stet__cli_cut(cli *c, const char *clean, size_t columns);

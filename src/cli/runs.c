@@ -45,7 +45,8 @@ runs_since(cli *c, int64_t *ms, bool *is_relative)
     const char *text = stet__cli_value(c, "since");
 
     *is_relative = false;
-    /* A time first: as a duration a plain number of milliseconds since 1970 would reach back to 1970. */
+    /* A time first: as a duration a plain number of milliseconds since 1970 would reach back to
+     * 1970. */
     if (text == NULL || (strlen(text) >= 10 && stet__cli_time_parse(ms, text)))
         return CLI_OK;
     *is_relative = true;

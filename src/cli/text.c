@@ -1,7 +1,7 @@
 /* Text for people: lines that are safe on a terminal, cut at its edge; times as people say them.
  *
- * Whatever came from a store or a user goes through stet__cli_clean() before it is printed: a payload
- * with escape sequences must not steer the terminal of whoever looks at it. */
+ * Whatever came from a store or a user goes through stet__cli_clean() before it is printed: a
+ * payload with escape sequences must not steer the terminal of whoever looks at it. */
 #include "cli/cli.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* show and why: one run for people. A block of its fields, the journal as a timeline with times since
- * its creation, and at the end the verdict: what it waits for and the command that helps. */
+/* show and why: one run for people. A block of its fields, the journal as a timeline with times
+ * since its creation, and at the end the verdict: what it waits for and the command that helps. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -23,6 +23,19 @@ show_why_json(cli_json *j, const cli_why *why)
     stet__cli_json_text(j, "help", why->help);
 }
 
+/* The run the first argument names, and why it is where it is. */
+static int
+show_read(cli *c, stet_run_id *run, stet_run_info **info, cli_why *why)
+{
+    int exit;
+
+    if ((exit = stet__cli_run_id(c, c->args[0], run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK ||
+        (exit = stet__cli_run_read(c, run, info)) != CLI_OK)
+        return exit;
+    return stet__cli_why_get(c, run, why);
+}
+
 static int
 why_run(cli *c)
 {
@@ -32,10 +45,7 @@ why_run(cli *c)
     cli_json       j;
     int            exit;
 
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK ||
-        (exit = stet__cli_run_read(c, &run, &info)) != CLI_OK ||
-        (exit = stet__cli_why_get(c, &run, &why)) != CLI_OK)
+    if ((exit = show_read(c, &run, &info, &why)) != CLI_OK)
         return exit;
     if (c->json) {
         stet__cli_json_begin(&j, c);
@@ -315,10 +325,7 @@ show_run(cli *c)
     cli_why        why;
     int            exit;
 
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK ||
-        (exit = stet__cli_run_read(c, &run, &info)) != CLI_OK ||
-        (exit = stet__cli_why_get(c, &run, &why)) != CLI_OK)
+    if ((exit = show_read(c, &run, &info, &why)) != CLI_OK)
         return exit;
     return c->json ? show_programs(c, &run, info, &why) : show_people(c, &run, info, &why);
 }

@@ -1,6 +1,7 @@
 /* start, send and wait: runs from the outside.
  *
- * Standard output carries the run's ID, or with --wait its result; the rest is on standard error. */
+ * Standard output carries the run's ID, or with --wait its result; the rest is on standard
+ * error. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -12,7 +13,7 @@
     { "at", "TIME", "begin then: 2030-01-31T12:00:00Z, or milliseconds since 1970" },              \
     { "attempts", "N", "executions before it fails" },                                             \
     { "idempotency-key", "TEXT", "a repeat with the same gives the same run" },                    \
-    { "priority", "N", "higher first" },                                                           \
+    { "priority", "N", "kept with the run and shown" },                                            \
     { "group", "NAME", "fairness group" },                                                         \
     { "timeout", "DURATION", "of the whole run, from now" },                                       \
     { "deadline", "TIME", "the same as a time" },                                                  \

@@ -63,8 +63,8 @@ worker_log_text(void *arg, const stet_log_record *r)
     stet__log_print(r);
 }
 
-/* One line, one write: lines of several threads do not mix. Without memory the line is lost, not the
- * worker, so the memory is not the command line's. */
+/* One line, one write: lines of several threads do not mix. Without memory the line is lost, not
+ * the worker, so the memory is not the command line's. */
 static void
 worker_log_json(void *arg, const stet_log_record *r)
 {
@@ -107,8 +107,8 @@ worker_log(cli *c, stet_options *options)
         while (level <= STET_LOG_OFF && strcmp(stet__level_name((stet_level)level), given) != 0)
             level++;
         if (level > STET_LOG_OFF)
-            return stet__cli_fail(c, CLI_USAGE,
-                                  "--log-level %s: expected debug, info, warn, error or off", given);
+            return stet__cli_fail(
+                c, CLI_USAGE, "--log-level %s: expected debug, info, warn, error or off", given);
     }
     /* Level 0 is "the normal one" to standard error, and everything to a sink of one's own. */
     if (options->log == NULL && (c->json || (given != NULL && level == STET_LOG_DEBUG))) {

@@ -1,5 +1,5 @@
-/* The list of verbs. A new verb is its row in a file of its own and one line here; help, parsing and
- * suggestions follow. The order is the order of `help`. */
+/* The list of verbs. A new verb is its row in a file of its own and one line here; help, parsing
+ * and suggestions follow. The order is the order of `help`. */
 #include "cli/cli.h"
 
 static const cli_verb *const verbs[] = {

@@ -222,7 +222,9 @@ run_apply_kind(stet__run *run, const stet__fact *f)
     case STET__FACT_CLAIMED: return run_apply_claimed(run, f);
     case STET__FACT_ATTEMPT_FAILED:
     case STET__FACT_DEFERRED: return run_apply_failed_attempt(run, f);
-    case STET__FACT_SUSPENDED: return run_wait(run, STET_STATUS_SUSPENDED, f);
+    case STET__FACT_SUSPENDED:
+        stet__run_settle_risks(run);
+        return run_wait(run, STET_STATUS_SUSPENDED, f);
     case STET__FACT_RELEASED: return run_wait(run, STET_STATUS_PENDING, f);
     case STET__FACT_STUCK: return run_apply_stuck(run, f);
     case STET__FACT_COMPLETED: return run_end(run, STET_STATUS_COMPLETED, f);
@@ -348,16 +350,27 @@ stet__run_answer(const stet__run *run)
 bool
 stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence)
 {
-    stet__risk **at, *found = NULL;
+    bool is_at_risk = false;
 
-    for (at = &run->risks; *at != NULL; at = &(*at)->next)
-        if ((*at)->step == NULL ||
-            ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0)) {
-            found = *at;
-            break;
+    for (stet__risk **at = &run->risks; *at != NULL; at = &(*at)->next) {
+        if ((*at)->step == NULL)
+            is_at_risk = true; /* stays: futures may have had several bodies running */
+        else if ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0) {
+            *at = (*at)->next;
+            return true;
         }
-    if (found == NULL)
-        return false;
-    *at = found->next;
-    return true;
+    }
+    return is_at_risk;
+}
+
+void
+stet__run_settle_risks(stet__run *run)
+{
+    stet__risk **at = &run->risks;
+
+    while (*at != NULL)
+        if ((*at)->step == NULL)
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
 }

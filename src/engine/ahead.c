@@ -3,9 +3,9 @@
  * A start, the end of a run and the begin of the next run of the same key would each cost a flush. But only
  * effects have to wait. So a run is executed as soon as its start is on its way, or, if it waits for a key,
  * as soon as the last unit of the run before it is on its way: in the belief that the store will give it to
- * us. Its own units queue behind and are conditional on that claim and on the version of every state entry
- * it has read; if the belief was wrong they are refused and the execution is dropped. No body begins and
- * nobody is answered before the claim is certain.
+ * us. Its own units queue behind and are conditional on that claim and, for every state entry it has read, on
+ * who wrote it and, if that unit is still on its way, on that very unit; if the belief was wrong they are
+ * refused and the execution is dropped. No body begins and nobody is answered before the claim is certain.
  *
  * Everything kept here is a hint. Who holds a key, who waits for it, and what an entry's value is may all be
  * wrong, and forgotten at any time: that costs an execution, never exactness.
@@ -38,8 +38,8 @@ struct ahead_entry {
 
 /* A state entry as the last unit that wrote it leaves it, or as it was read. */
 typedef struct ahead_value {
-    uint64_t   version; /* 0: absent */
-    stet_bytes data;
+    stet__seen seen;
+    stet_bytes data; /* NULL: absent */
 } ahead_value;
 
 /* ---- who waits for a key ------------------------------------------------------------------------------ */
@@ -174,7 +174,7 @@ ahead_forget_state(stet_engine *e)
 }
 
 static void
-ahead_value_put(stet_engine *e, stet_bytes key, uint64_t version, stet_bytes data)
+ahead_value_put(stet_engine *e, stet_bytes key, const stet__seen *seen, stet_bytes data)
 {
     ahead_value *v;
 
@@ -185,7 +185,7 @@ ahead_value_put(stet_engine *e, stet_bytes key, uint64_t version, stet_bytes dat
         ahead_forget_state(e);
     if ((v = stet__get0(&e->p->alloc, sizeof *v + data.len)) == NULL)
         return;
-    v->version = version;
+    v->seen = *seen;
     v->data.len = data.len;
     if (data.data != NULL)
         v->data.data = data.len > 0 ? memcpy(v + 1, data.data, data.len) : (void *)(v + 1);
@@ -202,27 +202,28 @@ ahead_writes_state(const stet_op *op)
 void
 stet__ahead_written(stet_engine *e, const stet__work *w)
 {
-    for (size_t i = 0; w->has_state && i < w->unit.n_ops; i++) {
-        const stet_op     *op = &w->ops[i];
-        const ahead_value *v;
+    for (size_t i = 0; i < w->unit.n_ops; i++) {
+        const stet_op *op = &w->ops[i];
+        stet__seen     seen = { .seq = w->unit.seq };
 
         if (!ahead_writes_state(op))
             continue;
-        if (op->kind == STET_OP_VALUE_DEL)
-            ahead_value_put(e, op->key, 0, (stet_bytes){ NULL, 0 });
-        else if ((v = stet__map_find(&e->ahead_state, op->key.data, op->key.len)) != NULL)
-            ahead_value_put(e, op->key, v->version + 1, op->data);
+        if (op->kind == STET_OP_VALUE_PUT) {
+            seen.run = op->run;
+            seen.revision = op->number;
+        }
+        ahead_value_put(e, op->key, &seen, op->kind == STET_OP_VALUE_PUT ? op->data : (stet_bytes){ NULL, 0 });
     }
 }
 
 bool
-stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *version, stet_bytes *value)
+stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, stet__seen *seen, stet_bytes *value)
 {
     const ahead_value *v = stet__map_find(&e->ahead_state, key.data, key.len);
 
     if (v == NULL)
         return false;
-    *version = v->version;
+    *seen = v->seen;
     *value = (stet_bytes){ NULL, 0 };
     if (v->data.data == NULL)
         return true;
@@ -232,11 +233,11 @@ stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *v
 }
 
 void
-stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet_value *value)
+stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet__seen *seen, stet_bytes value)
 {
     /* What is there already is at least as new. */
     if (stet__map_find(&e->ahead_state, key.data, key.len) == NULL)
-        ahead_value_put(e, key, value->version, value->version != 0 ? value->data : (stet_bytes){ NULL, 0 });
+        ahead_value_put(e, key, seen, value);
 }
 
 /* ---- beginning ------------------------------------------------------------------------------------------ */
@@ -247,7 +248,7 @@ ahead_may(stet_engine *e, const char *handler)
     stet__handler *h;
     int            patience;
 
-    if (!e->config.work_ahead || e->life != STET__LIFE_STARTED || e->is_poisoned || e->session == 0 || e->is_polled ||
+    if (!e->config.work_ahead || !stet__may_claim(e) || e->is_polled ||
         atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || (h = stet__handler_find(e, handler)) == NULL)
         return false;
     if ((patience = atomic_load(&h->patience)) > 0)
@@ -363,19 +364,64 @@ ahead_doubt(stet_engine *e, stet__work *w)
         stet__claim_drop(e, claim);
 }
 
-void
-stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *o)
+/* What the unit wrote is durable, and no longer its own. */
+static void
+ahead_is_written(stet_engine *e, const stet__work *w)
 {
-    ahead_doubt(e, w);
-    if (o->result == STET_OK) {
-        ahead_applied(e, w);
-        return;
+    for (size_t i = 0; i < w->unit.n_ops; i++) {
+        ahead_value *v = NULL;
+
+        if (ahead_writes_state(&w->ops[i]))
+            v = stet__map_find(&e->ahead_state, w->ops[i].key.data, w->ops[i].key.len);
+        if (v != NULL && v->seen.seq == w->unit.seq)
+            v->seen.seq = 0;
     }
+}
+
+static bool
+ahead_relies_on(const stet__claim *claim, uint64_t seq)
+{
+    for (size_t i = 0; i < claim->n_relied; i++)
+        if (claim->relied[i] == seq)
+            return !claim->is_void;
+    return false;
+}
+
+/* Who has seen what this unit would have written has seen what never was. Units of theirs that are in the same commit
+ * are refused by the store, later ones by the committer. */
+static void
+ahead_void(stet_engine *e, const stet__work *w)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
+        stet_ctx    *c = value;
+        stet__claim *claim = c->host;
+
+        if (!ahead_relies_on(claim, w->unit.seq))
+            continue;
+        claim->is_void = true;
+        if (claim->is_guess)
+            stet__claim_drop(e, claim);
+        else {
+            claim->is_refused = true;
+            stet__exec_let_go(&e->exec, c, STET_ECONFLICT);
+        }
+        at = 0; /* the map may have changed */
+    }
+}
+
+static void
+ahead_refused(stet_engine *e, const stet__work *w)
+{
     for (size_t i = 0; w->has_state && i < w->unit.n_ops; i++)
         if (ahead_writes_state(&w->ops[i]))
             ahead_value_forget(e, w->ops[i].key);
     for (size_t i = 0; i < w->unit.n_conds; i++)
-        if (w->conds[i].kind == STET_COND_VALUE && strcmp(w->conds[i].space, STET__SPACE_STATE) == 0)
+        if ((w->conds[i].kind == STET_COND_VALUE || w->conds[i].kind == STET_COND_WRITER) &&
+            strcmp(w->conds[i].space, STET__SPACE_STATE) == 0)
             ahead_value_forget(e, w->conds[i].key);
     for (const stet__started *s = w->started; s != NULL; s = s->next) {
         ahead_entry *entry = stet__map_find(&e->ahead_runs, s->run.bytes, sizeof s->run.bytes);
@@ -384,6 +430,21 @@ stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *o)
             ahead_unlink(e, entry);
             stet__free(&e->p->alloc, entry);
         }
+    }
+    if (w->has_state)
+        ahead_void(e, w);
+}
+
+void
+stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *o)
+{
+    ahead_doubt(e, w);
+    if (o->result != STET_OK)
+        ahead_refused(e, w);
+    else {
+        ahead_applied(e, w);
+        if (w->has_state)
+            ahead_is_written(e, w);
     }
 }
 

@@ -277,13 +277,38 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
     }
 }
 
+/* Units that rely on one that was refused meanwhile are not to be applied. Returns how many are left. */
+static size_t
+committer_drop_void(stet_engine *e, size_t n)
+{
+    stet__committer *m = &e->committer;
+    size_t           kept = 0, i = 0;
+
+    while (i < n && !m->batch[i]->is_relying)
+        i++;
+    if (i == n)
+        return n;
+    stet__lock(e->p, &e->lock);
+    for (i = 0; i < n; i++) {
+        stet__work *w = m->batch[i];
+
+        if (w->is_relying && !w->is_unknown && ((stet__claim *)w->arg)->is_void)
+            committer_fail(e, w, STET_ECONFLICT);
+        else
+            m->batch[kept++] = w;
+    }
+    stet__unlock(e->p, &e->lock);
+    return kept;
+}
+
 /* Commit one batch; is_busy is ours. */
 static void
 committer_round(stet_engine *e, size_t n, bool is_thread)
 {
     stet__committer *m = &e->committer;
 
-    n = committer_settle(e, n, is_thread);
+    if ((n = committer_drop_void(e, n)) > 0)
+        n = committer_settle(e, n, is_thread);
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < n; i++)
         committer_deliver(e, m->batch[i], &m->outcomes[i]);
@@ -370,6 +395,7 @@ committer_main(void *arg)
 int
 stet__committer_start(stet_engine *e)
 {
+    e->committer.is_closing = false;
     return e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e);
 }
 

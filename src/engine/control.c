@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 
 #define CONTROL_TRIES_MAX 100
+#define CONTROL_PAGE 1000u
 
 /* ---- cancel and deadline -------------------------------------------------------------------------- */
 
@@ -53,10 +54,8 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
             cond->fire_ms = l->run.visible_ms;
             cond->number = STET__TIMER_VISIBLE;
         }
-        if ((op = stet__work_op(w, STET_OP_TIMER_DEL, l->run.id)) == NULL)
+        if (!stet__work_timer_gone(w, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
             return STET_ENOMEM;
-        op->fire_ms = l->run.visible_ms;
-        op->number = STET__TIMER_VISIBLE;
     }
     stet__lock(e->p, &e->lock);
     err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
@@ -116,8 +115,9 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
 }
 
 typedef struct control_scan {
-    int  code;
-    bool is_bad;
+    int      code;
+    uint64_t last;
+    size_t   rows;
 } control_scan;
 
 static int
@@ -126,12 +126,11 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     control_scan *scan = arg;
     stet__fact    fact;
 
-    (void)first;
     (void)count;
-    if (stet__fact_decode(&fact, &facts) != STET_OK) {
-        scan->is_bad = true;
-        return STET_OK;
-    }
+    scan->last = first;
+    scan->rows++;
+    if (stet__fact_decode(&fact, &facts) != STET_OK)
+        return STET_OK; /* whoever takes it will be stuck on it; it asks for nothing */
     if (scan->code == 0 && fact.kind == STET__FACT_CANCEL)
         scan->code = STET_ECANCELLED;
     if (scan->code == 0 && fact.kind == STET__FACT_DEADLINE)
@@ -141,13 +140,21 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 
 /* A stop that waits in the inbox counts as asked. */
 int
-stet__stop_asked(stet_engine *e, const stet__run *run)
+stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 {
-    control_scan scan = { run->stop_code, false };
+    control_scan scan = { .code = run->stop_code, .last = run->taken };
+    int          err;
 
-    if (scan.code == 0)
-        (void)e->store->ops->inbox(e->store, run->id, run->taken + 1, 10000, control_on_inbox, &scan);
-    return scan.code;
+    *code = 0;
+    do {
+        if (scan.code != 0)
+            break;
+        scan.rows = 0;
+        if ((err = e->store->ops->inbox(e->store, run->id, scan.last + 1, CONTROL_PAGE, control_on_inbox, &scan)) != STET_OK)
+            return err;
+    } while (scan.rows == CONTROL_PAGE);
+    *code = scan.code;
+    return STET_OK;
 }
 
 static int
@@ -156,11 +163,15 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
 {
     stet__loaded l;
     stet__work  *w;
-    int          err;
+    int          err, asked = 0;
 
     if ((err = stet__load(e, &l, run, false)) != STET_OK)
         return err;
-    if (stet__run_is_terminal(&l.run) || stet__stop_asked(e, &l.run) != 0) {
+    if (!stet__run_is_terminal(&l.run) && (err = stet__stop_asked(e, &l.run, &asked)) != STET_OK) {
+        stet__loaded_free(&l);
+        return err;
+    }
+    if (stet__run_is_terminal(&l.run) || asked != 0) {
         *was_asked = true;
         /* A timer must go in any case, and its owner sees to that. */
         err = timer != NULL || (stet__run_is_terminal(&l.run) && l.run.status != STET_STATUS_CANCELLED)
@@ -173,15 +184,9 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return STET_ENOMEM;
     }
-    if (timer != NULL) {
-        stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
-
-        if (op != NULL) {
-            op->fire_ms = timer->fire_ms;
-            op->number = timer->completion;
-        }
-    }
-    if (l.row.epoch == 0 && l.row.session == 0)
+    if (timer != NULL && !stet__work_timer_gone(w, run, timer->fire_ms, timer->completion))
+        err = STET_ENOMEM;
+    else if (l.row.epoch == 0 && l.row.session == 0)
         err = control_end_unstarted(e, w, &l, code, by, why);
     else
         err = control_tell(e, w, &l, code, by, why);
@@ -195,6 +200,28 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
     }
     stet__loaded_free(&l);
     return err;
+}
+
+bool
+stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why)
+{
+    stet__loaded l;
+    stet__work  *w = NULL;
+    int          err;
+
+    if (stet__load(e, &l, run, false) != STET_OK)
+        return false;
+    if (stet__run_is_terminal(&l.run) || l.row.epoch != 0 || l.row.session != 0 || (w = stet__work_new(e, NULL, NULL)) == NULL)
+        err = STET_ESTATE;
+    else if ((err = control_end_unstarted(e, w, &l, STET_ECANCELLED, by, why)) != STET_OK)
+        stet__work_free(w);
+    else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &l.run);
+        stet__unlock(e->p, &e->lock);
+    }
+    stet__loaded_free(&l);
+    return err == STET_OK;
 }
 
 int
@@ -360,32 +387,40 @@ stet_reject(stet_engine *e, const char *awakeable, const char *error)
     return control_settle_sync(e, "stet_reject", awakeable, stet_text(error != NULL ? error : "rejected"), true);
 }
 
+static int
+control_settle_in(stet_ctx *c, stet__work *w, stet__fact *fact)
+{
+    stet__claim *claim = c->host;
+    const char  *text;
+    int          err, refusal;
+
+    if ((err = control_settle(claim->engine, w, stet__fact_id(fact->run), fact->value,
+                              (fact->flags & STET__FACT_REJECTED) != 0, &refusal)) != STET_OK)
+        return err;
+    if (refusal != 0) { /* recorded too: the same on every replay */
+        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        fact->code = refusal;
+        fact->text = stet_text(text);
+    }
+    return stet__host.append(c, fact, NULL);
+}
+
 /* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
  * unit is refused, the context let go, and the replay finds it settled. */
 int
 stet__host_settle(stet_ctx *c, stet__fact *fact)
 {
-    stet__claim *claim = c->host;
-    stet_engine *e = claim->engine;
-    stet__work  *w = stet__host_open(claim);
-    size_t       n_conds, n_ops;
-    const char  *text;
-    int          err, refusal;
+    stet__work *w = stet__host_open(c->host);
+    size_t      n_conds, n_ops;
+    int         err;
 
     if (w == NULL)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    err = control_settle(e, w, stet__fact_id(fact->run), fact->value, (fact->flags & STET__FACT_REJECTED) != 0, &refusal);
-    if (err == STET_OK && refusal != 0) { /* recorded too: the same on every replay */
-        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
-            err = stet__fail(STET_ENOMEM, "out of memory");
-        fact->code = refusal;
-        fact->text = stet_text(text != NULL ? text : "");
-    }
-    if (err == STET_OK)
-        err = stet__host.append(c, fact, NULL);
-    if (err != STET_OK) { /* nor may half of it stay in the unit, which is committed with what came before */
+    if ((err = control_settle_in(c, w, fact)) != STET_OK) {
+        /* The unit goes on with the run's release: half a settling must not be in it. */
         w->unit.n_conds = n_conds;
         w->unit.n_ops = n_ops;
     }

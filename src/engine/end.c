@@ -8,6 +8,8 @@
 
 #include "engine/engine.h"
 
+#define END_AGAIN_US 20000
+
 static stet__claim *
 host_claim(stet_ctx *c)
 {
@@ -312,6 +314,28 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     return STET_OK;
 }
 
+/* Trying at once would keep a slot spinning, and a host without threads inside its poll. */
+int64_t
+stet__end_again(stet_engine *e, int64_t now_us)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    if (e->end_again_us == 0 || now_us < e->end_again_us)
+        return e->end_again_us == 0 ? STET__FOREVER : e->end_again_us;
+    e->end_again_us = 0;
+    while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
+        stet__claim *claim = host_claim(value);
+
+        if (claim->is_starved) {
+            claim->is_starved = false;
+            stet__exec_wake(&e->exec, value);
+        }
+    }
+    return STET__FOREVER;
+}
+
 bool
 stet__host_end(stet_ctx *c)
 {
@@ -350,6 +374,11 @@ stet__host_end(stet_ctx *c)
      * wakes us when it is well. */
     if (claim->is_refused && e->is_polled && e->is_poisoned)
         return true;
+    if (c->stuck_code == STET_ECORRUPT || claim->is_refused) { /* what bodies left is freed, not recorded */
+        if (c->latch == 0)
+            c->latch = STET_SUSPENDED;
+        (void)stet__ctx_catch_up(c);
+    }
     if (c->stuck_code == STET_ECORRUPT)
         err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
     else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
@@ -382,13 +411,17 @@ stet__host_end(stet_ctx *c)
         }
     }
     if (err != STET_OK) {
-        /* Out of memory: keep the claim and try again when something wakes us. */
+        /* Out of memory: keep the claim and try again a little later. */
         if (claim->open != NULL && c->stuck_code != STET_ECORRUPT && !claim->is_refused)
             stet__host_rollback(c, claim->open);
         stet__log(e, STET_LOG_ERROR, &claim->run, c->run.handler, NULL, err, "its end cannot be recorded yet: %s",
                   stet_last_error());
         stet__lock(e->p, &e->lock);
-        stet__exec_wake(&e->exec, c);
+        claim->is_starved = true;
+        if (e->end_again_us == 0) {
+            e->end_again_us = stet__mono_us(e->p) + END_AGAIN_US;
+            stet__keeper_poke(e);
+        }
         stet__unlock(e->p, &e->lock);
         return true;
     }

@@ -331,6 +331,17 @@ stet__not_in_handler(stet_engine *e, const char *call, const char *instead)
     return STET_OK;
 }
 
+bool
+stet__in_body(stet_engine *e)
+{
+    const void *self = e->p->ops->thread_self(e->p);
+
+    for (size_t i = 0; i < e->exec.n_slots; i++)
+        if (atomic_load(&e->exec.slots[i].self) == self && atomic_load(&e->exec.slots[i].current_body) != NULL)
+            return true;
+    return false;
+}
+
 int64_t
 stet_engine_now_ms(stet_engine *e)
 {
@@ -534,13 +545,18 @@ stet_engine_start(stet_engine *e)
         e->has_threads = true;
         if ((err = stet__committer_start(e)) == STET_OK)
             engine_set_life(e, STET__LIFE_STARTED);
+        else
+            e->has_threads = false;
         return err;
     }
     if ((err = engine_start_threads(e)) != STET_OK) {
         char text[512];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
-        (void)stet_engine_stop(e, STET_NONE);
+        /* Threads may run already though it does not count as started: they go, and it can be tried again. */
+        engine_set_life(e, STET__LIFE_STOPPING);
+        if (stet_engine_stop(e, STET_NONE) == STET_OK)
+            engine_set_life(e, STET__LIFE_OPEN);
         return stet__fail(err, "%s", text);
     }
     return STET_OK;
@@ -624,6 +640,7 @@ engine_drain(stet_engine *e)
     void       *value;
 
     stet__parked_trim(e, stet__mono_us(e->p));
+    (void)stet__end_again(e, stet__mono_us(e->p));
     while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
         stet_ctx *c = value;
 
@@ -699,7 +716,7 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
                 err = engine_busy(e);
                 break;
             }
-            if (e->exec.n_contexts > 0 && e->is_poisoned) /* not all the time */
+            if (e->exec.n_contexts > 0 && (e->is_poisoned || e->end_again_us != 0)) /* not all the time */
                 (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 10000);
         }
     }

@@ -65,6 +65,7 @@ struct stet__work {
     bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
+    bool           is_relying; /* its claim has seen what other units write; see ahead.c */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
@@ -83,6 +84,12 @@ stet_op   *stet__work_op(stet__work *w, stet_op_kind kind, stet_id run);
 bool       stet__work_bytes(stet__work *w, stet_bytes *out, stet_bytes from);
 /* Encode a fact into the unit's arena, for inboxes and values. */
 bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact);
+/* A timer that fires at fire_ms, and the end of one. False: out of memory. */
+bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
+ * would give each run back and be granted it again, without end. */
+bool stet__may_claim(stet_engine *e);
 /* The claimer of this engine, if it wants more runs now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
@@ -123,6 +130,14 @@ int  stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results
 /* Leave the sentence for a result that is neither applied nor a conflict; returns it. */
 int  stet__commit_failed(stet_engine *e, int result);
 
+/* Who wrote a state entry. */
+typedef struct stet__seen {
+    stet_id  run;      /* zero: nobody, it is absent */
+    uint64_t revision;
+    uint64_t seq;      /* of the unit that does, if that is still on its way */
+} stet__seen;
+#define STET__RELIED_MAX 4
+
 /* ---- a claim: the engine's part of a context (host.c) ---------------------------------------------- */
 
 struct stet__claim {
@@ -133,6 +148,9 @@ struct stet__claim {
     bool             is_owned;      /* shared: the claim is ours as far as we know */
     bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
     atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see ahead.c */
+    uint64_t         relied[STET__RELIED_MAX]; /* … units on their way whose writes it has seen */
+    size_t           n_relied;
+    atomic_bool      is_void;       /* … and one of them was refused: nothing of it may be applied */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
     bool             must_resume;   /* … and has not begun that unit yet */
     int64_t          timer_ms;      /* … the timer */
@@ -155,6 +173,7 @@ struct stet__claim {
     stet__work      *returned;      /* a conditional unit that was refused: to be used again */
     /* Ending. */
     enum { STET__END_NONE, STET__END_ASKED, STET__END_AGAIN, STET__END_DONE } end;
+    bool             is_starved;    /* its end found no memory; stet__end_again() wakes it */
     stet__fact_kind  verdict;       /* decided before executing: STUCK, CANCELLED, EXPIRED; 0: none */
     int              crumb;         /* its own in `crumbs`, or -1 */
     stet_crumb      *crumbs;        /* of the session it was claimed in; the engine's change with a new one */
@@ -184,6 +203,8 @@ void stet__host_rollback(stet_ctx *c, stet__work *w);
 int  stet__host_inbox_cond(stet_ctx *c);
 bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
 bool stet__host_end(stet_ctx *c);
+/* Wake those whose end found no memory, if it is time; when it will be. Lock held. */
+int64_t stet__end_again(stet_engine *e, int64_t now_us);
 
 /* With the lock held: it is not parked any more. */
 void stet__unpark(stet_engine *e, stet__claim *claim);
@@ -219,11 +240,11 @@ stet_bytes stet__ahead_take(stet_engine *e, stet_id run);
 void stet__ahead_end(stet_engine *e, stet__work *last, const char *lane, const char *handler);
 /* A handler begun ahead has to wait for the store. */
 void stet__ahead_in_vain(stet__handler *h);
-/* A unit is being submitted: what it writes. */
+/* A unit with has_state was submitted: what it writes. */
 void stet__ahead_written(stet_engine *e, const stet__work *w);
-/* A state entry as far as it is known here, with the version it must have when it is relied on. False: not known. */
-bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, uint64_t *version, stet_bytes *value);
-void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet_value *value);
+/* A state entry as far as it is known here, and what that relies on. False: not known. */
+bool stet__ahead_read(stet_engine *e, stet__arena *arena, stet_bytes key, stet__seen *seen, stet_bytes *value);
+void stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet__seen *seen, stet_bytes value);
 /* What became of a unit. */
 void stet__ahead_settled(stet_engine *e, stet__work *w, const stet_outcome *outcome);
 
@@ -235,6 +256,7 @@ typedef struct stet__waiter {
     stet_id              run;
     bool                 is_done;
     bool                 must_look; /* something may have changed elsewhere */
+    bool                 needs_slot; /* a body waits for a run that this engine may have to execute */
     stet_result          result;
     int                  answer;
 } stet__waiter;
@@ -298,6 +320,7 @@ struct stet_engine {
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */
+    size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
     size_t          recent_next;
@@ -324,6 +347,7 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
@@ -354,6 +378,7 @@ stet_id        stet__new_id(stet_engine *e);
 int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_EFORKED; STET_EINVAL */
 /* Not from handler code of this engine: STET_EUSAGE naming the right call. */
 int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
+bool           stet__in_body(stet_engine *e); /* of this engine, on this thread */
 static inline int64_t
 stet__store_now(stet_engine *e)
 {
@@ -369,7 +394,6 @@ typedef struct stet__loaded {
     stet__fact    extra;    /* the row's extra, decoded (bytes in the arena) */
     uint64_t      inbox;    /* last inbox sequence seen */
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
-    bool          has_stop_waiting; /* cancel or deadline in the inbox, not taken yet */
 } stet__loaded;
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to revision `upto` (of a row read before) and the inbox entries they took, into run and
@@ -412,6 +436,8 @@ bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *hand
 
 /* session.c */
 int  stet__session_open(stet_engine *e);
+/* May something be begun? A tenth of the lease is kept in hand for the time between this look and the body. */
+bool stet__lease_holds(stet_engine *e);
 void stet__session_close(stet_engine *e);
 int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);
@@ -420,8 +446,6 @@ void stet__renew(stet_engine *e);
 void stet__reap(stet_engine *e);
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
-/* Does our lease surely hold, by our own clock, with a tenth of it in hand? */
-bool stet__lease_holds(stet_engine *e);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 
@@ -438,8 +462,11 @@ int64_t stet__keeper_round(stet_engine *e);
 size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
 
 /* control.c */
-/* The code of a cancel or deadline that was asked for, taken or not; 0: none. */
-int stet__stop_asked(stet_engine *e, const stet__run *run);
+/* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */
+int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
+/* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
+ * such run (any more), or could not be: tell it through its inbox. */
+bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);
 int stet__host_settle(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);

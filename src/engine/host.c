@@ -43,8 +43,10 @@ stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o)
 static bool
 host_is_outdated(const stet__work *w, const stet_outcome *o)
 {
-    return o->result == STET_ECONFLICT && o->cond < w->unit.n_conds && w->conds[o->cond].kind == STET_COND_VALUE &&
-           strcmp(w->conds[o->cond].space, STET__SPACE_STATE) == 0;
+    const stet_cond *cond = o->result == STET_ECONFLICT && o->cond < w->unit.n_conds ? &w->conds[o->cond] : NULL;
+
+    return cond != NULL && (cond->kind == STET_COND_UNIT || cond->kind == STET_COND_WRITER ||
+                            (cond->kind == STET_COND_VALUE && strcmp(cond->space, STET__SPACE_STATE) == 0));
 }
 
 bool
@@ -206,6 +208,7 @@ void
 stet__host_submit_locked(stet__claim *claim)
 {
     stet__work *w = claim->open;
+    bool        has_state;
 
     claim->open = NULL;
     if (claim->is_detached) {
@@ -213,9 +216,10 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
-    if (w->has_state)
-        stet__ahead_written(claim->engine, w);
+    has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
+    if (has_state)
+        stet__ahead_written(claim->engine, w);
 }
 
 void
@@ -509,6 +513,10 @@ host_stop_children(stet_ctx *c)
 
         if (cmd->kind != STET__FACT_CALL || cmd->is_settled)
             continue;
+        /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
+         * so that need not wait for our record of it. */
+        if (stet__stop_unstarted(e, cmd->run, "caller", why))
+            continue;
         if ((op = stet__work_op(claim->open, STET_OP_INBOX, cmd->run)) == NULL ||
             !stet__work_fact(claim->open, &op->data, &cancel))
             return STET_ENOMEM;
@@ -754,12 +762,16 @@ host_begin(stet_ctx *c)
 /* ---- gone ------------------------------------------------------------------------------------------ */
 
 /* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
- * so they stay as they are until the session ends. */
+ * so they stay as they are until the session ends. One that entered no body has nothing to tell, and a crumb that
+ * is kept for nothing is one less. */
 static bool
 host_is_evidence(const stet__claim *claim)
 {
-    return (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL) &&
-           claim->end != STET__END_DONE;
+    bool has_body = (claim->crumb >= 0 && claim->crumbs[claim->crumb].is_body != 0) || claim->spent != NULL ||
+                    claim->broken != NULL || claim->unrecorded != NULL;
+
+    return has_body && claim->end != STET__END_DONE &&
+           (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL);
 }
 
 static void
@@ -798,8 +810,7 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
-    /* A tenth of the lease is kept in hand for the time between this look and the body. The lease is that
-     * of the session we have now; a claim of the one before is lost. */
+    /* The lease is that of the session we have now; a claim of the one before is lost. */
     if (claim->session == atomic_load(&e->session) && stet__lease_holds(e))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
@@ -918,43 +929,69 @@ host_crumb_spent(stet_ctx *c, stet_attempt *a)
     *list = a;
 }
 
-/* A run that works ahead may see what is not durable or not true: its unit says what it has seen. */
+/* The unit is applied only if what was seen is what is there then. */
+static bool
+host_rely_on(stet__claim *claim, stet_bytes key, const stet__seen *seen)
+{
+    stet__work *w = stet__host_open(claim);
+    bool        is_absent = stet__id_is_zero(seen->run);
+    stet_cond  *cond = w != NULL ? stet__work_cond(w, is_absent ? STET_COND_VALUE : STET_COND_WRITER, seen->run) : NULL;
+
+    if (cond == NULL)
+        return false;
+    cond->space = STET__SPACE_STATE;
+    cond->number = seen->revision;
+    if (!stet__work_bytes(w, &cond->key, key)) {
+        w->unit.n_conds--;
+        return false;
+    }
+    if (seen->seq == 0)
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_UNIT, claim->run)) == NULL)
+        return false;
+    cond->number = seen->seq;
+    w->is_relying = true;
+    return true;
+}
+
+/* A run that works ahead may see what is not durable yet, or not true any more. */
 static int
 host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
+    stet__seen   seen = { 0 };
     stet_value   v = { 0 };
-    stet__work  *w = stet__host_open(claim);
-    stet_cond   *cond = w != NULL ? stet__work_cond(w, STET_COND_VALUE, claim->run) : NULL;
     bool         is_known;
-    int          err = STET_OK;
+    int          err;
 
-    if (cond == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory for a unit");
-    cond->space = STET__SPACE_STATE;
-    if (!stet__work_bytes(w, &cond->key, key))
-        err = stet__fail(STET_ENOMEM, "out of memory for a unit");
     stet__lock(e->p, &e->lock);
-    is_known = err == STET_OK && stet__ahead_read(e, &c->arena, key, &cond->number, value);
+    is_known = stet__ahead_read(e, &c->arena, key, &seen, value);
+    if (is_known && seen.seq != 0) {
+        if (claim->n_relied == STET__RELIED_MAX)
+            is_known = false;
+        else
+            claim->relied[claim->n_relied++] = seen.seq;
+    }
     stet__unlock(e->p, &e->lock);
-    if (is_known)
-        return STET_OK;
-    if (err == STET_OK && (err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v)) == STET_ENOTFOUND)
-        err = STET_OK;
-    if (err == STET_OK && v.version != 0 && (value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len)) == NULL)
-        err = stet__fail(STET_ENOMEM, "out of memory");
-    if (err != STET_OK)
-        w->unit.n_conds--; /* an empty condition would be refused */
-    else {
-        value->len = v.version != 0 ? v.data.len : 0;
-        cond->number = v.version;
+    if (!is_known) {
+        seen = (stet__seen){ .seq = 0 };
+        if ((err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v)) != STET_OK && err != STET_ENOTFOUND)
+            return err;
+        if (err == STET_OK) {
+            seen.run = v.run;
+            seen.revision = v.revision;
+            value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len);
+            value->len = v.data.len;
+        }
+        stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+        if (err == STET_OK && value->data == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
         stet__lock(e->p, &e->lock);
-        stet__ahead_has_read(e, key, &v);
+        stet__ahead_has_read(e, key, &seen, *value);
         stet__unlock(e->p, &e->lock);
     }
-    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-    return err;
+    return host_rely_on(claim, key, &seen) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory for a unit");
 }
 
 static int

@@ -226,9 +226,7 @@ keeper_claim(stet_engine *e)
     stet__work *w;
     stet_op    *op;
 
-    /* Without a lease that surely holds a run would be given back before its next body, and claimed again. */
-    if (e->session == 0 || e->n_handlers == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER) || !stet__lease_holds(e))
+    if (!stet__may_claim(e))
         return;
     if (in_flight >= (size_t)e->config.in_flight_max) {
         e->has_backlog = true;
@@ -441,7 +439,7 @@ keeper_poll(stet_engine *e, int64_t now_us)
 static int64_t
 keeper_round(stet_engine *e)
 {
-    int64_t now_us = stet__mono_us(e->p), next_us, stall_us;
+    int64_t now_us = stet__mono_us(e->p), next_us, stall_us, again_us;
 
     if (now_us >= e->next_sweep_us) {
         e->next_sweep_us = now_us + e->config.sweep_ms * 1000;
@@ -461,9 +459,10 @@ keeper_round(stet_engine *e)
         keeper_claim(e);
     }
     stet__parked_trim(e, now_us);
+    again_us = stet__end_again(e, now_us);
     now_us = stet__mono_us(e->p);
     stall_us = e->has_threads ? stet__exec_unstall(&e->exec, now_us, KEEPER_STALL_US, stet__replay_elsewhere, e) : STET__FOREVER;
-    next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), stall_us);
+    next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), keeper_least(stall_us, again_us));
     /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
         next_us = keeper_least(next_us, keeper_in(e, e->next_timer_ms, now_us));

@@ -27,32 +27,6 @@ stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, 
     return true;
 }
 
-static bool
-project_timer(stet__work *w, const stet__run *run, int64_t fire_ms, uint64_t completion)
-{
-    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run->id);
-
-    if (op == NULL)
-        return false;
-    op->fire_ms = fire_ms;
-    op->number = completion;
-    if (fire_ms < w->timer_ms)
-        w->timer_ms = fire_ms;
-    return true;
-}
-
-static bool
-project_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
-{
-    stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
-
-    if (op == NULL)
-        return false;
-    op->fire_ms = fire_ms;
-    op->number = completion;
-    return true;
-}
-
 /* A cleared entry must not come back as its initial value. */
 static bool
 project_cleared(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const char *name, stet_bytes key)
@@ -120,11 +94,11 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_STEP_RETRY:
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
-        return project_timer(w, run, f->until_ms, f->revision);
+        return stet__work_timer(w, run->id, f->until_ms, f->revision);
     case STET__FACT_CHOICE:
         if (f->until_ms == 0 || f->code == STET_ETIMEOUT)
             return true;
-        return project_timer_gone(w, run->id, f->until_ms, (uint64_t)f->completion);
+        return stet__work_timer_gone(w, run->id, f->until_ms, (uint64_t)f->completion);
     case STET__FACT_CALL:
     case STET__FACT_SEND: {
         stet__fact started;
@@ -224,9 +198,9 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
     if (!stet__project_row(w, run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, STET_NEVER))
         return false;
     for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
-        if (cmd->has_timer && !project_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
+        if (cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
             return false;
-    if (run->deadline_ms != 0 && !project_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
+    if (run->deadline_ms != 0 && !stet__work_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     if (has_lane) {
         if ((op = stet__work_op(w, STET_OP_LANE_LEAVE, run->id)) == NULL)

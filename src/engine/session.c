@@ -189,7 +189,6 @@ void
 stet__renew(stet_engine *e)
 {
     int64_t  before_us = stet__mono_us(e->p);
-    bool     did_hold = stet__lease_holds(e);
     uint64_t session;
     int      err;
 
@@ -203,8 +202,10 @@ stet__renew(stet_engine *e)
     }
     err = e->store->ops->session_renew(e->store, session, e->config.lease_ms);
     if (err == STET_OK) {
+        bool was_short = !stet__lease_holds(e);
+
         atomic_store(&e->lease_us, before_us + e->config.lease_ms * 1000);
-        if (!did_hold) { /* nothing was claimed meanwhile */
+        if (was_short) { /* nothing was claimed meanwhile */
             stet__lock(e->p, &e->lock);
             e->wants_claim = true;
             stet__keeper_poke(e);

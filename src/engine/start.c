@@ -303,20 +303,6 @@ start_op_labels(stet__work *w, const stet__fact *f, stet_id run)
 }
 
 static bool
-start_op_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
-{
-    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run);
-
-    if (op == NULL)
-        return false;
-    op->fire_ms = fire_ms;
-    op->number = completion;
-    if (fire_ms < w->timer_ms)
-        w->timer_ms = fire_ms;
-    return true;
-}
-
-static bool
 start_row(stet__work *w, stet_run_row *row, const stet__fact *f, stet_id run)
 {
     stet__fact extra = { 0 };
@@ -377,7 +363,7 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
     w->started = started;
     if (is_delayed && f->until_ms < w->timer_ms)
         w->timer_ms = f->until_ms;
-    if (has_lane && is_delayed && !start_op_timer(w, run, f->until_ms, STET__TIMER_VISIBLE))
+    if (has_lane && is_delayed && !stet__work_timer(w, run, f->until_ms, STET__TIMER_VISIBLE))
         return false;
     if (has_lane && !is_delayed) {
         if ((op = stet__work_op(w, STET_OP_LANE_ENTER, run)) == NULL ||
@@ -386,7 +372,7 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
         op->status = STET_STATUS_PENDING;
         op->claimer = with_claim ? stet__work_claimer(e, w) : NULL;
     }
-    if (f->deadline_ms != 0 && !start_op_timer(w, run, f->deadline_ms, STET__TIMER_DEADLINE))
+    if (f->deadline_ms != 0 && !stet__work_timer(w, run, f->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     if (f->idempotency_key.data != NULL) {
         stet_bytes key;
@@ -597,6 +583,15 @@ typedef struct start_batch {
     int         *results;
 } start_batch;
 
+/* None of them was started. */
+static int
+start_none(stet_start_request *requests, size_t n, int code)
+{
+    for (size_t i = 0; i < n; i++)
+        requests[i].code = code;
+    return code;
+}
+
 int
 stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
 {
@@ -606,9 +601,11 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
 
     if ((err = stet__alive(e, "stet_start_many")) != STET_OK ||
         (err = stet__not_in_handler(e, "stet_start_many", "stet_send")) != STET_OK)
-        return err;
-    if (n > 100000)
-        return stet__fail(STET_ETOOBIG, "stet_start_many takes at most 100000 requests");
+        return start_none(requests, n, err);
+    if (n > 100000) {
+        err = stet__fail(STET_ETOOBIG, "stet_start_many takes at most 100000 requests");
+        return start_none(requests, n, err);
+    }
     stet__arena_init(&arena, &e->p->alloc);
     b.starts = stet__arena_get(&arena, n * sizeof *b.starts);
     b.parents = stet__arena_get(&arena, n * sizeof *b.parents);
@@ -616,7 +613,7 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
     b.results = stet__arena_get(&arena, n * sizeof *b.results);
     if (b.starts == NULL || b.parents == NULL || b.works == NULL || b.results == NULL) {
         stet__arena_free(&arena);
-        return stet__fail(STET_ENOMEM, "out of memory for %zu starts", n);
+        return start_none(requests, n, stet__fail(STET_ENOMEM, "out of memory for %zu starts", n));
     }
     for (size_t i = 0; i < n; i++) {
         stet_start_request *r = &requests[i];

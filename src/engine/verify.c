@@ -10,6 +10,7 @@
 
 #define VERIFY_PAGE 256u
 #define VERIFY_LOOKS 3
+#define VERIFY_SWEEP_MS 1000 /* how long a sweep itself may take */
 
 typedef struct verify {
     stet_engine    *e;
@@ -116,6 +117,15 @@ verify_has_fired(verify *v, const stet__loaded *l, uint64_t completion)
     return s.found;
 }
 
+static int
+verify_stop(verify *v, const stet__loaded *l)
+{
+    int code;
+
+    verify_note(v, stet__stop_asked(v->e, &l->run, &code));
+    return code;
+}
+
 static bool
 verify_timers(verify *v, const stet__loaded *l)
 {
@@ -123,28 +133,59 @@ verify_timers(verify *v, const stet__loaded *l)
         if (cmd->has_timer && !verify_has_timer(v, l->run.id, cmd->until_ms, cmd->completion) &&
             !verify_has_fired(v, l, cmd->completion))
             return verify_bad(v, "timer", cmd->completion, "%s %s has no timer row", stet__fact_kind_name(cmd->kind), cmd->name);
-    if (l->run.deadline_ms != 0 && stet__stop_asked(v->e, &l->run) == 0 &&
+    if (l->run.deadline_ms != 0 && verify_stop(v, l) == 0 &&
         !verify_has_timer(v, l->run.id, l->run.deadline_ms, STET__TIMER_DEADLINE))
         return verify_bad(v, "timer", 1, "its deadline has no timer row");
     return true;
 }
 
+typedef struct verify_owner {
+    stet__arena arena;
+    uint64_t    session;
+    bool        is_known, is_dead;
+    int64_t     lease_until_ms;
+    int64_t     swept_since_ms; /* somebody who lives sweeps since then; STET_NEVER: nobody does */
+} verify_owner;
+
 static int
 verify_on_owner(void *arg, const stet_session_row *row)
 {
-    verify_seek *s = arg;
+    verify_owner    *o = arg;
+    stet_worker_info info;
 
-    s->found = s->found || row->session == s->completion;
+    if (row->session == o->session) {
+        o->is_known = true;
+        o->is_dead = row->is_dead;
+        o->lease_until_ms = row->lease_until_ms;
+    }
+    stet__info_decode(&info, &o->arena, row);
+    if (!row->is_dead && (info.roles & STET_ROLE_TIMERS) && row->started_ms < o->swept_since_ms)
+        o->swept_since_ms = row->started_ms;
     return STET_OK;
 }
 
+/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if nobody is there to
+ * sweep. */
 static bool
 verify_has_owner(verify *v, uint64_t session)
 {
-    verify_seek s = { .completion = session };
+    verify_owner o = { .session = session, .swept_since_ms = STET_NEVER };
+    int64_t      now_ms = stet__store_now(v->e), since_ms;
+    char         ago[64];
 
-    verify_note(v, v->e->store->ops->sessions(v->e->store, verify_on_owner, &s));
-    return s.found;
+    stet__arena_init(&o.arena, &v->e->p->alloc);
+    verify_note(v, v->e->store->ops->sessions(v->e->store, verify_on_owner, &o));
+    stet__arena_free(&o.arena);
+    if (!o.is_known)
+        return verify_bad(v, "owner", 0, "it is claimed by session %llu, which does not exist: nobody takes it over",
+                          (unsigned long long)session);
+    if (!o.is_dead || o.swept_since_ms == STET_NEVER)
+        return true;
+    since_ms = o.lease_until_ms > o.swept_since_ms ? o.lease_until_ms : o.swept_since_ms;
+    if (now_ms - since_ms < 2 * v->e->config.sweep_ms + VERIFY_SWEEP_MS)
+        return true;
+    return verify_bad(v, "owner", 0, "its worker is dead and for %s no other has taken it over",
+                      stet_duration_text(ago, sizeof ago, now_ms - since_ms));
 }
 
 /* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row alone. */
@@ -152,7 +193,7 @@ static bool
 verify_status(verify *v, const stet__loaded *l)
 {
     stet_status want = l->run.status, is = (stet_status)l->row.status;
-    int         stop = stet__stop_asked(v->e, &l->run);
+    int         stop = verify_stop(v, l);
 
     if (l->row.session != 0) {
         if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && stop != 0))
@@ -230,10 +271,8 @@ verify_wake(verify *v, const stet__loaded *l, bool waits_in_lane)
 {
     bool has_source = false;
 
-    if (l->row.session != 0) /* a dead owner is in order as long as it is known: the next sweep takes over */
-        return verify_has_owner(v, l->row.session) ||
-               verify_bad(v, "owner", 0, "it is claimed by session %llu, which does not exist: nobody takes it over",
-                          (unsigned long long)l->row.session);
+    if (l->row.session != 0)
+        return verify_has_owner(v, l->row.session);
     if (l->row.due_ms != STET_NEVER || waits_in_lane || l->row.status == STET_STATUS_STUCK || l->row.status == STET_STATUS_PAUSED)
         return true;
     if (l->run.visible_ms > l->run.created_ms && l->row.epoch == 0 &&

@@ -152,8 +152,10 @@ wait_look(stet_engine *e, stet_result *result, stet_id run, bool *is_answer)
         return STET_EOPEN;
     if ((err = stet__load(e, &l, run, false)) != STET_OK)
         return row.status == STET_STATUS_STUCK && err == STET_ECORRUPT ? STET_EOPEN : err;
-    if (!stet__run_is_terminal(&l.run))
-        l.run.stop_code = stet__stop_asked(e, &l.run);
+    if (!stet__run_is_terminal(&l.run) && (err = stet__stop_asked(e, &l.run, &l.run.stop_code)) != STET_OK) {
+        stet__loaded_free(&l);
+        return err;
+    }
     answer = stet__run_answer(&l.run);
     if (answer != STET_EOPEN) {
         *is_answer = true;
@@ -284,6 +286,61 @@ wait_polled(stet_engine *e, stet__waiter *w, int64_t until_us)
     }
 }
 
+/* May the run need a slot of this engine? One that is served here may be claimed here at any time, also when no
+ * slot is free, and a body that waits for it keeps one from it. */
+static bool
+wait_needs_slot(stet_engine *e, stet_id run)
+{
+    stet__arena  arena;
+    stet_run_row row;
+    stet__fact   extra;
+    bool         needs;
+
+    stet__arena_init(&arena, &e->p->alloc);
+    needs = stet__load_row(e, run, &arena, &row, &extra) == STET_OK && !row.is_terminal &&
+            stet__handler_find(e, row.handler) != NULL;
+    stet__arena_free(&arena);
+    return needs;
+}
+
+static int
+wait_busy(stet_engine *e, const stet_run_id *run)
+{
+    return stet__fail(STET_EBUSY,
+                      "run %s goes on, but not while all %zu slots of this worker are bodies that wait for runs: call the "
+                      "handler with stet_call() outside of the step, or raise concurrency",
+                      run->text, e->is_polled ? (size_t)1 : e->exec.n_slots);
+}
+
+/* Lock held on entry and return. A body that took the last slot would wait for ever: it is told. */
+static int
+wait_in_body(stet_engine *e, stet__waiter *w, int64_t until_us)
+{
+    stet_result found = { 0 };
+    bool        is_answer;
+    int         err;
+
+    if (!w->needs_slot)
+        return wait_run(e, w, until_us);
+    if (e->n_waiting_slots + 1 < e->exec.n_slots && !e->is_polled) {
+        e->n_waiting_slots++;
+        err = wait_run(e, w, until_us);
+        e->n_waiting_slots--;
+        return err;
+    }
+    stet__unlock(e->p, &e->lock);
+    err = wait_look(e, &found, w->run, &is_answer);
+    stet__lock(e->p, &e->lock);
+    if (w->is_done || !is_answer) {
+        stet_result_free(&found);
+        return w->is_done ? STET_OK : STET_EBUSY;
+    }
+    w->result = found;
+    w->answer = err;
+    w->is_done = true;
+    return STET_OK;
+}
+
 static int
 wait_timed_out(stet_engine *e, const stet_run_id *run, stet_id id)
 {
@@ -309,6 +366,7 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
     stet__waiter  w = { 0 };
     stet__recent *recent;
     int64_t       until_us;
+    bool          is_body;
     int           err;
 
     if (result != NULL)
@@ -320,6 +378,8 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
     if (timeout_ms == 0)
         timeout_ms = e->config.wait_ms;
     until_us = timeout_ms < 0 ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
+    is_body = stet__in_body(e);
+    w.needs_slot = is_body && wait_needs_slot(e, w.run);
     if ((err = e->p->ops->cond_init(e->p, &w.cond)) != STET_OK)
         return err;
     stet__lock(e->p, &e->lock);
@@ -328,7 +388,9 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
         w.answer = recent->answer;
         w.is_done = err == STET_OK;
     } else if ((err = wait_join(e, &w)) == STET_OK) {
-        if (e->is_polled && e->committer.thread == NULL) {
+        if (is_body)
+            err = wait_in_body(e, &w, until_us);
+        else if (e->is_polled && e->committer.thread == NULL) {
             stet__unlock(e->p, &e->lock);
             err = wait_polled(e, &w, until_us);
             stet__lock(e->p, &e->lock);
@@ -340,6 +402,8 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
     e->p->ops->cond_destroy(e->p, &w.cond);
     if (err == STET_ETIMEOUT)
         return wait_timed_out(e, run, w.run);
+    if (err == STET_EBUSY && w.needs_slot)
+        return wait_busy(e, run);
     if (err != STET_OK)
         return err;
     err = wait_say(run, &w.result, w.answer);

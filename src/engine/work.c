@@ -101,11 +101,43 @@ stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fact)
     return ok;
 }
 
+bool
+stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_PUT, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    if (fire_ms < w->timer_ms)
+        w->timer_ms = fire_ms;
+    return true;
+}
+
+bool
+stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, run);
+
+    if (op == NULL)
+        return false;
+    op->fire_ms = fire_ms;
+    op->number = completion;
+    return true;
+}
+
+bool
+stet__may_claim(stet_engine *e)
+{
+    return e->session != 0 && e->life == STET__LIFE_STARTED && e->n_handlers > 0 && !e->is_poisoned &&
+           (e->config.roles & STET_ROLE_WORKER) != 0 && stet__lease_holds(e);
+}
+
 const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
-    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->n_handlers == 0 || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER) || !stet__lease_holds(e))
+    if (!stet__may_claim(e))
         return NULL;
     if (atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || e->is_polled) {
         e->has_backlog = true;

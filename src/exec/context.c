@@ -20,22 +20,34 @@ stet_at(stet_ctx *c, const char *file, int line)
     return c;
 }
 
+/* Does a body run on this thread? Its own slot's, or that of any slot a future's body was given to. */
+static bool
+ctx_is_in_body(stet_ctx *c)
+{
+    const void *self = c->exec->p->ops->thread_self(c->exec->p);
+
+    for (size_t i = 0; i < c->exec->n_slots; i++)
+        if (atomic_load(&c->exec->slots[i].self) == self)
+            return atomic_load(&c->exec->slots[i].current_body) != NULL;
+    return c->is_in_body && c->thread == self;
+}
+
 int
 stet__ctx_enter(stet_ctx *c, const char *call)
 {
     if (c == NULL || c->magic != STET__CTX_MAGIC)
         return stet__fail(STET_EUSAGE, "%s: the handler of this context has returned", call);
-    if (c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p))
+    if (STET__LIKELY(c->is_inside && !c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p)))
+        return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+    if (ctx_is_in_body(c))
         return stet__fail(STET_EUSAGE,
                           "%s: a step body cannot use the context; return a result with "
                           "stet_attempt_return() and call %s from the handler",
                           call, call);
-    if (!c->is_inside || c->is_in_body || c->thread != c->exec->p->ops->thread_self(c->exec->p))
-        return stet__fail(STET_EUSAGE,
-                          "%s: a context belongs to its handler's own thread; from elsewhere use the engine "
-                          "(stet_start, stet_resolve) or start a step with stet_step_start()",
-                          call);
-    return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+    return stet__fail(STET_EUSAGE,
+                      "%s: a context belongs to its handler's own thread; from elsewhere use the engine "
+                      "(stet_start, stet_resolve) or start a step with stet_step_start()",
+                      call);
 }
 
 /* Bodies use what the handler gave them; it cannot await them any more, so it is not unwound before they

@@ -261,6 +261,9 @@ struct stet__exec {
     stet_attempt         *first_body, *last_body; /* bodies of futures */
     stet_ctx             *spare;                  /* context memory for reuse */
     size_t                n_idle;
+    size_t                hot_max;                /* so many slots in handler code at once: more gain nothing */
+    _Atomic size_t        n_bodies;               /* slots inside a body */
+    _Atomic size_t        n_queued;               /* contexts and bodies any slot may take */
     bool                  is_watched;             /* look_soon() was called; unstall() will look */
     size_t                n_contexts;             /* alive */
     stet__cond            quiet;                  /* signalled when n_contexts falls */
@@ -278,6 +281,8 @@ stet_ctx *stet__exec_new(stet__exec *x, stet_handler_fn fn, void *host); /* NULL
 void      stet__exec_submit(stet__exec *x, stet_ctx *c);
 /* The same for the slot whose thread calls: it takes it next, no other thread is woken. */
 void      stet__exec_submit_here(stet__exec *x, stet_ctx *c);
+/* A body was queued: wake a slot for it. */
+void      stet__exec_call_any(stet__exec *x);
 void      stet__exec_wake(stet__exec *x, stet_ctx *c);
 /* Unwind it at its next turn (must be WAITING or QUEUED; never while it executes). */
 void      stet__exec_let_go(stet__exec *x, stet_ctx *c, int code);

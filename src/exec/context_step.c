@@ -303,6 +303,7 @@ step_run_here(stet_ctx *c, stet_future *f)
     c->job = a;
     stet__ctx_yield(c, STET__YIELD_BODY);
     c->job = NULL;
+    stet__run_settle_risks(&c->run);
     err = stet__step_record(c, a);
     return a->is_skipped ? stet__ctx_latch(c, STET_SUSPENDED) : err;
 }
@@ -345,13 +346,8 @@ stet__step_begin(stet_ctx *c, stet_future *f)
     else
         x->first_body = a;
     x->last_body = a;
-    for (size_t i = 0; x->n_idle > 0 && i < x->n_slots; i++)
-        if (x->slots[i].is_idle) {
-            x->slots[i].is_idle = false;
-            x->n_idle--;
-            stet__signal(x->p, &x->slots[i].cond);
-            break;
-        }
+    atomic_fetch_add(&x->n_queued, 1);
+    stet__exec_call_any(x);
     stet__unlock(x->p, x->lock);
     return STET_OK;
 }

@@ -154,6 +154,7 @@ wait_say(stet_ctx *c, const wait_set *w)
 static int
 wait_for_news(stet_ctx *c, const wait_set *w)
 {
+    stet__run_settle_risks(&c->run);
     wait_say(c, w);
     return stet__ctx_await_news(c);
 }

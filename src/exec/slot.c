@@ -91,9 +91,8 @@ slot_pop(stet_ctx **first, stet_ctx **last)
     return c;
 }
 
-/* Wake one idle slot for the shared queues. */
-static void
-slot_call(stet__exec *x)
+void
+stet__exec_call_any(stet__exec *x)
 {
     for (size_t i = 0; x->n_idle > 0 && i < x->n_slots; i++)
         if (x->slots[i].is_idle) {
@@ -104,11 +103,29 @@ slot_call(stet__exec *x)
         }
 }
 
+/* Wake an idle slot for the shared queues. Not if all processors are at handler code already: those slots come
+ * back for more in no time, or go into a body and call another one. Should one stay away, the keeper looks. */
+static void
+slot_call(stet__exec *x)
+{
+    if (x->n_idle == 0)
+        return;
+    if (x->n_slots - x->n_idle >= x->hot_max + atomic_load(&x->n_bodies)) {
+        if (!x->is_watched && x->has_threads) {
+            x->is_watched = true;
+            x->host->look_soon(x);
+        }
+        return;
+    }
+    stet__exec_call_any(x);
+}
+
 void
 stet__exec_submit(stet__exec *x, stet_ctx *c)
 {
     c->state = STET__CTX_QUEUED;
     slot_push(&x->first, &x->last, c);
+    atomic_fetch_add(&x->n_queued, 1);
     slot_call(x);
 }
 
@@ -185,6 +202,12 @@ slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
     atomic_store(&slot->current_body, a);
     if (c != NULL)
         c->is_in_body = true;
+    atomic_fetch_add(&x->n_bodies, 1);
+    if (atomic_load(&x->n_queued) > 0) { /* we may be away for long */
+        stet__lock(x->p, x->lock);
+        slot_call(x);
+        stet__unlock(x->p, x->lock);
+    }
     /* First the crumb, then the look at the lease, then the body: whoever takes the run over because we
      * stood still in between is told that the body may have been entered. */
     if (x->host->crumb_set(a->ctx, a) && x->host->may_execute(a->ctx)) {
@@ -193,6 +216,7 @@ slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
         a->took_us += stet__mono_us(x->p);
     } else
         a->is_skipped = true;
+    atomic_fetch_sub(&x->n_bodies, 1);
     x->host->crumb_rest(a->ctx, a);
     if (c != NULL)
         c->is_in_body = false;
@@ -357,10 +381,11 @@ slot_take_body(stet__slot *slot)
             x->first_body = a->next;
         if (x->last_body == a)
             x->last_body = before;
+        atomic_fetch_sub(&x->n_queued, 1);
         return a;
     }
     if (x->first_body != NULL)
-        slot_call(x);
+        stet__exec_call_any(x);
     return NULL;
 }
 
@@ -373,8 +398,10 @@ slot_work(stet__slot *slot)
     stet_ctx     *c = slot_pop(&slot->first, &slot->last);
     bool          is_free;
 
-    if (c == NULL && (a = slot_take_body(slot)) == NULL && (c = slot_pop(&x->first, &x->last)) != NULL)
+    if (c == NULL && (a = slot_take_body(slot)) == NULL && (c = slot_pop(&x->first, &x->last)) != NULL) {
         c->slot = slot;
+        atomic_fetch_sub(&x->n_queued, 1);
+    }
     if (c == NULL && a == NULL)
         return false;
     if (c != NULL) {
@@ -383,7 +410,9 @@ slot_work(stet__slot *slot)
     }
     slot->busy_since_us = stet__mono_us(x->p);
     /* More is waiting than this slot can do now: pass it on. */
-    if (x->first != NULL || x->first_body != NULL)
+    if (x->first_body != NULL)
+        stet__exec_call_any(x);
+    else if (x->first != NULL)
         slot_call(x);
     stet__unlock(x->p, x->lock);
     if (c != NULL)
@@ -443,16 +472,21 @@ stet__exec_unstall(stet__exec *x, int64_t now_us, int64_t stall_us,
                    bool (*replay)(void *arg, stet_ctx *c), void *arg)
 {
     int64_t next_us = STET__FOREVER;
+    bool    is_waited_for = x->n_idle > 0 && (x->first != NULL || x->first_body != NULL);
 
     for (size_t i = 0; i < x->n_slots; i++) {
         stet__slot *slot = &x->slots[i];
 
-        if (slot->first == NULL || slot->busy_since_us == 0)
+        if ((slot->first == NULL && !is_waited_for) || slot->busy_since_us == 0)
             continue;
         if (now_us - slot->busy_since_us < stall_us) {
             if (slot->busy_since_us + stall_us < next_us)
                 next_us = slot->busy_since_us + stall_us;
             continue;
+        }
+        if (is_waited_for) {
+            stet__exec_call_any(x);
+            is_waited_for = x->n_idle > 0;
         }
         for (stet_ctx *c = slot->first; c != NULL; c = c->next)
             if (!c->is_let_go && x->n_idle > 0 && replay(arg, c)) {
@@ -481,6 +515,7 @@ stet__exec_init(stet__exec *x, stet__platform *p, const stet__host_ops *host, st
     x->host = host;
     x->lock = lock;
     x->stack_bytes = stack_bytes;
+    x->hot_max = p->ops->processors(p);
     if ((err = p->ops->cond_init(p, &x->quiet)) != STET_OK)
         return err;
     if ((x->slots = stet__get0(&p->alloc, n_slots * sizeof *x->slots)) == NULL) {
@@ -506,6 +541,7 @@ stet__exec_start(stet__exec *x)
 {
     int err = STET_OK;
 
+    x->is_closing = false;
     for (size_t i = 0; i < x->n_slots && err == STET_OK; i++)
         err = x->p->ops->thread_start(x->p, &x->slots[i].thread, "stet-slot", slot_main, &x->slots[i]);
     x->has_threads = true;

@@ -41,6 +41,7 @@ typedef struct stet__platform_ops {
     void (*thread_join)(stet__platform *p, stet__thread *t);
     /* Something unique among living threads, never NULL. */
     const void *(*thread_self)(stet__platform *p);
+    size_t (*processors)(stet__platform *p); /* threads that can really run at once */
 
     int  (*mutex_init)(stet__platform *p, stet__mutex *m);
     void (*mutex_destroy)(stet__platform *p, stet__mutex *m);

@@ -191,6 +191,15 @@ real_thread_join(stet__platform *p, stet__thread *t)
     stet__free(&p->alloc, t);
 }
 
+static size_t
+real_processors(stet__platform *p)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+    (void)p;
+    return n > 0 ? (size_t)n : 1;
+}
+
 static const void *
 real_thread_self(stet__platform *p)
 {
@@ -328,6 +337,7 @@ static const stet__platform_ops real_ops = {
     .thread_start = real_thread_start,
     .thread_join = real_thread_join,
     .thread_self = real_thread_self,
+    .processors = real_processors,
     .mutex_init = real_mutex_init,
     .mutex_destroy = real_mutex_destroy,
     .lock = real_lock,

@@ -24,6 +24,7 @@
 
 #include "exec/co.h"
 
+#define SIM_PROCESSORS 2
 #define SIM_WALL_START_MS   INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
 #define SIM_MONO_START_US   1000                   /* not 0, which often means "unset" */
 #define SIM_STACK_BYTES     ((size_t)256 * 1024)
@@ -446,6 +447,13 @@ sim_thread_join(stet__platform *p, stet__thread *t)
     sim_fiber_free(sim, t);
 }
 
+static size_t
+sim_processors(stet__platform *p)
+{
+    (void)p;
+    return SIM_PROCESSORS;
+}
+
 static const void *
 sim_thread_self(stet__platform *p)
 {
@@ -644,6 +652,7 @@ static const stet__platform_ops sim_ops = {
     .thread_start = sim_thread_start,
     .thread_join = sim_thread_join,
     .thread_self = sim_thread_self,
+    .processors = sim_processors,
     .mutex_init = sim_mutex_init,
     .mutex_destroy = sim_mutex_destroy,
     .lock = sim_lock,

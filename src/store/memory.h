@@ -246,6 +246,8 @@ typedef struct mem_tx {
     mem_store       *h;
     int64_t          now_ms;
     int64_t          next_due_ms; /* of the unit under way */
+    const mem_answer *answers;    /* of the units before it in this call */
+    size_t            n_answers;
 } mem_tx;
 
 /* Room for one more element of `size` bytes behind `used`. */

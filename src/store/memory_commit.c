@@ -196,7 +196,9 @@ mem_units_run(mem_tx *tx, const mem_committer *committer, const stet_unit *units
     uint64_t last = committer->last_seq;
     int      err = STET_OK;
 
+    tx->answers = answers;
     for (size_t i = 0; i < n; i++) {
+        tx->n_answers = i;
         if (units[i].seq <= last) {
             if ((err = mem_unit_repeat(tx, committer, &units[i], &answers[i])) != STET_OK)
                 return err;

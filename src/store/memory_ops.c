@@ -179,6 +179,24 @@ mem_value_holds(mem_tx *tx, const stet_cond *cond)
 }
 
 static bool
+mem_writer_holds(mem_tx *tx, const stet_cond *cond)
+{
+    mem_value *value = stet__mem_value(tx->db, cond->space, cond->key);
+
+    return value != NULL && value->value.version != 0 && stet__id_equal(value->value.run, cond->run) &&
+           value->value.revision == cond->number;
+}
+
+static bool
+mem_unit_holds(const mem_tx *tx, const stet_cond *cond)
+{
+    for (size_t i = tx->n_answers; i > 0; i--)
+        if (tx->answers[i - 1].seq == cond->number)
+            return tx->answers[i - 1].result == STET_OK;
+    return true;
+}
+
+static bool
 mem_parked_holds(mem_tx *tx, const stet_cond *cond)
 {
     mem_run     *run = stet__mem_run(tx->db, cond->run);
@@ -210,6 +228,12 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
         holds = !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
         break;
     case STET_COND_PARKED: holds = mem_parked_holds(tx, cond); break;
+    case STET_COND_WRITER:
+        if (cond->space == NULL)
+            return stet__fail(STET_EINVAL, "a condition on a value names no space");
+        holds = mem_writer_holds(tx, cond);
+        break;
+    case STET_COND_UNIT: holds = mem_unit_holds(tx, cond); break;
     default: return stet__fail(STET_EINVAL, "there is no condition of kind %d", (int)cond->kind);
     }
     return holds ? STET_OK : STET_ECONFLICT;

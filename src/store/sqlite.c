@@ -10,12 +10,6 @@
 
 #include "store/sqlite.h"
 
-int64_t
-stet__sqlite_now(sqlite_store *st)
-{
-    return stet__wall_ms(st->base.platform) + atomic_load(&st->advance_ms);
-}
-
 void
 stet__sqlite_test_advance(stet_store *s, int64_t ms)
 {

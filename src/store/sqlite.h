@@ -10,6 +10,7 @@
  *   sqlite_session.c     sessions, proofs of death, crumbs
  *   sqlite_read.c        reads, each on a connection of the pool
  *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
+ *   sqlite_clock.c       the clock, which is not the machine's
  *   sqlite_checkpoint.c  the thread that moves the log into the file
  *
  * Connections of a handle: `writer` (commit; Locks: commit_lock), `side` (sessions and upkeep; Locks:
@@ -71,10 +72,11 @@
     X(TIMER_ADD, "INSERT OR IGNORE INTO $timers(fire,run,completion) VALUES(?1,?2,?3)")            \
     X(TIMER_DEL, "DELETE FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")                 \
     X(TIMERS_DEL, "DELETE FROM $timers WHERE run=?1")                                              \
-    X(VALUE_VERSION, "SELECT version FROM $values_ WHERE space=?1 AND key=?2")                     \
+    X(VALUE_LOOK, "SELECT version,run,rev FROM $values_ WHERE space=?1 AND key=?2")                \
     X(VALUE_PUT, "INSERT INTO $values_(space,key,version,data,run,rev) VALUES(?1,?2,1,?3,?4,?5) "  \
                  "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"      \
                  "run=excluded.run,rev=excluded.rev")                                              \
+    X(VALUE_SET, "UPDATE $values_ SET version=?6,data=?3,run=?4,rev=?5 WHERE space=?1 AND key=?2") \
     X(VALUE_DEL, "DELETE FROM $values_ WHERE space=?1 AND key=?2")                                 \
     X(LANE_LAST, "SELECT lane_pos FROM $runs WHERE lane=?1 ORDER BY lane_pos DESC LIMIT 1")        \
     X(COMMITTER_GET, "SELECT last_seq,outcomes FROM $committers WHERE id=?1")                      \
@@ -145,6 +147,11 @@ _Static_assert(LITE_SLOT_HEAD + LITE_CRUMBS_MAX * sizeof(stet_crumb) <= LITE_SLO
                "a slot has room for its crumbs");
 #define LITE_BOOT_MAX   40
 
+/* See sqlite_clock.c. */
+typedef struct sqlite_live_anchor {
+    _Atomic int64_t mono_us, offset_us, target_us;
+} sqlite_live_anchor;
+
 /* The first block of the live file, mapped by every handle. All of it is hints and may be lost. */
 typedef struct sqlite_live_head {
     char             magic[8];
@@ -152,6 +159,9 @@ typedef struct sqlite_live_head {
     _Atomic uint32_t queue_waiters[2];
     _Atomic uint32_t hint; /* futex: bumped after each commit by anybody */
     _Atomic uint32_t watchers;
+    _Atomic uint32_t clock_turn; /* which anchor counts; 0: none yet */
+    sqlite_live_anchor anchors[2];
+    char             boot[LITE_BOOT_MAX]; /* in which the anchors were set */
 } sqlite_live_head;
 
 typedef struct sqlite_live {
@@ -205,6 +215,8 @@ typedef struct sqlite_run {
     bool                has_reason, has_extra;
     const char         *reason;
     stet_bytes          extra;
+    uint32_t            n_facts; /* the last ones of its journal */
+    stet_bytes          facts;
     /* What it will be after the operations checked so far of unit `stamp`. */
     uint64_t    stamp;
     bool        will_exist, will_end;
@@ -261,6 +273,7 @@ typedef struct sqlite_store {
     uint8_t         instance[16]; /* of the database */
     char            boot[LITE_BOOT_MAX];
     _Atomic int64_t advance_ms; /* for tests */
+    _Atomic bool    is_clock_busy;
 
     sqlite_live queue; /* PATH-live: who writes next */
     sqlite_live own;   /* PATH-live-PREFIX: hints and slots; with no prefix the same file */
@@ -270,9 +283,15 @@ typedef struct sqlite_store {
     _Atomic bool is_poisoned;
     sqlite_runs  runs;
     stet__map    lanes; /* name -> sqlite_lane */
+    stet__map    values; /* space NUL key -> sqlite_value */
+    struct sqlite_value *dirty_values;
     /* During a commit. */
     int64_t      now_ms;
     uint64_t     stamp;
+    stet__arena  scratch; /* until its end */
+    const stet_unit    *units; /* before the one under way, */
+    const stet_outcome *outcomes;
+    size_t              n_units; /* so many */
     sqlite_alive alive[LITE_ALIVE_MAX];
     size_t       n_alive;
     stet_grant  *grants;
@@ -316,7 +335,6 @@ sqlite_of(stet_store *s)
 {
     return (sqlite_store *)s;
 }
-int64_t stet__sqlite_now(sqlite_store *st);
 /* STET_OK, STET_ESTATE when it is not open, STET_EFORKED. First call of every method. */
 int stet__sqlite_enter(sqlite_store *st);
 
@@ -397,6 +415,16 @@ size_t stet__sqlite_slot_count(int fd);
 bool   stet__sqlite_slot_read(int fd, size_t slot, sqlite_slot *head);
 void   stet__sqlite_boot_id(char boot[LITE_BOOT_MAX]);
 
+/* The lock of the clock; false: somebody else has it. */
+bool stet__sqlite_clock_lock(sqlite_store *st);
+void stet__sqlite_clock_unlock(sqlite_store *st);
+
+/* ---- sqlite_clock.c ---- */
+
+/* With the INIT lock of the live file. */
+void    stet__sqlite_clock_open(sqlite_store *st, sqlite_live *live);
+int64_t stet__sqlite_now(sqlite_store *st);
+
 /* ---- sqlite_runs.c ---- */
 
 int  stet__sqlite_runs_init(sqlite_store *st);
@@ -421,6 +449,16 @@ int  stet__sqlite_lane_first(sqlite_store *st, const char *name, stet_id *first,
 int stet__sqlite_lane_enter(sqlite_store *st, const char *name, const stet_id *run, int64_t *pos,
                             bool *is_first);
 int stet__sqlite_lane_leave(sqlite_store *st, const char *name, const stet_id *run, bool *was_first);
+
+/* ---- sqlite_values.c ---- */
+
+void stet__sqlite_values_init(sqlite_store *st);
+void stet__sqlite_values_clear(sqlite_store *st);
+/* Without its data; version 0: absent. */
+int  stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, stet_value *value);
+int  stet__sqlite_value_put(sqlite_store *st, const stet_op *op);
+int  stet__sqlite_value_del(sqlite_store *st, const stet_op *op);
+int  stet__sqlite_values_flush(sqlite_store *st); /* before COMMIT */
 
 /* ---- sqlite_check.c, sqlite_apply.c ---- */
 

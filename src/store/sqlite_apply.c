@@ -1,6 +1,6 @@
 /* The second pass over a unit: its operations, which the first has found to be in order.
  *
- * Facts, inbox entries, timers and values are written at once; rows of runs, and with them lanes, are
+ * Inbox entries and timers are written at once; rows of runs with their facts and lanes, and values, are
  * changed in memory and written before an operation that looks through their index, and before COMMIT.
  * Whatever fails here is the store's failure and fails the whole commit. Locks: commit_lock.
  */
@@ -193,20 +193,26 @@ apply_set(sqlite_store *st, const stet_op *op)
     return STET_OK;
 }
 
+/* Facts are written with the row: all that a run records in one commit is one entry. */
 static int
 apply_facts(sqlite_store *st, sqlite_run *run, const stet_op *op)
 {
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_FACTS_ADD, &err);
+    char *both;
 
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_id(stmt, 1, &run->id);
-    sqlite_bind_u64(stmt, 2, op->number);
-    sqlite3_bind_int64(stmt, 3, op->count);
-    sqlite_bind_bytes(stmt, 4, op->data);
+    if (run->n_facts == 0)
+        run->facts = op->data;
+    else {
+        if ((both = stet__arena_get(&st->scratch, run->facts.len + op->data.len + 1)) == NULL)
+            return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
+        memcpy(both, run->facts.data, run->facts.len);
+        memcpy(both + run->facts.len, op->data.data, op->data.len);
+        run->facts.data = both;
+        run->facts.len += op->data.len;
+    }
+    run->n_facts += op->count;
     run->journal += op->count;
-    return stet__sqlite_run(st, &st->writer, stmt, "write facts");
+    stet__sqlite_run_touch(st, run, 0);
+    return STET_OK;
 }
 
 static int
@@ -250,12 +256,13 @@ apply_del(sqlite_store *st, sqlite_run *run, const stet_op *op)
     run->session = run->epoch = run->journal = run->inbox = 0;
     run->put = NULL;
     run->has_reason = run->has_extra = false;
+    run->n_facts = 0;
     run->dirty = 0;
     stet__sqlite_run_touch(st, run, 0);
     return STET_OK;
 }
 
-/* ---- timers and values ----------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 static int
 apply_timer(sqlite_store *st, const stet_op *op)
@@ -270,38 +277,6 @@ apply_timer(sqlite_store *st, const stet_op *op)
     sqlite_bind_id(stmt, 2, &op->run);
     sqlite_bind_u64(stmt, 3, op->number);
     return stet__sqlite_run(st, &st->writer, stmt, "write a timer");
-}
-
-static int
-apply_value_put(sqlite_store *st, const stet_op *op)
-{
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_PUT, &err);
-
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_text(stmt, 1, op->space);
-    sqlite_bind_bytes(stmt, 2, op->key);
-    sqlite_bind_bytes(stmt, 3, op->data);
-    if (stet__id_is_zero(op->run))
-        sqlite3_bind_null(stmt, 4);
-    else
-        sqlite_bind_id(stmt, 4, &op->run);
-    sqlite_bind_u64(stmt, 5, op->number);
-    return stet__sqlite_run(st, &st->writer, stmt, "write a value");
-}
-
-static int
-apply_value_del(sqlite_store *st, const stet_op *op)
-{
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_DEL, &err);
-
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_text(stmt, 1, op->space);
-    sqlite_bind_bytes(stmt, 2, op->key);
-    return stet__sqlite_run(st, &st->writer, stmt, "remove a value");
 }
 
 /* ---- operations that look through the index ---------------------------------------------------- */
@@ -542,8 +517,8 @@ stet__sqlite_apply(sqlite_store *st, const stet_op *op, stet_outcome *out)
     case STET_OP_RUN_SET: return apply_set(st, op);
     case STET_OP_TIMER_PUT:
     case STET_OP_TIMER_DEL: return apply_timer(st, op);
-    case STET_OP_VALUE_PUT: return apply_value_put(st, op);
-    case STET_OP_VALUE_DEL: return apply_value_del(st, op);
+    case STET_OP_VALUE_PUT: return stet__sqlite_value_put(st, op);
+    case STET_OP_VALUE_DEL: return stet__sqlite_value_del(st, op);
     case STET_OP_CLAIM_DUE: return apply_claim_due(st, op, out);
     case STET_OP_REAP: return apply_reap(st, op);
     case STET_OP_REQUEUE: return apply_requeue(st, op);

@@ -108,19 +108,33 @@ check_cond_parked(sqlite_store *st, const stet_cond *cond, bool *holds)
 }
 
 static int
-check_cond_value(sqlite_store *st, const stet_cond *cond, bool *holds)
+check_cond_value(sqlite_store *st, const stet_cond *cond, bool *holds, int *verdict)
 {
-    uint64_t      version;
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_VERSION, &err);
+    stet_value value;
+    int        err;
 
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_text(stmt, 1, cond->space);
-    sqlite_bind_bytes(stmt, 2, cond->key);
-    err = stet__sqlite_ask(st, stmt, holds, &version);
-    *holds = version == cond->number;
+    if (cond->space == NULL) {
+        *verdict = STET_EINVAL;
+        return STET_OK;
+    }
+    err = stet__sqlite_value_look(st, cond->space, cond->key, &value);
+    if (cond->kind == STET_COND_VALUE)
+        *holds = value.version == cond->number;
+    else
+        *holds = value.version != 0 && memcmp(value.run.bytes, cond->run.bytes, 16) == 0 &&
+                 value.revision == cond->number;
     return err;
+}
+
+static bool
+check_cond_unit(const sqlite_store *st, const stet_cond *cond)
+{
+    size_t i;
+
+    for (i = st->n_units; i > 0; i--)
+        if (st->units[i - 1].seq == cond->number)
+            return st->outcomes[i - 1].result == STET_OK;
+    return true;
 }
 
 static int
@@ -156,17 +170,14 @@ check_cond(sqlite_store *st, const stet_cond *cond, bool *holds, int *verdict)
             *holds = run->exists && run->inbox == cond->number;
         return err;
     case STET_COND_VALUE:
-        if (cond->space == NULL) {
-            *verdict = STET_EINVAL;
-            return STET_OK;
-        }
-        return check_cond_value(st, cond, holds);
+    case STET_COND_WRITER: return check_cond_value(st, cond, holds, verdict);
     case STET_COND_TIMER: return check_cond_timer(st, cond, holds);
     case STET_COND_SESSION_DEAD:
         if ((err = stet__sqlite_alive(st, cond->session, &session)) == STET_OK)
             *holds = !session->is_alive || stet__sqlite_is_proven_dead(st, cond->session);
         return err;
     case STET_COND_PARKED: return check_cond_parked(st, cond, holds);
+    case STET_COND_UNIT: *holds = check_cond_unit(st, cond); return STET_OK;
     }
     *verdict = STET_EINVAL;
     return STET_OK;

@@ -6,10 +6,10 @@
  */
 #include "store/sqlite.h"
 
-/* In pages of 8 KiB: 4, 32 and 256 MiB. */
-#define LOG_PAGES_PASSIVE  500
-#define LOG_PAGES_RESTART  4000
-#define LOG_PAGES_TRUNCATE 32000
+/* In pages of 4 KiB: 4, 32 and 256 MiB. */
+#define LOG_PAGES_PASSIVE  1000
+#define LOG_PAGES_RESTART  8000
+#define LOG_PAGES_TRUNCATE 64000
 #define LOG_LOOK_US        1000000
 #define LOG_FORGET_MS      (24 * 3600 * 1000LL)
 

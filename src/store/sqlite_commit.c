@@ -328,7 +328,10 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
     stet__sqlite_runs_begin(st);
     if ((err = commit_memory_load(st, units[0].seq, &last_seq)) != STET_OK)
         return err;
+    st->units = units;
+    st->outcomes = outcomes;
     for (i = 0; i < n; i++) {
+        st->n_units = i;
         err = units[i].seq <= last_seq ? commit_recall(st, &units[i], &outcomes[i])
                                        : commit_unit(st, &units[i], &outcomes[i]);
         if (err != STET_OK)
@@ -340,7 +343,7 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
     }
     if (!effect->must_write)
         return STET_OK; /* what is remembered of the last commit stays */
-    if ((err = stet__sqlite_runs_flush(st)) != STET_OK)
+    if ((err = stet__sqlite_runs_flush(st)) != STET_OK || (err = stet__sqlite_values_flush(st)) != STET_OK)
         return err;
     /* Waking what is awake and the like is no news; idle workers would else wake each other. */
     effect->is_news = effect->is_news && sqlite3_total_changes(st->writer.db) != changes;
@@ -390,7 +393,9 @@ stet__sqlite_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcom
     if ((err = stet__sqlite_enter(st)) != STET_OK || n == 0)
         return err;
     stet__lock(s->platform, &st->commit_lock);
+    stet__arena_init(&st->scratch, s->alloc);
     err = commit_locked(st, units, n, outcomes);
+    stet__arena_free(&st->scratch);
     stet__unlock(s->platform, &st->commit_lock);
     return err;
 }

@@ -215,8 +215,13 @@ stet__sqlite_begin(sqlite_store *st, sqlite_conn *c)
     sqlite3_stmt *stmt;
     int           err;
 
-    if ((err = stet__sqlite_queue_enter(st, c->queue_fd)) != STET_OK)
+    /* What ends a transaction is there before one begins: memory may be out by then. */
+    if (stet__sqlite_stmt(st, c, LITE_SQL_COMMIT, &err) == NULL ||
+        stet__sqlite_stmt(st, c, LITE_SQL_ROLLBACK, &err) == NULL ||
+        (err = stet__sqlite_queue_enter(st, c->queue_fd)) != STET_OK)
         return err;
+    if (!sqlite3_get_autocommit(c->db)) /* a rollback that failed; nothing of it was made durable */
+        (void)sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
     if ((stmt = stet__sqlite_stmt(st, c, LITE_SQL_BEGIN, &err)) == NULL ||
         (err = stet__sqlite_run(st, c, stmt, "begin to write")) != STET_OK)
         stet__sqlite_queue_leave(st, c->queue_fd);

@@ -36,6 +36,7 @@
 #define LIVE_NOW        1
 #define LIVE_PRESENT    2
 #define LIVE_INIT       3
+#define LIVE_CLOCK      4
 #define LIVE_HEAD_BYTES 4096
 #define LIVE_WAIT_MS    20
 #define LIVE_WATCH_MS   1000
@@ -175,8 +176,8 @@ stet__sqlite_live_open(sqlite_store *st, sqlite_live *live, const char *suffix)
         return live_fail(st, live, errno);
     if (!live_lock(live->fd, LIVE_INIT, F_WRLCK, true))
         return live_fail(st, live, errno);
-    if ((err = live_make(st, live)) == STET_OK)
-        err = live_map(st, live);
+    if ((err = live_make(st, live)) == STET_OK && (err = live_map(st, live)) == STET_OK)
+        stet__sqlite_clock_open(st, live);
     live_lock(live->fd, LIVE_INIT, F_UNLCK, false);
     return err;
 }
@@ -194,6 +195,18 @@ stet__sqlite_live_close(sqlite_store *st, sqlite_live *live)
     live->head = NULL;
     live->fd = -1;
     live->path = NULL;
+}
+
+bool
+stet__sqlite_clock_lock(sqlite_store *st)
+{
+    return live_lock(st->queue.fd, LIVE_CLOCK, F_WRLCK, false);
+}
+
+void
+stet__sqlite_clock_unlock(sqlite_store *st)
+{
+    live_lock(st->queue.fd, LIVE_CLOCK, F_UNLCK, false);
 }
 
 /* ---- the queue of writers -------------------------------------------------------------------- */

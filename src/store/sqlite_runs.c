@@ -34,6 +34,7 @@ stet__sqlite_runs_init(sqlite_store *st)
     memset(runs, 0, sizeof *runs);
     runs->dirty_end = &runs->dirty;
     stet__sqlite_lanes_init(st);
+    stet__sqlite_values_init(st);
     stet__map_init(&runs->names, st->base.alloc);
     runs->buckets = stet__get0(st->base.alloc, LITE_RUN_BUCKETS * sizeof *runs->buckets);
     return runs->buckets != NULL ? STET_OK
@@ -58,6 +59,7 @@ stet__sqlite_runs_clear(sqlite_store *st)
     size_t       i;
 
     stet__sqlite_lanes_clear(st);
+    stet__sqlite_values_clear(st);
     runs->is_known = false;
     runs->dirty = NULL;
     runs->dirty_end = &runs->dirty;
@@ -341,10 +343,28 @@ runs_update_inbox(sqlite_store *st, const sqlite_run *run)
 }
 
 static int
+runs_write_facts(sqlite_store *st, sqlite_run *run)
+{
+    int           err = STET_OK;
+    sqlite3_stmt *stmt = stet__sqlite_stmt(st, &st->writer, LITE_SQL_FACTS_ADD, &err);
+
+    if (stmt == NULL)
+        return err;
+    sqlite_bind_id(stmt, 1, &run->id);
+    sqlite_bind_u64(stmt, 2, run->journal - run->n_facts + 1);
+    sqlite3_bind_int64(stmt, 3, run->n_facts);
+    sqlite_bind_bytes(stmt, 4, run->facts);
+    run->n_facts = 0;
+    return stet__sqlite_run(st, &st->writer, stmt, "write facts");
+}
+
+static int
 runs_write(sqlite_store *st, sqlite_run *run)
 {
     int err = STET_OK;
 
+    if (run->n_facts > 0 && (err = runs_write_facts(st, run)) != STET_OK)
+        return err;
     if (!run->exists)
         err = STET_OK; /* put and removed, or removed: its rows are gone already */
     else if (run->put != NULL)
@@ -370,7 +390,7 @@ stet__sqlite_runs_flush(sqlite_store *st)
     int         err;
 
     for (run = st->runs.dirty; run != NULL; run = run->next_dirty)
-        if ((run->dirty != 0 || run->put != NULL) && (err = runs_write(st, run)) != STET_OK)
+        if ((run->dirty != 0 || run->put != NULL || run->n_facts > 0) && (err = runs_write(st, run)) != STET_OK)
             return err;
     return STET_OK;
 }

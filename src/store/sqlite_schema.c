@@ -135,8 +135,9 @@ stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c)
     char          sql[128];
     int           err, rc;
 
-    /* page_size counts only while the file is empty. 8 KiB commits batches 8 % faster than 4 KiB. */
-    if ((err = stet__sqlite_exec(st, c, "PRAGMA page_size=8192;PRAGMA journal_mode=WAL",
+    /* page_size counts only while the file is empty. 8 KiB commits large batches 8 % faster than 4 KiB, and
+     * small ones, where every page that is touched is flushed, 10 to 20 % slower. */
+    if ((err = stet__sqlite_exec(st, c, "PRAGMA page_size=4096;PRAGMA journal_mode=WAL",
                                  "write to it")) != STET_OK)
         return err;
     sqlite3_snprintf((int)sizeof sql, sql, "SELECT 1 FROM sqlite_schema WHERE name='%scommitters'",

@@ -1,5 +1,5 @@
-/* CRC-32C (Castagnoli), the checksum of every fact: by the processor's instruction where it has one,
- * else from tables, eight bytes at a time. Both give the same numbers.
+/* CRC-32C (Castagnoli), the checksum of every fact: by the processor's instruction where it has
+ * one, else from tables, eight bytes at a time. Both give the same numbers.
  *
  * A CRC is linear: the entry of a byte is the XOR of the entries of its bits. So each table is
  * written down as its eight one-bit entries and the compiler fills in the rest.

@@ -137,7 +137,8 @@ id_read_digits(stet_id *id, const char *text)
     return true;
 }
 
-/* The letters before the '_' into `kind`, in lower case; returns their number, 0 if there are none. */
+/* The letters before the '_' into `kind`, in lower case; returns their number, 0 if there are
+ * none. */
 static size_t
 id_read_kind(char kind[ID_KIND_MAX + 1], const char *text)
 {

@@ -23,8 +23,8 @@ json_skip_space(json_scan *s)
         s->p++;
 }
 
-/* Is there anything among these eight bytes that needs a look: quote, backslash, control, non-ASCII?
- * May say yes without cause, never no. */
+/* Is there anything among these eight bytes that needs a look: quote, backslash, control,
+ * non-ASCII? May say yes without cause, never no. */
 static bool
 json_is_special(uint64_t word)
 {

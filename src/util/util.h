@@ -218,14 +218,14 @@ void             stet__arena_init(stet__arena *a, stet__alloc *alloc);
 void             stet__arena_free(stet__arena *a); /* frees everything; usable again afterwards */
 void            *stet__arena_get_new(stet__arena *a, size_t size); /* out of a new chunk */
 void            *stet__arena_get0(stet__arena *a, size_t size);
-void            *stet__arena_copy(stet__arena *a, const void *data, size_t len); /* adds a NUL behind */
+void            *stet__arena_copy(stet__arena *a, const void *data, size_t len); /* and a NUL */
 char            *stet__arena_str(stet__arena *a, const char *text);
 char            *stet__arena_printf(stet__arena *a, const char *fmt, ...) STET_PRINTF(2, 3);
 stet__arena_mark stet__arena_mark_get(stet__arena *a);
-void             stet__arena_release(stet__arena *a, stet__arena_mark mark); /* frees what came later */
+void             stet__arena_release(stet__arena *a, stet__arena_mark mark); /* what came later */
 
-/* 16-byte aligned; NULL when out of memory. Room is a multiple of 16, so what fits also fits rounded
- * up, and the rounding cannot overflow. */
+/* 16-byte aligned; NULL when out of memory. Room is a multiple of 16, so what fits also fits
+ * rounded up, and the rounding cannot overflow. */
 static inline void *stet__arena_get(stet__arena *a, size_t size)
 {
     stet__arena_chunk *c = a->chunks;
@@ -258,7 +258,7 @@ typedef struct stet__map {
 void  stet__map_init(stet__map *m, stet__alloc *alloc);
 void  stet__map_free(stet__map *m); /* not the values */
 void *stet__map_find(const stet__map *m, const void *key, size_t len);  /* NULL: absent */
-int   stet__map_put(stet__map *m, const void *key, size_t len, void *value); /* replaces; STET_ENOMEM */
+int   stet__map_put(stet__map *m, const void *key, size_t len, void *value); /* or STET_ENOMEM */
 void *stet__map_remove(stet__map *m, const void *key, size_t len);      /* the value, or NULL */
 /* Iterate: start with *at = 0; false at the end. Removing the current entry is allowed. */
 bool  stet__map_next(const stet__map *m, size_t *at, const void **key, size_t *len, void **value);
@@ -290,7 +290,7 @@ int stet__part_check(const char *what, const char *name);
 
 /* ---- checksums and hashes ------------------------------------------------------------------- */
 
-uint32_t stet__crc32c(uint32_t crc, const void *data, size_t len); /* start with 0; hardware if there */
+uint32_t stet__crc32c(uint32_t crc, const void *data, size_t len); /* start with 0 */
 uint32_t stet__crc32c_soft(uint32_t crc, const void *data, size_t len); /* the same from tables */
 uint64_t stet__hash64(const void *data, size_t len, uint64_t seed); /* fast, not cryptographic */
 void     stet__sha256(uint8_t out[32], const void *data, size_t len);
@@ -304,8 +304,8 @@ uint64_t stet__rng_next(stet__rng *r);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* The longest duration stet_duration_parse() accepts, 10,000 years: as microseconds and added to any
- * clock it still is far from the end of int64_t. */
+/* The longest duration stet_duration_parse() accepts, 10,000 years: as microseconds and added to
+ * any clock it still is far from the end of int64_t. */
 #define STET__DURATION_MAX_MS INT64_C(315576000000000)
 
 /* Length of the UTF-8 character at p, 1 to 4; 0 when it is malformed, overlong, a surrogate, beyond

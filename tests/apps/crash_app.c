@@ -1,8 +1,9 @@
 /* The worker the crash tests kill: crash_app STORE LEDGER [NAME=VALUE …], until SIGTERM.
  *
  * Every execution of a body is one line in LEDGER, "RUN STEP NONCE", written before anything else
- * happens; the nonce is the body's result. LEDGER.open lets the bodies of load.hold go on, LEDGER.safe
- * keeps those of load.bomb from killing the process. NAME=VALUE are the engine's settings.
+ * happens; the nonce is the body's result. LEDGER.open lets the bodies of load.hold go on,
+ * LEDGER.safe keeps those of load.bomb from killing the process. NAME=VALUE are the engine's
+ * settings.
  */
 #include <stet.h>
 
@@ -28,7 +29,8 @@ enter(stet_attempt *a, const char *step)
     char nonce[64], line[256];
     int  len;
 
-    (void)snprintf(nonce, sizeof nonce, "%d.%u", (int)getpid(), atomic_fetch_add(&ledger.entries, 1));
+    (void)snprintf(nonce, sizeof nonce, "%d.%u", (int)getpid(),
+                   atomic_fetch_add(&ledger.entries, 1));
     len = snprintf(line, sizeof line, "%s %s %s\n", stet_attempt_run(a), step, nonce);
     if (write(ledger.fd, line, (size_t)len) != len)
         abort();
@@ -123,7 +125,8 @@ add(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_state_get(ctx, &value, "n"));
-    text = stet_ctx_printf(ctx, "%d", (value.data != NULL ? (int)strtol(value.data, NULL, 10) : 0) + 1);
+    text = stet_ctx_printf(ctx, "%d",
+                           (value.data != NULL ? (int)strtol(value.data, NULL, 10) : 0) + 1);
     STET_TRY(step(ctx, "add", work));
     STET_TRY(stet_state_set(ctx, "n", stet_text(text)));
     return stet_return(ctx, stet_text(text));
@@ -158,7 +161,11 @@ int
 main(int argc, char **argv)
 {
     static const stet_handler load[] = {
-        { "flow", flow, NULL }, { "leaf", leaf, NULL }, { "hold", hold, NULL }, { "bomb", bomb, NULL }, { 0 },
+        { "flow", flow, NULL },
+        { "leaf", leaf, NULL },
+        { "hold", hold, NULL },
+        { "bomb", bomb, NULL },
+        { 0 },
     };
     static const stet_handler counter[] = { { "add", add, NULL }, { 0 } };
     stet_options options;

@@ -1,5 +1,5 @@
-/* What only the memory store can be asked: that an allocation which fails leaves nothing behind, what
- * is kept for a node that died, and which addresses mean which store. */
+/* What only the memory store can be asked: that an allocation which fails leaves nothing behind,
+ * what is kept for a node that died, and which addresses mean which store. */
 #include <stdlib.h>
 
 #include "platform/platform.h"

@@ -1,4 +1,5 @@
-/* The store contract on the memory store. The database outlives its handles here, as a file would. */
+/* The store contract on the memory store. The database outlives its handles here, as a file
+ * would. */
 #include "store_contract.h"
 
 #include "store/memory.h"

@@ -1,9 +1,9 @@
-/* Real workers on one SQLite file, killed and stopped from outside: under load at random moments, beyond
- * their lease, and by their own handlers.
+/* Real workers on one SQLite file, killed and stopped from outside: under load at random moments,
+ * beyond their lease, and by their own handlers.
  *
- * Workers are tests/apps/crash_app.c. What they execute is counted in a file of their own; what the engine
- * says is read through a client engine of the test. STET_TEST_KILLS raises the number of kills for soaks,
- * STET_TEST_SEED changes the moments.
+ * Workers are tests/apps/crash_app.c. What they execute is counted in a file of their own; what the
+ * engine says is read through a client engine of the test. STET_TEST_KILLS raises the number of
+ * kills for soaks, STET_TEST_SEED changes the moments.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ typedef struct kill_world {
     size_t       n_lines;
 } kill_world;
 
-/* ---- small things ------------------------------------------------------------------------------ */
+/* ---- small things ---------------------------------------------------------------------------- */
 
 static int64_t
 kill_now_ms(void)
@@ -72,7 +72,8 @@ kill_open(kill_world *w)
     (void)snprintf(w->ledger, sizeof w->ledger, "%s", test_path("ledger"));
     (void)snprintf(w->log, sizeof w->log, "%s", test_path("log"));
     w->random = kill_env("STET_TEST_SEED", 20260101);
-    CHECK_OK(stet_open(&w->e, w->db, STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_ERROR)));
+    CHECK_OK(stet_open(&w->e, w->db,
+                       STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_ERROR)));
 }
 
 static void
@@ -97,7 +98,8 @@ kill_touch(const kill_world *w, const char *suffix)
 static pid_t
 kill_worker(const kill_world *w, const char *const *settings)
 {
-    const char *argv[KILL_ARGS_MAX] = { STET_TEST_BUILD_DIR "/tests/apps/crash_app", w->db, w->ledger };
+    const char *argv[KILL_ARGS_MAX] = { STET_TEST_BUILD_DIR "/tests/apps/crash_app", w->db,
+                                        w->ledger };
     size_t      n = 3;
     pid_t       child;
 
@@ -137,7 +139,7 @@ kill_size(const char *path)
     return stat(path, &s) == 0 ? s.st_size : 0;
 }
 
-/* ---- reading what happened ---------------------------------------------------------------------- */
+/* ---- reading what happened ------------------------------------------------------------------- */
 
 static char *
 kill_read(const char *path)
@@ -174,8 +176,8 @@ kill_load_lines(kill_world *w)
     w->n_lines = 0;
     w->lines = calloc(strlen(text) / 8 + 1, sizeof *w->lines);
     CHECK(w->lines != NULL);
-    while (sscanf(at, "%39s %31s %63s\n%n", w->lines[w->n_lines].run, w->lines[w->n_lines].step, w->lines[w->n_lines].nonce,
-                  &used) == 3) {
+    while (sscanf(at, "%39s %31s %63s\n%n", w->lines[w->n_lines].run, w->lines[w->n_lines].step,
+                  w->lines[w->n_lines].nonce, &used) == 3) {
         at += used;
         w->lines[w->n_lines].at = w->n_lines;
         w->n_lines++;
@@ -228,7 +230,8 @@ kill_await_entry(kill_world *w, const char *run, const char *step, size_t n)
             return;
         (void)poll(NULL, 0, 2);
     } while (kill_now_ms() < until_ms);
-    test_fail(__FILE__, __LINE__, "step %s of %s was not entered %zu times:\n%s", step, run, n, kill_read(w->log));
+    test_fail(__FILE__, __LINE__, "step %s of %s was not entered %zu times:\n%s", step, run, n,
+              kill_read(w->log));
 }
 
 typedef struct kill_step {
@@ -246,7 +249,8 @@ kill_on_fact(void *arg, const stet_fact_info *fact)
         return STET_OK;
     if (strcmp(fact->kind, "step") == 0) {
         s->records++;
-        (void)snprintf(s->nonce, sizeof s->nonce, "%.*s", (int)fact->value.len, (const char *)fact->value.data);
+        (void)snprintf(s->nonce, sizeof s->nonce, "%.*s", (int)fact->value.len,
+                       (const char *)fact->value.data);
     } else if (strcmp(fact->kind, "at risk") == 0)
         s->risks++;
     return STET_OK;
@@ -267,9 +271,11 @@ static int
 kill_print_fact(void *arg, const stet_fact_info *fact)
 {
     (void)arg;
-    (void)fprintf(stderr, "  %3llu %3llu %lld %-18s %s#%llu %s%s\n", (unsigned long long)fact->revision,
-                  (unsigned long long)fact->inbox, (long long)fact->time_ms, fact->kind, fact->name ? fact->name : "",
-                  (unsigned long long)fact->occurrence, fact->text ? fact->text : "", fact->is_at_risk ? " AT RISK" : "");
+    (void)fprintf(stderr, "  %3llu %3llu %lld %-18s %s#%llu %s%s\n",
+                  (unsigned long long)fact->revision, (unsigned long long)fact->inbox,
+                  (long long)fact->time_ms, fact->kind, fact->name ? fact->name : "",
+                  (unsigned long long)fact->occurrence, fact->text ? fact->text : "",
+                  fact->is_at_risk ? " AT RISK" : "");
     return STET_OK;
 }
 
@@ -291,10 +297,11 @@ typedef struct kill_totals {
     size_t      runs, executions, repeats;
 } kill_totals;
 
-static const char *const kill_steps[] = { "one", "two", "three", "leaf", "add", "hold", "held", "fuse" };
+static const char *const kill_steps[] = { "one", "two",  "three", "leaf",
+                                          "add", "hold", "held",  "fuse" };
 
-/* Each step of a completed run is recorded once, what is recorded is its last execution (so none came
- * after the record), and each further execution was reported as a risk. */
+/* Each step of a completed run is recorded once, what is recorded is its last execution (so none
+ * came after the record), and each further execution was reported as a risk. */
 static int
 kill_check_run(void *arg, const stet_run_info *info)
 {
@@ -302,8 +309,9 @@ kill_check_run(void *arg, const stet_run_info *info)
 
     t->runs++;
     if (info->status != STET_STATUS_COMPLETED)
-        test_fail(__FILE__, __LINE__, "%s %s is %s: %s\n%s", info->id, info->handler, stet_status_name(info->status),
-                  info->error ? info->error : "", kill_read(t->w->log));
+        test_fail(__FILE__, __LINE__, "%s %s is %s: %s\n%s", info->id, info->handler,
+                  stet_status_name(info->status), info->error ? info->error : "",
+                  kill_read(t->w->log));
     for (size_t i = 0; i < sizeof kill_steps / sizeof kill_steps[0]; i++) {
         const char *last = NULL;
         size_t      n = kill_entered(t->w, info->id, kill_steps[i], &last);
@@ -319,8 +327,9 @@ kill_check_run(void *arg, const stet_run_info *info)
         if (n > 1 + s.risks)
             kill_dump(t->w, info->id);
         if (n > 1 + s.risks)
-            test_fail(__FILE__, __LINE__, "%s: step %s was executed %zu times, but only %zu of them knew of the risk", info->id,
-                      kill_steps[i], n, s.risks);
+            test_fail(__FILE__, __LINE__,
+                      "%s: step %s was executed %zu times, but only %zu of them knew of the risk",
+                      info->id, kill_steps[i], n, s.risks);
     }
     return STET_OK;
 }
@@ -329,8 +338,9 @@ static int
 kill_on_finding(void *arg, const stet_finding *finding)
 {
     (void)arg;
-    test_fail(__FILE__, __LINE__, "verify: %s revision %llu: %s: %s", finding->run ? finding->run : "-",
-              (unsigned long long)finding->revision, finding->rule, finding->text);
+    test_fail(__FILE__, __LINE__, "verify: %s revision %llu: %s: %s",
+              finding->run ? finding->run : "-", (unsigned long long)finding->revision,
+              finding->rule, finding->text);
 }
 
 static void
@@ -348,17 +358,19 @@ kill_wait(kill_world *w, const stet_run_id *run)
     int rc = stet_wait(w->e, NULL, run, KILL_WAIT_MS);
 
     if (rc != STET_OK)
-        test_fail(__FILE__, __LINE__, "%s: %s: %s\n%s", run->text, stet_code_name(rc), stet_last_error(), kill_read(w->log));
+        test_fail(__FILE__, __LINE__, "%s: %s: %s\n%s", run->text, stet_code_name(rc),
+                  stet_last_error(), kill_read(w->log));
 }
 
-/* ---- under load ----------------------------------------------------------------------------------- */
+/* ---- under load ------------------------------------------------------------------------------ */
 
 static void
 kill_start_some(kill_world *w, stet_run_id *runs, size_t *n, size_t more)
 {
     for (size_t i = 0; i < more; i++, ++*n)
         if (*n % 5 == 4)
-            CHECK_OK(stet_start(w->e, &runs[*n], "counter.add", stet_text("{}"), STET_START(.key = *n % 2 ? "a" : "b")));
+            CHECK_OK(stet_start(w->e, &runs[*n], "counter.add", stet_text("{}"),
+                                STET_START(.key = *n % 2 ? "a" : "b")));
         else
             CHECK_OK(stet_start(w->e, &runs[*n], "load.flow", stet_text("{}"), NULL));
 }
@@ -376,7 +388,8 @@ kill_moment(kill_world *w)
 
 TEST_LIMIT(C6_workers_killed_at_random_under_load_finish_everything_once, 240)
 {
-    static const char *const settings[] = { "lost_max=1000", "sweep_ms=20", "poll_ms=50", "concurrency=4", NULL };
+    static const char *const settings[] = { "lost_max=1000", "sweep_ms=20", "poll_ms=50",
+                                            "concurrency=4", NULL };
     size_t                   kills = kill_env("STET_TEST_KILLS", 100), n = 0, counted[2] = { 0, 0 };
     stet_run_id             *runs = calloc(120 + 6 * kills, sizeof *runs);
     pid_t                    workers[KILL_WORKERS];
@@ -409,16 +422,18 @@ TEST_LIMIT(C6_workers_killed_at_random_under_load_finish_everything_once, 240)
         stet_free((void *)(uintptr_t)value.data);
     }
     CHECK_INT(counted[0] + counted[1], n / 5);
-    test_note("%zu kills, %zu runs, %zu executions, %zu of them repeats", kills, totals.runs, totals.executions, totals.repeats);
+    test_note("%zu kills, %zu runs, %zu executions, %zu of them repeats", kills, totals.runs,
+              totals.executions, totals.repeats);
     kill_close(&w);
     free(runs);
 }
 
-/* ---- one worker at a time --------------------------------------------------------------------------- */
+/* ---- one worker at a time -------------------------------------------------------------------- */
 
 TEST_LIMIT(C6_a_worker_stopped_beyond_its_lease_writes_nothing_when_it_wakes, 120)
 {
-    static const char *const settings[] = { "lease_ms=1000", "renew_ms=400", "sweep_ms=50", "poll_ms=50", NULL };
+    static const char *const settings[] = { "lease_ms=1000", "renew_ms=400", "sweep_ms=50",
+                                            "poll_ms=50", NULL };
     const char              *last = NULL;
     char                     prefix[32], *log;
     stet_run_id              run, other;
@@ -449,7 +464,8 @@ TEST_LIMIT(C6_a_worker_stopped_beyond_its_lease_writes_nothing_when_it_wakes, 12
     CHECK_INT(step.risks, 1);
     (void)snprintf(prefix, sizeof prefix, "%d.", (int)taker);
     if (strncmp(step.nonce, prefix, strlen(prefix)) != 0)
-        test_fail(__FILE__, __LINE__, "recorded was %s, which is not of worker %s", step.nonce, prefix);
+        test_fail(__FILE__, __LINE__, "recorded was %s, which is not of worker %s", step.nonce,
+                  prefix);
     CHECK_INT(kill_entered(&w, run.text, "held", &last), 1);
     CHECK(strncmp(last, prefix, strlen(prefix)) == 0);
     log = kill_read(w.log);
@@ -549,8 +565,8 @@ kill_until_stuck(kill_world *w, const stet_run_id *bomb, kill_status *s, size_t 
         }
         (void)poll(NULL, 0, 2);
     }
-    test_fail(__FILE__, __LINE__, "the bomb is not stuck but %s after %zu deaths\n%s", stet_status_name(s->status), *deaths,
-              kill_read(w->log));
+    test_fail(__FILE__, __LINE__, "the bomb is not stuck but %s after %zu deaths\n%s",
+              stet_status_name(s->status), *deaths, kill_read(w->log));
 }
 
 TEST_LIMIT(C1_a_handler_that_kills_its_worker_five_times_is_stuck_and_its_neighbours_are_not, 120)

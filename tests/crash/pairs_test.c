@@ -1,8 +1,9 @@
-/* Crash everywhere, in-process: the reference workflows on the memory store under the simulator, crashed
- * before and after every store call, and again inside the recovery: all pairs.
+/* Crash everywhere, in-process: the reference workflows on the memory store under the simulator,
+ * crashed before and after every store call, and again inside the recovery: all pairs.
  *
- * One seed gives one history, so the nth call is the same one each time until the crash. A node is crashed
- * from inside the store call; the next node finds what was committed and the crumbs, nothing else.
+ * One seed gives one history, so the nth call is the same one each time until the crash. A node is
+ * crashed from inside the store call; the next node finds what was committed and the crumbs,
+ * nothing else.
  */
 #include "crash_flows.h"
 #include "engine/engine.h"
@@ -58,7 +59,8 @@ pairs_pause(void *arg)
 {
     pairs_node *node = arg;
 
-    stet__sim_node_pause(node->world->sim, node->p, stet__sim_now_us(node->world->sim) + PAIRS_PAUSE_US);
+    stet__sim_node_pause(node->world->sim, node->p,
+                         stet__sim_now_us(node->world->sim) + PAIRS_PAUSE_US);
 }
 
 static void
@@ -85,9 +87,11 @@ pairs_life(void *arg)
 
     CHECK_OK(stet__memory_open(&memory, node->p, w->db));
     CHECK_OK(shim_store_new(&store, memory, node->script));
-    CHECK_OK(stet__open_on(&e, node->p, store, "memory:",
-                           STET_OPTIONS(.concurrency = 2, .lease_ms = PAIRS_LEASE_MS, .renew_ms = 45, .sweep_ms = 40, .poll_ms = 40,
-                                        .wait_poll_ms = 50, .log = flow_log, .log_level = pairs_level())));
+    CHECK_OK(
+        stet__open_on(&e, node->p, store, "memory:",
+                      STET_OPTIONS(.concurrency = 2, .lease_ms = PAIRS_LEASE_MS, .renew_ms = 45,
+                                   .sweep_ms = 40, .poll_ms = 40, .wait_poll_ms = 50,
+                                   .log = flow_log, .log_level = pairs_level())));
     CHECK_OK(flow_register(e));
     CHECK_OK(stet_engine_start(e));
     flow_drive(w->f, e, w->ledger, PAIRS_LIMIT_MS, w->where);
@@ -168,30 +172,35 @@ pairs_end(pairs_world *w)
 
 /* Two lives that may crash and one that ends it. Scripts tell what happened. */
 static void
-pairs_play(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *first, shim_script *second)
+pairs_play(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *first,
+           shim_script *second)
 {
     pairs_world w;
     char        where[128];
 
-    (void)snprintf(where, sizeof where, "seed %llu, %s call %llu, then %s call %llu", (unsigned long long)seed,
-                   shim_mode_name(first->mode), (unsigned long long)first->at, shim_mode_name(second->mode), (unsigned long long)second->at);
+    (void)snprintf(where, sizeof where, "seed %llu, %s call %llu, then %s call %llu",
+                   (unsigned long long)seed, shim_mode_name(first->mode),
+                   (unsigned long long)first->at, shim_mode_name(second->mode),
+                   (unsigned long long)second->at);
     pairs_begin(&w, f, ledger, seed, where);
     pairs_live(&w, first, false);
     pairs_live(&w, second, false);
     pairs_end(&w);
 }
 
-/* Two workers at the same time, both starting the same; one of them crashes, or stands still for longer
- * than its lease, and wakes. What it had executed and could not record is lost. */
+/* Two workers at the same time, both starting the same; one of them crashes, or stands still for
+ * longer than its lease, and wakes. What it had executed and could not record is lost. */
 static void
-pairs_fleet(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *script, const char *what)
+pairs_fleet(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *script,
+            const char *what)
 {
     shim_script none = { .mode = SHIM_NONE };
     pairs_world w;
     pairs_node  nodes[2];
     char        where[128];
 
-    (void)snprintf(where, sizeof where, "seed %llu, one of two %s, %s call %llu", (unsigned long long)seed, what, shim_mode_name(script->mode),
+    (void)snprintf(where, sizeof where, "seed %llu, one of two %s, %s call %llu",
+                   (unsigned long long)seed, what, shim_mode_name(script->mode),
                    (unsigned long long)script->at);
     pairs_begin(&w, f, ledger, seed, where);
     flow_ledger_begin(ledger);
@@ -227,7 +236,8 @@ static const shim_mode pairs_crashes[] = { SHIM_BEFORE, SHIM_AFTER };
 
 /* All second crashes after one first crash. */
 static void
-pairs_second(const flow *f, flow_ledger *ledger, shim_mode mode, uint64_t at, size_t stride, size_t counts[3])
+pairs_second(const flow *f, flow_ledger *ledger, shim_mode mode, uint64_t at, size_t stride,
+             size_t counts[3])
 {
     shim_script first = { .mode = mode, .at = at }, second = { .mode = SHIM_NONE };
     uint64_t    calls;
@@ -262,13 +272,15 @@ pairs_all(const char *name, size_t stride)
         for (uint64_t at = 1; at <= calls; at++)
             for (size_t m = 0; m < 2; m++)
                 pairs_second(&flows[i], ledger, pairs_crashes[m], at, stride, counts);
-        test_note("%s: %llu calls, %zu first crashes, %zu pairs (every %zu. second point), %zu executions lost", name,
-                  (unsigned long long)calls, counts[0], counts[1], stride, counts[2]);
+        test_note("%s: %llu calls, %zu first crashes, %zu pairs (every %zu. second point), %zu "
+                  "executions lost",
+                  name, (unsigned long long)calls, counts[0], counts[1], stride, counts[2]);
         CHECK(counts[2] > 0);
     }
 }
 
-/* Lost replies and failed commits end no process; everything ends right all the same, and nothing twice. */
+/* Lost replies and failed commits end no process; everything ends right all the same, and nothing
+ * twice. */
 static void
 pairs_replies(const flow *f, flow_ledger *ledger, uint64_t seed, size_t *points)
 {
@@ -276,7 +288,8 @@ pairs_replies(const flow *f, flow_ledger *ledger, uint64_t seed, size_t *points)
 
     for (size_t m = 0; m < 2; m++)
         for (uint64_t at = 1;; at++) {
-            shim_script first = { .mode = modes[m], .which = SHIM_WRITES, .at = at }, second = { .mode = SHIM_NONE };
+            shim_script first = { .mode = modes[m], .which = SHIM_WRITES, .at = at },
+                        second = { .mode = SHIM_NONE };
 
             pairs_play(f, ledger, seed, &first, &second);
             CHECK_INT(flow_ledger_lost(ledger), 0);
@@ -299,8 +312,8 @@ TEST_LIMIT(C6_lost_replies_and_failed_commits_repeat_nothing, 120)
 
 /* The fault at each call of one worker in turn. */
 static void
-pairs_fleet_calls(const flow *f, flow_ledger *ledger, uint64_t seed, shim_mode mode, void (*fault)(void *arg),
-                  const char *what, size_t counts[2])
+pairs_fleet_calls(const flow *f, flow_ledger *ledger, uint64_t seed, shim_mode mode,
+                  void (*fault)(void *arg), const char *what, size_t counts[2])
 {
     bool is_hit = true;
 
@@ -324,12 +337,19 @@ pairs_fleets(void (*fault)(void *arg), const char *what)
         for (size_t i = 0; i < flows_n; i++)
             for (size_t m = 0; m < 2; m++)
                 pairs_fleet_calls(&flows[i], ledger, seed, pairs_crashes[m], fault, what, counts);
-    test_note("%zu workflows, %d seeds, %zu points, %zu executions lost", flows_n, PAIRS_SEEDS, counts[0], counts[1]);
+    test_note("%zu workflows, %d seeds, %zu points, %zu executions lost", flows_n, PAIRS_SEEDS,
+              counts[0], counts[1]);
     CHECK(counts[1] > 0);
 }
 
-TEST_LIMIT(C6_one_of_two_workers_crashes_at_every_call, 120) { pairs_fleets(pairs_crash, "crashes"); }
-TEST_LIMIT(C6_one_of_two_workers_pauses_beyond_its_lease_at_every_call, 120) { pairs_fleets(pairs_pause, "pauses"); }
+TEST_LIMIT(C6_one_of_two_workers_crashes_at_every_call, 120)
+{
+    pairs_fleets(pairs_crash, "crashes");
+}
+TEST_LIMIT(C6_one_of_two_workers_pauses_beyond_its_lease_at_every_call, 120)
+{
+    pairs_fleets(pairs_pause, "pauses");
+}
 
 #define PAIRS_TEST(id, name)                                                                       \
     TEST_LIMIT(C6_pairs_of_crashes_##id, 300)                                                     \

@@ -1,10 +1,10 @@
-/* Crash everywhere, in real processes on SQLite: each reference workflow is run by a process that is
- * killed with SIGKILL before or after its nth store call, or loses the reply of a commit; then a second
- * process without faults finishes it and checks.
+/* Crash everywhere, in real processes on SQLite: each reference workflow is run by a process that
+ * is killed with SIGKILL before or after its nth store call, or loses the reply of a commit; then a
+ * second process without faults finishes it and checks.
  *
- * The ledger and the script are memory shared by all processes of the test, which the engine does not
- * know of. Timing decides which call is the nth; points are tried one after the other until a process
- * ends before it comes so far.
+ * The ledger and the script are memory shared by all processes of the test, which the engine does
+ * not know of. Timing decides which call is the nth; points are tried one after the other until a
+ * process ends before it comes so far.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -61,8 +61,9 @@ processes_life(processes_world *w, const flow *f, bool is_last)
     CHECK_OK(shim_store_new(&store, sqlite, w->script));
     /* The lease never ends by itself: what a dead worker had is free because its lock is. */
     CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
-                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30, .sweep_ms = 50, .poll_ms = 50,
-                                        .wait_poll_ms = 20, .log = flow_log, .log_level = STET_LOG_ERROR)));
+                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30,
+                                        .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
+                                        .log = flow_log, .log_level = STET_LOG_ERROR)));
     CHECK_OK(flow_register(e));
     CHECK_OK(stet_engine_start(e));
     flow_drive(f, e, w->ledger, PROCESSES_LIMIT_MS, w->where);
@@ -106,20 +107,25 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
     bool is_hit;
     int  status;
 
-    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode), which == SHIM_READS ? "read" : "write",
-                   (unsigned long long)at);
+    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode),
+                   which == SHIM_READS ? "read" : "write", (unsigned long long)at);
     processes_unlink(w);
     flow_ledger_clear(w->ledger);
     processes_script(w, mode, which, at);
     status = processes_fork(w, f, false);
     is_hit = w->script->is_hit;
-    if (is_hit && (mode == SHIM_BEFORE || mode == SHIM_AFTER) ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0)
-        test_fail(__FILE__, __LINE__, "%s: %s (%s): the process ended with %x", f->name, w->where, w->script->hit, status);
+    if (is_hit && (mode == SHIM_BEFORE || mode == SHIM_AFTER)
+            ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL
+            : status != 0)
+        test_fail(__FILE__, __LINE__, "%s: %s (%s): the process ended with %x", f->name, w->where,
+                  w->script->hit, status);
     if (is_hit)
-        (void)snprintf(w->where + strlen(w->where), sizeof w->where - strlen(w->where), " (%s)", w->script->hit);
+        (void)snprintf(w->where + strlen(w->where), sizeof w->where - strlen(w->where), " (%s)",
+                       w->script->hit);
     processes_script(w, SHIM_NONE, SHIM_ANY, 0);
     if ((status = processes_fork(w, f, true)) != 0)
-        test_fail(__FILE__, __LINE__, "%s: %s: the recovery ended with %x", f->name, w->where, status);
+        test_fail(__FILE__, __LINE__, "%s: %s: the recovery ended with %x", f->name, w->where,
+                  status);
     w->points += is_hit;
     w->lost += flow_ledger_lost(w->ledger);
     if (mode == SHIM_LOSE || mode == SHIM_FAIL)
@@ -148,7 +154,8 @@ static void
 processes_all(const char *name)
 {
     processes_world w = { 0 };
-    void           *shared = mmap(NULL, sizeof(shim_script), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void           *shared =
+        mmap(NULL, sizeof(shim_script), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     const flow     *f = flows;
     uint64_t        writes, reads;
 
@@ -160,7 +167,8 @@ processes_all(const char *name)
         f++;
     writes = processes_calls(&w, f, SHIM_WRITES);
     reads = processes_calls(&w, f, SHIM_READS);
-    test_note("%s: tried %zu points (%llu writes and %llu reads, each before and after; each commit with its reply lost); "
+    test_note("%s: tried %zu points (%llu writes and %llu reads, each before and after; each "
+              "commit with its reply lost); "
               "%zu executions lost",
               name, w.points, (unsigned long long)writes, (unsigned long long)reads, w.lost);
 }

@@ -746,7 +746,9 @@ TEST(H7_cli_worker_logs_the_users_fields_as_text_and_as_json)
     CHECK_HAS(o.err, "{\"level\":\"info\",\"time_ms\":");
     CHECK_HAS(o.err, "\"message\":\"spoken\",\"run\":\"run_");
     CHECK_HAS(o.err, run);
-    CHECK_HAS(o.err, "\"handler\":\"orders.speak\",\"fields\":{\"customer\":\"anna b\",\"amount\":\"12\"}}\n");
+    CHECK_HAS(
+        o.err,
+        "\"handler\":\"orders.speak\",\"fields\":{\"customer\":\"anna b\",\"amount\":\"12\"}}\n");
     CHECK(strstr(o.err, "inside") == NULL);
     START("orders.speak", "4");
     o = OK("worker", "--until-idle", "--json", "--log-level", "off");

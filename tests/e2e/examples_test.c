@@ -1,5 +1,6 @@
-/* The examples as their readers run them: each as a process in a directory of its own. What they check
- * themselves is their exit code; hello is killed in its sleep, and the demo is run as a whole. */
+/* The examples as their readers run them: each as a process in a directory of its own. What they
+ * check themselves is their exit code; hello is killed in its sleep, and the demo is run as a
+ * whole. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -171,9 +172,11 @@ await_sleep(void)
 
 TEST_LIMIT(hello_goes_on_after_sigkill, DEADLINE_S)
 {
-    static const char *const start[] = { "start", "greeter.greet", "\"world\"", "--idempotency-key", "first", NULL };
-    static const char *const wait[] = { "start", "greeter.greet", "\"world\"", "--idempotency-key", "first",
-                                        "--wait", "100s", NULL };
+    static const char *const start[] = { "start",     "greeter.greet",
+                                         "\"world\"", "--idempotency-key",
+                                         "first",     NULL };
+    static const char *const wait[] = { "start", "greeter.greet", "\"world\"", "--idempotency-key",
+                                        "first", "--wait",        "100s",      NULL };
     pid_t                    worker;
 
     CHECK_INT(ended(begin_with(example("hello"), start)), 0);

@@ -10,14 +10,6 @@ body_tell(stet_attempt *a, void *id)
     return STET_OK;
 }
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    (void)a;
-    effect("%s", (const char *)name);
-    return STET_OK;
-}
-
 /* The nth ID that was told. */
 static stet_awakeable_id
 told(int n)
@@ -57,7 +49,8 @@ awaits(stet_ctx *ctx, stet_bytes input)
     if (code == STET_SUSPENDED)
         return code;
     effect("awoke with %s %s", code == STET_OK ? "a value" : stet_code_name(code),
-           code == STET_OK ? (value.data != NULL ? "" : "of nothing") : stet_failure_get(ctx)->text);
+           code == STET_OK ? (value.data != NULL ? "" : "of nothing")
+                           : stet_failure_get(ctx)->text);
     STET_TRY(code);
     return stet_return(ctx, value);
 }
@@ -300,7 +293,7 @@ TEST(B6_one_of_many_racing_settlements_wins)
     fixture_end(f);
 }
 
-/* ---- from another handler ----------------------------------------------------------------------- */
+/* ---- from another handler -------------------------------------------------------------------- */
 
 static int
 settles(stet_ctx *ctx, stet_bytes input)
@@ -322,7 +315,9 @@ settles(stet_ctx *ctx, stet_bytes input)
 
 TEST(B6_a_handler_settles_once_and_what_it_was_told_is_recorded)
 {
-    static const stet_handler handlers[] = { { "await", awaits, NULL }, { "settle", settles, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "await", awaits, NULL },
+                                             { "settle", settles, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, settler;
     stet_awakeable_id         id;
@@ -371,7 +366,7 @@ TEST(B6_misuse_in_a_handler_is_refused_and_records_nothing)
     fixture_end(f);
 }
 
-/* ---- with a limit ------------------------------------------------------------------------------- */
+/* ---- with a limit ---------------------------------------------------------------------------- */
 
 static int
 awaits_twice(stet_ctx *ctx, stet_bytes input)

@@ -4,20 +4,13 @@
 static stet_engine *outside;
 
 static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
-
-static int
 echo(stet_ctx *ctx, stet_bytes input)
 {
     effect("echo");
     return stet_return(ctx, input);
 }
 
-/* ---- B3 ----------------------------------------------------------------------------------------- */
+/* ---- B3 -------------------------------------------------------------------------------------- */
 
 static int
 sleeps(stet_ctx *ctx, stet_bytes input)
@@ -30,7 +23,8 @@ sleeps(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_sleep(ctx, "nap", duration));
     STET_TRY(stet_now(ctx, &after));
     if (after - before < ms)
-        return stet_fail(ctx, STET_EPERMANENT, "woke %lld ms early", (long long)(ms - (after - before)));
+        return stet_fail(ctx, STET_EPERMANENT, "woke %lld ms early",
+                         (long long)(ms - (after - before)));
     return stet_return(ctx, stet_text("awake"));
 }
 
@@ -104,7 +98,8 @@ TEST(B3_sleeping_runs_are_claimed_by_nobody_and_need_no_memory)
 static int
 bad_sleeps(stet_ctx *ctx, stet_bytes input)
 {
-    static const char *const texts[] = { "", "soon", "-5s", "5 parsecs", "99999999999999d", "1h30", "nan", "0x10" };
+    static const char *const texts[] = { "",     "soon", "-5s", "5 parsecs", "99999999999999d",
+                                         "1h30", "nan",  "0x10" };
 
     (void)input;
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
@@ -132,7 +127,7 @@ TEST(B3_bad_durations_are_refused_with_what_was_expected_and_record_nothing)
     fixture_end(f);
 }
 
-/* ---- B4 ----------------------------------------------------------------------------------------- */
+/* ---- B4 -------------------------------------------------------------------------------------- */
 
 static int
 calls(stet_ctx *ctx, stet_bytes input)
@@ -145,7 +140,9 @@ calls(stet_ctx *ctx, stet_bytes input)
 
 TEST(B4_a_call_gives_the_result_of_the_child)
 {
-    static const stet_handler handlers[] = { { "calls", calls, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "calls", calls, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -232,7 +229,8 @@ calls_failing(stet_ctx *ctx, stet_bytes input)
     (void)input;
     for (int i = 0; i < 3; i++) {
         stet_bytes out = { "x", 1 };
-        int code = stet_call(ctx, &out, children[i], stet_text(""), STET_START(.retry.attempts = 2));
+        int        code =
+            stet_call(ctx, &out, children[i], stet_text(""), STET_START(.retry.attempts = 2));
 
         if (code == STET_SUSPENDED)
             return code;
@@ -246,8 +244,10 @@ calls_failing(stet_ctx *ctx, stet_bytes input)
 
 TEST(B4_a_failed_child_gives_its_code_text_and_origin_identically_on_replay)
 {
-    static const stet_handler handlers[] = { { "parent", calls_failing, NULL }, { "step", fails_in_step, NULL },
-                                             { "self", fails_itself, NULL },    { "passing", fails_passing, NULL },
+    static const stet_handler handlers[] = { { "parent", calls_failing, NULL },
+                                             { "step", fails_in_step, NULL },
+                                             { "self", fails_itself, NULL },
+                                             { "passing", fails_passing, NULL },
                                              { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
@@ -280,14 +280,17 @@ calls_waiting(stet_ctx *ctx, stet_bytes input)
 
     effect("parent enters");
     STET_TRY(stet_step(ctx, NULL, "before", body_effect, (void *)"before", NULL));
-    code = stet_call(ctx, &out, "t.child", input, STET_START(.labels = (const char *const[]){ "who=child", NULL }));
+    code = stet_call(ctx, &out, "t.child", input,
+                     STET_START(.labels = (const char *const[]){ "who=child", NULL }));
     if (code == STET_ECHILD)
         return stet_return_json(ctx, "%Q", stet_code_name(stet_failure_get(ctx)->cause));
     STET_TRY(code);
     return stet_return(ctx, out);
 }
 
-static const stet_handler waiting[] = { { "parent", calls_waiting, NULL }, { "child", waits_as_child, NULL }, { 0 } };
+static const stet_handler waiting[] = { { "parent", calls_waiting, NULL },
+                                        { "child", waits_as_child, NULL },
+                                        { 0 } };
 
 static int
 take_id(void *arg, const stet_run_info *info)
@@ -382,7 +385,9 @@ calls_then_fails(stet_ctx *ctx, stet_bytes input)
 
 TEST(B4_a_retried_parent_does_not_call_again)
 {
-    static const stet_handler handlers[] = { { "parent", calls_then_fails, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "parent", calls_then_fails, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -412,7 +417,9 @@ calls_many(stet_ctx *ctx, stet_bytes input)
 
 TEST(B4_the_nth_call_gets_the_nth_result_and_each_child_runs_once)
 {
-    static const stet_handler handlers[] = { { "many", calls_many, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "many", calls_many, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -444,16 +451,22 @@ bad_calls(stet_ctx *ctx, stet_bytes input)
     CHECK_CODE(stet_send(ctx, &run, "__x.y", stet_text(""), NULL), STET_ENAME);
     CHECK_CODE(stet_call(ctx, NULL, "t.echo", stet_text(""), STET_START(.key = "k")), STET_EKEY);
     CHECK_CODE(stet_send(ctx, &run, "t.echo", stet_text(""), STET_START(.key = "k")), STET_EKEY);
-    CHECK_CODE(stet_call(ctx, NULL, "t.echo", stet_text(""), STET_START(.delay = "soon")), STET_EDURATION);
-    CHECK_CODE(stet_send(ctx, &run, "t.echo", stet_text(""), STET_START(.delay_ms = -1)), STET_EDURATION);
-    CHECK_CODE(stet_call(ctx, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = "i")), STET_EINVAL);
-    CHECK_CODE(stet_send(ctx, &run, "t.echo", (stet_bytes){ large, sizeof large }, NULL), STET_ETOOBIG);
+    CHECK_CODE(stet_call(ctx, NULL, "t.echo", stet_text(""), STET_START(.delay = "soon")),
+               STET_EDURATION);
+    CHECK_CODE(stet_send(ctx, &run, "t.echo", stet_text(""), STET_START(.delay_ms = -1)),
+               STET_EDURATION);
+    CHECK_CODE(stet_call(ctx, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = "i")),
+               STET_EINVAL);
+    CHECK_CODE(stet_send(ctx, &run, "t.echo", (stet_bytes){ large, sizeof large }, NULL),
+               STET_ETOOBIG);
     return stet_return(ctx, stet_text("unharmed"));
 }
 
 TEST(B4_B5_bad_calls_and_sends_are_refused_and_start_nothing)
 {
-    static const stet_handler handlers[] = { { "bad", bad_calls, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "bad", bad_calls, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -467,7 +480,7 @@ TEST(B4_B5_bad_calls_and_sends_are_refused_and_start_nothing)
     fixture_end(f);
 }
 
-/* ---- B5 ----------------------------------------------------------------------------------------- */
+/* ---- B5 -------------------------------------------------------------------------------------- */
 
 static int
 sends(stet_ctx *ctx, stet_bytes input)
@@ -488,7 +501,9 @@ sends(stet_ctx *ctx, stet_bytes input)
 
 TEST(B5_what_a_handler_sends_is_delivered_once_however_often_it_replays)
 {
-    static const stet_handler handlers[] = { { "sends", sends, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "sends", sends, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
     char                     *text, *save = NULL, *first[3] = { NULL, NULL, NULL };
@@ -545,7 +560,8 @@ sends_later(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_now(ctx, &now_ms));
-    STET_TRY(stet_send(ctx, NULL, "t.later", stet_text(stet_ctx_printf(ctx, "%lld", (long long)now_ms + 80)),
+    STET_TRY(stet_send(ctx, NULL, "t.later",
+                       stet_text(stet_ctx_printf(ctx, "%lld", (long long)now_ms + 80)),
                        STET_START(.delay = "80ms", .idempotency_key = "one")));
     STET_TRY(stet_send(ctx, NULL, "t.later", stet_text("0"),
                        STET_START(.delay = "80ms", .idempotency_key = "one", .existed = &existed)));
@@ -555,7 +571,9 @@ sends_later(stet_ctx *ctx, stet_bytes input)
 
 TEST(B5_a_delayed_send_is_not_early_and_the_sender_does_not_wait)
 {
-    static const stet_handler handlers[] = { { "sends", sends_later, NULL }, { "later", sent_later, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "sends", sends_later, NULL },
+                                             { "later", sent_later, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -575,8 +593,9 @@ add(stet_ctx *ctx, stet_bytes input)
     stet_bytes value;
 
     STET_TRY(stet_state_get(ctx, &value, "sum"));
-    return stet_state_set(ctx, "sum",
-                          stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + fixture_number(input))));
+    return stet_state_set(
+        ctx, "sum",
+        stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + fixture_number(input))));
 }
 
 static int
@@ -610,7 +629,9 @@ TEST(B5_sends_with_a_key_reach_each_object_once)
 {
     static const stet_handler senders[] = { { "sends", sends_to_keys, NULL }, { 0 } };
     static const stet_handler adders[] = { { "add", add, NULL }, { 0 } };
-    const fixture_service     services[] = { { "t", senders, false, NULL }, { "sum", adders, true, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", senders, false, NULL },
+                                             { "sum", adders, true, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -624,13 +645,14 @@ TEST(B5_sends_with_a_key_reach_each_object_once)
     fixture_end(f);
 }
 
-/* ---- B16 ---------------------------------------------------------------------------------------- */
+/* ---- B16 ------------------------------------------------------------------------------------- */
 
 static int
 tells_parent(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
-    return stet_return(ctx, stet_text(stet_info(ctx)->parent != NULL ? stet_info(ctx)->parent : "none"));
+    return stet_return(ctx,
+                       stet_text(stet_info(ctx)->parent != NULL ? stet_info(ctx)->parent : "none"));
 }
 
 static int
@@ -650,9 +672,10 @@ body_starts_child(stet_attempt *a, void *arg)
                                    .existed = &existed)));
     CHECK(existed);
     CHECK_STR(two.text, one.text);
-    CHECK_CODE(stet_start(outside, &two, "t.parent", stet_text(""),
-                          STET_START(.parent = &parent, .parent_step = "fan out", .child_key = "k")),
-               STET_EMISMATCH);
+    CHECK_CODE(
+        stet_start(outside, &two, "t.parent", stet_text(""),
+                   STET_START(.parent = &parent, .parent_step = "fan out", .child_key = "k")),
+        STET_EMISMATCH);
     CHECK_HAS(stet_last_error(), "t.child");
     CHECK_OK(stet_start(outside, &other_key, "t.child", stet_text("3"),
                         STET_START(.parent = &parent, .parent_step = "fan out", .child_key = "l")));
@@ -674,7 +697,9 @@ fans_out(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, child);
 }
 
-static const stet_handler family[] = { { "parent", fans_out, NULL }, { "child", tells_parent, NULL }, { 0 } };
+static const stet_handler family[] = { { "parent", fans_out, NULL },
+                                       { "child", tells_parent, NULL },
+                                       { 0 } };
 
 TEST(B16_the_same_parent_step_handler_and_child_key_give_the_same_child)
 {
@@ -690,7 +715,8 @@ TEST(B16_the_same_parent_step_handler_and_child_key_give_the_same_child)
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.handler = "t.child")), 3);
     fixture_go_on(f->engine, &run);
     result = EXPECT_END(f->engine, &run, STET_OK);
-    (void)snprintf(child.text, sizeof child.text, "%.*s", (int)result.value.len, (const char *)result.value.data);
+    (void)snprintf(child.text, sizeof child.text, "%.*s", (int)result.value.len,
+                   (const char *)result.value.data);
     stet_result_free(&result);
     EXPECT_RESULT(f->engine, &child, run.text);
     CHECK_STR(fixture_look(f->engine, &child).parent, run.text);
@@ -748,7 +774,9 @@ TEST(B16_racing_starts_of_one_child_key_make_one_child)
 
 TEST(B16_a_called_child_knows_its_parent)
 {
-    static const stet_handler handlers[] = { { "calls", calls, NULL }, { "echo", tells_parent, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "calls", calls, NULL },
+                                             { "echo", tells_parent, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 

@@ -2,21 +2,14 @@
  * return. tsan: yes */
 #include "fixture.h"
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    (void)a;
-    effect("%s", (const char *)name);
-    return STET_OK;
-}
-
-/* ---- B21 ---------------------------------------------------------------------------------------- */
+/* ---- B21 ------------------------------------------------------------------------------------- */
 
 static int
 bad_names(stet_ctx *ctx, stet_bytes input)
 {
-    static const char *const bad[] = { "",       "__x",  "__",   "rollback:", "rollback:charge", " x",  "x ",
-                                       "a\nb",   "a\tb", "a%sb", "a\"b",      "\xc3\xa4",        "a\x80", NULL };
+    static const char *const bad[] = { "",     "__x",      "__",    "rollback:", "rollback:charge",
+                                       " x",   "x ",       "a\nb",  "a\tb",      "a%sb",
+                                       "a\"b", "\xc3\xa4", "a\x80", NULL };
     stet_awakeable_id        id;
     stet_future             *future;
     stet_bytes               value;
@@ -27,7 +20,8 @@ bad_names(stet_ctx *ctx, stet_bytes input)
     for (int i = 0; i < 14; i++) {
         CHECK_CODE(stet_step(ctx, NULL, bad[i], body_effect, (void *)"ran", NULL), STET_ENAME);
         CHECK_HAS(stet_last_error(), "step");
-        CHECK_CODE(stet_step_start(ctx, &future, bad[i], body_effect, (void *)"ran", NULL), STET_ENAME);
+        CHECK_CODE(stet_step_start(ctx, &future, bad[i], body_effect, (void *)"ran", NULL),
+                   STET_ENAME);
         CHECK_CODE(stet_sleep(ctx, bad[i], "1ms"), STET_ENAME);
         CHECK_CODE(stet_sleep_ms(ctx, bad[i], 1), STET_ENAME);
         if (bad[i] != NULL)
@@ -69,7 +63,7 @@ TEST(B21_reserved_empty_illegal_and_overlong_names_are_refused_and_record_nothin
     fixture_end(f);
 }
 
-/* ---- B23 ---------------------------------------------------------------------------------------- */
+/* ---- B23 ------------------------------------------------------------------------------------- */
 
 static int
 tells(stet_ctx *ctx, stet_bytes input)
@@ -77,8 +71,9 @@ tells(stet_ctx *ctx, stet_bytes input)
     const stet_ctx_info *i = stet_info(ctx);
 
     (void)input;
-    effect("%s %s %s %s %s attempt %u of %u parent %s", i->run, i->service, i->handler, i->key != NULL ? i->key : "-",
-           i->group != NULL ? i->group : "-", i->attempt, i->attempts_max, i->parent != NULL ? i->parent : "-");
+    effect("%s %s %s %s %s attempt %u of %u parent %s", i->run, i->service, i->handler,
+           i->key != NULL ? i->key : "-", i->group != NULL ? i->group : "-", i->attempt,
+           i->attempts_max, i->parent != NULL ? i->parent : "-");
     effect("deadline %d created %d", i->deadline_ms != 0, i->created_ms != 0);
     if (i->attempt < 2)
         return stet_fail(ctx, STET_ERETRY, "once more");
@@ -91,15 +86,20 @@ calls_teller(stet_ctx *ctx, stet_bytes input)
     stet_bytes out;
 
     (void)input;
-    STET_TRY(stet_call(ctx, &out, "o.tell", stet_text(""), STET_START(.key = "k", .group = "g", .retry.attempts = 4)));
+    STET_TRY(stet_call(ctx, &out, "o.tell", stet_text(""),
+                       STET_START(.key = "k", .group = "g", .retry.attempts = 4)));
     return stet_return(ctx, out);
 }
 
 TEST(B23_the_context_tells_run_service_handler_key_attempt_group_and_parent)
 {
     static const stet_handler tellers[] = { { "tell", tells, NULL }, { 0 } };
-    static const stet_handler callers[] = { { "tell", tells, NULL }, { "call", calls_teller, NULL }, { 0 } };
-    const fixture_service     services[] = { { "o", tellers, true, NULL }, { "s", callers, false, NULL }, { 0 } };
+    static const stet_handler callers[] = { { "tell", tells, NULL },
+                                            { "call", calls_teller, NULL },
+                                            { 0 } };
+    const fixture_service     services[] = { { "o", tellers, true, NULL },
+                                             { "s", callers, false, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, parent, child;
     stet_result               result;
@@ -115,9 +115,11 @@ TEST(B23_the_context_tells_run_service_handler_key_attempt_group_and_parent)
     CHECK_INT(effects("deadline 1 created 1"), 2);
     parent = fixture_start(f->engine, "s.call", "", NULL);
     result = EXPECT_END(f->engine, &parent, STET_OK);
-    (void)snprintf(child.text, sizeof child.text, "%.*s", (int)result.value.len, (const char *)result.value.data);
+    (void)snprintf(child.text, sizeof child.text, "%.*s", (int)result.value.len,
+                   (const char *)result.value.data);
     stet_result_free(&result);
-    (void)snprintf(line, sizeof line, "%s o tell k g attempt 2 of 4 parent %s", child.text, parent.text);
+    (void)snprintf(line, sizeof line, "%s o tell k g attempt 2 of 4 parent %s", child.text,
+                   parent.text);
     CHECK_INT(effects(line), 1);
     CHECK_INT(effects("deadline 0 created 1"), 2);
     fixture_end(f);
@@ -137,8 +139,10 @@ lineage(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"one", NULL));
-    effect("%s depends on %zu: %s %s; step %s key %s", i->run, i->n_depended_on, i->n_depended_on > 0 ? i->depended_on[0].kind : "-",
-           i->n_depended_on > 0 ? i->depended_on[0].run : "-", i->parent_step != NULL ? i->parent_step : "-",
+    effect("%s depends on %zu: %s %s; step %s key %s", i->run, i->n_depended_on,
+           i->n_depended_on > 0 ? i->depended_on[0].kind : "-",
+           i->n_depended_on > 0 ? i->depended_on[0].run : "-",
+           i->parent_step != NULL ? i->parent_step : "-",
            i->child_key != NULL ? i->child_key : "-");
     if (i->n_depended_on == 0)
         return stet_fail(ctx, STET_EPERMANENT, "not the first time");
@@ -148,7 +152,9 @@ lineage(stet_ctx *ctx, stet_bytes input)
 
 TEST(B23_the_context_tells_what_the_run_depended_on_and_its_lineage)
 {
-    static const stet_handler handlers[] = { { "lineage", lineage, NULL }, { "paused", stays_open, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "lineage", lineage, NULL },
+                                             { "paused", stays_open, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               parent, run, retried;
     stet_result               result;
@@ -166,7 +172,8 @@ TEST(B23_the_context_tells_what_the_run_depended_on_and_its_lineage)
     fixture_paused(f->engine, &retried);
     fixture_replay_with(f, &retried, handlers); /* the same in another process */
     EXPECT_RESULT(f->engine, &retried, run.text);
-    (void)snprintf(line, sizeof line, "%s depends on 1: retry %s; step fan out key -", retried.text, run.text);
+    (void)snprintf(line, sizeof line, "%s depends on 1: retry %s; step fan out key -", retried.text,
+                   run.text);
     CHECK_INT(effects(line), 2);
     CHECK_INT(effects("one"), 1);
     fixture_go_on(f->engine, &parent);
@@ -204,7 +211,7 @@ TEST(B23_the_context_tells_whether_it_replays_and_logs_are_silent_then)
     fixture_end(f);
 }
 
-/* ---- B24 ---------------------------------------------------------------------------------------- */
+/* ---- B24 ------------------------------------------------------------------------------------- */
 
 /* Every call that a context knows, from a place where none is allowed. */
 static void
@@ -245,7 +252,9 @@ misuse(stet_ctx *ctx, stet_future *some)
     CHECK_CODE(stet_return_json(ctx, "1"), STET_EUSAGE);
     CHECK_CODE(stet_fail(ctx, STET_EPERMANENT, "wrong"), STET_EUSAGE);
     CHECK_CODE(stet_defer_until(ctx, 1, "wrong"), STET_EUSAGE);
+    CHECK_CODE(stet_log_set(ctx, "x", "y"), STET_EUSAGE);
     stet_log(ctx, STET_LOG_ERROR, "said from elsewhere");
+    stet_log_with(ctx, STET_LOG_ERROR, STET_FIELDS({ "x", "y" }), "said from elsewhere");
 }
 
 typedef struct misuse_arg {
@@ -288,7 +297,7 @@ misused_in_body(stet_ctx *ctx, stet_bytes input)
 static int
 misused_in_future(stet_ctx *ctx, stet_bytes input)
 {
-    misuse_arg   m = { ctx, NULL, "handler's own thread" };
+    misuse_arg   m = { ctx, NULL, "stet_attempt_return" };
     stet_future *step;
 
     (void)input;
@@ -329,7 +338,9 @@ check_misuse(const char *handler)
                                              { "thread", misused_in_thread, NULL },
                                              { "echo", echo, NULL },
                                              { 0 } };
-    const fixture_service     services[] = { { "o", handlers, true, NULL }, { "t", handlers, false, NULL }, { 0 } };
+    const fixture_service     services[] = { { "o", handlers, true, NULL },
+                                             { "t", handlers, false, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -367,7 +378,9 @@ leaks(stet_ctx *ctx, stet_bytes input)
 
 TEST(B24_a_context_used_after_return_is_refused)
 {
-    static const stet_handler handlers[] = { { "leak", leaks, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "leak", leaks, NULL },
+                                             { "echo", echo, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
     stet_health               health;
@@ -379,7 +392,8 @@ TEST(B24_a_context_used_after_return_is_refused)
     AWAIT(stet_health_get(f->engine, &health) == STET_OK && health.in_flight == 0);
     CHECK_CODE(stet_now(atomic_load(&leaked), &now_ms), STET_EUSAGE);
     CHECK_CODE(stet_sleep(atomic_load(&leaked), "x", "1ms"), STET_EUSAGE);
-    CHECK_CODE(stet_step(atomic_load(&leaked), NULL, "x", body_effect, (void *)"ran", NULL), STET_EUSAGE);
+    CHECK_CODE(stet_step(atomic_load(&leaked), NULL, "x", body_effect, (void *)"ran", NULL),
+               STET_EUSAGE);
     CHECK_CODE(stet_send(atomic_load(&leaked), NULL, "t.echo", stet_text(""), NULL), STET_EUSAGE);
     CHECK_CODE(stet_return(atomic_load(&leaked), stet_text("again")), STET_EUSAGE);
     CHECK_CODE(stet_step(NULL, NULL, "x", body_effect, (void *)"ran", NULL), STET_EUSAGE);
@@ -388,7 +402,7 @@ TEST(B24_a_context_used_after_return_is_refused)
     fixture_end(f);
 }
 
-/* ---- what a handler returns --------------------------------------------------------------------- */
+/* ---- what a handler returns ------------------------------------------------------------------ */
 
 static int
 returns(stet_ctx *ctx, stet_bytes input)
@@ -512,7 +526,8 @@ TEST(B24_exit_hooks_run_when_a_handler_is_let_go_and_when_it_returns_last_first)
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.exits", "", NULL);
     fixture_paused(f->engine, &run);
-    AWAIT(effects("exit first") == 1); /* one that comes while another unwinds would mix its lines with it */
+    AWAIT(effects("exit first") ==
+          1); /* one that comes while another unwinds would mix its lines with it */
     fixture_go_on(f->engine, &run);
     EXPECT_RESULT(f->engine, &run, "");
     AWAIT(effects("exit first") == 2);

@@ -1,27 +1,10 @@
-/* Failure and control: retries, dead letters, cancel, deadlines, stopping, slots, retention, statuses.
- * Rows C of the list of behaviours.
- * tsan: yes */
-#include "fixture.h"
+/* Failure and control: retries, dead letters, cancel, deadlines, stopping, slots, retention,
+ * statuses. Rows C of the list of behaviours. tsan: yes */
+#include "damage.h"
 
-#include "core/run.h"
+#include "engine/engine.h"
 
-/* ---- bodies and handlers many tests use --------------------------------------------------------- */
-
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
-static int
-body_gate(stet_attempt *a, void *arg)
-{
-    (void)a;
-    gate_pass(arg);
-    return STET_OK;
-}
+/* ---- bodies and handlers many tests use ------------------------------------------------------ */
 
 /* Ends at once. */
 static int
@@ -47,7 +30,7 @@ h_short_nap(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("woke"));
 }
 
-/* ---- C1: retries --------------------------------------------------------------------------------- */
+/* ---- C1: retries ----------------------------------------------------------------------------- */
 
 static int
 h_always_fails(stet_ctx *ctx, stet_bytes input)
@@ -68,7 +51,8 @@ TEST(C1_n_attempts_are_n_executions_and_recorded_steps_are_not_repeated)
 
     fixture_up_with(f, c1_handlers);
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-        stet_run_id run = fixture_start(f->engine, "t.fails", "x", STET_START(.retry = { .attempts = wanted[i] }));
+        stet_run_id run = fixture_start(f->engine, "t.fails", "x",
+                                        STET_START(.retry = { .attempts = wanted[i] }));
         stet_result r = EXPECT_END(f->engine, &run, STET_ERUN);
 
         entered += wanted[i];
@@ -136,7 +120,10 @@ TEST(C1_the_backoff_grows_to_its_maximum)
 
     fixture_up_with(f, c1_handlers);
     run = fixture_start(f->engine, "t.fails", "x",
-                        STET_START(.retry = { .attempts = 6, .first_ms = 4, .max_ms = 30, .factor_percent = 300,
+                        STET_START(.retry = { .attempts = 6,
+                                              .first_ms = 4,
+                                              .max_ms = 30,
+                                              .factor_percent = 300,
                                               .jitter_percent = STET_NONE }));
     r = EXPECT_END(f->engine, &run, STET_ERUN);
     w = waits_of(f->engine, &run);
@@ -155,8 +142,10 @@ TEST(C1_jitter_spreads_the_backoff_within_its_bounds)
 
     fixture_up_with(f, c1_handlers);
     for (int i = 0; i < 12; i++)
-        runs[i] = fixture_start(f->engine, "t.fails", "x",
-                                STET_START(.retry = { .attempts = 2, .first_ms = 100, .max_ms = 1000, .jitter_percent = 50 }));
+        runs[i] = fixture_start(
+            f->engine, "t.fails", "x",
+            STET_START(.retry = {
+                           .attempts = 2, .first_ms = 100, .max_ms = 1000, .jitter_percent = 50 }));
     for (int i = 0; i < 12; i++) {
         stet_result r = EXPECT_END(f->engine, &runs[i], STET_ERUN);
         waits       w = waits_of(f->engine, &runs[i]);
@@ -200,7 +189,7 @@ TEST(C1_a_retry_that_works_completes_the_run)
     fixture_end(f);
 }
 
-/* ---- C2: what kind of failure -------------------------------------------------------------------- */
+/* ---- C2: what kind of failure ---------------------------------------------------------------- */
 
 static int
 h_permanent(stet_ctx *ctx, stet_bytes input)
@@ -224,7 +213,9 @@ h_defers(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("open"));
 }
 
-static const stet_handler c2_handlers[] = { { "permanent", h_permanent, NULL }, { "defers", h_defers, NULL }, { 0 } };
+static const stet_handler c2_handlers[] = { { "permanent", h_permanent, NULL },
+                                            { "defers", h_defers, NULL },
+                                            { 0 } };
 
 TEST(C2_a_permanent_failure_is_a_dead_letter_at_once)
 {
@@ -258,7 +249,8 @@ TEST(C2_a_deferral_uses_no_attempt_and_is_not_early)
     CHECK_INT(fixture_facts(f->engine, &run, "deferred", NULL), 3);
     CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
     look = fixture_look(f->engine, &run);
-    CHECK(look.ended_ms - look.created_ms >= 90); /* now is recorded: the third deferral is 90 ms from it */
+    CHECK(look.ended_ms - look.created_ms >=
+          90); /* now is recorded: the third deferral is 90 ms from it */
     stet_result_free(&r);
     fixture_end(f);
 }
@@ -300,7 +292,7 @@ TEST(C2_a_body_can_say_not_before_without_using_an_attempt)
     fixture_end(f);
 }
 
-/* ---- C3: dead letters ---------------------------------------------------------------------------- */
+/* ---- C3: dead letters ------------------------------------------------------------------------ */
 
 static _Atomic bool c3_is_mended;
 
@@ -346,7 +338,8 @@ keep_letter(void *arg, const stet_run_info *i)
     if (i->ended_ms == 0)
         l->has_times = false;
     (void)snprintf(l->ids[l->n], sizeof l->ids[0], "%s", i->id);
-    (void)snprintf(l->inputs[l->n], sizeof l->inputs[0], "%.*s", (int)i->input.len, (const char *)i->input.data);
+    (void)snprintf(l->inputs[l->n], sizeof l->inputs[0], "%.*s", (int)i->input.len,
+                   (const char *)i->input.data);
     (void)snprintf(l->errors[l->n], sizeof l->errors[0], "%s", i->error);
     (void)snprintf(l->handlers[l->n], sizeof l->handlers[0], "%s", i->handler);
     l->attempts[l->n++] = (int)i->attempt;
@@ -401,7 +394,8 @@ copy_links(void *arg, const stet_run_info *i)
 {
     char *to = arg;
 
-    (void)snprintf(to, 100, "%s/%s", i->retry_of != NULL ? i->retry_of : "", i->retried_by != NULL ? i->retried_by : "");
+    (void)snprintf(to, 100, "%s/%s", i->retry_of != NULL ? i->retry_of : "",
+                   i->retried_by != NULL ? i->retried_by : "");
     return 0;
 }
 
@@ -548,7 +542,7 @@ TEST(C3_two_retries_at_once_make_one_run)
     fixture_end(f);
 }
 
-/* ---- C4: cancel ---------------------------------------------------------------------------------- */
+/* ---- C4: cancel ------------------------------------------------------------------------------ */
 
 typedef struct c4_waiter {
     stet_engine *engine;
@@ -594,7 +588,8 @@ c4_look_for(void *arg, const stet_fact_info *fact)
 {
     c4_seen *s = arg;
 
-    s->n += strcmp(fact->kind, s->kind) == 0 && fact->text != NULL && strstr(fact->text, s->part) != NULL;
+    s->n += strcmp(fact->kind, s->kind) == 0 && fact->text != NULL &&
+            strstr(fact->text, s->part) != NULL;
     return 0;
 }
 
@@ -607,7 +602,8 @@ facts_with(stet_engine *e, const stet_run_id *run, const char *kind, const char 
     return s.n;
 }
 
-/* After a cancel of a run that never executed: ended at once, with who and why, and it never executes. */
+/* After a cancel of a run that never executed: ended at once, with who and why, and it never
+ * executes. */
 static void
 c4_expect_never_executed(stet_engine *e, const stet_run_id *run)
 {
@@ -622,7 +618,9 @@ c4_expect_never_executed(stet_engine *e, const stet_run_id *run)
     stet_result_free(&r);
 }
 
-static const stet_handler c4_handlers[] = { { "quick", h_quick, NULL }, { "nap", h_nap, NULL }, { 0 } };
+static const stet_handler c4_handlers[] = { { "quick", h_quick, NULL },
+                                            { "nap", h_nap, NULL },
+                                            { 0 } };
 
 TEST(C4_cancel_of_a_pending_run)
 {
@@ -646,7 +644,9 @@ TEST(C4_cancel_of_a_pending_run)
 
 TEST(C4_cancel_of_a_delayed_run)
 {
-    const fixture_service services[] = { { "t", c4_handlers, false, NULL }, { "o", c4_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", c4_handlers, false, NULL },
+                                         { "o", c4_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     stet_run_id           plain, keyed, next;
 
@@ -674,7 +674,8 @@ h_at_door(stet_ctx *ctx, stet_bytes input)
     err = stet_step(ctx, NULL, "next", body_effect, (void *)"next", NULL);
     if (err == STET_SUSPENDED)
         return err;
-    effect("told %s: %s", stet_code_name(err) != NULL ? stet_code_name(err) : "ok", stet_failure_get(ctx)->text);
+    effect("told %s: %s", stet_code_name(err) != NULL ? stet_code_name(err) : "ok",
+           stet_failure_get(ctx)->text);
     STET_TRY(stet_step(ctx, NULL, "undo", body_effect, (void *)"undo", NULL));
     STET_TRY(stet_sleep_ms(ctx, "breath", 1));
     STET_TRY(stet_step(ctx, NULL, "undo", body_effect, (void *)"undo 2", NULL));
@@ -760,7 +761,8 @@ TEST(C4_cancel_of_a_retrying_run_does_not_wait_for_the_backoff)
     stet_result r;
 
     fixture_up_with(f, c1_handlers);
-    run = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
+    run = fixture_start(f->engine, "t.fails", "",
+                        STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
     fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
     CHECK_OK(stet_cancel(f->engine, &run, "ann", "enough"));
     r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
@@ -780,7 +782,9 @@ h_hold(stet_ctx *ctx, stet_bytes input)
 
 TEST(C4_cancel_of_a_run_that_waits_in_its_lane)
 {
-    static const stet_handler handlers[] = { { "hold", h_hold, NULL }, { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "hold", h_hold, NULL },
+                                             { "quick", h_quick, NULL },
+                                             { 0 } };
     const fixture_service     services[] = { { "o", handlers, true, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               holder, waits_, last;
@@ -911,14 +915,25 @@ h_hold_key(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+static int
+h_next_of_key(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
 TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
 {
-    static const stet_handler plain[] = { { "backoff", h_call_backoff, NULL }, { "delayed", h_call_delayed, NULL },
-                                          { "lane", h_call_lane, NULL },       { "fails", h_always_fails, NULL },
-                                          { "quick", h_quick, NULL },          { 0 } };
-    static const stet_handler keyed[] = { { "quick", h_quick, NULL }, { "hold", h_hold_key, NULL }, { 0 } };
+    static const stet_handler plain[] = {
+        { "backoff", h_call_backoff, NULL }, { "delayed", h_call_delayed, NULL },
+        { "lane", h_call_lane, NULL },       { "fails", h_always_fails, NULL },
+        { "quick", h_quick, NULL },          { 0 }
+    };
+    static const stet_handler keyed[] = { { "quick", h_quick, NULL }, { "hold", h_hold_key, NULL },
+                                          { "next", h_next_of_key, NULL }, { 0 } };
     static const char *const  parents[] = { "t.backoff", "t.delayed", "t.lane" };
-    const fixture_service     services[] = { { "t", plain, false, NULL }, { "o", keyed, true, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", plain, false, NULL },
+                                             { "o", keyed, true, NULL },
+                                             { 0 } };
     fixture                  *f;
 
     for (int i = 0; i < 3; i++) {
@@ -939,11 +954,16 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
         fixture_await_status(f->engine, &parent, STET_STATUS_SUSPENDED);
         CHECK_OK(stet_cancel(f->engine, &parent, "ann", "stop it all"));
         fixture_await_status(f->engine, &parent, STET_STATUS_CANCELLED);
-        if (i == 2) /* it learns when its turn in the lane comes */
-            gate_open(&c4_child_door);
         r = EXPECT_END(f->engine, &child, STET_ECANCELLED);
         stet_result_free(&r);
         fixture_await_status(f->engine, &child, STET_STATUS_CANCELLED);
+        if (i == 2) { /* while the key was held; and its place in the lane keeps nobody up */
+            stet_run_id next = fixture_start(f->engine, "o.next", "free", STET_START(.key = "k"));
+
+            CHECK_CODE(stet_result_get(f->engine, NULL, &next), STET_EOPEN);
+            gate_open(&c4_child_door);
+            EXPECT_RESULT(f->engine, &next, "free");
+        }
         CHECK_INT(effects("quick"), 0);
         fixture_end(f);
         if (!getenv("STET_TEST_STORE") || strcmp(getenv("STET_TEST_STORE"), "sqlite") != 0)
@@ -952,17 +972,6 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
         (void)remove(test_path("engine.db-wal"));
         (void)remove(test_path("engine.db-shm"));
     }
-}
-
-static char c4_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_keep_awakeable(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(c4_awakeable, sizeof c4_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
 }
 
 static int
@@ -974,14 +983,16 @@ h_awaits(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_keep_awakeable, id.text, NULL));
+    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
     STET_TRY(stet_await_for(ctx, &out, future, "200ms"));
     return stet_return(ctx, out);
 }
 
 TEST(C4_later_timers_and_signals_change_nothing)
 {
-    static const stet_handler handlers[] = { { "awaits", h_awaits, NULL }, { "nap", h_short_nap, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "awaits", h_awaits, NULL },
+                                             { "nap", h_short_nap, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, sleeper, clock_;
     fixture_run               before, after;
@@ -997,8 +1008,8 @@ TEST(C4_later_timers_and_signals_change_nothing)
     fixture_await_status(f->engine, &sleeper, STET_STATUS_CANCELLED);
     before = fixture_look(f->engine, &run);
     clock_ = fixture_start(f->engine, "t.nap", "", NULL); /* wakes after all timers of the others */
-    CHECK_CODE(stet_resolve(f->engine, c4_awakeable, stet_text("yes")), STET_EENDED);
-    CHECK_CODE(stet_reject(f->engine, c4_awakeable, "no"), STET_EENDED);
+    CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("yes")), STET_EENDED);
+    CHECK_CODE(stet_reject(f->engine, handed_out, "no"), STET_EENDED);
     EXPECT_RESULT(f->engine, &clock_, "woke");
     after = fixture_look(f->engine, &run);
     CHECK_INT(after.facts, before.facts);
@@ -1056,14 +1067,15 @@ TEST(C4_a_cancel_that_races_with_the_end_never_gives_two_answers)
             fixture_await_status(other, &run, STET_STATUS_CANCELLED);
         }
         CHECK_CODE(stet_wait(other, NULL, &run, 0), answer);
-        CHECK_INT(fixture_look(other, &run).status, answer == STET_OK ? STET_STATUS_COMPLETED : STET_STATUS_CANCELLED);
+        CHECK_INT(fixture_look(other, &run).status,
+                  answer == STET_OK ? STET_STATUS_COMPLETED : STET_STATUS_CANCELLED);
     }
     test_note("%d cancelled, %d completed", cancelled, completed);
     stet_close(other);
     fixture_end(f);
 }
 
-/* ---- C5: deadlines ------------------------------------------------------------------------------- */
+/* ---- C5: deadlines --------------------------------------------------------------------------- */
 
 static int
 h_sleep_then_compensate(stet_ctx *ctx, stet_bytes input)
@@ -1103,7 +1115,8 @@ TEST(C5_a_deadline_beats_a_timeout_and_both_count_from_creation)
     run = fixture_start(f->engine, "t.quick", "", STET_START(.timeout_ms = 5000));
     look = fixture_look(f->engine, &run);
     CHECK_INT(look.deadline_ms, look.created_ms + 5000);
-    run = fixture_start(f->engine, "t.quick", "", STET_START(.timeout = "1m", .deadline_ms = now_ms + 7000000));
+    run = fixture_start(f->engine, "t.quick", "",
+                        STET_START(.timeout = "1m", .deadline_ms = now_ms + 7000000));
     CHECK_INT(fixture_look(f->engine, &run).deadline_ms, now_ms + 7000000);
     run = fixture_start(f->engine, "t.hurried", "", NULL);
     look = fixture_look(f->engine, &run);
@@ -1148,7 +1161,8 @@ TEST(C5_retries_do_not_reset_it)
 
     fixture_up_with(f, c5_handlers);
     run = fixture_start(f->engine, "t.fails", "",
-                        STET_START(.timeout = "300ms", .retry = { .attempts = 100000, .first_ms = 10, .max_ms = 20 }));
+                        STET_START(.timeout = "300ms",
+                                   .retry = { .attempts = 100000, .first_ms = 10, .max_ms = 20 }));
     r = EXPECT_END(f->engine, &run, STET_EEXPIRED);
     stet_result_free(&r);
     fixture_await_status(f->engine, &run, STET_STATUS_EXPIRED);
@@ -1166,8 +1180,10 @@ TEST(C5_it_expires_instead_of_a_retry_that_would_be_too_late)
     fixture_run look;
 
     fixture_up_with(f, c5_handlers);
-    run = fixture_start(f->engine, "t.fails", "",
-                        STET_START(.timeout = "30m", .retry = { .attempts = 9, .first_ms = 3600000, .max_ms = 3600000 }));
+    run = fixture_start(
+        f->engine, "t.fails", "",
+        STET_START(.timeout = "30m",
+                   .retry = { .attempts = 9, .first_ms = 3600000, .max_ms = 3600000 }));
     r = EXPECT_END(f->engine, &run, STET_EEXPIRED);
     CHECK_INT(r.status, STET_STATUS_EXPIRED);
     CHECK_HAS(r.error, "no luck");
@@ -1194,7 +1210,8 @@ TEST(C5_it_expires_before_a_dispatch_that_is_too_late)
     stet_result_free(&r);
     r = EXPECT_END(f->engine, &delayed, STET_EEXPIRED);
     stet_result_free(&r);
-    past = fixture_start(f->engine, "t.quick", "", STET_START(.deadline_ms = stet_engine_now_ms(f->engine) - 5));
+    past = fixture_start(f->engine, "t.quick", "",
+                         STET_START(.deadline_ms = stet_engine_now_ms(f->engine) - 5));
     r = EXPECT_END(f->engine, &past, STET_EEXPIRED);
     stet_result_free(&r);
     fixture_await_status(f->engine, &waited, STET_STATUS_EXPIRED);
@@ -1238,7 +1255,7 @@ TEST(C5_a_running_one_learns_at_its_next_operation)
     fixture_end(f);
 }
 
-/* ---- C6: restart --------------------------------------------------------------------------------- */
+/* ---- C6: restart ----------------------------------------------------------------------------- */
 
 static char c6_awakeables[4][STET_ID_TEXT_MAX];
 
@@ -1287,9 +1304,11 @@ h_c6_retries(stet_ctx *ctx, stet_bytes input)
 
 TEST(C6_every_incomplete_run_goes_on_after_a_restart)
 {
-    static const stet_handler handlers[] = { { "awaits", h_c6_awaits, NULL }, { "calls", h_c6_calls, NULL },
-                                             { "nap", h_short_nap, NULL },    { "retries", h_c6_retries, NULL },
-                                             { "quick", h_quick, NULL },      { 0 } };
+    static const stet_handler handlers[] = {
+        { "awaits", h_c6_awaits, NULL }, { "calls", h_c6_calls, NULL },
+        { "nap", h_short_nap, NULL },    { "retries", h_c6_retries, NULL },
+        { "quick", h_quick, NULL },      { 0 }
+    };
     fixture                  *f = fixture_begin();
     stet_engine              *client;
     stet_run_id               awaits, calls, nap, retries, delayed, fresh;
@@ -1298,7 +1317,8 @@ TEST(C6_every_incomplete_run_goes_on_after_a_restart)
     awaits = fixture_start(f->engine, "t.awaits", "", NULL);
     calls = fixture_start(f->engine, "t.calls", "", NULL);
     nap = fixture_start(f->engine, "t.nap", "", NULL);
-    retries = fixture_start(f->engine, "t.retries", "r", STET_START(.retry = { .first_ms = 200, .max_ms = 200 }));
+    retries = fixture_start(f->engine, "t.retries", "r",
+                            STET_START(.retry = { .first_ms = 200, .max_ms = 200 }));
     delayed = fixture_start(f->engine, "t.quick", "d", STET_START(.delay_ms = 200));
     effects_await("handed out", 1);
     effects_await("tried", 1);
@@ -1321,7 +1341,7 @@ TEST(C6_every_incomplete_run_goes_on_after_a_restart)
     fixture_end(f);
 }
 
-/* ---- C7: limits and stopping --------------------------------------------------------------------- */
+/* ---- C7: limits and stopping ----------------------------------------------------------------- */
 
 static _Atomic int c7_inside, c7_most;
 
@@ -1379,7 +1399,9 @@ h_c7_door(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler c7_handlers[] = { { "door", h_c7_door, NULL }, { "quick", h_quick, NULL }, { 0 } };
+static const stet_handler c7_handlers[] = { { "door", h_c7_door, NULL },
+                                            { "quick", h_quick, NULL },
+                                            { 0 } };
 
 TEST(C7_in_flight_max_holds)
 {
@@ -1430,7 +1452,8 @@ TEST(C7_stop_drains_to_the_next_recorded_point)
     stet_close(f->engine);
     f->engine = NULL;
     CHECK_INT(fixture_facts(other, &run, "step", "door"), 1); /* the body's result was kept */
-    CHECK(fixture_look(other, &run).status == STET_STATUS_PENDING || fixture_look(other, &run).status == STET_STATUS_COMPLETED);
+    CHECK(fixture_look(other, &run).status == STET_STATUS_PENDING ||
+          fixture_look(other, &run).status == STET_STATUS_COMPLETED);
     CHECK_STR(fixture_look(other, &run).worker, "");
     stet_close(other);
     fixture_up_with(f, c7_handlers);
@@ -1457,7 +1480,8 @@ TEST(C7_stop_with_a_body_that_does_not_end_says_which)
     CHECK(fixture_mono_ms() - before_ms < 10000);
     CHECK_CODE(stet_engine_stop(f->engine, STET_NONE), STET_EBUSY);
     CHECK(fixture_mono_ms() - before_ms < 20000);
-    (void)stet_start(f->engine, &none, "t.quick", stet_text(""), NULL); /* refused or written down, not executed */
+    (void)stet_start(f->engine, &none, "t.quick", stet_text(""),
+                     NULL); /* refused or written down, not executed */
     gate_open(&c7_door);
     CHECK_OK(stet_engine_stop(f->engine, 0));
     CHECK_OK(stet_engine_stop(f->engine, 0));
@@ -1489,7 +1513,7 @@ TEST(C7_a_second_start_or_stop_is_harmless)
     fixture_end(f);
 }
 
-/* ---- C9: blocking bodies ------------------------------------------------------------------------- */
+/* ---- C9: blocking bodies --------------------------------------------------------------------- */
 
 static gate c9_door = GATE_INIT;
 
@@ -1510,9 +1534,11 @@ h_c9_naps(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler c9_handlers[] = {
-    { "block", h_c9_block, NULL }, { "naps", h_c9_naps, NULL }, { "awaits", h_c6_awaits, NULL }, { "quick", h_quick, NULL }, { 0 }
-};
+static const stet_handler c9_handlers[] = { { "block", h_c9_block, NULL },
+                                            { "naps", h_c9_naps, NULL },
+                                            { "awaits", h_c6_awaits, NULL },
+                                            { "quick", h_quick, NULL },
+                                            { 0 } };
 
 TEST(C9_others_finish_while_all_slots_but_one_are_blocked)
 {
@@ -1544,7 +1570,9 @@ h_c9_group(stet_ctx *ctx, stet_bytes input)
 
 TEST(C9_a_run_parked_on_a_slot_that_is_now_blocked_goes_on_elsewhere)
 {
-    static const stet_handler handlers[] = { { "block", h_c9_block, NULL }, { "group", h_c9_group, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "block", h_c9_block, NULL },
+                                             { "group", h_c9_group, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               blocked[3], runs[24];
 
@@ -1604,7 +1632,8 @@ h_c9_stubborn(stet_ctx *ctx, stet_bytes input)
         stet_run_id sent;
 
         effect("ignored");
-        CHECK_INT(stet_step(ctx, NULL, "wrong", body_effect, (void *)"wrong", NULL), STET_SUSPENDED);
+        CHECK_INT(stet_step(ctx, NULL, "wrong", body_effect, (void *)"wrong", NULL),
+                  STET_SUSPENDED);
         CHECK_INT(stet_sleep(ctx, "wrong", "1ms"), STET_SUSPENDED);
         CHECK_INT(stet_send(ctx, &sent, "t.quick", stet_text("wrong"), NULL), STET_SUSPENDED);
         CHECK_INT(stet_await(ctx, &out, future), STET_SUSPENDED);
@@ -1618,7 +1647,9 @@ h_c9_stubborn(stet_ctx *ctx, stet_bytes input)
 static void
 c9_park_many(int64_t parked_max)
 {
-    static const stet_handler handlers[] = { { "h", h_c9_stubborn, NULL }, { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "h", h_c9_stubborn, NULL },
+                                             { "quick", h_quick, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               runs[C9_PARKED];
 
@@ -1656,7 +1687,7 @@ TEST(C9_with_nothing_parked_suspended_latches_and_ignoring_it_does_no_harm)
     c9_park_many(STET_NONE);
 }
 
-/* ---- C10: retention ------------------------------------------------------------------------------ */
+/* ---- C10: retention -------------------------------------------------------------------------- */
 
 static int
 h_c10_put(stet_ctx *ctx, stet_bytes input)
@@ -1675,15 +1706,21 @@ static int
 c10_no_finding(void *arg, const stet_finding *finding)
 {
     (void)arg;
-    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule, finding->run, finding->text);
+    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule, finding->run,
+              finding->text);
 }
 
 TEST(C10_finished_runs_are_removed_and_nothing_else)
 {
-    static const stet_handler plain[] = { { "quick", h_quick, NULL }, { "nap", h_nap, NULL },
-                                          { "fails", h_always_fails, NULL }, { "awaits", h_c6_awaits, NULL }, { 0 } };
+    static const stet_handler plain[] = { { "quick", h_quick, NULL },
+                                          { "nap", h_nap, NULL },
+                                          { "fails", h_always_fails, NULL },
+                                          { "awaits", h_c6_awaits, NULL },
+                                          { 0 } };
     static const stet_handler object[] = { { "put", h_c10_put, NULL }, { 0 } };
-    const fixture_service     services[] = { { "t", plain, false, NULL }, { "o", object, true, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", plain, false, NULL },
+                                             { "o", object, true, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               quick, kept, put, failed, cancelled, again, nap, delayed, retrying;
     stet_result               r;
@@ -1696,16 +1733,19 @@ TEST(C10_finished_runs_are_removed_and_nothing_else)
     fixture_up(f, services);
     nap = fixture_start(f->engine, "t.nap", "", NULL);
     delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
-    retrying = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
-    quick = fixture_start(f->engine, "t.quick", "q", STET_START(.idempotency_key = "once", .labels = (const char *[]){ "a=b", NULL }));
+    retrying = fixture_start(f->engine, "t.fails", "",
+                             STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
+    quick = fixture_start(
+        f->engine, "t.quick", "q",
+        STET_START(.idempotency_key = "once", .labels = (const char *[]){ "a=b", NULL }));
     kept = fixture_start(f->engine, "t.quick", "k", STET_START(.retention = "1h"));
     put = fixture_start(f->engine, "o.put", "kept", STET_START(.key = "k"));
     failed = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .attempts = 1 }));
     cancelled = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
     CHECK_OK(stet_cancel(f->engine, &cancelled, NULL, NULL));
     EXPECT_RESULT(f->engine, &kept, "k");
-    AWAIT(c10_is_gone(f->engine, &quick) && c10_is_gone(f->engine, &put) && c10_is_gone(f->engine, &failed) &&
-          c10_is_gone(f->engine, &cancelled));
+    AWAIT(c10_is_gone(f->engine, &quick) && c10_is_gone(f->engine, &put) &&
+          c10_is_gone(f->engine, &failed) && c10_is_gone(f->engine, &cancelled));
     fixture_await_status(f->engine, &nap, STET_STATUS_SUSPENDED);
     fixture_await_status(f->engine, &delayed, STET_STATUS_PENDING);
     fixture_await_status(f->engine, &retrying, STET_STATUS_RETRYING);
@@ -1714,7 +1754,8 @@ TEST(C10_finished_runs_are_removed_and_nothing_else)
     CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "entry"));
     CHECK(fixture_is(value, "kept"));
     stet_free((void *)(uintptr_t)value.data);
-    again = fixture_start(f->engine, "t.quick", "again", STET_START(.idempotency_key = "once", .existed = &existed));
+    again = fixture_start(f->engine, "t.quick", "again",
+                          STET_START(.idempotency_key = "once", .existed = &existed));
     CHECK(!existed);
     CHECK(strcmp(again.text, quick.text) != 0);
     r = EXPECT_END(f->engine, &again, STET_OK);
@@ -1738,18 +1779,20 @@ TEST(C10_an_idempotency_key_lives_as_long_as_its_run)
     EXPECT_RESULT(f->engine, &first, "1");
     other = fixture_start(f->engine, "t.quick", "x", STET_START(.retention = "1ms"));
     AWAIT(c10_is_gone(f->engine, &other)); /* so the sweep has been there */
-    second = fixture_start(f->engine, "t.quick", "2", STET_START(.idempotency_key = "once", .existed = &existed));
+    second = fixture_start(f->engine, "t.quick", "2",
+                           STET_START(.idempotency_key = "once", .existed = &existed));
     CHECK(existed);
     CHECK_STR(second.text, first.text);
     EXPECT_RESULT(f->engine, &second, "1");
     fixture_end(f);
 }
 
-/* ---- C11: statuses ------------------------------------------------------------------------------- */
+/* ---- C11: statuses --------------------------------------------------------------------------- */
 
 /* From (row) to (column), in the order of STET_STATUS_LIST:
  * pending running suspended retrying paused stuck cancelling compensating compensation-failed
- * completed failed cancelled expired. Written down again on purpose: a change of the table must be meant. */
+ * completed failed cancelled expired. Written down again on purpose: a change of the table must be
+ * meant. */
 static const char *const c11_table[14] = {
     "x............", /* from nothing */
     ".x..xxx....xx", /* pending */
@@ -1771,8 +1814,10 @@ TEST(C11_every_pair_of_statuses)
 {
     for (int from = 0; from <= STET_STATUS_EXPIRED; from++)
         for (int to = 1; to <= STET_STATUS_EXPIRED; to++)
-            if (stet__status_can((stet_status)from, (stet_status)to) != (c11_table[from][to - 1] == 'x'))
-                test_fail(__FILE__, __LINE__, "from %s to %s", from ? stet_status_name((stet_status)from) : "nothing",
+            if (stet__status_can((stet_status)from, (stet_status)to) !=
+                (c11_table[from][to - 1] == 'x'))
+                test_fail(__FILE__, __LINE__, "from %s to %s",
+                          from ? stet_status_name((stet_status)from) : "nothing",
                           stet_status_name((stet_status)to));
     CHECK(!stet__status_can((stet_status)14, STET_STATUS_PENDING));
 }
@@ -1788,4 +1833,103 @@ TEST(C11_the_list_is_closed_and_its_names_are_read_back)
     CHECK_INT(stet_status_parse(NULL), 0);
     CHECK_STR(stet_status_name((stet_status)0), "unknown");
     CHECK_STR(stet_status_name((stet_status)14), "unknown");
+}
+
+/* ---- C4: a cancel that cannot be seen is not "none" ------------------------------------------ */
+
+static atomic_int unseen_calls; /* the inbox read at which it reaches 0 fails */
+static int (*unseen_inbox)(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                           stet_facts_fn fn, void *arg);
+
+static int
+inbox_fails(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    if (atomic_fetch_sub(&unseen_calls, 1) == 1)
+        return stet__fail(STET_EIO, "the inbox cannot be read");
+    return unseen_inbox(s, run, from, limit, fn, arg);
+}
+
+static int
+h_unseen(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(fixture_pause(ctx));
+    return stet_return(ctx, input);
+}
+
+static int
+on_unseen(void *arg, const stet_finding *finding)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "found: %s", finding->text);
+}
+
+static int
+unseen_result(stet_engine *e, const stet_run_id *run)
+{
+    stet_result result;
+    int         err = stet_result_get(e, &result, run);
+
+    stet_result_free(&result);
+    return err;
+}
+
+static int
+unseen_cancel(stet_engine *e, const stet_run_id *run)
+{
+    return stet_cancel(e, run, "two", "again");
+}
+
+static int
+unseen_verify(stet_engine *e, const stet_run_id *run)
+{
+    (void)run;
+    return stet_verify(e, NULL, on_unseen, NULL);
+}
+
+/* With each of its reads failing in turn, a call says so; with none it says what is so. Returns how
+ * many. */
+static int
+unseen_walk(stet_engine *e, const stet_run_id                       *run,
+            int (*call)(stet_engine *e, const stet_run_id *run), int want)
+{
+    for (int at = 1;; at++) {
+        int code;
+
+        atomic_store(&unseen_calls, at);
+        code = call(e, run);
+        if (atomic_load(&unseen_calls) > 0) {
+            CHECK_CODE(code, want);
+            atomic_store(&unseen_calls, 0);
+            return at - 1;
+        }
+        CHECK_CODE(code, STET_EIO);
+    }
+}
+
+TEST(C4_a_read_that_fails_is_told_and_not_taken_for_no_cancel)
+{
+    static const stet_handler handlers[] = { { "h", h_unseen, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_engine              *other;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "", NULL);
+    fixture_paused(f->engine, &run);
+    fixture_down(f); /* nobody takes the cancel in */
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    CHECK_OK(stet_cancel(other, &run, "one", "enough"));
+    stet_close(other);
+    other = fixture_open(f); /* remembers nothing */
+    unseen_inbox = other->store->ops->inbox;
+    damage_ops(other)->inbox = inbox_fails;
+
+    /* Loading the run, and looking what has come since. */
+    CHECK(unseen_walk(other, &run, unseen_result, STET_ECANCELLED) >= 2);
+    CHECK(unseen_walk(other, &run, unseen_cancel, STET_OK) >= 2); /* it was cancelled before */
+    CHECK(unseen_walk(other, &run, unseen_verify, STET_OK) >= 2);
+    CHECK_INT(fixture_facts(other, &run, "cancel asked", NULL), 1);
+    stet_close(other);
+    fixture_end(f);
 }

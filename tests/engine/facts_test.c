@@ -1,33 +1,17 @@
-/* The journal: facts in order, claims and fences, durable before live, damage, ends that stay. Rows F.
- * tsan: yes */
+/* The journal: facts in order, claims and fences, durable before live, damage, ends that stay. Rows
+ * F. tsan: yes */
 #include "damage.h"
 
 #include "engine/engine.h"
 
-/* ---- bodies and handlers many tests use --------------------------------------------------------- */
-
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    effect("%s", (const char *)arg);
-    return stet_attempt_return(a, stet_text(arg));
-}
+/* ---- bodies and handlers many tests use ------------------------------------------------------ */
 
 static gate facts_door = GATE_INIT;
 
 static int
-body_door(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)arg;
-    gate_pass(&facts_door);
-    return STET_OK;
-}
-
-static int
 h_door(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &facts_door, NULL));
     STET_TRY(stet_step(ctx, NULL, "after", body_effect, (void *)"after", NULL));
     return stet_return(ctx, input);
 }
@@ -56,37 +40,12 @@ h_quick(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static char facts_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(facts_awakeable, sizeof facts_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
-}
-
 static const stet_handler facts_handlers[] = {
     { "door", h_door, NULL },   { "three", h_three, NULL },       { "nap", h_nap, NULL },
     { "quick", h_quick, NULL }, { "approval", h_approval, NULL }, { 0 },
 };
 
-/* ---- a copy of a run's facts ---------------------------------------------------------------------- */
+/* ---- a copy of a run's facts ----------------------------------------------------------------- */
 
 typedef struct kept_fact {
     uint64_t revision, inbox, occurrence;
@@ -120,7 +79,8 @@ keep_fact(void *arg, const stet_fact_info *i)
     k->value_len = i->value_len;
     (void)snprintf(k->kind, sizeof k->kind, "%s", i->kind != NULL ? i->kind : "");
     (void)snprintf(k->name, sizeof k->name, "%s", i->name != NULL ? i->name : "");
-    (void)snprintf(k->value, sizeof k->value, "%.*s", (int)i->value.len, k->has_value ? (const char *)i->value.data : "");
+    (void)snprintf(k->value, sizeof k->value, "%.*s", (int)i->value.len,
+                   k->has_value ? (const char *)i->value.data : "");
     return 0;
 }
 
@@ -134,13 +94,15 @@ facts_of(stet_engine *e, const stet_run_id *run, bool with_payloads)
     return kept;
 }
 
-/* ---- F1, F8: facts in order ------------------------------------------------------------------------ */
+/* ---- F1, F8: facts in order ------------------------------------------------------------------ */
 
-/* What woke the run comes through its inbox, or, if the run was in memory, stands in the journal itself. */
+/* What woke the run comes through its inbox, or, if the run was in memory, stands in the journal
+ * itself. */
 static void
 facts_in_order(bool is_parked)
 {
-    static const char *const want[] = { "started", "claimed", "step", "sleep", "suspended", "timer fired", "step", "completed" };
+    static const char *const want[] = { "started",   "claimed",     "step", "sleep",
+                                        "suspended", "timer fired", "step", "completed" };
     fixture                 *f = fixture_begin();
     stet_engine             *other;
     stet_run_id              run;
@@ -309,13 +271,14 @@ TEST(F1_an_append_that_expects_another_revision_conflicts)
     fixture_end(f);
 }
 
-/* ---- F2: projections ------------------------------------------------------------------------------- */
+/* ---- F2: projections ------------------------------------------------------------------------- */
 
 static int
 no_finding(void *arg, const stet_finding *finding)
 {
     (void)arg;
-    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule, finding->run, finding->text);
+    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule, finding->run,
+              finding->text);
 }
 
 TEST(F2_rows_and_facts_agree_after_restarts)
@@ -340,7 +303,7 @@ TEST(F2_rows_and_facts_agree_after_restarts)
     fixture_end(f);
 }
 
-/* ---- F3: claims ------------------------------------------------------------------------------------ */
+/* ---- F3: claims ------------------------------------------------------------------------------ */
 
 static const stet_store_ops *f3_inner;
 static _Atomic int           f3_sweeps;
@@ -386,9 +349,11 @@ tell_fact(void *arg, const stet_fact_info *fact)
     char  *story = arg;
     size_t len = strlen(story);
 
-    (void)snprintf(story + len, 4096 - len, "\n%llu/%llu @%lld %s %s#%llu code %d %s", (unsigned long long)fact->revision,
-                   (unsigned long long)fact->inbox, (long long)fact->time_ms, fact->kind, fact->name != NULL ? fact->name : "",
-                   (unsigned long long)fact->occurrence, fact->code, fact->text != NULL ? fact->text : "");
+    (void)snprintf(story + len, 4096 - len, "\n%llu/%llu @%lld %s %s#%llu code %d %s",
+                   (unsigned long long)fact->revision, (unsigned long long)fact->inbox,
+                   (long long)fact->time_ms, fact->kind, fact->name != NULL ? fact->name : "",
+                   (unsigned long long)fact->occurrence, fact->code,
+                   fact->text != NULL ? fact->text : "");
     return STET_OK;
 }
 
@@ -421,7 +386,8 @@ TEST(F3_an_expired_claim_is_taken_over_and_the_old_one_is_refused_and_told)
         char story[4096] = "";
 
         (void)stet_run_facts(f->engine, &run, false, tell_fact, story);
-        test_fail(__FILE__, __LINE__, "step after was executed %d times:%s", effects("after"), story);
+        test_fail(__FILE__, __LINE__, "step after was executed %d times:%s", effects("after"),
+                  story);
     }
     stet_close(doomed);
     fixture_end(f);
@@ -431,7 +397,8 @@ static fixture             *f3_fixture;
 static const stet__host_ops *f3_host;
 static atomic_bool           f3_armed;
 
-/* The answer to the record of "door" comes between the look at it when "after" is entered, and this one. */
+/* The answer to the record of "door" comes between the look at it when "after" is entered, and this
+ * one. */
 static bool
 durable_once_fenced(stet_ctx *c)
 {
@@ -555,7 +522,7 @@ TEST(F3_no_claim_before_the_visible_time)
     fixture_end(f);
 }
 
-/* ---- F4: durable before live ----------------------------------------------------------------------- */
+/* ---- F4: durable before live ----------------------------------------------------------------- */
 
 static stet_engine *f4_other;
 
@@ -586,7 +553,9 @@ h_f4(stet_ctx *ctx, stet_bytes input)
 
 TEST(F4_what_a_body_depends_on_is_durable_when_it_begins)
 {
-    static const stet_handler handlers[] = { { "h", h_f4, NULL }, { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "h", h_f4, NULL },
+                                             { "quick", h_quick, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -619,7 +588,8 @@ TEST(F4_an_answer_is_given_only_when_the_end_is_durable)
     fixture_end(f);
 }
 
-/* Notifications that fail (the store cannot be watched) or vanish (it can, and never says a word). */
+/* Notifications that fail (the store cannot be watched) or vanish (it can, and never says a
+ * word). */
 static int
 f4_watch_fails(stet_store *s, stet_hint_fn on_hint, void *arg)
 {
@@ -646,24 +616,21 @@ f4_unwatch(stet_store *s)
     (void)s;
 }
 
-static stet_store_ops f4_ops;
-
 /* Everything that tells another process: a start, a settled awakeable, an end, a cancel. */
 static void
 f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
 {
-    fixture     *f = fixture_begin();
-    stet_engine *other = fixture_open(f);
-    stet_run_id  run, approval, nap;
-    stet_result  result;
+    fixture        *f = fixture_begin();
+    stet_engine    *other = fixture_open(f);
+    stet_store_ops *ops;
+    stet_run_id     run, approval, nap;
+    stet_result     result;
 
     CHECK(f->engine == NULL);
     f->engine = fixture_open(f);
-    f4_ops = *f->engine->store->ops;
-    f4_ops.watch = watch;
-    f4_ops.unwatch = f4_unwatch;
-    f->engine->store->ops = &f4_ops;
-    other->store->ops = &f4_ops;
+    ops = damage_ops(f->engine);
+    ops->watch = watch;
+    ops->unwatch = f4_unwatch;
     CHECK_OK(stet_register(f->engine, "t", facts_handlers));
     CHECK_OK(stet_engine_start(f->engine));
     CHECK_INT(effects("not watched"), 1);
@@ -675,8 +642,8 @@ f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
     EXPECT_RESULT(other, &run, "ok");
     fixture_await_status(other, &approval, STET_STATUS_SUSPENDED);
     fixture_await_status(other, &nap, STET_STATUS_SUSPENDED);
-    CHECK_OK(stet_resolve(other, facts_awakeable, stet_text("yes")));
-    CHECK_CODE(stet_resolve(other, facts_awakeable, stet_text("no")), STET_ESETTLED); /* it stands */
+    CHECK_OK(stet_resolve(other, handed_out, stet_text("yes")));
+    CHECK_CODE(stet_resolve(other, handed_out, stet_text("no")), STET_ESETTLED); /* it stands */
     EXPECT_RESULT(other, &approval, "yes");
     CHECK_OK(stet_cancel(other, &nap, "somebody", "enough"));
     result = EXPECT_END(f->engine, &nap, STET_ECANCELLED);
@@ -692,7 +659,7 @@ f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
 TEST(F4_a_notification_that_fails_never_undoes_a_commit) { f4_check(f4_watch_fails); }
 TEST(F4_a_notification_that_is_lost_never_undoes_a_commit) { f4_check(f4_watch_is_deaf); }
 
-/* ---- F5: recovery ---------------------------------------------------------------------------------- */
+/* ---- F5: recovery ---------------------------------------------------------------------------- */
 
 static int
 h_f5_parent(stet_ctx *ctx, stet_bytes input)
@@ -706,9 +673,12 @@ h_f5_parent(stet_ctx *ctx, stet_bytes input)
 
 TEST(F5_what_was_planned_or_recorded_while_nobody_was_there_is_completed)
 {
-    static const stet_handler parents[] = { { "parent", h_f5_parent, NULL }, { "approval", h_approval, NULL }, { 0 } };
+    static const stet_handler parents[] = { { "parent", h_f5_parent, NULL },
+                                            { "approval", h_approval, NULL },
+                                            { 0 } };
     static const stet_handler children[] = { { "child", h_quick, NULL }, { 0 } };
-    const fixture_service     p[] = { { "p", parents, false, NULL }, { 0 } }, c[] = { { "c", children, false, NULL }, { 0 } };
+    const fixture_service     p[] = { { "p", parents, false, NULL }, { 0 } },
+                          c[] = { { "c", children, false, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               parent, approval;
 
@@ -719,9 +689,10 @@ TEST(F5_what_was_planned_or_recorded_while_nobody_was_there_is_completed)
     fixture_await_status(f->engine, &approval, STET_STATUS_SUSPENDED);
     fixture_down(f);
     fixture_up(f, c); /* its result is recorded, nobody takes it */
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("yes")));
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("yes")));
     effects_await("quick", 1);
-    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "c.child", .statuses = 1u << STET_STATUS_COMPLETED)) == 1);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "c.child",
+                                               .statuses = 1u << STET_STATUS_COMPLETED)) == 1);
     CHECK_CODE(stet_result_get(f->engine, NULL, &parent), STET_EOPEN);
     fixture_down(f);
     fixture_up(f, p);
@@ -732,7 +703,7 @@ TEST(F5_what_was_planned_or_recorded_while_nobody_was_there_is_completed)
     fixture_end(f);
 }
 
-/* ---- F6: damage ------------------------------------------------------------------------------------ */
+/* ---- F6: damage ------------------------------------------------------------------------------ */
 
 TEST(F6_the_same_unit_again_is_a_silent_success)
 {
@@ -776,8 +747,8 @@ f6_keep(void *arg, const stet_finding *finding)
     return 0;
 }
 
-/* Append something that is no fact to a suspended run, wake it, and see it stopped and told while its
- * neighbour goes on. Works on every store. */
+/* Append something that is no fact to a suspended run, wake it, and see it stopped and told while
+ * its neighbour goes on. Works on every store. */
 TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
 {
     fixture    *f = fixture_begin();
@@ -785,7 +756,8 @@ TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
     kept_facts *k;
     uint64_t    last;
     f6_found    found;
-    stet_op     ops[2] = { { .kind = STET_OP_FACTS, .count = 1 }, { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING } };
+    stet_op     ops[2] = { { .kind = STET_OP_FACTS, .count = 1 },
+                           { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING } };
 
     fixture_up_with(f, facts_handlers);
     run = fixture_start(f->engine, "t.nap", "", NULL);
@@ -823,7 +795,8 @@ TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
     damage_end(f);
 }
 
-/* Every byte of every stored fact of a suspended run, one after the other: never replayed, always found. */
+/* Every byte of every stored fact of a suspended run, one after the other: never replayed, always
+ * found. */
 TEST_LIMIT(F6_every_flipped_byte_is_found, 120)
 {
     fixture    *f = fixture_begin();
@@ -843,12 +816,16 @@ TEST_LIMIT(F6_every_flipped_byte_is_found, 120)
     for (int row = 0; row < 8; row++) {
         char at[64], sql[160], put[160];
 
-        (void)snprintf(sql, sizeof sql, "SELECT CAST(rev AS TEXT) FROM facts WHERE run = ?1 ORDER BY rev LIMIT 1 OFFSET %d", row);
+        (void)snprintf(
+            sql, sizeof sql,
+            "SELECT CAST(rev AS TEXT) FROM facts WHERE run = ?1 ORDER BY rev LIMIT 1 OFFSET %d",
+            row);
         if (!damage_sql_get(f, sql, &run, rev, sizeof rev, &rev_len))
             break;
         (void)snprintf(at, sizeof at, "%.*s", (int)rev_len, (const char *)rev);
         (void)snprintf(sql, sizeof sql, "SELECT data FROM facts WHERE run = ?1 AND rev = %s", at);
-        (void)snprintf(put, sizeof put, "UPDATE facts SET data = ?2 WHERE run = ?1 AND rev = %s", at);
+        (void)snprintf(put, sizeof put, "UPDATE facts SET data = ?2 WHERE run = ?1 AND rev = %s",
+                       at);
         CHECK(damage_sql_get(f, sql, &run, original, sizeof original, &len));
         for (size_t i = 0; i < len; i++) {
             uint8_t  bad[4096];
@@ -859,10 +836,12 @@ TEST_LIMIT(F6_every_flipped_byte_is_found, 120)
             damage_sql(f, put, &run, (stet_bytes){ bad, len });
             memset(&found, 0, sizeof found);
             CHECK_OK(stet_verify(f->engine, NULL, f6_keep, &found));
-            if (found.n != 1 || strcmp(found.rule, "facts") != 0 || strcmp(found.run, run.text) != 0 ||
-                found.revision < (uint64_t)atoll(at))
-                test_fail(__FILE__, __LINE__, "byte %zu of the facts from revision %s on: %d findings (%s of %s at %llu)", i, at,
-                          found.n, found.rule, found.run, (unsigned long long)found.revision);
+            if (found.n != 1 || strcmp(found.rule, "facts") != 0 ||
+                strcmp(found.run, run.text) != 0 || found.revision < (uint64_t)atoll(at))
+                test_fail(
+                    __FILE__, __LINE__,
+                    "byte %zu of the facts from revision %s on: %d findings (%s of %s at %llu)", i,
+                    at, found.n, found.rule, found.run, (unsigned long long)found.revision);
             flips++;
         }
         damage_sql(f, put, &run, (stet_bytes){ original, len });
@@ -894,10 +873,13 @@ TEST_LIMIT(F6_a_flipped_byte_stops_its_run_only, 120)
         uint8_t bytes[4096];
         size_t  len;
 
-        CHECK(damage_sql_get(f, "SELECT data FROM facts WHERE run = ?1 ORDER BY rev LIMIT 1", &runs[i], bytes, sizeof bytes, &len));
+        CHECK(damage_sql_get(f, "SELECT data FROM facts WHERE run = ?1 ORDER BY rev LIMIT 1",
+                             &runs[i], bytes, sizeof bytes, &len));
         bytes[(size_t)i * len / 12] ^= 0x10;
-        damage_sql(f, "UPDATE facts SET data = ?2 WHERE run = ?1 AND rev = (SELECT min(rev) FROM facts WHERE run = ?1)", &runs[i],
-                   (stet_bytes){ bytes, len });
+        damage_sql(f,
+                   "UPDATE facts SET data = ?2 WHERE run = ?1 AND rev = (SELECT min(rev) FROM "
+                   "facts WHERE run = ?1)",
+                   &runs[i], (stet_bytes){ bytes, len });
     }
     damage_sql(f, "UPDATE timers SET fire = 1 WHERE completion > 1", NULL, (stet_bytes){ NULL, 0 });
     fixture_up_with(f, facts_handlers);
@@ -921,7 +903,8 @@ TEST(F6_a_late_notification_changes_nothing)
     stet_run_id run;
     stet__buf   b;
     stet__fact  fact = { .kind = STET__FACT_TIMER, .time_ms = 1, .completion = 77 };
-    stet_op     ops[2] = { { .kind = STET_OP_INBOX }, { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING } };
+    stet_op     ops[2] = { { .kind = STET_OP_INBOX },
+                           { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING } };
 
     fixture_up_with(f, facts_handlers);
     run = fixture_start(f->engine, "t.approval", "", NULL);
@@ -932,8 +915,9 @@ TEST(F6_a_late_notification_changes_nothing)
     ops[0].data = stet__buf_bytes(&b);
     damage_do(f, ops, 2);
     stet__buf_free(&b);
-    AWAIT(fixture_facts(f->engine, &run, "timer fired", NULL) == 1 && fixture_look(f->engine, &run).status == STET_STATUS_SUSPENDED);
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("yes")));
+    AWAIT(fixture_facts(f->engine, &run, "timer fired", NULL) == 1 &&
+          fixture_look(f->engine, &run).status == STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("yes")));
     EXPECT_RESULT(f->engine, &run, "yes");
     CHECK_INT(effects("handed out"), 1);
     fixture_end(f);
@@ -949,10 +933,10 @@ TEST(F6_settling_twice_keeps_the_first)
     effects_await("handed out", 1);
     fixture_down(f);
     f->engine = fixture_open(f);
-    CHECK_OK(stet_resolve(f->engine, facts_awakeable, stet_text("first")));
-    CHECK_CODE(stet_resolve(f->engine, facts_awakeable, stet_text("second")), STET_ESETTLED);
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("first")));
+    CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("second")), STET_ESETTLED);
     CHECK_HAS(stet_last_error(), "resolved");
-    CHECK_CODE(stet_reject(f->engine, facts_awakeable, "third"), STET_ESETTLED);
+    CHECK_CODE(stet_reject(f->engine, handed_out, "third"), STET_ESETTLED);
     stet_close(f->engine);
     f->engine = NULL;
     fixture_up_with(f, facts_handlers);
@@ -960,7 +944,7 @@ TEST(F6_settling_twice_keeps_the_first)
     fixture_end(f);
 }
 
-/* ---- F7: ends stay --------------------------------------------------------------------------------- */
+/* ---- F7: ends stay --------------------------------------------------------------------------- */
 
 static int
 h_permanent(stet_ctx *ctx, stet_bytes input)
@@ -971,8 +955,12 @@ h_permanent(stet_ctx *ctx, stet_bytes input)
 
 TEST(F7_an_ended_run_stays_as_it_is)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { "permanent", h_permanent, NULL }, { "nap", h_nap, NULL }, { 0 } };
-    static const stet_status  statuses[] = { STET_STATUS_COMPLETED, STET_STATUS_FAILED, STET_STATUS_CANCELLED, STET_STATUS_EXPIRED };
+    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+                                             { "permanent", h_permanent, NULL },
+                                             { "nap", h_nap, NULL },
+                                             { 0 } };
+    static const stet_status  statuses[] = { STET_STATUS_COMPLETED, STET_STATUS_FAILED,
+                                             STET_STATUS_CANCELLED, STET_STATUS_EXPIRED };
     fixture                  *f = fixture_begin();
     stet_run_id               runs[4];
     stet_store               *s;
@@ -999,7 +987,8 @@ TEST(F7_an_ended_run_stays_as_it_is)
     for (int i = 0; i < 4; i++) {
         fixture_run before = fixture_look(f->engine, &runs[i]), after;
         stet_op     claim = { .kind = STET_OP_CLAIM_DUE, .count = 10, .claimer = &claimer };
-        stet_op     inbox = { .kind = STET_OP_INBOX }, wake = { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING };
+        stet_op     inbox = { .kind = STET_OP_INBOX },
+                wake = { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING };
         stet_cond   cond = { .kind = STET_COND_CLAIM };
 
         cond.run = inbox.run = wake.run = damage_id(&runs[i]);

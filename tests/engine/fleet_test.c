@@ -1,18 +1,10 @@
-/* Several engines on one store and engines without threads: isolation, hints, workers, polling, health.
- * Rows G7, G9, G10, G11, H10.
- * tsan: yes */
+/* Several engines on one store and engines without threads: isolation, hints, workers, polling,
+ * health. Rows G7, G9, G10, G11, H10. tsan: yes */
 #include "damage.h"
 
 #include "engine/engine.h"
 
-/* ---- handlers ------------------------------------------------------------------------------------- */
-
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    effect("%s", (const char *)arg);
-    return stet_attempt_return(a, stet_text("done"));
-}
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 static int
 h_quick(stet_ctx *ctx, stet_bytes input)
@@ -46,31 +38,6 @@ h_put(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static char fleet_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(fleet_awakeable, sizeof fleet_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
-}
-
 static int
 h_fails_twice(stet_ctx *ctx, stet_bytes input)
 {
@@ -93,15 +60,20 @@ h_futures(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler fleet_handlers[] = {
-    { "quick", h_quick, NULL },       { "nap", h_nap, NULL },         { "calls", h_calls, NULL },
-    { "approval", h_approval, NULL }, { "fails", h_fails_twice, NULL }, { "futures", h_futures, NULL }, { 0 },
+    { "quick", h_quick, NULL },
+    { "nap", h_nap, NULL },
+    { "calls", h_calls, NULL },
+    { "approval", h_approval, NULL },
+    { "fails", h_fails_twice, NULL },
+    { "futures", h_futures, NULL },
+    { 0 },
 };
 static const stet_handler    fleet_object[] = { { "put", h_put, NULL }, { 0 } };
 static const fixture_service fleet_services[] = {
     { "t", fleet_handlers, false, NULL }, { "o", fleet_object, true, NULL }, { 0 }
 };
 
-/* ---- G7: isolation -------------------------------------------------------------------------------- */
+/* ---- G7: isolation --------------------------------------------------------------------------- */
 
 static stet_engine *
 g7_open(fixture *f, const char *prefix)
@@ -133,7 +105,8 @@ TEST(G7_engines_of_different_prefixes_do_not_see_each_other)
         bool        existed = true;
         const char *input = i ? "blue" : "red";
 
-        runs[i] = fixture_start(e[i], "t.calls", input, STET_START(.idempotency_key = "same", .existed = &existed));
+        runs[i] = fixture_start(e[i], "t.calls", input,
+                                STET_START(.idempotency_key = "same", .existed = &existed));
         CHECK(!existed);
         put[i] = fixture_start(e[i], "o.put", input, STET_START(.key = "same"));
     }
@@ -154,7 +127,7 @@ TEST(G7_engines_of_different_prefixes_do_not_see_each_other)
     fixture_end(f);
 }
 
-/* ---- G9: hints ------------------------------------------------------------------------------------ */
+/* ---- G9: hints ------------------------------------------------------------------------------- */
 
 static stet_engine *
 g9_open(fixture *f, uint32_t roles)
@@ -177,9 +150,10 @@ g9_run_all(fixture *f, stet_engine *client)
     (void)f;
     approval = fixture_start(client, "t.approval", "", NULL);
     for (int i = 0; i < 5; i++)
-        runs[i] = fixture_start(client, i % 2 ? "t.calls" : "t.fails", "ok", STET_START(.retry = { .attempts = 9 }));
+        runs[i] = fixture_start(client, i % 2 ? "t.calls" : "t.fails", "ok",
+                                STET_START(.retry = { .attempts = 9 }));
     effects_await("handed out", 1);
-    CHECK_OK(stet_resolve(client, fleet_awakeable, stet_text("yes")));
+    CHECK_OK(stet_resolve(client, handed_out, stet_text("yes")));
     EXPECT_RESULT(client, &approval, "yes");
     for (int i = 0; i < 5; i++)
         EXPECT_RESULT(client, &runs[i], "ok");
@@ -188,7 +162,8 @@ g9_run_all(fixture *f, stet_engine *client)
 TEST(G9_without_hints_everything_completes_by_polling)
 {
     fixture        *f = fixture_begin();
-    stet_engine    *worker = g9_open(f, STET_ROLE_WORKER), *timers = g9_open(f, STET_ROLE_TIMERS), *client;
+    stet_engine    *worker = g9_open(f, STET_ROLE_WORKER), *timers = g9_open(f, STET_ROLE_TIMERS),
+                *client;
     stet_engine    *all[2] = { worker, timers };
     stet_store_ops *ops;
 
@@ -239,15 +214,18 @@ TEST(G9_combinations_that_cannot_work_are_refused)
     fixture     *f = fixture_begin();
     stet_engine *e;
 
-    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.roles = STET_ROLE_CLIENT | STET_ROLE_WORKER)), STET_ECONFIG);
-    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.lease_ms = 1000, .renew_ms = 1000)), STET_ECONFIG);
-    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.retry_first_ms = 1000, .retry_max_ms = 10)), STET_ECONFIG);
+    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.roles = STET_ROLE_CLIENT | STET_ROLE_WORKER)),
+               STET_ECONFIG);
+    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.lease_ms = 1000, .renew_ms = 1000)),
+               STET_ECONFIG);
+    CHECK_CODE(stet_open(&e, "memory:", STET_OPTIONS(.retry_first_ms = 1000, .retry_max_ms = 10)),
+               STET_ECONFIG);
     CHECK_CODE(stet_open(&e, "carrier-pigeon://loft", NULL), STET_EURL);
     CHECK_CODE(stet_open(&e, "", NULL), STET_EURL);
     fixture_end(f);
 }
 
-/* ---- G10: workers --------------------------------------------------------------------------------- */
+/* ---- G10: workers ---------------------------------------------------------------------------- */
 
 typedef struct workers {
     int     n, dead;
@@ -332,7 +310,7 @@ TEST(G10_workers_are_listed_with_what_they_do)
     fixture_end(f);
 }
 
-/* ---- G11: without threads ------------------------------------------------------------------------- */
+/* ---- G11: without threads -------------------------------------------------------------------- */
 
 static void
 g11_poll_until(stet_engine *e, const stet_run_id *run, const char *want)
@@ -395,8 +373,9 @@ TEST(G11_signals_cancels_and_deadlines_reach_a_polled_engine)
     other = fixture_start(e, "t.approval", "", NULL);
     while (effects("handed out") < 2)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
-    CHECK_OK(stet_resolve(e, fleet_awakeable, stet_text("yes"))); /* of whichever came last */
-    while (stet_result_get(e, NULL, &run) == STET_EOPEN && stet_result_get(e, NULL, &other) == STET_EOPEN)
+    CHECK_OK(stet_resolve(e, handed_out, stet_text("yes"))); /* of whichever came last */
+    while (stet_result_get(e, NULL, &run) == STET_EOPEN &&
+           stet_result_get(e, NULL, &other) == STET_EOPEN)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
     if (stet_result_get(e, NULL, &run) == STET_OK)
         run = other;
@@ -489,7 +468,7 @@ TEST(G11_what_a_polled_engine_left_another_takes_over)
     fixture_end(f);
 }
 
-/* ---- H10: health ---------------------------------------------------------------------------------- */
+/* ---- H10: health ----------------------------------------------------------------------------- */
 
 static int
 ping_fails(stet_store *s)

@@ -92,7 +92,7 @@ TEST(B18_futures_of_steps_complete_with_one_slot)
     fixture_end(f);
 }
 
-/* ---- any ---------------------------------------------------------------------------------------- */
+/* ---- any ------------------------------------------------------------------------------------- */
 
 static int
 body_tell(stet_attempt *a, void *ids)
@@ -221,7 +221,8 @@ fan_out(stet_ctx *ctx, stet_bytes input)
     (void)input;
     effect("enter");
     for (int i = 0; i < 8; i++)
-        STET_TRY(stet_call_start(ctx, &futures[i], "t.twice", stet_text(stet_ctx_printf(ctx, "%d", i)), NULL));
+        STET_TRY(stet_call_start(ctx, &futures[i], "t.twice",
+                                 stet_text(stet_ctx_printf(ctx, "%d", i)), NULL));
     STET_TRY(stet_await_all(ctx, futures, 8)); /* although one of them fails */
     for (int i = 0; i < 8; i++) {
         stet_bytes out;
@@ -239,7 +240,9 @@ fan_out(stet_ctx *ctx, stet_bytes input)
 
 TEST(B18_calls_run_beside_each_other_and_one_failure_does_not_hide_the_others)
 {
-    static const stet_handler handlers[] = { { "fan", fan_out, NULL }, { "twice", twice, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "fan", fan_out, NULL },
+                                             { "twice", twice, NULL },
+                                             { 0 } };
 
     for (int i = 0; i < 2; i++) {
         fixture    *f = fixture_begin();
@@ -257,7 +260,7 @@ TEST(B18_calls_run_beside_each_other_and_one_failure_does_not_hide_the_others)
     }
 }
 
-/* ---- failing steps ------------------------------------------------------------------------------ */
+/* ---- failing steps --------------------------------------------------------------------------- */
 
 static int
 body_stubborn(stet_attempt *a, void *arg)
@@ -274,8 +277,10 @@ retried_futures(stet_ctx *ctx, stet_bytes input)
     int          code;
 
     (void)input;
-    STET_TRY(stet_step_start(ctx, &futures[0], "mends", body_stubborn, &two, STET_STEP(.attempts = 3, .first_ms = 3)));
-    STET_TRY(stet_step_start(ctx, &futures[1], "never", body_stubborn, &nine, STET_STEP(.attempts = 2, .first_ms = 3)));
+    STET_TRY(stet_step_start(ctx, &futures[0], "mends", body_stubborn, &two,
+                             STET_STEP(.attempts = 3, .first_ms = 3)));
+    STET_TRY(stet_step_start(ctx, &futures[1], "never", body_stubborn, &nine,
+                             STET_STEP(.attempts = 2, .first_ms = 3)));
     STET_TRY(stet_step_start(ctx, &futures[2], "number", body_number, &one, NULL));
     STET_TRY(stet_await_all(ctx, futures, 3));
     STET_TRY(stet_await(ctx, NULL, futures[0]));

@@ -4,15 +4,7 @@
 
 #include "engine/engine.h"
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
-/* ---- lines of a run ------------------------------------------------------------------------------ */
+/* ---- lines of a run -------------------------------------------------------------------------- */
 
 static int
 h_logs(stet_ctx *ctx, stet_bytes input)
@@ -33,7 +25,9 @@ h_fails(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_ERETRY, "the bank is closed");
 }
 
-static const stet_handler h7_handlers[] = { { "logs", h_logs, NULL }, { "fails", h_fails, NULL }, { 0 } };
+static const stet_handler h7_handlers[] = { { "logs", h_logs, NULL },
+                                            { "fails", h_fails, NULL },
+                                            { 0 } };
 
 static const fixture_record *
 h7_find(fixture *f, const char *message)
@@ -113,7 +107,7 @@ TEST(H7_the_engine_tells_about_failures_with_code_run_and_handler)
     fixture_end(f);
 }
 
-/* ---- fields of one's own ------------------------------------------------------------------------- */
+/* ---- fields of one's own --------------------------------------------------------------------- */
 
 static int
 body_speaks(stet_attempt *a, void *arg)
@@ -131,16 +125,20 @@ h_fields(stet_ctx *ctx, stet_bytes input)
     CHECK_OK(stet_log_set(ctx, "customer", "anna b"));
     CHECK_OK(stet_log_set(ctx, "shop", "north"));
     stet_log(ctx, STET_LOG_INFO, "set ones");
-    stet_log_with(ctx, STET_LOG_INFO, STET_FIELDS({ "amount", "12" }, { "shop", "south" }, { "none", NULL }), "own ones");
+    stet_log_with(ctx, STET_LOG_INFO,
+                  STET_FIELDS({ "amount", "12" }, { "shop", "south" }, { "none", NULL }),
+                  "own ones");
     STET_TRY(stet_step(ctx, NULL, "charge", body_speaks, (void *)"visa", NULL));
     CHECK_OK(stet_log_set(ctx, "shop", NULL));
     CHECK_OK(stet_log_set(ctx, "shop", NULL)); /* gone already */
     CHECK_OK(stet_log_set(ctx, "customer", "bert"));
     STET_TRY(stet_step_start(ctx, &future, "ship", body_speaks, (void *)"ship", NULL));
-    CHECK_OK(stet_log_set(ctx, "customer", "carl")); /* the body keeps what was set when it was started */
+    CHECK_OK(stet_log_set(ctx, "customer",
+                          "carl")); /* the body keeps what was set when it was started */
     STET_TRY(stet_await(ctx, NULL, future));
     STET_TRY(stet_sleep_ms(ctx, "nap", 5));
-    has_refused = stet_log_set(ctx, "not a name", "x") == STET_ENAME && stet_log_set(ctx, "", "x") == STET_ENAME;
+    has_refused = stet_log_set(ctx, "not a name", "x") == STET_ENAME &&
+                  stet_log_set(ctx, "", "x") == STET_ENAME;
     stet_log_with(ctx, STET_LOG_INFO, NULL, "last, refused %d", has_refused);
     return stet_return(ctx, input);
 }
@@ -170,7 +168,8 @@ TEST(H7_fields_of_ones_own_are_on_the_lines_and_said_once)
     CHECK_STR(h7_find(f, "set ones")->run, run.text);
     CHECK_STR(h7_find(f, "own ones")->fields, "customer=\"anna b\" amount=12 shop=south");
     CHECK_INT(h7_find(f, "own ones")->n_own, 3);
-    CHECK_STR(h7_find_step(f, "in the body", "charge")->fields, "customer=\"anna b\" shop=north card=visa");
+    CHECK_STR(h7_find_step(f, "in the body", "charge")->fields,
+              "customer=\"anna b\" shop=north card=visa");
     CHECK_STR(h7_find_step(f, "in the body", "charge")->handler, "t.fields");
     CHECK_STR(h7_find_step(f, "in the body", "ship")->fields, "customer=bert card=ship");
     CHECK_STR(h7_find(f, "last, refused 1")->fields, "customer=carl");
@@ -180,7 +179,7 @@ TEST(H7_fields_of_ones_own_are_on_the_lines_and_said_once)
     fixture_end(f);
 }
 
-/* ---- limits -------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static stet_log_record limit_record;
 static stet_log_field  limit_fields[STET_LOG_FIELDS_MAX];
@@ -240,7 +239,8 @@ TEST(H7_fields_are_bounded_and_quoted)
     EXPECT_RESULT(f->engine, &run, "done");
     fixture_down(f);
     CHECK_INT(limit_record.n_own, STET_LOG_FIELDS_MAX);
-    CHECK(strlen(limit_fields[0].value) <= STET_LOG_VALUE_MAX && strlen(limit_fields[0].value) > STET_LOG_VALUE_MAX - 4);
+    CHECK(strlen(limit_fields[0].value) <= STET_LOG_VALUE_MAX &&
+          strlen(limit_fields[0].value) > STET_LOG_VALUE_MAX - 4);
     CHECK_STR(limit_fields[0].value + strlen(limit_fields[0].value) - 5, "\xC3\xA4\xE2\x80\xA6");
     CHECK_STR(limit_fields[1].value, "a=\"b\"\n");
     CHECK_STR(limit_fields[2].name, "bad_name__");

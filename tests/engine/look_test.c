@@ -4,31 +4,14 @@
 
 #include "engine/engine.h"
 
-/* ---- bodies and handlers many tests use --------------------------------------------------------- */
-
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
+/* ---- bodies and handlers many tests use ------------------------------------------------------ */
 
 static gate look_door = GATE_INIT;
 
 static int
-body_door(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)arg;
-    gate_pass(&look_door);
-    return STET_OK;
-}
-
-static int
 h_door(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "door", body_door, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &look_door, NULL));
     return stet_return(ctx, input);
 }
 
@@ -43,31 +26,6 @@ h_nap(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_sleep(ctx, "cool down", "1h"));
     return stet_return(ctx, input);
-}
-
-static char look_awakeable[STET_ID_TEXT_MAX];
-
-static int
-body_hand_out(stet_attempt *a, void *arg)
-{
-    (void)a;
-    (void)snprintf(look_awakeable, sizeof look_awakeable, "%s", (const char *)arg);
-    effect("handed out");
-    return STET_OK;
-}
-
-static int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
 }
 
 static int
@@ -100,7 +58,7 @@ static const stet_handler look_handlers[] = {
     { "permanent", h_permanent, NULL }, { 0 },
 };
 
-/* ---- H9: errors ---------------------------------------------------------------------------------- */
+/* ---- H9: errors ------------------------------------------------------------------------------ */
 
 TEST(H9_every_code_has_its_own_number_name_text_and_class)
 {
@@ -113,7 +71,8 @@ TEST(H9_every_code_has_its_own_number_name_text_and_class)
 
     for (size_t i = 0; i < n; i++) {
         CHECK(codes[i] < 0 && codes[i] > STET_CODE_USER);
-        CHECK(stet_code_name(codes[i]) != NULL && strncmp(stet_code_name(codes[i]), "STET_", 5) == 0);
+        CHECK(stet_code_name(codes[i]) != NULL &&
+              strncmp(stet_code_name(codes[i]), "STET_", 5) == 0);
         CHECK(stet_code_text(codes[i])[0] != '\0');
         CHECK(stet_code_class(codes[i]) != STET_CLASS_OK);
         for (size_t k = 0; k < i; k++) {
@@ -161,7 +120,8 @@ h_h9(stet_ctx *ctx, stet_bytes input)
         return stet_step(ctx, NULL, "charge", body_says, (void *)(uintptr_t)&mine,
                          STET_STEP(.attempts = 2, .first_ms = 1, .max_ms = 2));
     if (strcmp(what, "timeout of step") == 0)
-        return stet_step(ctx, NULL, "charge", body_slow, h9_engine, STET_STEP(.attempts = 1, .timeout = "5ms"));
+        return stet_step(ctx, NULL, "charge", body_slow, h9_engine,
+                         STET_STEP(.attempts = 1, .timeout = "5ms"));
     if (strcmp(what, "broken step") == 0)
         return stet_step(ctx, NULL, "charge", body_says, (void *)(uintptr_t)&mine, NULL);
     if (strcmp(what, "child") == 0)
@@ -228,10 +188,11 @@ TEST(H9_each_failure_has_its_code_and_what_is_stored_keeps_text_origin_and_cause
     for (size_t i = 0; i < H9_N; i++) {
         stet_result r;
 
-        runs[i] = fixture_start(f->engine, "t.h9", h9_cases[i].input, STET_START(.retry = { .attempts = 2 }));
+        runs[i] = fixture_start(f->engine, "t.h9", h9_cases[i].input,
+                                STET_START(.retry = { .attempts = 2 }));
         if (strcmp(h9_cases[i].input, "rejected") == 0) {
             effects_await("handed out", 1);
-            CHECK_OK(stet_reject(f->engine, look_awakeable, "no way"));
+            CHECK_OK(stet_reject(f->engine, handed_out, "no way"));
         }
         r = EXPECT_END(f->engine, &runs[i], STET_ERUN);
         h9_compare(&h9_cases[i], r.code, r.cause, r.error, r.origin);
@@ -253,25 +214,32 @@ TEST(H9_each_failure_has_its_code_and_what_is_stored_keeps_text_origin_and_cause
 
 TEST(H9_the_kinds_a_caller_sees_differ)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     stet_run_id           run, other, parent;
     stet_awakeable_id     nobody;
 
     fixture_up(f, services);
-    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.key = "k")), STET_EKEY);
+    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.key = "k")),
+               STET_EKEY);
     CHECK_CODE(stet_start(f->engine, NULL, "o.quick", stet_text(""), NULL), STET_EKEY);
     CHECK_CODE(stet_start(f->engine, NULL, "t.none", stet_text(""), NULL), STET_ENOHANDLER);
     CHECK_HAS(stet_last_error(), "quick");
     CHECK_CODE(stet_start(f->engine, NULL, "", stet_text(""), NULL), STET_ENAME);
-    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.delay = "soon")), STET_EDURATION);
+    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.delay = "soon")),
+               STET_EDURATION);
     parent = fixture_start(f->engine, "t.nap", "", NULL);
     fixture_await_status(f->engine, &parent, STET_STATUS_SUSPENDED);
-    run = fixture_start(f->engine, "t.quick", "", STET_START(.parent = &parent, .parent_step = "s", .child_key = "c"));
-    CHECK_CODE(stet_start(f->engine, &other, "t.nap", stet_text(""), STET_START(.parent = &parent, .parent_step = "s", .child_key = "c")),
+    run = fixture_start(f->engine, "t.quick", "",
+                        STET_START(.parent = &parent, .parent_step = "s", .child_key = "c"));
+    CHECK_CODE(stet_start(f->engine, &other, "t.nap", stet_text(""),
+                          STET_START(.parent = &parent, .parent_step = "s", .child_key = "c")),
                STET_EMISMATCH);
     EXPECT_RESULT(f->engine, &run, "");
-    CHECK_CODE(stet_start(f->engine, &other, "t.quick", stet_text(""), STET_START(.run = &run)), STET_EEXISTS);
+    CHECK_CODE(stet_start(f->engine, &other, "t.quick", stet_text(""), STET_START(.run = &run)),
+               STET_EEXISTS);
     CHECK_CODE(stet_wait(f->engine, NULL, &parent, 20), STET_ETIMEOUT);
     CHECK_HAS(stet_last_error(), parent.text);
     CHECK_HAS(stet_last_error(), "cool down");
@@ -288,7 +256,7 @@ TEST(H9_the_kinds_a_caller_sees_differ)
     fixture_end(f);
 }
 
-/* ---- I1: why -------------------------------------------------------------------------------------- */
+/* ---- I1: why --------------------------------------------------------------------------------- */
 
 typedef struct verdict {
     char kind[32], text[512], help[256];
@@ -316,7 +284,8 @@ why_now(stet_engine *e, const stet_run_id *run)
 }
 
 static void
-expect_why(stet_engine *e, const stet_run_id *run, const char *kind, const char *part, const char *help)
+expect_why(stet_engine *e, const stet_run_id *run, const char *kind, const char *part,
+           const char *help)
 {
     verdict v = why_now(e, run);
 
@@ -340,7 +309,7 @@ TEST(I1_why_timer_awakeable_child)
     fixture_await_status(f->engine, &caller, STET_STATUS_SUSPENDED);
     expect_why(f->engine, &nap, "timer", "cool down", nap.text);
     CHECK_HAS(why_now(f->engine, &nap).text, "fires in ");
-    expect_why(f->engine, &approval, "awakeable", "approval", look_awakeable);
+    expect_why(f->engine, &approval, "awakeable", "approval", handed_out);
     v = why_now(f->engine, &caller);
     CHECK_STR(v.kind, "child");
     CHECK_HAS(v.text, "t.nap");
@@ -350,7 +319,9 @@ TEST(I1_why_timer_awakeable_child)
 
 TEST(I1_why_running_ready_and_lane)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     stet_run_id           holder, waits, ready;
 
@@ -371,7 +342,9 @@ TEST(I1_why_running_ready_and_lane)
 
 TEST(I1_why_no_worker_delay_and_backoff)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     stet_run_id           nobody, delayed, keyed, backoff;
 
@@ -379,7 +352,10 @@ TEST(I1_why_no_worker_delay_and_backoff)
     nobody = fixture_start(f->engine, "elsewhere.thing", "", NULL);
     delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "2h"));
     keyed = fixture_start(f->engine, "o.quick", "", STET_START(.key = "k", .delay = "2h"));
-    backoff = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000, .jitter_percent = STET_NONE }));
+    backoff = fixture_start(f->engine, "t.fails", "",
+                            STET_START(.retry = { .first_ms = 7200000,
+                                                  .max_ms = 7200000,
+                                                  .jitter_percent = STET_NONE }));
     fixture_await_status(f->engine, &backoff, STET_STATUS_RETRYING);
     expect_why(f->engine, &nobody, "no-worker", "elsewhere.thing", "worker");
     expect_why(f->engine, &delayed, "delay", "in ", delayed.text);
@@ -443,8 +419,11 @@ h_sleeps_after_step(stet_ctx *ctx, stet_bytes input)
 
 TEST(I1_why_stuck_and_ended)
 {
-    static const stet_handler handlers[] = { { "h", h_sleeps_after_step, NULL }, { "c", h_contradicts, NULL },
-                                             { "quick", h_quick, NULL }, { "permanent", h_permanent, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "h", h_sleeps_after_step, NULL },
+                                             { "c", h_contradicts, NULL },
+                                             { "quick", h_quick, NULL },
+                                             { "permanent", h_permanent, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, quick, failed, cancelled;
     stet_result               r;
@@ -494,7 +473,9 @@ h_cross(stet_ctx *ctx, stet_bytes input)
 
 TEST(I1_why_a_circle_of_runs_is_named)
 {
-    static const stet_handler handlers[] = { { "cross", h_cross, NULL }, { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "cross", h_cross, NULL },
+                                             { "quick", h_quick, NULL },
+                                             { 0 } };
     const fixture_service     services[] = { { "o", handlers, true, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               a, b;
@@ -534,7 +515,7 @@ TEST(I1_why_of_a_run_that_does_not_exist)
     fixture_end(f);
 }
 
-/* ---- I2: verify ----------------------------------------------------------------------------------- */
+/* ---- I2: verify ------------------------------------------------------------------------------ */
 
 typedef struct findings {
     int      n;
@@ -573,7 +554,8 @@ expect_clean(stet_engine *e, size_t runs)
     findings found = verify_now(e, runs);
 
     if (found.n != 0)
-        test_fail(__FILE__, __LINE__, "%d findings, last: %s of %s: %s", found.n, found.rule, found.run, found.text);
+        test_fail(__FILE__, __LINE__, "%d findings, last: %s of %s: %s", found.n, found.rule,
+                  found.run, found.text);
 }
 
 static void
@@ -601,7 +583,8 @@ i2_everything(fixture *f)
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     run = fixture_start(f->engine, "t.caller", "", NULL);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
-    run = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
+    run = fixture_start(f->engine, "t.fails", "",
+                        STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
     fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
     (void)fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
     (void)fixture_start(f->engine, "o.quick", "", STET_START(.key = "later", .delay = "1h"));
@@ -623,7 +606,9 @@ i2_everything(fixture *f)
 
 TEST(I2_a_clean_store_gives_no_finding)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     size_t                n;
 
@@ -640,14 +625,17 @@ TEST(I2_a_clean_store_gives_no_finding)
 
 TEST(I2_verify_of_a_busy_store_gives_no_false_alarm)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     fixture              *f = fixture_begin();
     stet_run_id           runs[60];
 
     fixture_up(f, services);
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 60; i++)
-            runs[i] = i % 3 ? fixture_start(f->engine, "o.quick", "", STET_START(.key = i % 2 ? "a" : "b"))
+            runs[i] = i % 3 ? fixture_start(f->engine, "o.quick", "",
+                                            STET_START(.key = i % 2 ? "a" : "b"))
                             : fixture_start(f->engine, "t.quick", "", NULL);
         for (int i = 0; i < 3; i++) {
             findings found;
@@ -667,7 +655,9 @@ TEST(I2_verify_of_a_busy_store_gives_no_false_alarm)
 static void
 i2_prepare(fixture *f, stet_run_id *suspended, stet_run_id *ended)
 {
-    const fixture_service services[] = { { "t", look_handlers, false, NULL }, { "o", look_handlers, true, NULL }, { 0 } };
+    const fixture_service services[] = { { "t", look_handlers, false, NULL },
+                                         { "o", look_handlers, true, NULL },
+                                         { 0 } };
     stet_run_id           neighbour;
 
     fixture_up(f, services);
@@ -705,7 +695,9 @@ TEST(I2_a_row_that_disagrees_with_its_facts_is_found)
     static const struct {
         stet_status status;
         uint32_t    is_terminal;
-    } lies[] = { { STET_STATUS_COMPLETED, 1 }, { STET_STATUS_RETRYING, 0 }, { STET_STATUS_STUCK, 0 } };
+    } lies[] = { { STET_STATUS_COMPLETED, 1 },
+                 { STET_STATUS_RETRYING, 0 },
+                 { STET_STATUS_STUCK, 0 } };
 
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
         fixture     *f = fixture_begin();
@@ -855,7 +847,8 @@ TEST(I2_an_ended_run_that_holds_a_lane_is_found)
     if (!f->is_sqlite)
         test_skip("the memory store refuses it");
     i2_prepare(f, &run, &ended);
-    damage_sql(f, "UPDATE runs SET lane = 'o/x', lane_pos = 1 WHERE id = ?1", &ended, (stet_bytes){ NULL, 0 });
+    damage_sql(f, "UPDATE runs SET lane = 'o/x', lane_pos = 1 WHERE id = ?1", &ended,
+               (stet_bytes){ NULL, 0 });
     expect_finding(f->engine, 3, &ended, "lane");
     damage_end(f);
 }
@@ -869,12 +862,13 @@ TEST(I2_a_run_whose_owner_is_unknown_is_found)
         test_skip("the memory store cannot forget the session of a claimed run");
     f->engine = fixture_open(f);
     run = fixture_start(f->engine, "t.quick", "", NULL);
-    damage_sql(f, "UPDATE runs SET work = 4711, epoch = 1, status = 2 WHERE id = ?1", &run, (stet_bytes){ NULL, 0 });
+    damage_sql(f, "UPDATE runs SET work = 4711, epoch = 1, status = 2 WHERE id = ?1", &run,
+               (stet_bytes){ NULL, 0 });
     expect_finding(f->engine, 1, &run, "owner");
     damage_end(f);
 }
 
-/* ---- I9: steps at risk ----------------------------------------------------------------------------- */
+/* ---- I9: steps at risk ----------------------------------------------------------------------- */
 
 typedef struct i9_seen {
     char     token[80];
@@ -884,7 +878,8 @@ typedef struct i9_seen {
 
 static i9_seen         i9_bodies[16];
 static _Atomic int     i9_n;
-static gate            i9_doors[8] = { GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT };
+static gate            i9_doors[8] = { GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT,
+                                       GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT };
 static _Atomic int     i9_waiting; /* bodies before this one wait at their door */
 
 static int
@@ -930,8 +925,8 @@ i9_doomed(fixture *f)
 static int
 count_risks(void *arg, const stet_fact_info *fact)
 {
-    *(int *)arg += fact->is_at_risk && strcmp(fact->kind, "at risk") == 0 && strcmp(fact->name, "charge") == 0 &&
-                   fact->occurrence == 1;
+    *(int *)arg += fact->is_at_risk && strcmp(fact->kind, "at risk") == 0 &&
+                   strcmp(fact->name, "charge") == 0 && fact->occurrence == 1;
     return 0;
 }
 
@@ -967,6 +962,75 @@ TEST(I9_after_a_death_in_a_body_the_next_execution_knows_and_the_old_one_is_fenc
     CHECK_INT(fixture_facts(f->engine, &run, "step", "charge"), 1);
     stet_close(doomed);
     EXPECT_RESULT(f->engine, &run, "ok");
+    fixture_end(f);
+}
+
+typedef struct owner_found {
+    const char *run;
+    int         n;
+} owner_found;
+
+static int
+on_owner(void *arg, const stet_finding *finding)
+{
+    owner_found *found = arg;
+
+    CHECK_STR(finding->rule, "owner");
+    CHECK_STR(finding->run, found->run);
+    CHECK_HAS(finding->text, "no other has taken it over");
+    found->n++;
+    return 0;
+}
+
+static int
+owners_missing(stet_engine *e, const stet_run_id *run)
+{
+    owner_found found = { run->text, 0 };
+
+    CHECK_OK(stet_verify(e, NULL, on_owner, &found));
+    return found.n;
+}
+
+/* Of a worker that lives and cannot find the dead. */
+static int
+no_sessions(stet_store *s, stet_session_fn fn, void *arg)
+{
+    (void)s;
+    (void)fn;
+    (void)arg;
+    return stet__fail(STET_EIO, "sessions cannot be read");
+}
+
+TEST(I2_a_run_whose_owner_died_and_that_nobody_takes_over_is_found)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed, *blind, *patient, *eye;
+    stet_run_id  run;
+
+    atomic_store(&i9_waiting, 1);
+    doomed = i9_doomed(f);
+    blind = fixture_open(f);
+    damage_ops(blind)->sessions = no_sessions;
+    CHECK_OK(stet_engine_start(blind));
+    f->options.sweep_ms = 3600000; /* what a sweep may take, to this one */
+    patient = fixture_open(f);
+    f->options.sweep_ms = 10;
+    eye = fixture_open(f);
+    run = fixture_start(doomed, "t.h", "ok", NULL);
+    gate_await(&i9_doors[0], 1);
+    CHECK_INT(owners_missing(eye, &run), 0);
+    damage_die(f, doomed);
+    AWAIT(owners_missing(eye, &run) == 1);
+    CHECK_INT(owners_missing(patient, &run), 0); /* the next sweep may still come */
+    fixture_up_with(f, i9_handlers); /* it does */
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(owners_missing(eye, &run), 0);
+    gate_open(&i9_doors[0]);
+    (void)stet_engine_stop(doomed, 0);
+    stet_close(doomed);
+    stet_close(eye);
+    stet_close(patient);
+    stet_close(blind);
     fixture_end(f);
 }
 
@@ -1059,7 +1123,8 @@ i9_tokens(const char *input)
         if (i > 0)
             CHECK(i9_bodies[i].fence > i9_bodies[i - 1].fence);
     }
-    CHECK(strcmp(i9_bodies[4].token, i9_bodies[0].token) != 0); /* the second occurrence is another step */
+    CHECK(strcmp(i9_bodies[4].token, i9_bodies[0].token) !=
+          0);                                          /* the second occurrence is another step */
     CHECK_INT(i9_bodies[4].fence, i9_bodies[3].fence); /* the same owner */
     fixture_end(f);
 }
@@ -1074,7 +1139,7 @@ TEST(I9_the_token_is_the_same_over_the_steps_attempts_and_the_fence_grows)
     i9_tokens("policy");
 }
 
-/* ---- I9: a body is noted before it begins ----------------------------------------------------------- */
+/* ---- I9: a body is noted before it begins ---------------------------------------------------- */
 
 static gate crumb_door = GATE_INIT;
 

@@ -23,7 +23,8 @@ body_order(stet_attempt *a, void *input)
 static char *
 text_of(stet_ctx *ctx, stet_bytes bytes)
 {
-    return stet_ctx_printf(ctx, "%.*s", (int)bytes.len, bytes.data != NULL ? (const char *)bytes.data : "");
+    return stet_ctx_printf(ctx, "%.*s", (int)bytes.len,
+                           bytes.data != NULL ? (const char *)bytes.data : "");
 }
 
 static int
@@ -108,12 +109,12 @@ check_state(stet_engine *e, const char *key, const char *name, const char *want)
 
     CHECK_OK(stet_state_read(e, &value, "account", key, name));
     if (!fixture_is(value, want))
-        test_fail(__FILE__, __LINE__, "%s of %s is \"%.*s\", expected \"%s\"", name, key, (int)value.len,
-                  (const char *)value.data, want);
+        test_fail(__FILE__, __LINE__, "%s of %s is \"%.*s\", expected \"%s\"", name, key,
+                  (int)value.len, (const char *)value.data, want);
     stet_free((void *)(uintptr_t)value.data);
 }
 
-/* ---- A2: exact ---------------------------------------------------------------------------------- */
+/* ---- A2: exact ------------------------------------------------------------------------------- */
 
 typedef struct deposits {
     stet_engine *engines[2];
@@ -128,7 +129,8 @@ race_deposits(void *arg, int i)
     stet_run_id runs[32];
 
     for (int n = 0; n < d->each; n++)
-        runs[n] = fixture_start(d->engines[i % 2], d->handler, n % 2 ? "3" : "1", STET_START(.key = "shared"));
+        runs[n] = fixture_start(d->engines[i % 2], d->handler, n % 2 ? "3" : "1",
+                                STET_START(.key = "shared"));
     for (int n = 0; n < d->each; n++) {
         stet_result result = EXPECT_END(d->engines[i % 2], &runs[n], STET_OK);
 
@@ -191,7 +193,7 @@ TEST(A2_a_retried_deposit_counts_once)
     fixture_end(f);
 }
 
-/* ---- A2: order ---------------------------------------------------------------------------------- */
+/* ---- A2: order ------------------------------------------------------------------------------- */
 
 static void
 check_order(const char *want)
@@ -217,7 +219,8 @@ TEST(A2_runs_of_one_key_execute_in_the_order_they_became_visible)
     for (int i = 0; i < 12; i++) {
         (void)snprintf(input, sizeof input, "%d", i);
         (void)snprintf(want + strlen(want), sizeof want - strlen(want), "%d ", i);
-        runs[i] = fixture_start(f->engine, "account.order", input, STET_START(.key = "k", .priority = i));
+        runs[i] =
+            fixture_start(f->engine, "account.order", input, STET_START(.key = "k", .priority = i));
     }
     CHECK_INT(effects("ran 0"), 0);
     gate_open(&held);
@@ -234,8 +237,10 @@ TEST(A2_a_delayed_run_blocks_nobody_and_queues_when_it_becomes_visible)
     stet_run_id delayed, soon, now;
 
     fixture_up(f, accounts);
-    delayed = fixture_start(f->engine, "account.order", "delayed", STET_START(.key = "k", .delay = "1h"));
-    soon = fixture_start(f->engine, "account.order", "soon", STET_START(.key = "k", .delay = "400ms"));
+    delayed =
+        fixture_start(f->engine, "account.order", "delayed", STET_START(.key = "k", .delay = "1h"));
+    soon =
+        fixture_start(f->engine, "account.order", "soon", STET_START(.key = "k", .delay = "400ms"));
     now = fixture_start(f->engine, "account.order", "now", STET_START(.key = "k"));
     EXPECT_RESULT(f->engine, &now, "");
     EXPECT_RESULT(f->engine, &soon, "");
@@ -315,7 +320,8 @@ TEST(A2_a_run_that_ends_badly_gives_its_key_back)
     fixture_up(f, accounts);
     cancelled = fixture_start(f->engine, "account.waits", "cancelled", STET_START(.key = "k"));
     waiting = fixture_start(f->engine, "account.order", "waiting", STET_START(.key = "k"));
-    failed = fixture_start(f->engine, "account.fails", "failed", STET_START(.key = "k", .retry.attempts = 1));
+    failed = fixture_start(f->engine, "account.fails", "failed",
+                           STET_START(.key = "k", .retry.attempts = 1));
     last = fixture_start(f->engine, "account.order", "last", STET_START(.key = "k"));
     fixture_paused(f->engine, &cancelled);
     CHECK_OK(stet_cancel(f->engine, &waiting, NULL, NULL)); /* one in the middle of the queue */
@@ -327,7 +333,7 @@ TEST(A2_a_run_that_ends_badly_gives_its_key_back)
     fixture_end(f);
 }
 
-/* ---- A2: refused -------------------------------------------------------------------------------- */
+/* ---- A2: refused ----------------------------------------------------------------------------- */
 
 static int
 plain(stet_ctx *ctx, stet_bytes input)
@@ -348,12 +354,17 @@ TEST(A2_a_key_on_a_service_and_none_on_an_object_are_errors)
     memset(large, 'k', sizeof large - 1);
     large[sizeof large - 1] = '\0';
     fixture_up(f, services);
-    CHECK_CODE(stet_start(f->engine, NULL, "svc.plain", stet_text(""), STET_START(.key = "k")), STET_EKEY);
+    CHECK_CODE(stet_start(f->engine, NULL, "svc.plain", stet_text(""), STET_START(.key = "k")),
+               STET_EKEY);
     CHECK_HAS(stet_last_error(), "svc.plain");
     CHECK_CODE(stet_start(f->engine, NULL, "account.deposit", stet_text("1"), NULL), STET_EKEY);
     CHECK_HAS(stet_last_error(), "account.deposit");
-    CHECK_CODE(stet_start(f->engine, NULL, "account.deposit", stet_text("1"), STET_START(.key = "")), STET_EKEY);
-    CHECK_CODE(stet_start(f->engine, NULL, "account.deposit", stet_text("1"), STET_START(.key = large)), STET_EKEY);
+    CHECK_CODE(
+        stet_start(f->engine, NULL, "account.deposit", stet_text("1"), STET_START(.key = "")),
+        STET_EKEY);
+    CHECK_CODE(
+        stet_start(f->engine, NULL, "account.deposit", stet_text("1"), STET_START(.key = large)),
+        STET_EKEY);
     CHECK_INT(fixture_count(f->engine, NULL), 0);
     fixture_end(f);
 }
@@ -374,7 +385,8 @@ call_on(stet_ctx *ctx, stet_bytes input)
     rest = key + strcspn(key, " ");
     if (*rest == ' ')
         *rest++ = '\0';
-    code = stet_call(ctx, &out, handler, stet_text(rest), strcmp(key, "-") == 0 ? NULL : STET_START(.key = key));
+    code = stet_call(ctx, &out, handler, stet_text(rest),
+                     strcmp(key, "-") == 0 ? NULL : STET_START(.key = key));
     if (code == STET_EDEADLOCK) {
         effect("refused");
         STET_TRY(stet_sleep(ctx, "replay", "1ms"));
@@ -397,7 +409,8 @@ check_deadlock(fixture *f, const char *input, const char *part)
     stet_result result = EXPECT_END(f->engine, &run, STET_OK);
     char        text[512];
 
-    (void)snprintf(text, sizeof text, "%.*s", (int)result.value.len, (const char *)result.value.data);
+    (void)snprintf(text, sizeof text, "%.*s", (int)result.value.len,
+                   (const char *)result.value.data);
     CHECK_HAS(text, part);
     stet_result_free(&result);
 }
@@ -443,7 +456,8 @@ sends_to_itself(stet_ctx *ctx, stet_bytes input)
 {
     if (fixture_is(input, "end"))
         return stet_step(ctx, NULL, "order", body_order, (void *)"end", NULL);
-    STET_TRY(stet_send(ctx, NULL, "a.send", stet_text("end"), STET_START(.key = stet_info(ctx)->key)));
+    STET_TRY(
+        stet_send(ctx, NULL, "a.send", stet_text("end"), STET_START(.key = stet_info(ctx)->key)));
     return stet_step(ctx, NULL, "order", body_order, (void *)"begin", NULL);
 }
 
@@ -460,7 +474,7 @@ TEST(A2_a_run_may_send_to_its_own_key)
     fixture_end(f);
 }
 
-/* ---- B7 ----------------------------------------------------------------------------------------- */
+/* ---- B7 -------------------------------------------------------------------------------------- */
 
 static int
 state_tour(stet_ctx *ctx, stet_bytes input)
@@ -471,7 +485,8 @@ state_tour(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_state_get(ctx, &balance, "balance"));
     STET_TRY(stet_state_get(ctx, &owner, "owner"));
     STET_TRY(stet_state_get(ctx, &none, "nothing"));
-    effect("initial %d %d %d", fixture_is(balance, "100"), owner.data != NULL && owner.len == 0, none.data == NULL);
+    effect("initial %d %d %d", fixture_is(balance, "100"), owner.data != NULL && owner.len == 0,
+           none.data == NULL);
     STET_TRY(stet_state_set(ctx, "balance", stet_text("7")));
     STET_TRY(stet_state_get(ctx, &again, "balance"));
     effect("own write %d", fixture_is(again, "7"));
@@ -506,7 +521,8 @@ TEST(B7_state_is_read_set_and_cleared_and_a_replay_sees_the_same)
     int                       n = 0;
 
     fixture_up(f, services);
-    check_state(f->engine, "k", "balance", "100"); /* the initial state counts before the first run */
+    check_state(f->engine, "k", "balance",
+                "100"); /* the initial state counts before the first run */
     run = fixture_start(f->engine, "account.tour", "", STET_START(.key = "k"));
     fixture_paused(f->engine, &run);
     check_state(f->engine, "k", "balance", "7"); /* committed while it is suspended */
@@ -545,7 +561,9 @@ reads(stet_ctx *ctx, stet_bytes input)
 
 TEST(B7_a_cleared_entry_does_not_fall_back_to_the_initial_state)
 {
-    static const stet_handler handlers[] = { { "tour", state_tour, NULL }, { "reads", reads, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "tour", state_tour, NULL },
+                                             { "reads", reads, NULL },
+                                             { 0 } };
     const fixture_service     services[] = { { "account", handlers, true, initial }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
@@ -574,8 +592,11 @@ clears(stet_ctx *ctx, stet_bytes input)
 
 TEST(B7_a_run_that_works_ahead_sees_what_the_one_before_wrote_and_cleared)
 {
-    static const stet_handler handlers[] = { { "hold", hold, NULL },   { "clears", clears, NULL },
-                                             { "reads", reads, NULL }, { "deposit", deposit, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "hold", hold, NULL },
+                                             { "clears", clears, NULL },
+                                             { "reads", reads, NULL },
+                                             { "deposit", deposit, NULL },
+                                             { 0 } };
     const fixture_service     services[] = { { "account", handlers, true, initial }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               before, after, clear, deposits_[3];
@@ -647,7 +668,9 @@ state_misuse(stet_ctx *ctx, stet_bytes input)
 TEST(B7_misuse_of_state_is_refused_and_changes_nothing)
 {
     static const stet_handler handlers[] = { { "misuse", state_misuse, NULL }, { 0 } };
-    const fixture_service     services[] = { { "obj", handlers, true, NULL }, { "svc", handlers, false, NULL }, { 0 } };
+    const fixture_service     services[] = { { "obj", handlers, true, NULL },
+                                             { "svc", handlers, false, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
     stet_bytes                value;

@@ -28,12 +28,15 @@ registered(stet_engine *e)
     return n;
 }
 
-/* ---- A1 ----------------------------------------------------------------------------------------- */
+/* ---- A1 -------------------------------------------------------------------------------------- */
 
 TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
 {
-    const stet_handler many[] = { { "one", echo, NULL }, { "two-2", echo, NULL }, { "Three_3", echo, NULL },
-                                  { "a:b/c d", echo, NULL }, { 0 } };
+    const stet_handler many[] = { { "one", echo, NULL },
+                                  { "two-2", echo, NULL },
+                                  { "Three_3", echo, NULL },
+                                  { "a:b/c d", echo, NULL },
+                                  { 0 } };
     fixture           *f = fixture_begin();
     stet_run_id        run;
 
@@ -55,7 +58,8 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
 TEST(A1_names_and_tables_are_not_kept)
 {
     fixture     *f = fixture_begin();
-    char         service[16] = "fleeting", name[16] = "echo", text[16] = "about it", entry[16] = "e", value[4] = "v";
+    char service[16] = "fleeting", name[16] = "echo", text[16] = "about it", entry[16] = "e",
+         value[4] = "v";
     stet_handler_options options = { .description = text };
     stet_handler handlers[] = { { name, echo, &options }, { 0 } };
     stet_entry   initial[] = { { entry, { value, 1 } }, { 0 } };
@@ -82,7 +86,9 @@ TEST(A1_names_and_tables_are_not_kept)
 
 TEST(A1_a_duplicate_name_is_refused)
 {
-    const stet_handler twice[] = { { "echo", echo, NULL }, { "other", echo, NULL }, { "echo", echo, NULL }, { 0 } };
+    const stet_handler twice[] = {
+        { "echo", echo, NULL }, { "other", echo, NULL }, { "echo", echo, NULL }, { 0 }
+    };
     fixture           *f = fixture_begin();
 
     f->engine = fixture_open(f);
@@ -100,8 +106,9 @@ TEST(A1_a_duplicate_name_is_refused)
 
 TEST(A1_empty_illegal_and_overlong_names_are_refused)
 {
-    static const char *const bad[] = { "",     "__mine", "rollback:x", "a.b",  " a",      "a ",        "a\tb",
-                                       "a\nb", "a\"b",   "a%b",        "a\\b", "\xc3\xa4", "a\xff", "a?b", NULL };
+    static const char *const bad[] = { "",     "__mine",   "rollback:x", "a.b",  " a",
+                                       "a ",   "a\tb",     "a\nb",       "a\"b", "a%b",
+                                       "a\\b", "\xc3\xa4", "a\xff",      "a?b",  NULL };
     fixture                 *f = fixture_begin();
     char                     name[200];
 
@@ -147,7 +154,8 @@ TEST(A1_a_service_of_the_longest_names_works)
 TEST(A1_tables_that_make_no_sense_are_refused)
 {
     const stet_handler         none[] = { { 0 } }, no_function[] = { { "a", NULL, NULL }, { 0 } };
-    const stet_handler_options bad_timeout = { .timeout = "soon" }, bad_retention = { .retention = "-1d" };
+    const stet_handler_options bad_timeout = { .timeout = "soon" },
+                               bad_retention = { .retention = "-1d" };
     const stet_handler         timeout[] = { { "a", echo, &bad_timeout }, { 0 } };
     const stet_handler         retention[] = { { "a", echo, &bad_retention }, { 0 } };
     const stet_handler_options bad_retry = { .retry = { .attempts = -3 } };
@@ -184,7 +192,7 @@ TEST(A1_registering_after_start_is_refused)
     fixture_end(f);
 }
 
-/* ---- A10 ---------------------------------------------------------------------------------------- */
+/* ---- A10 ------------------------------------------------------------------------------------- */
 
 static int
 try_open(fixture *f, const stet_options *options)
@@ -236,10 +244,12 @@ TEST(A10_the_defaults_are_the_documented_ones)
     static const struct {
         const char *name;
         int64_t     normal;
-    } want[] = { { "concurrency", 10 },       { "run_attempts", 3 },           { "retry_first_ms", 1000 },
-                 { "retry_max_ms", 30000 },   { "retry_factor_percent", 200 }, { "retry_jitter_percent", 25 },
-                 { "lease_ms", 30000 },       { "renew_ms", 10000 },           { "drain_ms", 10000 },
-                 { "wait_ms", 30000 },        { "wait_poll_ms", 250 } };
+    } want[] = { { "concurrency", 10 },           { "run_attempts", 3 },
+                 { "retry_first_ms", 1000 },      { "retry_max_ms", 30000 },
+                 { "retry_factor_percent", 200 }, { "retry_jitter_percent", 25 },
+                 { "lease_ms", 30000 },           { "renew_ms", 10000 },
+                 { "drain_ms", 10000 },           { "wait_ms", 30000 },
+                 { "wait_poll_ms", 250 } };
 
     for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
         size_t n = 0;
@@ -258,15 +268,18 @@ TEST(A10_values_that_do_not_go_together_are_refused)
 
     CHECK_CODE(try_open(f, STET_OPTIONS(.lease_ms = 1000, .renew_ms = 1000)), STET_ECONFIG);
     CHECK_HAS(stet_last_error(), "renew_ms");
-    CHECK_CODE(try_open(f, STET_OPTIONS(.retry_first_ms = 2000, .retry_max_ms = 1000)), STET_ECONFIG);
+    CHECK_CODE(try_open(f, STET_OPTIONS(.retry_first_ms = 2000, .retry_max_ms = 1000)),
+               STET_ECONFIG);
     CHECK_HAS(stet_last_error(), "retry_max_ms");
-    CHECK_CODE(try_open(f, STET_OPTIONS(.roles = STET_ROLE_CLIENT | STET_ROLE_WORKER)), STET_ECONFIG);
+    CHECK_CODE(try_open(f, STET_OPTIONS(.roles = STET_ROLE_CLIENT | STET_ROLE_WORKER)),
+               STET_ECONFIG);
     CHECK_HAS(stet_last_error(), "role");
     CHECK_CODE(try_open(f, STET_OPTIONS(.roles = 8)), STET_ECONFIG);
     CHECK_CODE(try_open(f, &sizeless), STET_ECONFIG);
     CHECK_HAS(stet_last_error(), "STET_OPTIONS");
     CHECK_OK(try_open(f, NULL));
-    CHECK_OK(try_open(f, STET_OPTIONS(.drain_ms = STET_NONE, .parked_max = STET_NONE, .retry_jitter_percent = STET_NONE)));
+    CHECK_OK(try_open(f, STET_OPTIONS(.drain_ms = STET_NONE, .parked_max = STET_NONE,
+                                      .retry_jitter_percent = STET_NONE)));
     fixture_end(f);
 }
 
@@ -304,7 +317,8 @@ retry_delay(void *arg, const stet_fact_info *fact)
     return 0;
 }
 
-/* Between executions of a run there was at least so much time; a millisecond is lost to rounding. */
+/* Between executions of a run there was at least so much time; a millisecond is lost to
+ * rounding. */
 static void
 check_gaps(const stet_run_id *run, const int64_t least[4])
 {
@@ -342,8 +356,9 @@ TEST(A10_the_backoff_doubles_to_its_maximum_with_jitter_that_never_exceeds_it)
         stet_result_free(&result);
         CHECK_OK(stet_run_facts(f->engine, &runs[i], false, retry_delay, ms));
         CHECK_INT(ms[0], 4);
-        /* 8, 16, 20, 20 with a quarter up or down. A fact's own time is a little later than the decision,
-         * so the facts say what a wait never exceeded, and the executions that it was not cut short. */
+        /* 8, 16, 20, 20 with a quarter up or down. A fact's own time is a little later than the
+         * decision, so the facts say what a wait never exceeded, and the executions that it was not
+         * cut short. */
         CHECK(ms[1] <= 10 && ms[2] <= 20 && ms[3] <= 20 && ms[4] <= 20);
         check_gaps(&runs[i], (const int64_t[]){ 6, 12, 15, 15 });
     }
@@ -409,7 +424,8 @@ TEST(A10_addresses_that_name_no_store_are_refused)
     stet_engine *e;
     FILE        *file = fopen(test_path("not-a-store"), "w");
 
-    CHECK(file != NULL && fputs("just some text, and quite a lot of it\n", file) >= 0 && fclose(file) == 0);
+    CHECK(file != NULL && fputs("just some text, and quite a lot of it\n", file) >= 0 &&
+          fclose(file) == 0);
     CHECK_CODE(stet_open(&e, NULL, NULL), STET_EURL);
     CHECK(e == NULL);
     CHECK_CODE(stet_open(&e, "", NULL), STET_EURL);

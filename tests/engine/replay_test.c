@@ -1,16 +1,10 @@
 /* The same on every replay (B19), and code that changes under running runs (B20). tsan: yes */
 #include "fixture.h"
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
+#define STEP(ctx, name)                                                                            \
+    STET_TRY(stet_step(ctx, NULL, name, body_effect, (void *)(uintptr_t)(name), NULL))
 
-#define STEP(ctx, name) STET_TRY(stet_step(ctx, NULL, name, body_effect, (void *)(uintptr_t)(name), NULL))
-
-/* ---- B19 ---------------------------------------------------------------------------------------- */
+/* ---- B19 ------------------------------------------------------------------------------------- */
 
 static int
 same_again(stet_ctx *ctx, stet_bytes input)
@@ -25,7 +19,8 @@ same_again(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_sleep(ctx, "nap", "20ms"));
     STET_TRY(stet_now(ctx, &second));
     (void)stet_uuid(ctx, other);
-    effect("drew %lld %lld %llx %s %s", (long long)first, (long long)second, (unsigned long long)random, uuid, other);
+    effect("drew %lld %lld %llx %s %s", (long long)first, (long long)second,
+           (unsigned long long)random, uuid, other);
     CHECK(second - first >= 20);
     CHECK(strcmp(uuid, other) != 0);
     CHECK(strlen(uuid) == 36 && uuid[14] == '4' && strchr("89ab", uuid[19]) != NULL);
@@ -62,7 +57,7 @@ TEST(B19_now_random_and_uuid_are_the_same_on_every_replay)
     fixture_end(f);
 }
 
-/* ---- B20: what is safe -------------------------------------------------------------------------- */
+/* ---- B20: what is safe ----------------------------------------------------------------------- */
 
 static int
 old_code(stet_ctx *ctx, stet_bytes input)
@@ -181,7 +176,7 @@ TEST(B20_reads_that_the_new_code_does_not_ask_for_do_no_harm)
     fixture_end(f);
 }
 
-/* ---- B20: contradictions ------------------------------------------------------------------------ */
+/* ---- B20: contradictions --------------------------------------------------------------------- */
 
 static int kind_line;
 
@@ -197,7 +192,8 @@ other_kind(stet_ctx *ctx, stet_bytes input)
 }
 
 static void
-check_stuck(fixture *f, const stet_run_id *run, const char *recorded, const char *asked, const char *where)
+check_stuck(fixture *f, const stet_run_id *run, const char *recorded, const char *asked,
+            const char *where)
 {
     fixture_run r;
 
@@ -268,7 +264,8 @@ TEST(B20_a_permanent_failure_before_recorded_steps_is_a_contradiction_too)
 static int
 print_input(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "charge", body_effect, (void *)"charge", STET_STEP(.fingerprint = input)));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_effect, (void *)"charge",
+                       STET_STEP(.fingerprint = input)));
     STET_TRY(fixture_pause(ctx));
     return stet_return(ctx, input);
 }
@@ -330,7 +327,8 @@ TEST(B20_unstick_lets_a_stuck_run_try_again)
     before = fixture_facts(f->engine, &run, "stuck", NULL);
     /* The worker itself may be having its one look at stuck runs just now. */
     AWAIT(stet_unstick(f->engine, &run, "tester") == STET_OK);
-    AWAIT(fixture_facts(f->engine, &run, "stuck", NULL) > before); /* the code is as wrong as before */
+    AWAIT(fixture_facts(f->engine, &run, "stuck", NULL) >
+          before); /* the code is as wrong as before */
     CHECK(fixture_facts(f->engine, &run, "unstuck", NULL) >= 1);
     CHECK_INT(effects("charge"), 1);
     CHECK_OK(stet_run_id_make(f->engine, &unknown));
@@ -352,7 +350,7 @@ TEST(B20_a_stuck_run_disturbs_no_other_run)
     fixture_end(f);
 }
 
-/* ---- B20: version ------------------------------------------------------------------------------- */
+/* ---- B20: version ---------------------------------------------------------------------------- */
 
 static int
 marked(stet_ctx *ctx, stet_bytes input)
@@ -454,7 +452,9 @@ bad_version(stet_ctx *ctx, stet_bytes input)
 
 TEST(B20_a_recorded_version_the_code_no_longer_has_makes_the_run_stuck)
 {
-    static const stet_handler dropped[] = { { "order", dropped_version, NULL }, { "bad", bad_version, NULL }, { 0 } };
+    static const stet_handler dropped[] = { { "order", dropped_version, NULL },
+                                            { "bad", bad_version, NULL },
+                                            { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, bad;
 

@@ -1,10 +1,10 @@
-/* What a hostile reader of the engine tried: runs that spin or wait for ever, steps that are asked for
- * twice or never, records of one decision that a replay reads as another. tsan: yes */
+/* What a hostile reader of the engine tried: runs that spin or wait for ever, steps that are asked
+ * for twice or never, records of one decision that a replay reads as another. tsan: yes */
 #include "fixture.h"
 
 #include "engine/engine.h"
 
-/* ---- a store of which single calls can be made to fail or wait ------------------------------------ */
+/* ---- a store of which single calls can be made to fail or wait ------------------------------- */
 
 static stet_store_ops        hooked;
 static const stet_store_ops *unhooked;
@@ -35,15 +35,7 @@ hook_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     return unhooked->commit(s, units, n, outcomes);
 }
 
-static int
-body_effect(stet_attempt *a, void *arg)
-{
-    (void)a;
-    effect("%s", (const char *)arg);
-    return STET_OK;
-}
-
-/* ---- ends ---------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static int
 bad_code_when_stopped(stet_ctx *ctx, stet_bytes input)
@@ -54,7 +46,8 @@ bad_code_when_stopped(stet_ctx *ctx, stet_bytes input)
     return STET_SUSPENDED;
 }
 
-/* A cancelled run cannot fail; a handler that returns nonsense then must not keep its slot for ever. */
+/* A cancelled run cannot fail; a handler that returns nonsense then must not keep its slot for
+ * ever. */
 TEST(B07_a_cancelled_handler_that_returns_no_code_ends_cancelled)
 {
     static const stet_handler handlers[] = { { "bad", bad_code_when_stopped, NULL }, { 0 } };
@@ -70,7 +63,7 @@ TEST(B07_a_cancelled_handler_that_returns_no_code_ends_cancelled)
     fixture_end(f);
 }
 
-/* ---- a unit refused for another reason than the inbox ---------------------------------------------- */
+/* ---- a unit refused for another reason than the inbox ---------------------------------------- */
 
 static stet_engine *rival;
 static stet_run_id  rival_run;
@@ -82,8 +75,10 @@ hook_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 {
     int err = unhooked->value(s, space, key, value);
 
-    if (strcmp(space, STET__SPACE_IDEM) == 0 && err == STET_ENOTFOUND && atomic_exchange(&rival_is_due, false))
-        rival_run = fixture_start(rival, "t.target", "", STET_START(.idempotency_key = "only-once"));
+    if (strcmp(space, STET__SPACE_IDEM) == 0 && err == STET_ENOTFOUND &&
+        atomic_exchange(&rival_is_due, false))
+        rival_run =
+            fixture_start(rival, "t.target", "", STET_START(.idempotency_key = "only-once"));
     return err;
 }
 
@@ -100,7 +95,8 @@ sends(stet_ctx *ctx, stet_bytes input)
     stet_run_id run;
     bool        existed = false;
 
-    STET_TRY(stet_send(ctx, &run, "t.target", stet_text(""), STET_START(.idempotency_key = "only-once", .existed = &existed)));
+    STET_TRY(stet_send(ctx, &run, "t.target", stet_text(""),
+                       STET_START(.idempotency_key = "only-once", .existed = &existed)));
     if (fixture_is(input, "sleep"))
         STET_TRY(stet_sleep(ctx, "nap", "1ms"));
     return stet_return_json(ctx, "%d", existed);
@@ -109,14 +105,18 @@ sends(stet_ctx *ctx, stet_bytes input)
 static void
 sends_race(const char *how)
 {
-    static const stet_handler handlers[] = { { "sends", sends, NULL }, { "target", target, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "sends", sends, NULL },
+                                             { "target", target, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
     rival = fixture_open(f);
-    fixture_up_with(f, handlers);
-    hook_begin(f->engine);
+    f->engine = fixture_open(f);
+    hook_begin(f->engine); /* before it has threads that use the table */
     hooked.value = hook_value;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
     atomic_store(&rival_is_due, true);
     run = fixture_start(f->engine, "t.sends", how, NULL);
     EXPECT_RESULT(f->engine, &run, "1");
@@ -136,7 +136,7 @@ TEST(B21_a_send_that_loses_its_key_suspends_on_replay)
     sends_race("sleep");
 }
 
-/* ---- children of a cancelled run --------------------------------------------------------------------- */
+/* ---- children of a cancelled run ------------------------------------------------------------- */
 
 static int
 slow_child(stet_ctx *ctx, stet_bytes input)
@@ -168,7 +168,9 @@ waits_for_cleanup(stet_ctx *ctx, stet_bytes input)
 /* The caller stops its children without being told of it, so it must hear of their end. */
 TEST(B10_a_cancelled_caller_can_wait_for_its_child)
 {
-    static const stet_handler handlers[] = { { "parent", waits_for_cleanup, NULL }, { "child", slow_child, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "parent", waits_for_cleanup, NULL },
+                                             { "child", slow_child, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -182,7 +184,7 @@ TEST(B10_a_cancelled_caller_can_wait_for_its_child)
     fixture_end(f);
 }
 
-/* ---- told to stop while starting something -------------------------------------------------------------- */
+/* ---- told to stop while starting something --------------------------------------------------- */
 
 static gate before_start = GATE_INIT;
 
@@ -215,7 +217,9 @@ starts_when_stopped(stet_ctx *ctx, stet_bytes input)
 static void
 told_when_starting(const char *what)
 {
-    static const stet_handler handlers[] = { { "starts", starts_when_stopped, NULL }, { "child", slow_child, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "starts", starts_when_stopped, NULL },
+                                             { "child", slow_child, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -259,7 +263,8 @@ breaks_beside(stet_ctx *ctx, stet_bytes input)
     return stet_await(ctx, NULL, future);
 }
 
-/* The future's body left no record, the step after it did: the stop is told after what was recorded. */
+/* The future's body left no record, the step after it did: the stop is told after what was
+ * recorded. */
 TEST(B10_a_stop_is_not_told_before_what_is_recorded)
 {
     static const stet_handler handlers[] = { { "breaks", breaks_beside, NULL }, { 0 } };
@@ -267,8 +272,9 @@ TEST(B10_a_stop_is_not_told_before_what_is_recorded)
     stet_run_id               run;
 
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.breaks", "",
-                        STET_START(.retry = { .attempts = 9, .first_ms = 3600000, .max_ms = 3600000 }));
+    run = fixture_start(
+        f->engine, "t.breaks", "",
+        STET_START(.retry = { .attempts = 9, .first_ms = 3600000, .max_ms = 3600000 }));
     fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
     CHECK_OK(stet_cancel(f->engine, &run, "me", "enough"));
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
@@ -277,7 +283,7 @@ TEST(B10_a_stop_is_not_told_before_what_is_recorded)
     fixture_end(f);
 }
 
-/* ---- bodies that run while their run is let go ------------------------------------------------------------- */
+/* ---- bodies that run while their run is let go ----------------------------------------------- */
 
 static gate  in_body = GATE_INIT;
 static char *body_owns;
@@ -313,7 +319,8 @@ stop_engine(void *arg)
     return NULL;
 }
 
-/* An argument has to live until its future was awaited; being let go must not end the wait before. */
+/* An argument has to live until its future was awaited; being let go must not end the wait
+ * before. */
 TEST(B18_a_handler_is_not_unwound_while_its_body_runs)
 {
     static const stet_handler handlers[] = { { "frees", frees_at_exit, NULL }, { 0 } };
@@ -338,7 +345,7 @@ TEST(B18_a_handler_is_not_unwound_while_its_body_runs)
     fixture_end(f);
 }
 
-/* ---- news from elsewhere ---------------------------------------------------------------------------------- */
+/* ---- news from elsewhere --------------------------------------------------------------------- */
 
 static gate held = GATE_INIT;
 
@@ -387,7 +394,7 @@ TEST(B18_a_timer_fired_elsewhere_is_heard_of_beside_a_body)
     fixture_end(f);
 }
 
-/* ---- engines without threads -------------------------------------------------------------------------------- */
+/* ---- engines without threads ----------------------------------------------------------------- */
 
 static void
 start_many(void *arg, int i)
@@ -449,7 +456,7 @@ TEST(B02_poll_returns_while_the_store_fails)
     fixture_end(f);
 }
 
-/* ---- timers --------------------------------------------------------------------------------------------------- */
+/* ---- timers ---------------------------------------------------------------------------------- */
 
 /* A read that fails when a delayed run becomes visible must not cost the run. */
 TEST(B08_a_delayed_run_of_a_key_survives_a_failed_read)
@@ -507,14 +514,16 @@ TEST(B10_a_deadline_of_a_cancelled_run_goes)
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_OK(stet_cancel(f->engine, &run, "me", "enough"));
     CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));
-    AWAIT((n = 0, f->engine->store->ops->timers_of(f->engine->store, id, count_timer, &n)) == STET_OK && n <= 1 &&
-          stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).deadline_ms && n == 1);
+    AWAIT((n = 0, f->engine->store->ops->timers_of(f->engine->store, id, count_timer, &n)) ==
+              STET_OK &&
+          n <= 1 && stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).deadline_ms &&
+          n == 1);
     fixture_go_on(f->engine, &run);
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
     fixture_end(f);
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------ */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 static int
 calls_target(stet_ctx *ctx, stet_bytes input)
@@ -530,7 +539,9 @@ calls_target(stet_ctx *ctx, stet_bytes input)
 /* A parent that is suspended makes room for its child at once, not at the next poll. */
 TEST(B09_one_run_in_flight_is_enough_for_a_call)
 {
-    static const stet_handler handlers[] = { { "calls", calls_target, NULL }, { "target", target, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "calls", calls_target, NULL },
+                                             { "target", target, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
     stet_result               result;
@@ -547,7 +558,7 @@ TEST(B09_one_run_in_flight_is_enough_for_a_call)
     fixture_end(f);
 }
 
-/* ---- crumbs ---------------------------------------------------------------------------------------------------- */
+/* ---- crumbs ---------------------------------------------------------------------------------- */
 
 static int
 parks_after_future(stet_ctx *ctx, stet_bytes input)

@@ -1,5 +1,5 @@
-/* Starting and waiting: options (A4), invoke and wait (A5), idempotency (A6), services elsewhere (A7),
- * IDs (A9), labels (A12), IDs made before (A13). tsan: yes */
+/* Starting and waiting: options (A4), invoke and wait (A5), idempotency (A6), services elsewhere
+ * (A7), IDs (A9), labels (A12), IDs made before (A13). tsan: yes */
 #include "fixture.h"
 
 static stet_engine *outside;
@@ -59,9 +59,12 @@ tells_time(stet_ctx *ctx, stet_bytes input)
     return stet_return_json(ctx, "%lld", (long long)stet_engine_now_ms(outside));
 }
 
-static const stet_handler handlers[] = { { "echo", echo, NULL },     { "pause", pauses, NULL },
-                                         { "fail", fails, NULL },    { "passing", fails_passing, NULL },
-                                         { "hold", holds, NULL },    { "time", tells_time, NULL },
+static const stet_handler handlers[] = { { "echo", echo, NULL },
+                                         { "pause", pauses, NULL },
+                                         { "fail", fails, NULL },
+                                         { "passing", fails_passing, NULL },
+                                         { "hold", holds, NULL },
+                                         { "time", tells_time, NULL },
                                          { 0 } };
 
 static fixture *
@@ -84,7 +87,7 @@ result_number(stet_engine *e, const stet_run_id *run)
     return n;
 }
 
-/* ---- A4 ----------------------------------------------------------------------------------------- */
+/* ---- A4 -------------------------------------------------------------------------------------- */
 
 TEST(A4_a_start_returns_at_once_and_is_durable_without_any_worker)
 {
@@ -107,8 +110,10 @@ TEST(A4_a_delay_is_kept_and_a_run_at_time_beats_it)
     int64_t     now_ms = stet_engine_now_ms(f->engine);
     stet_run_id text = fixture_start(f->engine, "t.time", "", STET_START(.delay = "60ms"));
     stet_run_id number = fixture_start(f->engine, "t.time", "", STET_START(.delay_ms = 60));
-    stet_run_id at = fixture_start(f->engine, "t.time", "", STET_START(.delay = "1h", .run_at_ms = now_ms + 70));
-    stet_run_id past = fixture_start(f->engine, "t.time", "", STET_START(.delay = "1h", .run_at_ms = 1));
+    stet_run_id at =
+        fixture_start(f->engine, "t.time", "", STET_START(.delay = "1h", .run_at_ms = now_ms + 70));
+    stet_run_id past =
+        fixture_start(f->engine, "t.time", "", STET_START(.delay = "1h", .run_at_ms = 1));
     stet_run_id far = fixture_start(f->engine, "t.time", "", STET_START(.delay = "30m"));
 
     CHECK(result_number(f->engine, &text) >= now_ms + 60);
@@ -137,8 +142,11 @@ TEST(A4_attempts_and_the_retry_policy_of_the_call_are_used)
 {
     fixture    *f = begin();
     stet_run_id run = fixture_start(f->engine, "t.passing", "",
-                                    STET_START(.retry = { .attempts = 3, .first_ms = 40, .max_ms = 40,
-                                                          .factor_percent = 100, .jitter_percent = STET_NONE }));
+                                    STET_START(.retry = { .attempts = 3,
+                                                          .first_ms = 40,
+                                                          .max_ms = 40,
+                                                          .factor_percent = 100,
+                                                          .jitter_percent = STET_NONE }));
     stet_result result = EXPECT_END(f->engine, &run, STET_ERUN);
     char       *text = effects_text(), *at = text;
     long long   ms[3];
@@ -173,13 +181,16 @@ TEST(A4_waiting_runs_go_in_the_order_they_became_due)
     for (int i = 0; i < 4; i++) {
         int64_t before_ms = stet_engine_now_ms(f->engine);
 
-        runs[i] = fixture_start(f->engine, "t.echo", names[i], STET_START(.priority = priorities[i]));
+        runs[i] =
+            fixture_start(f->engine, "t.echo", names[i], STET_START(.priority = priorities[i]));
         AWAIT(stet_engine_now_ms(f->engine) > before_ms); /* the same millisecond has no order */
     }
     gate_open(&slot_gate);
     EXPECT_RESULT(f->engine, &hold, "");
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         EXPECT_RESULT(f->engine, &runs[i], names[i]);
+        CHECK_INT(fixture_look(f->engine, &runs[i]).priority, priorities[i]);
+    }
     text = effects_text();
     CHECK_STR(text, "echo low\necho middle\necho high\necho raised\n");
     free(text);
@@ -191,11 +202,13 @@ TEST(A4_group_deadline_timeout_and_labels_are_kept_with_the_run)
     fixture           *f = begin();
     int64_t            now_ms = stet_engine_now_ms(f->engine);
     const char *const  labels[] = { "customer=7", "kind=test", NULL };
-    stet_run_id        run = fixture_start(f->engine, "t.pause", "in",
-                                           STET_START(.group = "tenant-1", .timeout = "1h", .labels = labels, .priority = 3,
-                                                      .retry.attempts = 9, .idempotency_key = "i-1"));
-    stet_run_id        beats = fixture_start(f->engine, "t.pause", "",
-                                             STET_START(.timeout_ms = 5, .deadline_ms = now_ms + 7200000));
+    stet_run_id        run =
+        fixture_start(f->engine, "t.pause", "in",
+                      STET_START(.group = "tenant-1", .timeout = "1h", .labels = labels,
+                                 .priority = 3, .retry.attempts = 9, .idempotency_key = "i-1"));
+    stet_run_id        beats =
+        fixture_start(f->engine, "t.pause", "",
+                      STET_START(.timeout_ms = 5, .deadline_ms = now_ms + 7200000));
     fixture_run        r = fixture_look(f->engine, &run);
 
     CHECK_STR(r.handler, "t.pause");
@@ -248,34 +261,56 @@ TEST(A4_every_bad_option_has_its_own_code_and_starts_nothing)
     large[sizeof large - 1] = '\0';
     CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), &sizeless), STET_EINVAL);
     CHECK_HAS(stet_last_error(), "STET_START");
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay = "tomorrow")), STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay = "tomorrow")),
+               STET_EDURATION);
     CHECK_HAS(stet_last_error(), "delay");
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay = "-1s")), STET_EDURATION);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay_ms = -1)), STET_EDURATION);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.timeout = "")), STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay = "-1s")),
+               STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay_ms = -1)),
+               STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.timeout = "")),
+               STET_EDURATION);
     CHECK_HAS(stet_last_error(), "timeout");
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.timeout_ms = -7)), STET_EDURATION);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retention = "long")), STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.timeout_ms = -7)),
+               STET_EDURATION);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retention = "long")),
+               STET_EDURATION);
     CHECK_HAS(stet_last_error(), "retention");
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run_at_ms = -1)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run_at_ms = INT64_MAX)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.deadline_ms = -1)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay_ms = INT64_MAX)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.attempts = -1)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.first_ms = -1)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.max_ms = -1)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.jitter_percent = 101)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.jitter_percent = -2)), STET_EINVAL);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = "")), STET_ENAME);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = large)), STET_ENAME);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run_at_ms = -1)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run_at_ms = INT64_MAX)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.deadline_ms = -1)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.delay_ms = INT64_MAX)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.attempts = -1)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.first_ms = -1)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.max_ms = -1)),
+               STET_EINVAL);
+    CHECK_CODE(
+        stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.jitter_percent = 101)),
+        STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.retry.jitter_percent = -2)),
+               STET_EINVAL);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = "")),
+               STET_ENAME);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.idempotency_key = large)),
+               STET_ENAME);
     CHECK_HAS(stet_last_error(), "idempotency key");
     CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.group = "")), STET_ENAME);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = no_equal)), STET_ENAME);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = no_name)), STET_ENAME);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = long_label)), STET_ENAME);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = no_equal)),
+               STET_ENAME);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = no_name)),
+               STET_ENAME);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.labels = long_label)),
+               STET_ENAME);
     CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run = &none)), STET_EINVAL);
     CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.run = &awk)), STET_EKIND);
-    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.parent = &awk)), STET_EKIND);
+    CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.parent = &awk)),
+               STET_EKIND);
     CHECK_CODE(stet_start(e, NULL, "t.echo", stet_text(""), STET_START(.key = "k")), STET_EKEY);
     CHECK_CODE(stet_start(NULL, NULL, "t.echo", stet_text(""), NULL), STET_EINVAL);
     CHECK_INT(fixture_count(e, NULL), 0);
@@ -291,16 +326,18 @@ TEST(A4_an_input_over_the_limit_is_refused_and_one_at_the_limit_is_not)
     memset(data, 'x', 1001);
     f->options.payload_bytes_max = 1000;
     fixture_up_with(f, handlers);
-    CHECK_CODE(stet_start(f->engine, NULL, "t.echo", (stet_bytes){ data, 1001 }, NULL), STET_ETOOBIG);
+    CHECK_CODE(stet_start(f->engine, NULL, "t.echo", (stet_bytes){ data, 1001 }, NULL),
+               STET_ETOOBIG);
     CHECK_HAS(stet_last_error(), "payload_bytes_max, 1000");
     CHECK_INT(fixture_count(f->engine, NULL), 0);
-    CHECK_OK(stet_start(f->engine, &run, "t.time", (stet_bytes){ data, 1000 }, STET_START(.delay = "1h")));
+    CHECK_OK(stet_start(f->engine, &run, "t.time", (stet_bytes){ data, 1000 },
+                        STET_START(.delay = "1h")));
     CHECK_INT(fixture_count(f->engine, NULL), 1);
     free(data);
     fixture_end(f);
 }
 
-/* ---- A5 ----------------------------------------------------------------------------------------- */
+/* ---- A5 -------------------------------------------------------------------------------------- */
 
 TEST(A5_invoke_starts_and_waits)
 {
@@ -316,7 +353,8 @@ TEST(A5_invoke_starts_and_waits)
     CHECK(result.error == NULL);
     stet_result_free(&result);
     CHECK_OK(stet_invoke(f->engine, NULL, NULL, "t.echo", stet_text(""), NULL, STET_NONE));
-    CHECK_OK(stet_invoke(f->engine, &result, &run, "t.echo", (stet_bytes){ NULL, 0 }, STET_START(.delay = "20ms"), 0));
+    CHECK_OK(stet_invoke(f->engine, &result, &run, "t.echo", (stet_bytes){ NULL, 0 },
+                         STET_START(.delay = "20ms"), 0));
     CHECK_INT(result.value.len, 0);
     stet_result_free(&result);
     /* Without waiting, and again. */
@@ -332,7 +370,8 @@ TEST(A5_a_timeout_names_the_run_which_goes_on)
     stet_result result;
     stet_run_id run;
 
-    CHECK_CODE(stet_invoke(f->engine, &result, &run, "t.pause", stet_text("in the end"), NULL, 30), STET_ETIMEOUT);
+    CHECK_CODE(stet_invoke(f->engine, &result, &run, "t.pause", stet_text("in the end"), NULL, 30),
+               STET_ETIMEOUT);
     CHECK_HAS(stet_last_error(), run.text);
     stet_result_free(&result);
     CHECK_CODE(stet_result_get(f->engine, &result, &run), STET_EOPEN);
@@ -363,7 +402,8 @@ TEST(A5_each_way_a_run_can_end_has_its_own_error)
 {
     fixture    *f = begin();
     stet_run_id failed = fixture_start(f->engine, "t.fail", "", NULL);
-    stet_run_id used_up = fixture_start(f->engine, "t.passing", "", STET_START(.retry.attempts = 1));
+    stet_run_id used_up =
+        fixture_start(f->engine, "t.passing", "", STET_START(.retry.attempts = 1));
     stet_run_id cancelled = fixture_start(f->engine, "t.pause", "", NULL);
     stet_run_id expired = fixture_start(f->engine, "t.pause", "", STET_START(.timeout = "40ms"));
     stet_run_id unknown, wrong = { "awk_00000000000000000000000000" }, nonsense = { "x" };
@@ -440,7 +480,9 @@ waits_in_handler(stet_ctx *ctx, stet_bytes input)
 
 TEST(A5_waiting_and_starting_inside_a_handler_name_the_right_call)
 {
-    static const stet_handler inside[] = { { "wait", waits_in_handler, NULL }, { "echo", echo, NULL }, { 0 } };
+    static const stet_handler inside[] = { { "wait", waits_in_handler, NULL },
+                                           { "echo", echo, NULL },
+                                           { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
@@ -452,7 +494,7 @@ TEST(A5_waiting_and_starting_inside_a_handler_name_the_right_call)
     fixture_end(f);
 }
 
-/* ---- A6 ----------------------------------------------------------------------------------------- */
+/* ---- A6 -------------------------------------------------------------------------------------- */
 
 typedef struct idem_race {
     stet_engine *engines[2];
@@ -508,7 +550,8 @@ TEST(A6_racing_starts_on_two_nodes_make_one_run)
 
     r.engines[0] = f->engine;
     r.engines[1] = fixture_open(f);
-    fixture_register(r.engines[1], (const fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
+    fixture_register(r.engines[1],
+                     (const fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
     CHECK_OK(stet_engine_start(r.engines[1]));
     check_idem_race(&r);
     stet_close(r.engines[1]);
@@ -518,7 +561,9 @@ TEST(A6_racing_starts_on_two_nodes_make_one_run)
 TEST(A6_a_repeat_after_the_end_and_after_a_restart_gives_the_same_run)
 {
     fixture    *f = begin();
-    stet_run_id run = fixture_start(f->engine, "t.echo", "first", STET_START(.idempotency_key = "k")), again;
+    stet_run_id run =
+                    fixture_start(f->engine, "t.echo", "first", STET_START(.idempotency_key = "k")),
+                again;
     stet_result result;
     bool        existed = false;
 
@@ -545,16 +590,22 @@ object_echo(stet_ctx *ctx, stet_bytes input)
 TEST(A6_other_handlers_and_object_keys_have_their_own_idempotency_keys)
 {
     static const stet_handler object[] = { { "echo", object_echo, NULL }, { 0 } };
-    const fixture_service     services[] = { { "t", handlers, false, NULL }, { "o", object, true, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", handlers, false, NULL },
+                                             { "o", object, true, NULL },
+                                             { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               runs[5];
 
     fixture_up(f, services);
     runs[0] = fixture_start(f->engine, "t.echo", "", STET_START(.idempotency_key = "k"));
-    runs[1] = fixture_start(f->engine, "t.hold", "", STET_START(.idempotency_key = "k", .delay = "1h"));
-    runs[2] = fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "a"));
-    runs[3] = fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "b"));
-    runs[4] = fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "a"));
+    runs[1] =
+        fixture_start(f->engine, "t.hold", "", STET_START(.idempotency_key = "k", .delay = "1h"));
+    runs[2] =
+        fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "a"));
+    runs[3] =
+        fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "b"));
+    runs[4] =
+        fixture_start(f->engine, "o.echo", "", STET_START(.idempotency_key = "k", .key = "a"));
     for (int i = 0; i < 4; i++)
         for (int j = i + 1; j < 4; j++)
             CHECK(strcmp(runs[i].text, runs[j].text) != 0);
@@ -571,7 +622,8 @@ TEST(A6_a_key_goes_with_its_run)
 
     f->options.sweep_ms = 20;
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.echo", "a", STET_START(.idempotency_key = "k", .retention = "1ms"));
+    run = fixture_start(f->engine, "t.echo", "a",
+                        STET_START(.idempotency_key = "k", .retention = "1ms"));
     effects_await("echo a", 1);
     AWAIT(is_gone(f->engine, &run));
     CHECK_OK(stet_start(f->engine, &again, "t.echo", stet_text("b"),
@@ -582,7 +634,7 @@ TEST(A6_a_key_goes_with_its_run)
     fixture_end(f);
 }
 
-/* ---- A7 ----------------------------------------------------------------------------------------- */
+/* ---- A7 -------------------------------------------------------------------------------------- */
 
 static void
 take_verdict(void *arg, const stet_verdict *verdict)
@@ -638,8 +690,10 @@ TEST(A7_an_unknown_handler_of_a_service_served_here_is_refused_with_the_list)
 
 TEST(A7_names_that_are_no_handler_are_refused)
 {
-    static const char *const bad[] = { "", "echo", ".echo", "t.", "t.echo.x", "__t.echo", "t.__echo", "t.rollback:x",
-                                       "t.e\ncho", "t.\xc3\xa4", "t .echo", "t. echo", NULL };
+    static const char *const bad[] = { "",         "echo",       ".echo",    "t.",
+                                       "t.echo.x", "__t.echo",   "t.__echo", "t.rollback:x",
+                                       "t.e\ncho", "t.\xc3\xa4", "t .echo",  "t. echo",
+                                       NULL };
     fixture                 *f = begin();
     char                     large[400];
 
@@ -657,7 +711,7 @@ TEST(A7_names_that_are_no_handler_are_refused)
     fixture_end(f);
 }
 
-/* ---- A9, A12, A13 ------------------------------------------------------------------------------- */
+/* ---- A9, A12, A13 ---------------------------------------------------------------------------- */
 
 TEST(A9_ids_are_url_safe_carry_their_kind_and_sort_by_time)
 {
@@ -696,8 +750,11 @@ TEST(A9_an_id_of_another_kind_is_refused_by_name)
     CHECK_CODE(stet_run_id_parse(&run, "run_"), STET_EINVAL);
     CHECK_CODE(stet_run_id_parse(&run, ""), STET_EINVAL);
     CHECK_CODE(stet_run_id_parse(&run, NULL), STET_EINVAL);
-    CHECK_CODE(stet_cancel(f->engine, &(stet_run_id){ "awk_01arz3ndektsv4rrffq69g5fav" }, NULL, NULL), STET_EKIND);
-    CHECK_CODE(stet_resolve(f->engine, "run_01arz3ndektsv4rrffq69g5fav", stet_text("")), STET_EKIND);
+    CHECK_CODE(
+        stet_cancel(f->engine, &(stet_run_id){ "awk_01arz3ndektsv4rrffq69g5fav" }, NULL, NULL),
+        STET_EKIND);
+    CHECK_CODE(stet_resolve(f->engine, "run_01arz3ndektsv4rrffq69g5fav", stet_text("")),
+               STET_EKIND);
     fixture_end(f);
 }
 
@@ -757,8 +814,9 @@ TEST(A12_runs_are_found_by_their_labels)
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "empty=")), 1);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "customer=8")), 0);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "customer=7", .handler = "t.echo")), 1);
-    CHECK_INT(fixture_count(f->engine,
-                            STET_FILTER(.label = "customer=7", .statuses = 1u << STET_STATUS_COMPLETED)), 1);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "customer=7",
+                                                   .statuses = 1u << STET_STATUS_COMPLETED)),
+              1);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "customer=7", .limit = 1)), 1);
     fixture_down(f);
     fixture_up_with(f, handlers);
@@ -776,9 +834,11 @@ TEST(A13_an_id_made_before_can_be_used_once)
     CHECK_OK(stet_start(f->engine, &got, "t.echo", stet_text("mine"), STET_START(.run = &run)));
     CHECK_STR(got.text, run.text);
     EXPECT_RESULT(f->engine, &run, "mine");
-    CHECK_CODE(stet_start(f->engine, &got, "t.echo", stet_text("again"), STET_START(.run = &run)), STET_EEXISTS);
+    CHECK_CODE(stet_start(f->engine, &got, "t.echo", stet_text("again"), STET_START(.run = &run)),
+               STET_EEXISTS);
     CHECK_HAS(stet_last_error(), run.text);
-    CHECK_CODE(stet_start(f->engine, &got, "t.hold", stet_text("again"), STET_START(.run = &run)), STET_EEXISTS);
+    CHECK_CODE(stet_start(f->engine, &got, "t.hold", stet_text("again"), STET_START(.run = &run)),
+               STET_EEXISTS);
     CHECK_INT(fixture_count(f->engine, NULL), 1);
     CHECK_INT(effects("echo again"), 0);
     fixture_end(f);
@@ -794,7 +854,7 @@ static void
 race_made(void *arg, int i)
 {
     made_race *r = arg;
-    int        code = stet_start(r->engine, NULL, "t.echo", stet_text("x"), STET_START(.run = &r->run));
+    int code = stet_start(r->engine, NULL, "t.echo", stet_text("x"), STET_START(.run = &r->run));
 
     (void)i;
     if (code == STET_OK)
@@ -813,5 +873,102 @@ TEST(A13_one_of_many_racing_starts_with_one_id_wins)
     CHECK_INT(r.won, 1);
     EXPECT_RESULT(f->engine, &r.run, "x");
     CHECK_INT(effects("echo x"), 1);
+    fixture_end(f);
+}
+
+/* ---- A5: waiting in a body ------------------------------------------------------------------- */
+
+static stet_engine *nested_engine;
+static gate         nested_door = GATE_INIT;
+
+static int
+body_invokes(stet_attempt *a, void *arg)
+{
+    stet_result result;
+    int         err;
+
+    (void)arg;
+    gate_pass(&nested_door); /* all of them are in their bodies */
+    err = stet_invoke(nested_engine, &result, NULL, "t.leaf", stet_text("leaf"), NULL, STET_NONE);
+    if (err != STET_OK) {
+        CHECK_CODE(err, STET_EBUSY);
+        CHECK_HAS(stet_last_error(), "stet_call()");
+        effect("refused");
+        return stet_attempt_fail(a, STET_EPERMANENT, "%s", stet_last_error());
+    }
+    effect("waited");
+    err = stet_attempt_return(a, result.value);
+    stet_result_free(&result);
+    return err;
+}
+
+static int
+h_invokes(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "invoke", body_invokes, NULL, NULL));
+    return stet_return(ctx, stet_text("done"));
+}
+
+static int
+h_leaf(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
+static const stet_handler nested_handlers[] = { { "invokes", h_invokes, NULL },
+                                                { "leaf", h_leaf, NULL },
+                                                { 0 } };
+
+TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id runs[3];
+
+    f->options.concurrency = 3;
+    fixture_up_with(f, nested_handlers);
+    nested_engine = f->engine;
+    for (int i = 0; i < 3; i++)
+        runs[i] = fixture_start(f->engine, "t.invokes", "", NULL);
+    gate_await(&nested_door, 3);
+    gate_open(&nested_door);
+    for (int i = 0; i < 3; i++)
+        (void)stet_wait(f->engine, NULL, &runs[i], fixture_patience_ms());
+    CHECK_INT(effects("refused"), 1);
+    CHECK_INT(effects("waited"), 2);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.leaf",
+                                               .statuses = 1u << STET_STATUS_COMPLETED)) == 3);
+    fixture_end(f);
+}
+
+TEST(A5_a_body_of_the_only_slot_waits_for_other_workers_runs_and_not_for_its_own)
+{
+    static const stet_handler callers[] = { { "invokes", h_invokes, NULL }, { 0 } };
+    static const stet_handler leaves[] = { { "leaf", h_leaf, NULL }, { 0 } };
+    const fixture_service     caller[] = { { "c", callers, false, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *other;
+    stet_run_id               run;
+    stet_result               result;
+
+    f->options.concurrency = 1;
+    gate_open(&nested_door);
+    fixture_up_with(f, nested_handlers);
+    nested_engine = f->engine;
+    run = fixture_start(f->engine, "t.invokes", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_HAS(result.error, "raise concurrency");
+    stet_result_free(&result);
+    fixture_down(f);
+
+    fixture_up(f, caller);
+    nested_engine = f->engine;
+    other = fixture_open(f);
+    CHECK_OK(stet_register(other, "t", leaves));
+    CHECK_OK(stet_engine_start(other));
+    run = fixture_start(f->engine, "c.invokes", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "done");
+    CHECK_INT(effects("waited"), 1);
+    stet_close(other);
     fixture_end(f);
 }

@@ -3,17 +3,11 @@
 
 #include "fixture.h"
 
-/* The engine under test, for bodies that look at it from outside. Tests run in processes of their own. */
+/* The engine under test, for bodies that look at it from outside. Tests run in processes of their
+ * own. */
 static stet_engine *outside;
 
-static int
-body_effect(stet_attempt *a, void *name)
-{
-    effect("%s", (const char *)name);
-    return stet_attempt_return(a, stet_text(name));
-}
-
-/* ---- B1 ----------------------------------------------------------------------------------------- */
+/* ---- B1 -------------------------------------------------------------------------------------- */
 
 static int
 two_steps(stet_ctx *ctx, stet_bytes input)
@@ -25,8 +19,8 @@ two_steps(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_step(ctx, &one, "one", body_effect, (void *)"one", NULL));
     STET_TRY(fixture_pause(ctx));
     STET_TRY(stet_step(ctx, &two, "two", body_effect, (void *)"two", NULL));
-    return stet_return_json(ctx, "\"%.*s %.*s\"", (int)one.len, (const char *)one.data, (int)two.len,
-                            (const char *)two.data);
+    return stet_return_json(ctx, "\"%.*s %.*s\"", (int)one.len, (const char *)one.data,
+                            (int)two.len, (const char *)two.data);
 }
 
 TEST(B1_a_recorded_step_does_not_run_again_after_a_restart)
@@ -170,9 +164,11 @@ shapes(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_step(ctx, &binary, "binary", body_binary, NULL, NULL));
     STET_TRY(stet_step(ctx, &large, "large", body_large, NULL, NULL));
     STET_TRY(stet_step(ctx, &twice, "twice", body_twice, NULL, NULL));
-    effect("none %d empty %d,%zu binary %d large %zu%c twice %d", none.data == NULL, empty.data != NULL,
-           empty.len, binary.len == 4 && memcmp(binary.data, "a\0b\xff", 4) == 0, large.len,
-           large.len > 0 ? ((const char *)large.data)[large.len - 1] : '?', fixture_is(twice, "second"));
+    effect("none %d empty %d,%zu binary %d large %zu%c twice %d", none.data == NULL,
+           empty.data != NULL, empty.len,
+           binary.len == 4 && memcmp(binary.data, "a\0b\xff", 4) == 0, large.len,
+           large.len > 0 ? ((const char *)large.data)[large.len - 1] : '?',
+           fixture_is(twice, "second"));
     return fixture_pause(ctx);
 }
 
@@ -283,7 +279,7 @@ TEST(B1_the_nth_step_of_a_name_gets_the_nth_result)
     fixture_end(f);
 }
 
-/* ---- B2: without a policy ----------------------------------------------------------------------- */
+/* ---- B2: without a policy -------------------------------------------------------------------- */
 
 static int
 body_passing(stet_attempt *a, void *arg)
@@ -416,7 +412,7 @@ TEST(B2_a_swallowed_passing_failure_still_ends_the_attempt)
     fixture_end(f);
 }
 
-/* ---- B2: with a policy -------------------------------------------------------------------------- */
+/* ---- B2: with a policy ----------------------------------------------------------------------- */
 
 static int
 body_numbered(stet_attempt *a, void *arg)
@@ -551,7 +547,8 @@ static int
 permanent(stet_ctx *ctx, stet_bytes input)
 {
     const stet_step_options *policy = STET_STEP(.attempts = 5, .first_ms = 1);
-    int code = stet_step(ctx, NULL, "account", body_permanent, NULL, fixture_is(input, "policy") ? policy : NULL);
+    int                      code = stet_step(ctx, NULL, "account", body_permanent, NULL,
+                         fixture_is(input, "policy") ? policy : NULL);
 
     tell_failure(ctx, code);
     STET_TRY(fixture_pause(ctx));
@@ -607,7 +604,7 @@ TEST(B2_a_step_that_failed_for_good_fails_the_run_with_code_cause_and_origin)
     fixture_end(f);
 }
 
-/* ---- B2: time ----------------------------------------------------------------------------------- */
+/* ---- B2: time -------------------------------------------------------------------------------- */
 
 static int
 body_overruns(stet_attempt *a, void *arg)
@@ -644,7 +641,9 @@ TEST(B2_a_late_result_counts_as_timed_out_and_is_tried_again)
     run = fixture_start(f->engine, "t.overruns", "", NULL);
     EXPECT_RESULT(f->engine, &run, "too slow");
     CHECK_INT(effects("overrun 1"), 2);
-    CHECK_INT(effects("STET_ESTEP STET_ETIMEOUT step slow took longer than its timeout [step slow#1] 2"), 1);
+    CHECK_INT(
+        effects("STET_ESTEP STET_ETIMEOUT step slow took longer than its timeout [step slow#1] 2"),
+        1);
     fixture_end(f);
 }
 
@@ -727,7 +726,8 @@ not_before(stet_ctx *ctx, stet_bytes input)
     const stet_step_options *policy = STET_STEP(.attempts = 1, .first_ms = 1);
     stet_bytes               out;
 
-    STET_TRY(stet_step(ctx, &out, "bank", body_not_before, NULL, fixture_is(input, "policy") ? policy : NULL));
+    STET_TRY(stet_step(ctx, &out, "bank", body_not_before, NULL,
+                       fixture_is(input, "policy") ? policy : NULL));
     return stet_return(ctx, out);
 }
 
@@ -751,7 +751,7 @@ not_before_is_kept(const char *input)
 TEST(B2_not_before_waits_and_uses_no_attempt) { not_before_is_kept(""); }
 TEST(B2_not_before_uses_no_attempt_of_a_policy) { not_before_is_kept("policy"); }
 
-/* ---- bodies and options that make no sense ------------------------------------------------------ */
+/* ---- bodies and options that make no sense --------------------------------------------------- */
 
 static int
 body_positive(stet_attempt *a, void *arg)
@@ -765,7 +765,8 @@ static int
 nonsense(stet_ctx *ctx, stet_bytes input)
 {
     int value = (int)fixture_number(input);
-    int code = stet_step(ctx, NULL, "nonsense", body_positive, &value, STET_STEP(.attempts = 3, .first_ms = 1));
+    int code = stet_step(ctx, NULL, "nonsense", body_positive, &value,
+                         STET_STEP(.attempts = 3, .first_ms = 1));
 
     tell_failure(ctx, code);
     return stet_return(ctx, stet_text("done"));
@@ -783,10 +784,11 @@ TEST(B2_a_body_that_returns_no_code_has_failed_for_good)
         char        line[160];
 
         EXPECT_RESULT(f->engine, &run, "done");
-        (void)snprintf(line, sizeof line,
-                       "STET_ESTEP STET_EHANDLER the body of step nonsense returned %s, which is no stet code "
-                       "[step nonsense#1] 1",
-                       values[i]);
+        (void)snprintf(
+            line, sizeof line,
+            "STET_ESTEP STET_EHANDLER the body of step nonsense returned %s, which is no stet code "
+            "[step nonsense#1] 1",
+            values[i]);
         CHECK_INT(effects(line), 1);
         CHECK_INT(effects("nonsense"), i + 1);
     }
@@ -841,15 +843,21 @@ bad_options(stet_ctx *ctx, stet_bytes input)
     CHECK_CODE(stet_step(ctx, NULL, "x", NULL, NULL, NULL), STET_EINVAL);
     CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", &sizeless), STET_EINVAL);
     CHECK_HAS(stet_last_error(), "STET_STEP");
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.attempts = -1)), STET_EINVAL);
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.first_ms = -1)), STET_EINVAL);
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.max_ms = -5)), STET_EINVAL);
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.factor_percent = -5)),
+    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.attempts = -1)),
                STET_EINVAL);
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.jitter_percent = 101)),
+    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.first_ms = -1)),
                STET_EINVAL);
-    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.jitter_percent = -2)),
+    CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.max_ms = -5)),
                STET_EINVAL);
+    CHECK_CODE(
+        stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.factor_percent = -5)),
+        STET_EINVAL);
+    CHECK_CODE(
+        stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.jitter_percent = 101)),
+        STET_EINVAL);
+    CHECK_CODE(
+        stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.jitter_percent = -2)),
+        STET_EINVAL);
     CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.timeout = "soon")),
                STET_EDURATION);
     CHECK_CODE(stet_step(ctx, NULL, "x", body_effect, (void *)"ran", STET_STEP(.timeout = "-1s")),

@@ -1,7 +1,7 @@
-/* Every read, write, truncation and flush of SQLite fails in turn, once and several times in a row, while
- * everything an engine does is done (see fault_world.h). Every call works or says so and works later;
- * an acknowledged start is never lost, a recorded step never repeated, and the engine goes on by itself
- * when the disk is well again.
+/* Every read, write, truncation and flush of SQLite fails in turn, once and several times in a row,
+ * while everything an engine does is done (see fault_world.h). Every call works or says so and
+ * works later; an acknowledged start is never lost, a recorded step never repeated, and the engine
+ * goes on by itself when the disk is well again.
  *
  *   STET_FAULT_AT=N      only the round in which the Nth call fails
  *   STET_FAULT_STRIDE=N  every Nth round only
@@ -20,8 +20,8 @@
 static bool
 io_is_expected(int code)
 {
-    return code == STET_EIO || code == STET_EFULL || code == STET_EPOISONED || code == STET_EUNCERTAIN ||
-           code == STET_EBUSY;
+    return code == STET_EIO || code == STET_EFULL || code == STET_EPOISONED ||
+           code == STET_EUNCERTAIN || code == STET_EBUSY;
 }
 
 static long
@@ -143,7 +143,7 @@ TEST_LIMIT(G2_writes_fail_while_threads_work, 200)
     io_rounds(FAULT_WRITE, true, 3, 23);
 }
 
-/* ---- a disk that cannot flush ------------------------------------------------------------------------ */
+/* ---- a disk that cannot flush ---------------------------------------------------------------- */
 
 static _Atomic int io_bodies, io_reopens_logged;
 
@@ -209,14 +209,17 @@ TEST_LIMIT(G2_a_failed_flush_stops_work_until_the_store_was_reopened, 200)
 
     fault_vfs_register();
     (void)snprintf(url, sizeof url, "sqlite:%s?vfs=fault", test_path("flush.db"));
-    CHECK_OK(stet_open(&other, test_path("flush.db"), STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF)));
-    CHECK_OK(stet_open(&e, url, STET_OPTIONS(.log = io_log, .wait_ms = 200, .poll_ms = 10, .sweep_ms = 50)));
+    CHECK_OK(stet_open(&other, test_path("flush.db"),
+                       STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF)));
+    CHECK_OK(stet_open(&e, url,
+                       STET_OPTIONS(.log = io_log, .wait_ms = 200, .poll_ms = 10, .sweep_ms = 50)));
     CHECK_OK(stet_register(e, "t", handlers));
     CHECK_OK(stet_engine_start(e));
     CHECK_OK(stet_invoke(e, NULL, NULL, "t.h", stet_text(""), NULL, 30000));
     CHECK_INT(atomic_load(&io_bodies), 1);
     fault_vfs_arm(FAULT_SYNC, 0, 1000000);
-    CHECK_CODE(stet_start(e, &run, "t.h", stet_text(""), STET_START(.idempotency_key = "one")), STET_EUNCERTAIN);
+    CHECK_CODE(stet_start(e, &run, "t.h", stet_text(""), STET_START(.idempotency_key = "one")),
+               STET_EUNCERTAIN);
     io_await(io_has_logged, e, "the log says that a flush failed");
     CHECK(!io_is_ready(e));
     /* Work that is there, put there by a healthy process, is not begun. */

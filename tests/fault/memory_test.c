@@ -1,7 +1,8 @@
-/* Every allocation fails in turn, once and then many in a row, while everything an engine does is done:
- * open, register, start, steps, sleep, child, state, awakeable, cancel, lists, why, verify, dead letters,
- * taking over from a dead worker, stopping, closing. Every call works or says so and works later; the
- * engine goes on by itself when there is memory again; nothing is lost, repeated or leaked.
+/* Every allocation fails in turn, once and then many in a row, while everything an engine does is
+ * done: open, register, start, steps, sleep, child, state, awakeable, cancel, lists, why, verify,
+ * dead letters, taking over from a dead worker, stopping, closing. Every call works or says so and
+ * works later; the engine goes on by itself when there is memory again; nothing is lost, repeated
+ * or leaked.
  *
  *   STET_FAULT_AT=N     only the round in which the Nth allocation fails
  *   STET_FAULT_STRIDE=N every Nth round only (1: all of them)
@@ -26,7 +27,8 @@ memory_number(const char *name, long normal)
     return text != NULL ? strtol(text, NULL, 10) : normal;
 }
 
-/* One life in which `count` allocations fail from the one numbered `at` on. Returns how many there were. */
+/* One life in which `count` allocations fail from the one numbered `at` on. Returns how many there
+ * were. */
 static long
 memory_round(const char *url, bool has_threads, long at, long count, long *in_vain)
 {
@@ -49,7 +51,8 @@ memory_round(const char *url, bool has_threads, long at, long count, long *in_va
     return at >= 0 && atomic_load(&p.failed) == 0 ? -1 : atomic_load(&p.n);
 }
 
-/* Through the VFS of the I/O tests, in which nothing fails here, because it does not wait for the disk. */
+/* Through the VFS of the I/O tests, in which nothing fails here, because it does not wait for the
+ * disk. */
 static const char *
 memory_url(char *url, size_t size, const char *kind, long at)
 {
@@ -93,7 +96,8 @@ memory_rounds(const char *kind, bool has_threads, long count, long stride)
         if (only >= 0)
             break;
     }
-    test_note("%ld rounds; %ld bodies ran again because their record found no memory", rounds, in_vain);
+    test_note("%ld rounds; %ld bodies ran again because their record found no memory", rounds,
+              in_vain);
 }
 
 TEST_LIMIT(G1_every_allocation_fails_once_on_the_memory_store, 300)

@@ -72,6 +72,14 @@ flow_ledger_lost(const flow_ledger *ledger)
     return lost;
 }
 
+void
+flow_ledger_copy(flow_ledger *to, const flow_ledger *from)
+{
+    (void)pthread_mutex_lock(&flow_here.lock);
+    memcpy(to, from, sizeof *to);
+    (void)pthread_mutex_unlock(&flow_here.lock);
+}
+
 static void
 flow_enter(const stet_attempt *a, const char *step)
 {
@@ -153,6 +161,71 @@ flow_ledger_applied(void *arg, const stet_unit *unit)
             flow_settle_by(arg, run, flow_epoch(unit, unit->ops[i].run), &fact);
     }
     (void)pthread_mutex_unlock(&flow_here.lock);
+}
+
+/* ---- what a store has -------------------------------------------------------------------------- */
+
+enum { FLOW_RUNS_MAX = 16 };
+
+typedef struct flow_found {
+    flow_ledger *ledger;
+    stet_id      runs[FLOW_RUNS_MAX];
+    size_t       n;
+    char         run[STET_ID_TEXT_MAX]; /* the one being read */
+    uint64_t     epoch;                 /* of its last claim so far */
+} flow_found;
+
+static int
+flow_on_row(void *arg, const stet_run_row *row)
+{
+    flow_found *found = arg;
+
+    CHECK(found->n < FLOW_RUNS_MAX);
+    found->runs[found->n++] = row->id;
+    return STET_OK;
+}
+
+static int
+flow_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    flow_found *found = arg;
+    stet__fact  fact;
+
+    (void)first;
+    (void)count;
+    while (stet__fact_decode(&fact, &facts) == STET_OK)
+        if (fact.kind == STET__FACT_CLAIMED)
+            found->epoch = (uint64_t)fact.number;
+        else
+            flow_settle_by(found->ledger, found->run, found->epoch, &fact);
+    return STET_OK;
+}
+
+void
+flow_ledger_recover(flow_ledger *ledger, stet_store *store, const char *where)
+{
+    static bool    was_settled[FLOW_ENTRIES_MAX];
+    flow_found     found = { .ledger = ledger };
+    stet_run_query all = { .limit = FLOW_RUNS_MAX };
+
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
+        was_settled[i] = ledger->entries[i].is_settled;
+        ledger->entries[i].is_settled = false;
+    }
+    CHECK_OK(store->ops->runs(store, &all, flow_on_row, &found));
+    for (size_t i = 0; i < found.n; i++) {
+        stet__id_text(found.run, STET__ID_RUN, found.runs[i]);
+        found.epoch = 0;
+        CHECK_OK(store->ops->journal(store, found.runs[i], 1, 1000, flow_on_facts, &found));
+    }
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
+        flow_entry *entry = &ledger->entries[i];
+
+        if (was_settled[i] && !entry->is_settled)
+            test_fail(__FILE__, __LINE__, "%s: the record of %s of %s, which was durable, is gone",
+                      where, entry->step, entry->run);
+        entry->is_lost = !entry->is_settled;
+    }
 }
 
 /* ---- bodies ------------------------------------------------------------------------------------- */
@@ -442,36 +515,53 @@ flow_dump(stet_engine *e, const flow_ledger *ledger)
 }
 
 static void
-flow_start_all(const flow *f, stet_engine *e, stet_run_id *runs, const char *where)
+flow_start_all(const flow *f, stet_engine *e, flow_ledger *ledger, stet_run_id *runs,
+               const char *where)
 {
     static const char *const keys[FLOW_STARTS_MAX] = { "first", "second" };
 
     for (size_t i = 0; i < f->n_starts; i++) {
-        int tries = 0, rc;
+        char before[STET_ID_TEXT_MAX];
+        bool existed = false;
+        int  tries = 0, rc;
+
+        (void)pthread_mutex_lock(&flow_here.lock);
+        memcpy(before, ledger->answered[i], sizeof before);
+        (void)pthread_mutex_unlock(&flow_here.lock);
 
         /* A failed commit is reported to whoever starts; the same key makes the repeat harmless. */
         do
             rc = stet_start(e, &runs[i], f->starts[i].handler, stet_text("{}"),
                             STET_START(.key = f->starts[i].key, .idempotency_key = keys[i],
+                                       .existed = &existed,
                                        .retry = { .attempts = 2, .first_ms = 5, .max_ms = 5, .jitter_percent = STET_NONE }));
         while ((rc == STET_EBUSY || rc == STET_EUNCERTAIN) && ++tries < 100);
         if (rc != STET_OK)
             test_fail(__FILE__, __LINE__, "%s: %s: starting %s: %s: %s", f->name, where, f->starts[i].handler,
                       stet_code_name(rc), stet_last_error());
+        if (before[0] != '\0' && (!existed || strcmp(before, runs[i].text) != 0))
+            test_fail(__FILE__, __LINE__, "%s: %s: %s, whose start was acknowledged, is gone",
+                      f->name, where, before);
+        (void)pthread_mutex_lock(&flow_here.lock);
+        memcpy(ledger->answered[i], runs[i].text, sizeof ledger->answered[i]);
+        (void)pthread_mutex_unlock(&flow_here.lock);
     }
 }
 
 /* The outside settles the awakeable it was handed; a failed commit is reported, so again at the next call. */
 static void
-flow_outside(const flow *f, stet_engine *e, const flow_ledger *ledger, const char *where)
+flow_outside(const flow *f, stet_engine *e, flow_ledger *ledger, const char *where)
 {
     int rc;
 
-    if (ledger->awakeable[0] == '\0')
+    if (ledger->awakeable[0] == '\0' || ledger->is_resolved)
         return;
     rc = stet_resolve(e, ledger->awakeable, stet_text("open"));
     if (rc != STET_OK && rc != STET_ESETTLED && rc != STET_EENDED && rc != STET_EBUSY && rc != STET_EUNCERTAIN)
         test_fail(__FILE__, __LINE__, "%s: %s: resolving: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+    (void)pthread_mutex_lock(&flow_here.lock);
+    ledger->is_resolved = rc == STET_OK || rc == STET_ESETTLED;
+    (void)pthread_mutex_unlock(&flow_here.lock);
 }
 
 static int
@@ -489,7 +579,7 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
     int64_t     until_ms = stet_engine_now_ms(e) + limit_ms;
     int         rc;
 
-    flow_start_all(f, e, runs, where);
+    flow_start_all(f, e, ledger, runs, where);
     /* Also those that were sent and nobody waits for. */
     while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
         if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT)

@@ -39,6 +39,10 @@ typedef struct flow_ledger {
     uint32_t        life;
     char            awakeable[STET_ID_TEXT_MAX]; /* handed out to the outside */
     bool            is_contradicted;             /* handed out twice with different IDs */
+    /* What the outside was told, which must hold whatever happens: runs whose start was
+     * acknowledged; that the awakeable was settled. */
+    char            answered[FLOW_STARTS_MAX][STET_ID_TEXT_MAX];
+    bool            is_resolved;
 } flow_ledger;
 
 typedef struct flow_start {
@@ -76,6 +80,11 @@ void flow_ledger_stop(void);
 /* What was entered on this platform in this life and is not settled is lost; NULL: everywhere. */
 void flow_ledger_crash(flow_ledger *ledger, const void *place);
 size_t flow_ledger_lost(const flow_ledger *ledger);
+/* As it is at one moment, for going back to it. */
+void flow_ledger_copy(flow_ledger *to, const flow_ledger *from);
+/* The power went and this store is what is left: what is settled must be recorded in it; what is not,
+ * and is recorded, is settled now; the rest is lost. Before an engine is on it. */
+void flow_ledger_recover(flow_ledger *ledger, stet_store *store, const char *where);
 
 int flow_register(stet_engine *e);
 /* Start what the flow starts (again: the same runs), play the outside, wait for the ends. Fails the test

@@ -117,10 +117,12 @@ damage_prepare(fixture *f, sqlite3 **db, const char *sql, const stet_run_id *run
         test_fail(__FILE__, __LINE__, "%s: %s", sql, sqlite3_errmsg(*db));
     if (run != NULL && sqlite3_bind_parameter_count(stmt) >= 1) {
         id = damage_id(run);
-        CHECK_INT(sqlite3_bind_blob(stmt, 1, id.bytes, sizeof id.bytes, SQLITE_TRANSIENT), SQLITE_OK);
+        CHECK_INT(sqlite3_bind_blob(stmt, 1, id.bytes, sizeof id.bytes, SQLITE_TRANSIENT),
+                  SQLITE_OK);
     }
     if (bytes.data != NULL)
-        CHECK_INT(sqlite3_bind_blob(stmt, 2, bytes.data, (int)bytes.len, SQLITE_TRANSIENT), SQLITE_OK);
+        CHECK_INT(sqlite3_bind_blob(stmt, 2, bytes.data, (int)bytes.len, SQLITE_TRANSIENT),
+                  SQLITE_OK);
     return stmt;
 }
 
@@ -138,7 +140,8 @@ damage_sql(fixture *f, const char *sql, const stet_run_id *run, stet_bytes bytes
 }
 
 bool
-damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes, size_t size, size_t *len)
+damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes, size_t size,
+               size_t *len)
 {
     sqlite3      *db;
     sqlite3_stmt *stmt = damage_prepare(f, &db, sql, run, (stet_bytes){ NULL, 0 });
@@ -169,7 +172,8 @@ damage_sql(fixture *f, const char *sql, const stet_run_id *run, stet_bytes bytes
 }
 
 bool
-damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes, size_t size, size_t *len)
+damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *bytes, size_t size,
+               size_t *len)
 {
     (void)f;
     (void)run;

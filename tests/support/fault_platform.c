@@ -54,7 +54,8 @@ fault_wall_us(stet__platform *p)
 {
     fault_platform *f = (fault_platform *)(void *)p;
 
-    return stet__wall_us(stet__platform_real()) + atomic_load(&f->skew_us);
+    return stet__wall_us(stet__platform_real()) + atomic_load(&f->skew_us) +
+           atomic_load(&f->set_ms) * 1000;
 }
 
 static int64_t
@@ -69,7 +70,7 @@ static bool
 fault_cond_wait(stet__platform *p, stet__cond *c, stet__mutex *m, int64_t until_us)
 {
     fault_platform *f = (fault_platform *)(void *)p;
-    int64_t         real_us = until_us == STET__FOREVER ? until_us : until_us - atomic_load(&f->skew_us);
+    int64_t real_us = until_us == STET__FOREVER ? until_us : until_us - atomic_load(&f->skew_us);
     bool            is_woken = stet__platform_real()->ops->cond_wait(p, c, m, real_us);
 
     return is_woken && fault_mono_us(p) < until_us;
@@ -107,4 +108,10 @@ void
 fault_platform_skip(fault_platform *f, int64_t ms)
 {
     atomic_fetch_add(&f->skew_us, ms * 1000);
+}
+
+void
+fault_platform_set_clock(fault_platform *f, int64_t by_ms)
+{
+    atomic_fetch_add(&f->set_ms, by_ms);
 }

@@ -39,8 +39,9 @@ enum { /* bodies */
     BODY_COUNT
 };
 
-static const char *const world_body_names[BODY_COUNT] = { "a",    "b",     "c",   "hand", "f",   "hand",
-                                                          "left", "right", "add", "add",  "late" };
+static const char *const world_body_names[BODY_COUNT] = { "a",   "b",    "c",    "hand",
+                                                          "f",   "hand", "left", "right",
+                                                          "add", "add",  "late" };
 
 /* Handlers have no argument of their own, so the world of this process is found here. */
 static world *world_now;
@@ -57,7 +58,7 @@ world_fail(const world *w, const char *fmt, ...)
     test_fail(__FILE__, __LINE__, "round %s: %s", w->round, text);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 typedef struct world_look {
     const char *step;
@@ -73,7 +74,8 @@ world_on_fact(void *arg, const stet_fact_info *f)
 {
     world_look *look = arg;
 
-    if (strcmp(f->kind, "step") == 0 && f->name != NULL && strcmp(f->name, look->step) == 0 && f->code == 0)
+    if (strcmp(f->kind, "step") == 0 && f->name != NULL && strcmp(f->name, look->step) == 0 &&
+        f->code == 0)
         look->recorded++;
     return 0;
 }
@@ -101,7 +103,8 @@ world_look_at(world *w, const stet_run_id *run)
     err = stet_run_get(w->eye, run, world_on_info, &look);
     fault_resume();
     if (err != STET_OK)
-        world_fail(w, "run %s, whose start was acknowledged: %s: %s", run->text, stet_code_name(err), stet_last_error());
+        world_fail(w, "run %s, whose start was acknowledged: %s: %s", run->text,
+                   stet_code_name(err), stet_last_error());
     return look;
 }
 
@@ -122,7 +125,7 @@ world_recorded(world *w, const char *run, const char *step)
     return look.recorded;
 }
 
-/* ---- handlers ------------------------------------------------------------------------------------ */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 /* Every body tells that it ran; one that ran before must not have been recorded. */
 static int
@@ -132,11 +135,13 @@ world_body(stet_attempt *a, size_t body)
     int    err;
 
     if (atomic_exchange(&w->has_run[body], false) && !stet_attempt_is_at_risk(a))
-        (void)snprintf(w->untold, sizeof w->untold, "step %s of %s", world_body_names[body], stet_attempt_run(a));
+        (void)snprintf(w->untold, sizeof w->untold, "step %s of %s", world_body_names[body],
+                       stet_attempt_run(a));
     if (atomic_fetch_add(&w->bodies[body], 1) > 0) {
         atomic_fetch_add(&w->bodies_in_vain, 1);
         if (world_recorded(w, stet_attempt_run(a), world_body_names[body]) > 0)
-            (void)snprintf(w->repeated, sizeof w->repeated, "step %s of %s", world_body_names[body], stet_attempt_run(a));
+            (void)snprintf(w->repeated, sizeof w->repeated, "step %s of %s", world_body_names[body],
+                           stet_attempt_run(a));
     }
     if ((err = stet_attempt_return(a, stet_text(world_body_names[body]))) == STET_OK)
         atomic_store(&w->has_run[body], true);
@@ -259,7 +264,8 @@ world_both(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(stet_step_start(ctx, &futures[0], "left", body_plain, (void *)(uintptr_t)&left, NULL));
-    STET_TRY(stet_step_start(ctx, &futures[1], "right", body_plain, (void *)(uintptr_t)&right, NULL));
+    STET_TRY(
+        stet_step_start(ctx, &futures[1], "right", body_plain, (void *)(uintptr_t)&right, NULL));
     STET_TRY(stet_await_all(ctx, futures, 2));
     STET_TRY(stet_await(ctx, &out, futures[0]));
     STET_TRY(stet_await(ctx, &out, futures[1]));
@@ -295,7 +301,8 @@ world_add(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("added"));
 }
 
-static const stet_handler_options world_described = { .description = "lives through faults", .retention = "30d" };
+static const stet_handler_options world_described = { .description = "lives through faults",
+                                                      .retention = "30d" };
 static const stet_handler         world_service[] = {
     { "steps", world_steps, &world_described },
     { "child", world_child, NULL },
@@ -308,10 +315,12 @@ static const stet_handler         world_service[] = {
     { 0 },
 };
 static const stet_handler world_object[] = { { "add", world_add, NULL }, { 0 } };
-static const char *const  world_handlers[RUN_COUNT] = { "t.steps", "t.parent",  "o.add",  "o.add",  "t.awakeable",
-                                                        "t.fails", "t.forever", "t.both", "t.late", "t.fails" };
+static const char *const  world_handlers[RUN_COUNT] = { "t.steps",   "t.parent",    "o.add",
+                                                        "o.add",     "t.awakeable", "t.fails",
+                                                        "t.forever", "t.both",      "t.late",
+                                                        "t.fails" };
 
-/* ---- going on in spite of faults ------------------------------------------------------------------ */
+/* ---- going on in spite of faults ------------------------------------------------------------- */
 
 static int64_t
 world_us(void)
@@ -361,8 +370,9 @@ world_log(void *arg, const stet_log_record *r)
 {
     (void)arg;
     if (getenv("STET_FAULT_VERBOSE") != NULL)
-        (void)fprintf(stderr, "    %d %s run=%s step=%s code=%s\n", (int)r->level, r->message, r->run ? r->run : "",
-                      r->step ? r->step : "", r->code ? stet_code_name(r->code) : "");
+        (void)fprintf(stderr, "    %d %s run=%s step=%s code=%s\n", (int)r->level, r->message,
+                      r->run ? r->run : "", r->step ? r->step : "",
+                      r->code ? stet_code_name(r->code) : "");
 }
 
 static stet_options
@@ -406,7 +416,8 @@ world_open(world *w, stet_engine **out, stet__platform *p, const char *url, uint
     return stet__open_on(out, p, store, url != NULL ? url : "memory:", &options);
 }
 
-/* An engine that works, whatever it takes; a start that failed leaves one that cannot be started. */
+/* An engine that works, whatever it takes; a start that failed leaves one that cannot be
+ * started. */
 static void
 world_up(world *w)
 {
@@ -477,7 +488,7 @@ world_has_ended(world *w)
     return true;
 }
 
-/* ---- the life -------------------------------------------------------------------------------------- */
+/* ---- the life -------------------------------------------------------------------------------- */
 
 static void
 world_start(world *w, int run)
@@ -491,8 +502,8 @@ world_start(world *w, int run)
     if (run == RUN_ADD_1 || run == RUN_ADD_2)
         options.key = "k";
     options.labels = (const char *const[]){ "kind=fault", NULL };
-    WORLD_DO(w, stet_start(w->engine, &w->runs[run], world_handlers[run], stet_text(run == RUN_ADD_2 ? "2" : "1"),
-                           &options));
+    WORLD_DO(w, stet_start(w->engine, &w->runs[run], world_handlers[run],
+                           stet_text(run == RUN_ADD_2 ? "2" : "1"), &options));
     w->is_known[run] = true;
 }
 
@@ -510,7 +521,8 @@ world_ghost(world *w)
 
     fault_pause();
     if (world_store(w, &store, &w->p->base, w->url) != STET_OK ||
-        store->ops->session_open(store, &claimer.session, id, 1, (stet_bytes){ NULL, 0 }) != STET_OK ||
+        store->ops->session_open(store, &claimer.session, id, 1, (stet_bytes){ NULL, 0 }) !=
+            STET_OK ||
         store->ops->commit(store, &unit, 1, &out) != STET_OK)
         world_fail(w, "ghost: %s", stet_last_error());
     stet__free(store->alloc, out.grants);
@@ -551,7 +563,9 @@ world_on_verdict(void *arg, const stet_verdict *v)
 static int
 world_list(world *w, int want)
 {
-    int n = 0, err = stet_run_list(w->engine, STET_FILTER(.label = "kind=fault", .with_payloads = true), world_on_run, &n);
+    int n = 0,
+        err = stet_run_list(w->engine, STET_FILTER(.label = "kind=fault", .with_payloads = true),
+                            world_on_run, &n);
 
     if (err == STET_OK && n != want)
         world_fail(w, "the list has %d runs, not %d", n, want);
@@ -645,8 +659,10 @@ world_retry(world *w)
             at = next;
         if (at == NULL)
             world_fail(w, "%s names no run", stet_last_error());
-        (void)snprintf(w->runs[RUN_RETRIED].text, sizeof w->runs[0].text, "%.*s",
-                       (int)strspn(at, "run_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"), at);
+        (void)snprintf(
+            w->runs[RUN_RETRIED].text, sizeof w->runs[0].text, "%.*s",
+            (int)strspn(at, "run_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"),
+            at);
         return STET_OK;
     }
     return err;
@@ -701,7 +717,7 @@ world_live(world *w)
     world_down(w);
 }
 
-/* ---- afterwards ------------------------------------------------------------------------------------ */
+/* ---- afterwards ------------------------------------------------------------------------------ */
 
 static void
 world_check_run(world *w, int run, stet_status status, const char *result)
@@ -709,8 +725,9 @@ world_check_run(world *w, int run, stet_status status, const char *result)
     world_look look = world_look_at(w, &w->runs[run]);
 
     if (look.status != status || strcmp(look.result, result) != 0)
-        world_fail(w, "run of %s is %s with \"%s\" (%s), expected %s with \"%s\"", world_handlers[run],
-                   stet_status_name(look.status), look.result, look.error, stet_status_name(status), result);
+        world_fail(w, "run of %s is %s with \"%s\" (%s), expected %s with \"%s\"",
+                   world_handlers[run], stet_status_name(look.status), look.result, look.error,
+                   stet_status_name(status), result);
 }
 
 static void

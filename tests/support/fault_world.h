@@ -1,11 +1,11 @@
-/* One small world in which everything an engine does happens once: runs with steps, a sleep, a child,
- * object state, an awakeable, bodies on other slots, a dead letter, a cancelled run, runs of a dead
- * worker, a restart in the middle. The fault tests live through it again and again, each time with
- * another allocation or another I/O failing, and then check with a second, healthy engine that nothing
- * was lost, repeated or made up.
+/* One small world in which everything an engine does happens once: runs with steps, a sleep, a
+ * child, object state, an awakeable, bodies on other slots, a dead letter, a cancelled run, runs of
+ * a dead worker, a restart in the middle. The fault tests live through it again and again, each
+ * time with another allocation or another I/O failing, and then check with a second, healthy engine
+ * that nothing was lost, repeated or made up.
  *
- * Faults are the caller's: it arms them and says by which codes they may show. A call that fails with
- * such a code is made again, as a careful program would. Everything else ends the test.
+ * Faults are the caller's: it arms them and says by which codes they may show. A call that fails
+ * with such a code is made again, as a careful program would. Everything else ends the test.
  */
 #ifndef STET_FAULT_WORLD_H
 #define STET_FAULT_WORLD_H
@@ -34,12 +34,12 @@ typedef struct world {
     _Atomic int      bodies[WORLD_BODIES];
     char             awakeable[2][STET_ID_TEXT_MAX];
     _Atomic bool     is_mended;
-    _Atomic int      bodies_in_vain; /* executions beyond the first: none of them was recorded before */
-    _Atomic bool     is_uncertain;   /* somebody was told so: repeats may be by an idempotency key only */
+    _Atomic int      bodies_in_vain; /* executions beyond the first; none was recorded before */
+    _Atomic bool     is_uncertain;   /* somebody was told so: repeats need an idempotency key */
     int              errors;         /* calls that failed as expected */
     char             repeated[128];  /* a body that ran though its record was there */
-    _Atomic bool     has_run[WORLD_BODIES]; /* its last execution ended well, and is to be recorded */
-    char             untold[128];    /* a body that had ended well, ran again and was not told of the risk */
+    _Atomic bool     has_run[WORLD_BODIES]; /* its last execution ended well */
+    char             untold[128];    /* a body that ended well and ran again without being told */
 } world;
 
 /* Live through everything with faults armed; the engine is closed at the end. Ends the test when

@@ -1,8 +1,8 @@
 /* The fixture of the engine's tests; see fixture.h.
  *
  * On memory the database belongs to the fixture, not to an engine, so it outlives engines as a file
- * does. Effects live in a file of the test's directory: they are outside the engine, and also survive
- * a process that is killed. */
+ * does. Effects live in a file of the test's directory: they are outside the engine, and also
+ * survive a process that is killed. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 #include "engine/engine.h"
 
-/* ---- engines ------------------------------------------------------------------------------------ */
+/* ---- engines --------------------------------------------------------------------------------- */
 
 static void
 fixture_log(void *arg, const stet_log_record *record)
@@ -32,9 +32,11 @@ fixture_log(void *arg, const stet_log_record *record)
     at->code = record->code;
     (void)snprintf(at->message, sizeof at->message, "%s", record->message);
     (void)snprintf(at->run, sizeof at->run, "%s", record->run != NULL ? record->run : "");
-    (void)snprintf(at->handler, sizeof at->handler, "%s", record->handler != NULL ? record->handler : "");
+    (void)snprintf(at->handler, sizeof at->handler, "%s",
+                   record->handler != NULL ? record->handler : "");
     (void)snprintf(at->step, sizeof at->step, "%s", record->step != NULL ? record->step : "");
-    (void)snprintf(at->fields, sizeof at->fields, "%s", record->fields != NULL ? record->fields : "");
+    (void)snprintf(at->fields, sizeof at->fields, "%s",
+                   record->fields != NULL ? record->fields : "");
     at->n_own = record->n_own;
     pthread_mutex_unlock(&f->log_lock);
 }
@@ -84,8 +86,9 @@ fixture_begin(void)
 static int
 end_finding(void *arg, const stet_finding *finding)
 {
-    (void)snprintf(arg, 512, "%s: run %s revision %llu: %s", finding->rule, finding->run != NULL ? finding->run : "-",
-                   (unsigned long long)finding->revision, finding->text);
+    (void)snprintf(arg, 512, "%s: run %s revision %llu: %s", finding->rule,
+                   finding->run != NULL ? finding->run : "-", (unsigned long long)finding->revision,
+                   finding->text);
     return 0;
 }
 
@@ -173,7 +176,7 @@ fixture_down(fixture *f)
     f->engine = NULL;
 }
 
-/* ---- effects ------------------------------------------------------------------------------------ */
+/* ---- effects --------------------------------------------------------------------------------- */
 
 void
 effect(const char *fmt, ...)
@@ -239,7 +242,7 @@ effects_await(const char *line, int n)
     }
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------ */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 int64_t
 fixture_patience_ms(void)
@@ -343,7 +346,49 @@ fixture_race(int n, void (*fn)(void *arg, int i), void *arg)
     free(racers);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------- */
+/* ---- bodies and a handler many tests use ----------------------------------------------------- */
+
+char handed_out[STET_ID_TEXT_MAX];
+
+int
+body_effect(stet_attempt *a, void *line)
+{
+    effect("%s", (const char *)line);
+    return stet_attempt_return(a, stet_text(line));
+}
+
+int
+body_gate(stet_attempt *a, void *door)
+{
+    (void)a;
+    gate_pass(door);
+    return STET_OK;
+}
+
+int
+body_hand_out(stet_attempt *a, void *id)
+{
+    (void)a;
+    (void)snprintf(handed_out, sizeof handed_out, "%s", (const char *)id);
+    effect("handed out");
+    return STET_OK;
+}
+
+int
+h_approval(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *future;
+    stet_bytes        out;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(stet_await(ctx, &out, future));
+    return stet_return(ctx, out);
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 static void
 look_copy(char *to, size_t size, const char *from)
@@ -354,7 +399,8 @@ look_copy(char *to, size_t size, const char *from)
 static void
 look_bytes(char *to, size_t size, stet_bytes from)
 {
-    (void)snprintf(to, size, "%.*s", (int)from.len, from.data != NULL ? (const char *)from.data : "");
+    (void)snprintf(to, size, "%.*s", (int)from.len,
+                   from.data != NULL ? (const char *)from.data : "");
 }
 
 static int
@@ -407,9 +453,9 @@ fixture_await_status(stet_engine *e, const stet_run_id *run, stet_status status)
 
     while (r.status != status) {
         if (fixture_mono_ms() > until || (stet_status_is_terminal(r.status) && r.status != status))
-            test_fail(__FILE__, __LINE__, "run %s of %s is %s (%s%s%s), expected %s", run->text, r.handler,
-                      stet_status_name(r.status), r.reason, r.error[0] != '\0' ? ": " : "", r.error,
-                      stet_status_name(status));
+            test_fail(__FILE__, __LINE__, "run %s of %s is %s (%s%s%s), expected %s", run->text,
+                      r.handler, stet_status_name(r.status), r.reason,
+                      r.error[0] != '\0' ? ": " : "", r.error, stet_status_name(status));
         fixture_breathe();
         r = fixture_look(e, run);
     }
@@ -462,7 +508,8 @@ fixture_facts(stet_engine *e, const stet_run_id *run, const char *kind, const ch
 }
 
 stet_run_id
-fixture_start(stet_engine *e, const char *handler, const char *input, const stet_start_options *options)
+fixture_start(stet_engine *e, const char *handler, const char *input,
+              const stet_start_options *options)
 {
     stet_run_id run = { "" };
 
@@ -479,7 +526,8 @@ fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run
     if (got != answer)
         test_fail(file, line, "run %s ended with %s, expected %s: %s", run->text,
                   got != STET_OK ? stet_code_name(got) : "STET_OK",
-                  answer != STET_OK ? stet_code_name(answer) : "STET_OK", got != STET_OK ? stet_last_error() : "");
+                  answer != STET_OK ? stet_code_name(answer) : "STET_OK",
+                  got != STET_OK ? stet_last_error() : "");
     return result;
 }
 
@@ -489,12 +537,13 @@ fixture_expect(const char *file, int line, stet_engine *e, const stet_run_id *ru
     stet_result result = fixture_ended(file, line, e, run, STET_OK);
 
     if (!fixture_is(result.value, want))
-        test_fail(file, line, "run %s gave \"%.*s\", expected \"%s\"", run->text, (int)result.value.len,
+        test_fail(file, line, "run %s gave \"%.*s\", expected \"%s\"", run->text,
+                  (int)result.value.len,
                   result.value.data != NULL ? (const char *)result.value.data : "", want);
     stet_result_free(&result);
 }
 
-/* ---- pausing ------------------------------------------------------------------------------------ */
+/* ---- pausing --------------------------------------------------------------------------------- */
 
 static int
 pause_tell(stet_attempt *a, void *id)
@@ -566,7 +615,7 @@ fixture_replay_with(fixture *f, const stet_run_id *run, const stet_handler *hand
     fixture_replay(f, run, services);
 }
 
-/* ---- values ------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 long
 fixture_number(stet_bytes bytes)
@@ -580,5 +629,6 @@ fixture_number(stet_bytes bytes)
 bool
 fixture_is(stet_bytes bytes, const char *text)
 {
-    return bytes.len == strlen(text) && (bytes.len == 0 || memcmp(bytes.data, text, bytes.len) == 0);
+    return bytes.len == strlen(text) &&
+           (bytes.len == 0 || memcmp(bytes.data, text, bytes.len) == 0);
 }

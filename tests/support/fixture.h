@@ -1,6 +1,7 @@
-/* What the tests of the engine share: an engine on the store that STET_TEST_STORE names (memory, the
- * default, or sqlite), closed and opened again on the same data as often as a test likes; side effects
- * that are counted outside the engine; waiting for conditions with a deadline; the log as records.
+/* What the tests of the engine share: an engine on the store that STET_TEST_STORE names (memory,
+ * the default, or sqlite), closed and opened again on the same data as often as a test likes; side
+ * effects that are counted outside the engine; waiting for conditions with a deadline; the log as
+ * records.
  *
  *     fixture *f = fixture_begin();
  *     fixture_up(f, (fixture_service[]){ { "shop", handlers, false, NULL }, { 0 } });
@@ -9,7 +10,8 @@
  *     fixture_up(f, …);                      another one comes, perhaps with other code
  *     fixture_end(f);
  *
- * Everything here ends the test when it fails. Runs on: any thread, but for begin, up, down and end.
+ * Everything here ends the test when it fails. Runs on: any thread, but for begin, up, down and
+ * end.
  */
 #ifndef STET_FIXTURE_H
 #define STET_FIXTURE_H
@@ -47,7 +49,7 @@ typedef struct fixture_service {
     const stet_entry   *initial;
 } fixture_service;
 
-/* ---- engines ------------------------------------------------------------------------------------ */
+/* ---- engines --------------------------------------------------------------------------------- */
 
 fixture *fixture_begin(void);
 /* Verifies the store, if f->engine is still up, and closes it. */
@@ -62,7 +64,7 @@ void fixture_up_with(fixture *f, const stet_handler *handlers);
 /* Stop and close f->engine. */
 void fixture_down(fixture *f);
 
-/* ---- effects: what happened, told outside the engine -------------------------------------------- */
+/* ---- effects: what happened, told outside the engine ----------------------------------------- */
 
 /* Append a line to a file of the test (one O_APPEND write, so processes and threads do not mix). */
 void effect(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -73,7 +75,19 @@ char *effects_text(void);
 /* Wait until there are at least n such lines. */
 void effects_await(const char *line, int n);
 
-/* ---- waiting ------------------------------------------------------------------------------------ */
+/* ---- bodies and a handler many tests use ----------------------------------------------------- */
+
+/* Tell this line, and return it. */
+int body_effect(stet_attempt *a, void *line);
+/* Pass this gate. */
+int body_gate(stet_attempt *a, void *door);
+/* Hand out the awakeable with this ID: it is in handed_out, and told. */
+int body_hand_out(stet_attempt *a, void *id);
+extern char handed_out[STET_ID_TEXT_MAX];
+/* Hand out an awakeable "approval", wait for it, return what it was resolved with. */
+int h_approval(stet_ctx *ctx, stet_bytes input);
+
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* Milliseconds a test may wait for something that should come at once. */
 int64_t fixture_patience_ms(void);
@@ -106,7 +120,7 @@ void gate_open(gate *g);
 /* Call fn(arg, 0 … n-1) on n threads that begin together, and wait for them. */
 void fixture_race(int n, void (*fn)(void *arg, int i), void *arg);
 
-/* ---- runs --------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A copy of what stet_run_get() says; "" for what is absent. */
 typedef struct fixture_run {
@@ -116,7 +130,8 @@ typedef struct fixture_run {
     int32_t     priority;
     int64_t     created_ms, due_ms, ended_ms, deadline_ms;
     uint64_t    facts;
-    char        handler[300], key[64], reason[256], group[64], parent[STET_ID_TEXT_MAX], labels[256];
+    char        handler[300], key[64], reason[256], group[64], labels[256];
+    char        parent[STET_ID_TEXT_MAX];
     char        error[1024], origin[256], input[256], result[256], idempotency_key[64], worker[64];
     bool        is_served;
 } fixture_run;
@@ -131,9 +146,11 @@ int fixture_facts(stet_engine *e, const stet_run_id *run, const char *kind, cons
 stet_run_id fixture_start(stet_engine *e, const char *handler, const char *input,
                           const stet_start_options *options);
 /* Wait until it has completed and compare the result. */
-void fixture_expect(const char *file, int line, stet_engine *e, const stet_run_id *run, const char *want);
+void fixture_expect(const char *file, int line, stet_engine *e, const stet_run_id *run,
+                    const char *want);
 /* Wait until it ended with this answer; the result, to be freed. */
-stet_result fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run, int answer);
+stet_result fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run,
+                          int answer);
 #define EXPECT_RESULT(e, run, want) fixture_expect(__FILE__, __LINE__, e, run, want)
 #define EXPECT_END(e, run, answer) fixture_ended(__FILE__, __LINE__, e, run, answer)
 
@@ -142,7 +159,8 @@ int fixture_pause(stet_ctx *ctx);
 /* Wait until the run is suspended in fixture_pause(). */
 void fixture_paused(stet_engine *e, const stet_run_id *run);
 void fixture_go_on(stet_engine *e, const stet_run_id *run);
-/* All that: the worker goes while the run is paused, another one comes and the run goes on there. */
+/* All that: the worker goes while the run is paused, another one comes and the run goes on
+ * there. */
 void fixture_replay(fixture *f, const stet_run_id *run, const fixture_service *services);
 void fixture_replay_with(fixture *f, const stet_run_id *run, const stet_handler *handlers);
 
@@ -150,7 +168,7 @@ void fixture_replay_with(fixture *f, const stet_run_id *run, const stet_handler 
 long fixture_number(stet_bytes bytes);
 bool fixture_is(stet_bytes bytes, const char *text);
 
-/* ---- log ---------------------------------------------------------------------------------------- */
+/* ---- log ------------------------------------------------------------------------------------- */
 
 /* How many records so far have `part` in their message. */
 int fixture_logged(fixture *f, const char *part);

@@ -1,8 +1,9 @@
 /* The wrapping store; see shim_store.h.
  *
- * Invariant: nothing is between "applied by the inner store" and "told to the script" when crash() runs.
- * A gate sees to it: commits hold it from before the inner call until applied() was called, and crash()
- * is called with it held. So a test knows exactly which records were durable at the crash.
+ * Invariant: nothing is between "applied by the inner store" and "told to the script" when crash()
+ * runs. A gate sees to it: commits hold it from before the inner call until applied() was called,
+ * and crash() is called with it held. So a test knows exactly which records were durable at the
+ * crash.
  */
 #include "shim_store.h"
 
@@ -80,7 +81,7 @@ shim_after(stet_store *s, bool is_it, const char *call)
         shim_crash(s, call);
 }
 
-/* ---- commit ----------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 static void
 shim_tell(shim_script *script, const stet_unit *units, size_t n, const stet_outcome *outcomes)
@@ -127,7 +128,7 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     return err;
 }
 
-/* ---- the others ------------------------------------------------------------------------------- */
+/* ---- the others ------------------------------------------------------------------------------ */
 
 #define SHIM_CALL(type, is_write, call, ...)                                                       \
     bool is_it = shim_count(s, is_write);                                                          \
@@ -238,7 +239,8 @@ shim_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_f
 }
 
 static int
-shim_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg, int64_t *next_ms)
+shim_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+            int64_t *next_ms)
 {
     SHIM_CALL(int, false, timers, until_ms, limit, fn, arg, next_ms);
 }
@@ -256,8 +258,8 @@ shim_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 }
 
 static int
-shim_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
-            stet_value_fn fn, void *arg)
+shim_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+            size_t limit, stet_value_fn fn, void *arg)
 {
     SHIM_CALL(int, false, values, space, prefix, after, limit, fn, arg);
 }

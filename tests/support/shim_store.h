@@ -1,8 +1,8 @@
-/* A store that wraps another one and makes one thing go wrong at the nth call: the end of the process
- * before or after it, a commit whose reply is lost, a commit that fails.
+/* A store that wraps another one and makes one thing go wrong at the nth call: the end of the
+ * process before or after it, a commit whose reply is lost, a commit that fails.
  *
- * The script is the caller's and lives outside what crashes (shared memory, or outside the simulated
- * node), so that it can be read afterwards.
+ * The script is the caller's and lives outside what crashes (shared memory, or outside the
+ * simulated node), so that it can be read afterwards.
  */
 #ifndef STET_SHIM_STORE_H
 #define STET_SHIM_STORE_H

@@ -4,10 +4,11 @@
  * dies with it. The runner adopts orphans (child subreaper) and waits for the whole group before it
  * removes the test's directory; nothing of one test can reach into the next. What the child prints
  * goes to an unnamed file and is shown only if the test fails. The child tells how it ended by its
- * exit status and by one shared flag: a test that exits with 0 without having returned did not pass.
+ * exit status and by one shared flag: a test that exits with 0 without having returned did not
+ * pass.
  *
- * Runs on: test_fail, test_skip, test_note, test_dir and test_path may be called by any thread of the
- * test, and by processes it forks.
+ * Runs on: test_fail, test_skip, test_note, test_dir and test_path may be called by any thread of
+ * the test, and by processes it forks.
  */
 #include "test.h"
 
@@ -232,7 +233,8 @@ runner_file(void)
 
     if (file == NULL)
         runner_die("a temporary file");
-    /* Everybody appends: the child, what it forks, and the runner reads with an offset of its own. */
+    /* Everybody appends: the child, what it forks, and the runner reads with an offset of its
+     * own. */
     if (fcntl(fileno(file), F_SETFL, O_APPEND) != 0)
         runner_die("a temporary file");
     return file;

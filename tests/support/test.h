@@ -1,9 +1,10 @@
-/* The test harness: tests register themselves, each runs in a forked child with a time limit, and the
- * program prints one line a test ("ok NAME" / "not ok NAME") and ends with the counts.
+/* The test harness: tests register themselves, each runs in a forked child with a time limit, and
+ * the program prints one line a test ("ok NAME" / "not ok NAME") and ends with the counts.
  *
  *     TEST(A11_text_durations_are_parsed) { CHECK_INT(parse("5s"), 5000); }
  *
- * Arguments of every test program: [--list] [--no-fork] [SUBSTRING …]. A failed check ends the test.
+ * Arguments of every test program: [--list] [--no-fork] [SUBSTRING …]. A failed check ends the
+ * test.
  */
 #ifndef STET_TEST_H
 #define STET_TEST_H

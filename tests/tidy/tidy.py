@@ -46,6 +46,11 @@ SLEEPS = ("sleep", "usleep", "nanosleep", "clock_nanosleep", "thrd_sleep")
 # Top directories of somebody's machine. Put together here so that this file passes its own rule.
 MACHINE_DIRS = ("home", "root", "work", "Users")
 
+# Not laid out yet: run tools/wrap.py over one of them when nobody else is at work there, and take it out.
+LONG_LINES_STILL = ("src/core/", "src/engine/", "src/exec/", "src/platform/", "src/store/",
+                    "tests/support/crash_flows", "tests/support/fault_vfs", "tests/unit/run_test.c",
+                    "tests/fault/api_", "tests/sim/")
+
 CODE_DIRS = ("include", "src", "tests", "bench", "examples", "fuzz")
 TEXT_DIRS = CODE_DIRS + ("cmake", "tools", "docs", ".ci")
 
@@ -168,6 +173,16 @@ def no_unfinished_work():
             yield "%s:%d: %s" % (path, number, match.group(1))
 
 
+def lines_have_at_most_100_columns():
+    """tools/wrap.py lays them out."""
+    for path in files(("src", "tests"), (".c", ".h", ".inc")):
+        if path.startswith(LONG_LINES_STILL):
+            continue
+        for number, line in enumerate(read(path).split("\n"), 1):
+            if len(line) > 100:
+                yield "%s:%d: %d columns" % (path, number, len(line))
+
+
 def files_say_what_they_own():
     for path in files(("src", "include"), (".c", ".h", ".S")):
         if not read(path).lstrip().startswith("/*"):
@@ -218,7 +233,7 @@ def check(rule, *args):
 def main(argv):
     rules = [layers_point_inward, core_is_pure, public_headers_stand_alone,
              banned_functions_are_not_called, tests_do_not_sleep, no_machine_paths,
-             no_unfinished_work, files_say_what_they_own]
+             no_unfinished_work, lines_have_at_most_100_columns, files_say_what_they_own]
     results = [check(rule) for rule in rules]
     if len(argv) > 1:
         results.append(check(only_stet_symbols_are_exported, argv[1]))

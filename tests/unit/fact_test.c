@@ -1,5 +1,5 @@
-/* Facts as bytes: what is written is read back, what is damaged is noticed, and the format on disk does not
- * change by accident.
+/* Facts as bytes: what is written is read back, what is damaged is noticed, and the format on disk
+ * does not change by accident.
  */
 #include "core/fact.h"
 #include "platform/platform.h"
@@ -14,7 +14,8 @@ fact_alloc(void)
 static bool
 fact_bytes_equal(stet_bytes a, stet_bytes b)
 {
-    return a.len == b.len && (a.data == NULL) == (b.data == NULL) && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+    return a.len == b.len && (a.data == NULL) == (b.data == NULL) &&
+           (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
 static void
@@ -52,7 +53,8 @@ fact_check_round_trip(const stet__fact *fact)
 static stet__fact
 fact_full(void)
 {
-    static const char texts[] = "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz";
+    static const char texts[] =
+        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz";
     stet__fact        fact = { 0 };
 
     fact.kind = STET__FACT_STARTED;
@@ -99,11 +101,15 @@ TEST(F6_every_kind_is_read_back_and_has_a_name)
 
 TEST(F6_numbers_of_any_size_are_read_back)
 {
-    static const int64_t numbers[] = { 1,  -1,        63,        64,        -64,           -65,      127,      8191,
-                                       8192, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MAX - 1, INT64_MIN, INT64_MIN + 1 };
+    static const int64_t numbers[] = {
+        1,    -1,        63,        64,        -64,           -65,       127,          8191,
+        8192, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MAX - 1, INT64_MIN, INT64_MIN + 1
+    };
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        stet__fact fact = { .kind = STET__FACT_NOW, .time_ms = numbers[i], .number = numbers[i], .code = numbers[i] };
+        stet__fact fact = {
+            .kind = STET__FACT_NOW, .time_ms = numbers[i], .number = numbers[i], .code = numbers[i]
+        };
 
         fact_check_round_trip(&fact);
     }
@@ -132,7 +138,8 @@ TEST(F6_long_payloads_are_read_back)
 
 TEST(F6_facts_follow_each_other)
 {
-    stet__fact one = { .kind = STET__FACT_STEP, .name = { "a", 1 } }, two = { .kind = STET__FACT_SLEEP, .until_ms = 7 }, got;
+    stet__fact one = { .kind = STET__FACT_STEP, .name = { "a", 1 } },
+               two = { .kind = STET__FACT_SLEEP, .until_ms = 7 }, got;
     stet__buf  b;
     stet_bytes in;
 
@@ -148,7 +155,7 @@ TEST(F6_facts_follow_each_other)
     stet__buf_free(&b);
 }
 
-/* ---- damage --------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 static void
 fact_encode_full(stet__buf *b)
@@ -182,7 +189,11 @@ TEST(F6_every_flipped_bit_is_noticed)
 
 TEST(F6_every_other_byte_in_any_place_is_noticed)
 {
-    stet__fact fact = { .kind = STET__FACT_STEP, .time_ms = 5, .name = { "charge", 6 }, .occurrence = 1 }, got;
+    stet__fact fact = { .kind = STET__FACT_STEP,
+                        .time_ms = 5,
+                        .name = { "charge", 6 },
+                        .occurrence = 1 },
+               got;
     stet__buf  b;
 
     stet__buf_init(&b, fact_alloc());
@@ -224,7 +235,8 @@ TEST(F6_cut_off_facts_are_noticed)
 
 TEST(F7_a_bad_fact_does_not_hide_the_next_one)
 {
-    stet__fact one = { .kind = STET__FACT_STEP, .name = { "a", 1 } }, two = { .kind = STET__FACT_SLEEP, .until_ms = 7 }, got;
+    stet__fact one = { .kind = STET__FACT_STEP, .name = { "a", 1 } },
+               two = { .kind = STET__FACT_SLEEP, .until_ms = 7 }, got;
     stet__buf  b;
     stet_bytes in;
 
@@ -239,7 +251,7 @@ TEST(F7_a_bad_fact_does_not_hide_the_next_one)
     stet__buf_free(&b);
 }
 
-/* ---- versions ------------------------------------------------------------------------------------- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 /* A record with this body and a right checksum. */
 static void
@@ -272,12 +284,32 @@ fact_decode_body(stet__fact *fact, const void *body, size_t len)
 TEST(F6_unknown_fields_are_skipped)
 {
     /* Field 40 as bytes "xyz", field 41 as a number, field 63 as a number, then occurrence 3. */
-    static const uint8_t body[] = { 1, STET__FACT_STEP, 0, 40 * 2 + 1, 3, 'x', 'y', 'z', 41 * 2, 0x96, 1, 63 * 2, 7, 2 * 2, 6 };
+    static const uint8_t body[] = { 1,   STET__FACT_STEP, 0,    40 * 2 + 1, 3,      'x', 'y',
+                                    'z', 41 * 2,          0x96, 1,          63 * 2, 7,   2 * 2,
+                                    6 };
     stet__fact           got;
 
     CHECK_OK(fact_decode_body(&got, body, sizeof body));
     CHECK_INT(got.kind, STET__FACT_STEP);
     CHECK_INT(got.occurrence, 3);
+}
+
+TEST(F6_field_zero_is_an_unknown_one)
+{
+    static const uint8_t body[] = { 1, STET__FACT_STEP, 0, 0, 9, 1, 1, 'x', 2 * 2, 6 };
+    stet__fact           got;
+
+    CHECK_OK(fact_decode_body(&got, body, sizeof body));
+    CHECK_INT(got.occurrence, 3);
+}
+
+TEST(F6_a_fact_that_ends_in_its_time_is_refused)
+{
+    static const uint8_t body[] = { 1, STET__FACT_STEP, 0x80 };
+    stet__fact           got;
+
+    CHECK_CODE(fact_decode_body(&got, body, sizeof body), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "cut off");
 }
 
 TEST(F6_a_later_field_of_the_same_number_counts)
@@ -312,8 +344,12 @@ TEST(F6_fields_of_the_wrong_type_and_length_are_refused)
     static const uint8_t number_as_bytes[] = { 1, STET__FACT_STEP, 0, 2 * 2 + 1, 1, 'x' };
     static const uint8_t bytes_as_number[] = { 1, STET__FACT_STEP, 0, 1 * 2, 5 };
     static const uint8_t too_long[] = { 1, STET__FACT_STEP, 0, 1 * 2 + 1, 9, 'x' };
-    static const uint8_t huge[] = { 1, STET__FACT_STEP, 0, 1 * 2 + 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1 };
-    static const uint8_t endless[] = { 1, STET__FACT_STEP, 0, 2 * 2, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1 };
+    static const uint8_t huge[] = {
+        1, STET__FACT_STEP, 0, 1 * 2 + 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1
+    };
+    static const uint8_t endless[] = {
+        1, STET__FACT_STEP, 0, 2 * 2, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1
+    };
     static const uint8_t lone_tag[] = { 1, STET__FACT_STEP, 0, 2 * 2 };
     stet__fact           got;
 
@@ -335,7 +371,7 @@ TEST(F6_ids_need_sixteen_bytes)
     CHECK_INT(stet__fact_id((stet_bytes){ NULL, 0 }).bytes[0], 0);
 }
 
-/* ---- the format on disk --------------------------------------------------------------------------- */
+/* ---- the format on disk ---------------------------------------------------------------------- */
 
 static void
 fact_hex(char *out, stet_bytes b)
@@ -345,8 +381,8 @@ fact_hex(char *out, stet_bytes b)
     out[2 * b.len] = '\0';
 }
 
-/* These bytes are in people's files. If this test fails, the format has changed: raise the version and
- * read the old one, do not change the text here. */
+/* These bytes are in people's files. If this test fails, the format has changed: raise the version
+ * and read the old one, do not change the text here. */
 TEST(F6_the_format_on_disk_stays)
 {
     stet__fact step = { .kind = STET__FACT_STEP,

@@ -1,5 +1,5 @@
-/* What is special to the SQLite store: files that are not ours, failing disks, several processes on one
- * file, forks, the live file beside it. Everything else is in the contract suite. */
+/* What is special to the SQLite store: files that are not ours, failing disks, several processes on
+ * one file, forks, the live file beside it. Everything else is in the contract suite. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -139,7 +139,7 @@ file_size(const char *path)
     return stat(path, &info) == 0 ? info.st_size : -1;
 }
 
-/* ---- files that are not ours ------------------------------------------------------------------ */
+/* ---- files that are not ours ----------------------------------------------------------------- */
 
 TEST(G2_a_file_that_is_no_database_is_refused_and_left_alone)
 {
@@ -218,7 +218,7 @@ TEST(G2_a_name_taken_beside_the_store_is_named)
     CHECK_HAS(stet_last_error(), "shop.db-live");
 }
 
-/* ---- addresses -------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 TEST(G7_options_of_the_address)
 {
@@ -271,7 +271,7 @@ TEST(G2_a_relative_path_survives_chdir)
     stet__store_close(s);
 }
 
-/* ---- processes -------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 TEST(G2_a_forked_child_is_told)
 {
@@ -543,7 +543,8 @@ TEST(G2_a_foreign_write_lock_gives_busy)
     stet__store_close(s);
 }
 
-/* What another connection did to a run is seen, though its row is kept in memory between commits. */
+/* What another connection did to a run is seen, though its row is kept in memory between
+ * commits. */
 TEST(F3_rows_in_memory_are_dropped_when_others_write)
 {
     stet_store  *a = open_ok(test_path("two.db"));
@@ -575,7 +576,7 @@ TEST(F3_rows_in_memory_are_dropped_when_others_write)
     stet__store_close(b);
 }
 
-/* ---- a disk that fails ------------------------------------------------------------------------ */
+/* ---- a disk that fails ----------------------------------------------------------------------- */
 
 /* A VFS over the real one that can refuse writes or flushes of the log. */
 typedef struct bad_file {
@@ -786,7 +787,7 @@ TEST(G2_a_full_disk_before_the_commit_applies_nothing)
     stet__store_close(s);
 }
 
-/* ---- repeats, the log, memory, threads --------------------------------------------------------- */
+/* ---- repeats, the log, memory, threads ------------------------------------------------------- */
 
 TEST(F6_a_repeat_behind_a_lost_reply_is_answered_with_its_grants)
 {

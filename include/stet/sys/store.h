@@ -85,7 +85,11 @@ typedef enum stet_cond_kind {
     /* Nothing has happened to the run since it was suspended: it is open, unclaimed and not due, its epoch is
      * `epoch`, its last inbox sequence `number`. And session `session` is this handle's own and alive, so that
      * a STET_OP_RUN_WAKE for it in the same unit grants. */
-    STET_COND_PARKED
+    STET_COND_PARKED,
+    STET_COND_WRITER, /* the value is there, and was last put by `run` with revision `number` */
+    /* Unit `number` of this handle, if it is in the same call of commit(), was applied. One that was in an earlier
+     * call is no condition: its answer is known to the caller. */
+    STET_COND_UNIT
 } stet_cond_kind;
 
 typedef struct stet_cond {

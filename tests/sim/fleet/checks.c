@@ -93,6 +93,14 @@ check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const flee
     return false;
 }
 
+/* Any attempt can be late if its node is paused, or find no memory for its result. */
+static bool
+check_is_unlucky(const fleet *w, const fleet_op *op, const fleet_seen *seen)
+{
+    return seen->code == STET_ESTEP && op->body[0].attempts > 0 &&
+           (op->body[0].is_late || w->plan.one_in[FLEET_NO_MEMORY] != 0);
+}
+
 /* May the operation have given this? */
 static bool
 check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
@@ -107,13 +115,10 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     switch (op->kind) {
     case FLEET_OP_STEP:
         want = check_step_code(&op->body[0]);
-        /* Any attempt can be late if its node is paused, or find no memory for its result. */
-        if (seen->code == STET_ESTEP && op->body[0].attempts > 0 &&
-            (op->body[0].is_late || w->plan.one_in[FLEET_NO_MEMORY] != 0))
-            return true;
-        return seen->code == want && (want != STET_OK || seen->value != 0);
+        return check_is_unlucky(w, op, seen) || (seen->code == want && (want != STET_OK || seen->value != 0));
     case FLEET_OP_DEPOSIT:
-        return seen->code == (op->ms % 4 == 0 ? check_step_code(&op->body[0]) : STET_OK);
+        return op->ms % 4 != 0 ? seen->code == STET_OK
+                               : check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
     case FLEET_OP_CALL: return check_call(w, run, i, seen);
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_FUTURES:
