@@ -28,7 +28,7 @@ help:
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
 	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
-	@echo "make coverage   branches of src/ the tests take; fails below its goals"
+	@echo "make coverage   branches of src/ the tests take; fails below its floors"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
 	@echo "make format     apply .clang-format to the sources (headers are laid out by hand)"

@@ -76,6 +76,7 @@ fuzz_ask(fuzz_life *life, const stet__fact *fact)
 
     if (len > 0)
         memcpy(name, fact->name.data, len);
+    (void)stet__journal_peek(journal, fact->kind, name);
     err = stet__journal_ask(journal, fact->kind, name, fact->fingerprint, &cmd, &occurrence, &recorded);
     if (err == STET_EREPLAY ? recorded == NULL : err != STET_OK && err != STET_ENOMEM)
         abort();

@@ -240,14 +240,18 @@ end_risks(stet__claim *claim, bool is_attempt_over)
 
     for (const stet_attempt *a = claim->unrecorded; is_attempt_over && a != NULL && ok; a = a->next)
         ok = end_risk(claim, a->step, a->occurrence);
-    if (is_attempt_over || claim->crumbs == NULL || claim->session != atomic_load(&e->session))
+    if (is_attempt_over)
         return ok;
-    for (size_t i = 0; i < e->n_crumbs && ok; i++) {
-        const stet_crumb *crumb = &claim->crumbs[i];
+    stet__lock(e->p, &e->lock);
+    for (size_t i = 0; claim->crumbs != NULL && claim->session == e->session && i < e->n_crumbs && ok; i++) {
+        const stet__crumb_use *use = &e->crumb_uses[i];
+        const stet_crumb      *crumb = &claim->crumbs[i];
 
-        if (crumb->is_busy != 0 && crumb->is_body && crumb->epoch == claim->epoch && stet__id_equal(crumb->run, claim->run))
+        if (use->is_used && use->epoch == claim->epoch && stet__id_equal(use->run, claim->run) && crumb->is_busy != 0 &&
+            crumb->is_body)
             ok = end_risk(claim, crumb->step, crumb->occurrence);
     }
+    stet__unlock(e->p, &e->lock);
     return ok;
 }
 

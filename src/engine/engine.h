@@ -296,6 +296,13 @@ typedef struct stet__service {
 
 typedef enum stet__life { STET__LIFE_OPEN, STET__LIFE_STARTED, STET__LIFE_STOPPING, STET__LIFE_STOPPED } stet__life;
 
+/* Whose a crumb is. The crumb itself belongs to the slot that writes it. */
+typedef struct stet__crumb_use {
+    bool     is_used;
+    stet_id  run;
+    uint64_t epoch;
+} stet__crumb_use;
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -331,7 +338,7 @@ struct stet_engine {
     _Atomic int64_t  lease_us;  /* our lease surely holds until here, by our own clock */
     stet_crumb      *crumbs;
     size_t           n_crumbs, crumb_next;
-    uint8_t         *crumb_used;
+    stet__crumb_use *crumb_uses;
     stet__thread    *renewer;
     stet__cond       renew_cond;
     bool             is_renewer_closing;

@@ -22,8 +22,8 @@ stet__crumb_get(stet__claim *claim)
     for (size_t i = 0; e->crumbs != NULL && i < e->n_crumbs; i++) {
         size_t at = (e->crumb_next + i) % e->n_crumbs;
 
-        if (!e->crumb_used[at]) {
-            e->crumb_used[at] = 1;
+        if (!e->crumb_uses[at].is_used) {
+            e->crumb_uses[at] = (stet__crumb_use){ true, claim->run, claim->epoch };
             e->crumb_next = at + 1;
             return (int)at;
         }
@@ -40,7 +40,7 @@ stet__crumb_put(stet__claim *claim, int crumb)
         return;
     e->crumbs[crumb].is_busy = 0;
     e->crumbs[crumb].is_body = 0;
-    e->crumb_used[crumb] = 0;
+    e->crumb_uses[crumb].is_used = false;
 }
 
 /* ---- what a session says about itself --------------------------------------------------------------- */
@@ -126,7 +126,7 @@ stet__session_open(stet_engine *e)
     stet__lock(e->p, &e->lock);
     e->session = session;
     e->crumbs = crumbs;
-    memset(e->crumb_used, 0, e->n_crumbs);
+    memset(e->crumb_uses, 0, e->n_crumbs * sizeof *e->crumb_uses);
     atomic_store(&e->lease_us, now_us + e->config.lease_ms * 1000);
     stet__unlock(e->p, &e->lock);
     return STET_OK;

@@ -1,11 +1,12 @@
-/* Working ahead of the flush, and runs resumed by their timers: exact whatever comes between the belief and
- * the commit. Each test stops one commit of the engine and lets somebody else act first. tsan: yes */
+/* Working ahead of the flush, and runs resumed by their timers: exact whatever comes between the
+ * belief and the commit. Each test stops one commit of the engine and lets somebody else act first.
+ * tsan: yes */
 #include "fixture.h"
 
 #include "damage.h"
 #include "engine/engine.h"
 
-/* ---- somebody who is faster ------------------------------------------------------------------------- */
+/* ---- somebody who is faster ------------------------------------------------------------------ */
 
 typedef struct rival {
     const stet_store_ops *inner;
@@ -35,12 +36,15 @@ rival_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     return r->inner->commit(s, units, n, outcomes);
 }
 
+/* Up with somebody in front of its commits. */
 static void
-rival_begin(fixture *f, bool (*is_it)(const stet_unit *unit), void (*act)(rival *r))
+rival_up(fixture *f, const fixture_service *services, bool (*is_it)(const stet_unit *unit),
+         void (*act)(rival *r))
 {
     rival *r = &the_rival;
 
     memset(r, 0, sizeof *r);
+    f->engine = fixture_open(f);
     r->f = f;
     r->inner = f->engine->store->ops;
     r->is_it = is_it;
@@ -48,6 +52,8 @@ rival_begin(fixture *f, bool (*is_it)(const stet_unit *unit), void (*act)(rival 
     r->ops = *r->inner;
     r->ops.commit = rival_commit;
     f->engine->store->ops = &r->ops;
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
 }
 
 static bool
@@ -59,7 +65,7 @@ has_cond(const stet_unit *unit, stet_cond_kind kind)
     return false;
 }
 
-/* ---- resumed by a timer ------------------------------------------------------------------------------- */
+/* ---- resumed by a timer ---------------------------------------------------------------------- */
 
 static bool
 is_resumed(const stet_unit *unit)
@@ -83,7 +89,10 @@ h_nap_only(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler nap_handlers[] = { { "nap", h_nap, NULL }, { "only", h_nap_only, NULL }, { 0 } };
+static const stet_handler nap_handlers[] = { { "nap", h_nap, NULL },
+                                             { "only", h_nap_only, NULL },
+                                             { 0 } };
+static const fixture_service nappers[] = { { "t", nap_handlers, false, NULL }, { 0 } };
 
 static void
 act_cancel(rival *r)
@@ -95,11 +104,10 @@ TEST(B5_a_cancel_in_front_of_a_run_that_its_timer_resumes_is_told)
 {
     fixture *f = fixture_begin();
 
-    fixture_up_with(f, nap_handlers);
-    rival_begin(f, is_resumed, act_cancel);
+    rival_up(f, nappers, is_resumed, act_cancel);
     the_rival.engine = fixture_open(f);
     the_rival.run = fixture_start(f->engine, "t.nap", "ok", NULL);
-    atomic_store(&the_rival.left, 1);
+    atomic_store(&the_rival.left, 1); /* it sleeps */
     fixture_await_status(f->engine, &the_rival.run, STET_STATUS_CANCELLED);
     CHECK_INT(atomic_load(&the_rival.acted), 1);
     CHECK_INT(effects("before"), 1);
@@ -124,7 +132,9 @@ act_fire(rival *r)
     stet__fact   fired = { .kind = STET__FACT_TIMER, .time_ms = 1 };
     stet__buf    data;
     stet_timer   timer = { 0 };
-    stet_op      ops[3] = { { .kind = STET_OP_TIMER_DEL }, { .kind = STET_OP_INBOX }, { .kind = STET_OP_RUN_WAKE } };
+    stet_op      ops[3] = { { .kind = STET_OP_TIMER_DEL },
+                            { .kind = STET_OP_INBOX },
+                            { .kind = STET_OP_RUN_WAKE } };
     stet_store  *s = damage_open(r->f);
     stet_outcome o;
 
@@ -149,8 +159,7 @@ fired_elsewhere(const char *handler, int after)
 {
     fixture *f = fixture_begin();
 
-    fixture_up_with(f, nap_handlers);
-    rival_begin(f, is_resumed, act_fire);
+    rival_up(f, nappers, is_resumed, act_fire);
     the_rival.run = fixture_start(f->engine, handler, "ok", NULL);
     atomic_store(&the_rival.left, 1);
     EXPECT_RESULT(f->engine, &the_rival.run, "ok");
@@ -187,7 +196,7 @@ TEST(B5_a_run_parked_when_the_engine_stops_is_woken_by_the_next)
     fixture_end(f);
 }
 
-/* ---- ahead of the flush ------------------------------------------------------------------------------- */
+/* ---- ahead of the flush ---------------------------------------------------------------------- */
 
 static int
 h_add(stet_ctx *ctx, stet_bytes input)
@@ -247,13 +256,14 @@ outrun(int adds, int times)
 
     stet_start_options_init(&options);
     options.key = "k";
-    fixture_up(f, counters);
-    rival_begin(f, is_start, act_add);
+    rival_up(f, counters, is_start, act_add);
     the_rival.engine = fixture_open(f);
     fixture_register(the_rival.engine, counters);
     CHECK_OK(stet_engine_start(the_rival.engine));
     for (int i = 0; i < adds; i++)
-        requests[i] = (stet_start_request){ .handler = "counter.add", .input = stet_text("1"), .options = &options };
+        requests[i] = (stet_start_request){ .handler = "counter.add",
+                                            .input = stet_text("1"),
+                                            .options = &options };
     rival_adds = times;
     atomic_store(&the_rival.left, 1);
     CHECK_OK(stet_start_many(f->engine, requests, (size_t)adds));
@@ -302,8 +312,7 @@ count_reliance(int64_t work_ahead, bool is_wanted)
     stet_run_id run;
 
     f->options.work_ahead = work_ahead;
-    fixture_up(f, counters);
-    rival_begin(f, relies_on_state, act_count);
+    rival_up(f, counters, relies_on_state, act_count);
     atomic_store(&the_rival.left, 1000);
     for (int i = 0; i < 10; i++) {
         run = fixture_start(f->engine, "counter.add", "1", STET_START(.key = "k"));
@@ -324,7 +333,7 @@ TEST(A2_working_ahead_can_be_switched_off)
     count_reliance(STET_NONE, false);
 }
 
-/* ---- what is said ahead ------------------------------------------------------------------------------- */
+/* ---- what is said ahead ---------------------------------------------------------------------- */
 
 static int
 h_says(stet_ctx *ctx, stet_bytes input)
@@ -338,7 +347,9 @@ h_says(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler    saying_handlers[] = { { "add", h_add, NULL }, { "says", h_says, NULL }, { 0 } };
+static const stet_handler    saying_handlers[] = { { "add", h_add, NULL },
+                                                   { "says", h_says, NULL },
+                                                   { 0 } };
 static const fixture_service sayings[] = { { "counter", saying_handlers, true, NULL }, { 0 } };
 
 TEST(H7_an_execution_that_is_dropped_has_said_nothing)
@@ -346,8 +357,7 @@ TEST(H7_an_execution_that_is_dropped_has_said_nothing)
     fixture    *f = fixture_begin();
     stet_run_id run;
 
-    fixture_up(f, sayings);
-    rival_begin(f, is_start, act_add);
+    rival_up(f, sayings, is_start, act_add);
     the_rival.engine = fixture_open(f);
     fixture_register(the_rival.engine, sayings);
     CHECK_OK(stet_engine_start(the_rival.engine));

@@ -578,7 +578,7 @@ crumbs_used(stet_engine *e)
 
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < e->n_crumbs; i++)
-        n += e->crumb_used[i];
+        n += e->crumb_uses[i].is_used ? 1 : 0;
     stet__unlock(e->p, &e->lock);
     return n;
 }

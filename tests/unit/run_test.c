@@ -569,8 +569,11 @@ TEST(F1_many_occurrences_in_any_order)
     subject_claim(&s);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         APPLY(&s, STEP, .name = TEXT("same"), .occurrence = order[i], .value = TEXT("v"));
-    for (int64_t i = 1; i <= 7; i++)
+    CHECK(stet__journal_peek(&s.journal, STET__FACT_STEP, "other") == NULL);
+    for (int64_t i = 1; i <= 7; i++) {
+        CHECK_INT(stet__journal_peek(&s.journal, STET__FACT_STEP, "same")->occurrence, i);
         CHECK(ask(&s, STET__FACT_STEP, "same") != NULL);
+    }
     CHECK(ask(&s, STET__FACT_STEP, "same") == NULL); /* the eighth is new */
     CHECK_INT(stet__journal_unasked(&s.journal)->occurrence, 39);
     subject_free(&s);
@@ -648,7 +651,7 @@ TEST(C11_what_this_execution_added_is_no_contradiction)
     subject_claim(&s);
     /* Reads that nobody asks for any more lie before and behind the step that matters. */
     for (int64_t i = 1; i <= 9; i++)
-        APPLY(&s, NOW, .name = { "abcdefghi" + i - 1, 1 }, .occurrence = 1);
+        APPLY(&s, NOW, .name = { &"abcdefghi"[i - 1], 1 }, .occurrence = 1);
     APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
     CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
     CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
