@@ -695,6 +695,10 @@ host_load(stet_ctx *c)
     }
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
         return err;
+    /* A grant may be old news: what the sweep took up was ours when it asked. Nothing of this claim would be with the
+     * store before its first body, so nobody else would tell. */
+    if (!claim->is_guess && (row.session != claim->session || row.epoch != claim->epoch))
+        return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
     return stet__load_facts(e, &c->run, &c->journal, row.journal, &bad);
