@@ -382,6 +382,11 @@ stet__host_end(stet_ctx *c)
      * wakes us when it is well. */
     if (claim->is_refused && e->is_polled && e->is_poisoned)
         return true;
+    if (c->stuck_code == STET_ECORRUPT || claim->is_refused) { /* what bodies left is freed, not recorded */
+        if (c->latch == 0)
+            c->latch = STET_SUSPENDED;
+        (void)stet__ctx_catch_up(c);
+    }
     if (c->stuck_code == STET_ECORRUPT)
         err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
     else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
@@ -407,6 +412,11 @@ stet__host_end(stet_ctx *c)
             c->stuck_code = 0;
         }
         err = end_unit(c);
+        if (err == STET_ECORRUPT) { /* it would be so for ever; if the run is not ours, this is refused */
+            c->stuck_code = err;
+            c->stuck_text = stet__arena_str(&c->arena, stet_last_error());
+            err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
+        }
     }
     if (err != STET_OK) {
         /* Out of memory: keep the claim and try again a little later. */

@@ -704,6 +704,10 @@ host_load(stet_ctx *c)
     }
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
         return err;
+    /* A grant may be old news: what the sweep took up was ours when it asked. Nothing of this claim would be with the
+     * store before its first body, so nobody else would tell. */
+    if (!claim->is_guess && (row.session != claim->session || row.epoch != claim->epoch))
+        return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
     return stet__load_facts(e, &c->run, &c->journal, row.journal - (STET__MUTANT(journal_short) ? 1 : 0), &bad);
@@ -815,9 +819,10 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
-    /* The lease is that of the session we have now; a claim of the one before is lost. */
-    if (claim->session == atomic_load(&e->session) &&
-        (STET__MUTANT(lease_unasked) || stet__lease_holds(e)))
+    /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
+     * is there before its lease, so the lease we see is never newer than the session. */
+    if ((stet__lease_holds(e) || STET__MUTANT(lease_unasked)) &&
+        claim->session == atomic_load(&e->session))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");
