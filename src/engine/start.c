@@ -568,12 +568,12 @@ start_once(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes inp
         *op = w->ops[--w->unit.n_ops]; /* the last: no labels here */
         (void)stet__work_bytes(apart, &op->key, op->key);
         (void)stet__work_bytes(apart, &op->data, op->data);
-        if ((err = start_finish(e, run, &s, o, stet__commit_sync(e, w, NULL))) != STET_OK ||
-            (o->existed != NULL && *o->existed)) {
+        if ((err = stet__commit_sync(e, w, NULL)) != STET_OK) {
             stet__work_free(apart);
-            return err;
+            return start_finish(e, run, &s, o, err);
         }
-        return stet__commit_sync(e, apart, NULL);
+        (void)stet__commit_sync(e, apart, NULL);
+        return start_finish(e, run, &s, o, STET_OK);
     }
     return start_finish(e, run, &s, o, stet__commit_sync(e, w, NULL));
 }

@@ -39,7 +39,6 @@
     X(idem_apart, "an idempotency key is written in a unit of its own, after the start")           \
     X(journal_short, "recovery reads the journal up to the fact before the last")                  \
     X(inbox_short, "recovery applies one entry of the inbox fewer than was taken")                 \
-    X(news_jumped, "the entry that woke a run is taken without those before it")                   \
     X(step_before, "a step is recorded before its body is executed")                               \
     X(step_once_more, "a step is tried once more than its policy says")                            \
     X(retry_uncounted, "a failed attempt of a step is recorded with the number before its own")    \

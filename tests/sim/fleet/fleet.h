@@ -238,6 +238,11 @@ struct fleet_run {
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
+    uint64_t      stop_entry; /* as which entry */
+    bool          is_called;  /* somebody waits for it by a call */
+    int64_t       not_before_ms; /* delay or backoff; 0: none, or a stop ended it */
+    int64_t       deadline_ms;
+    unsigned      grants;
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
@@ -358,6 +363,7 @@ struct fleet {
     stet__rng        draws, faults;
     fleet_plan       plan;
     bool             has_faults; /* now */
+    int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
     unsigned         crashes;
     int              same_name; /* nodes below this index share a worker's name */

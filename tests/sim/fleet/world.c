@@ -224,6 +224,8 @@ static void
 world_heal(fleet *w)
 {
     w->has_faults = false;
+    if (w->healed_ms == 0)
+        w->healed_ms = fleet_now_ms(w);
     for (size_t i = 0; i < w->n_nodes; i++) {
         fleet_node *node = &w->nodes[i];
 
