@@ -49,8 +49,6 @@
     X(release_untold, "a run that is given back does not say which bodies were entered")           \
     X(crumb_early, "the note of an entered body goes before its record is durable")                \
     X(ahead_unchecked, "a run that works ahead does not say which state it relies on")             \
-    X(ahead_unit_trusted, "a run that works ahead does not say which unit it relies on")           \
-    X(void_kept, "units that rely on a refused unit are committed")                                \
     X(refused_durable, "a unit that was refused counts as durable")                                \
     X(unknown_renumbered, "a batch of unknown outcome is submitted again under new numbers")       \
     X(deadline_ignored, "a deadline passes and nothing happens")                                   \

@@ -55,7 +55,8 @@ typedef struct fleet_node fleet_node;
     X(SLOW, 300, "slow answers")                                                                   \
     X(READ_FAILED, 300, "reads failed")                                                            \
     X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
-    X(HINT_LOST, 4, "hints lost")                                                                  \
+    X(LEASE_SLOW, 20, "session calls answered after the lease")                                    \
+    X(HINT_LOST, 1, "hints lost")                                                                  \
     X(HINT_TWICE, 4, "hints doubled")                                                              \
     X(HINT_LATE, 10, "hints late")                                                                 \
     X(SAME_NAME, 0, "workers of one name")                                                         \
@@ -302,6 +303,7 @@ typedef struct fleet_task {
     bool        is_done;       /* the client has nothing left to do for it */
     bool        is_acked;      /* somebody was told that it was started */
     bool        was_unclear;
+    bool        is_given_up;   /* nothing to repeat it by, and nobody knows whether it was started */
     stet_run_id run;
 } fleet_task;
 

@@ -430,7 +430,8 @@ model_fenced(fleet *w, const stet_unit *unit)
     for (size_t i = 0; i < unit->n_conds; i++) {
         const stet_cond *cond = &unit->conds[i];
 
-        if ((cond->kind == STET_COND_CLAIM || cond->kind == STET_COND_PARKED) && cond->session != 0 &&
+        if ((cond->kind == STET_COND_CLAIM || cond->kind == STET_COND_PARKED) &&
+            cond->session != 0 &&
             !stet__mem_is_alive(w->db, stet__mem_session(w->db, cond->session)))
             fleet_fail(w, fleet_run_of(w, cond->run), "a worker whose lease has ended records");
     }
