@@ -208,8 +208,7 @@ mem_parked_holds(mem_tx *tx, const stet_cond *cond)
     mem_session *session = stet__mem_session(tx->db, cond->session);
 
     if (STET__MUTANT(parked_unchecked))
-        return run != NULL && !run->row.is_terminal && run->row.inbox == cond->number &&
-               stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
+        return run != NULL && !run->row.is_terminal && stet__mem_is_alive(tx->db, session);
     return run != NULL && !run->row.is_terminal && run->row.session == 0 && run->row.due_ms == STET_NEVER &&
            run->row.epoch == cond->epoch && run->row.inbox == cond->number &&
            stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);

@@ -22,7 +22,7 @@
     X(repeat_applied, "a unit that is submitted again is applied again")                           \
     X(unit_torn, "a refused unit leaves behind what it did before it was refused")                 \
     X(reap_by_id, "a session is taken for dead a second early, and reaped without asking again")   \
-    X(parked_unchecked, "a timer resumes a run that somebody else has meanwhile")                  \
+    X(parked_unchecked, "a timer resumes a run whatever has become of it")                  \
     X(lane_asleep, "a run that leaves its lane does not wake the next")                            \
     X(lane_shared, "a run enters its lane and executes though another holds it")                   \
     X(due_early, "delays and backoffs are not waited for")                                         \

@@ -251,7 +251,7 @@ fault_hint(void *arg)
     fault_store *f = arg;
     fleet       *w = f->node->w;
 
-    if (fleet_fault(w, FLEET_HINT_LOST, f->node))
+    if (w->plan.is_deaf || fleet_fault(w, FLEET_HINT_LOST, f->node))
         return;
     if (fleet_fault(w, FLEET_HINT_LATE, f->node))
         fleet_nap(f->base.platform, 1000 * (int64_t)fleet_draw(&w->faults, 3000));

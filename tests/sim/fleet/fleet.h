@@ -55,8 +55,8 @@ typedef struct fleet_node fleet_node;
     X(SLOW, 300, "slow answers")                                                                   \
     X(READ_FAILED, 300, "reads failed")                                                            \
     X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
-    X(LEASE_SLOW, 20, "session calls answered after the lease")                                    \
-    X(HINT_LOST, 1, "hints lost")                                                                  \
+    X(LEASE_SLOW, 6,  "session calls answered after the lease")                                    \
+    X(HINT_LOST, 4, "hints lost")                                                                  \
     X(HINT_TWICE, 4, "hints doubled")                                                              \
     X(HINT_LATE, 10, "hints late")                                                                 \
     X(SAME_NAME, 0, "workers of one name")                                                         \
@@ -83,6 +83,7 @@ typedef struct fleet_plan {
     unsigned crashes_max;
     int64_t  lease_ms, renew_ms;
     int64_t  retention_ms;
+    bool     is_deaf;      /* the store gives no hints at all: everybody polls */
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
