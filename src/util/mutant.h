@@ -22,10 +22,14 @@
     X(repeat_applied, "a unit that is submitted again is applied again")                           \
     X(unit_torn, "a refused unit leaves behind what it did before it was refused")                 \
     X(reap_by_id, "a session is taken for dead a second early, and reaped without asking again")   \
-    X(parked_unchecked, "a timer resumes a run whatever has become of it")                  \
+    X(parked_unchecked, "a timer resumes a run whatever has become of it")                         \
     X(lane_asleep, "a run that leaves its lane does not wake the next")                            \
     X(lane_shared, "a run enters its lane and executes though another holds it")                   \
     X(due_early, "delays and backoffs are not waited for")                                         \
+    /* the store in a file: crash everywhere finds these */                                        \
+    X(file_unsynced, "commits to a file are not flushed")                                          \
+    X(file_fence_dropped, "whoever records for a run in a file need not hold its claim")           \
+    X(file_death_unseen, "the free lock of a dead worker is not looked at")                        \
     /* the engine */                                                                               \
     X(suspend_blind, "a run suspends whatever has come into its inbox meanwhile")                  \
     X(end_blind, "a run ends whatever has come into its inbox meanwhile")                          \
