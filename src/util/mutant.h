@@ -28,7 +28,6 @@
     X(due_early, "delays and backoffs are not waited for")                                         \
     /* the store in a file: crash everywhere finds these */                                        \
     X(file_unsynced, "commits to a file are not flushed")                                          \
-    X(file_fence_dropped, "whoever records for a run in a file need not hold its claim")           \
     X(file_death_unseen, "the free lock of a dead worker is not looked at")                        \
     /* the engine */                                                                               \
     X(suspend_blind, "a run suspends whatever has come into its inbox meanwhile")                  \

@@ -180,7 +180,8 @@ hunt_program(hunt *h, int mutant, char *program)
     if (status != 0) {
         (void)hunt_line(log, "not ok ", name);
         (void)snprintf(h->by, sizeof h->by, "%s", strrchr(program, '/') + 1);
-        (void)snprintf(h->what, sizeof h->what, "%s", name[0] != '\0' ? name : "it did not end well");
+        (void)snprintf(h->what, sizeof h->what, "%s",
+                       name[0] != '\0' ? name : "it did not end well");
     }
     (void)fclose(log);
     return status != 0;
@@ -192,6 +193,7 @@ hunt_crashes(hunt *h, int mutant)
     glob_t programs;
     char   pattern[1024];
     bool   is_found = false;
+    bool   is_file = strncmp(hunt_names[mutant], "file_", 5) == 0; /* pairs have no file */
 
     if (h->crash == NULL)
         return false;
@@ -202,7 +204,8 @@ hunt_crashes(hunt *h, int mutant)
     }
     for (int slow = 0; slow < 2; slow++) /* the one that kills real workers takes minutes: last */
         for (size_t i = 0; i < programs.gl_pathc && !is_found; i++)
-            if ((strstr(programs.gl_pathv[i], "crash_kill") != NULL) == slow)
+            if ((strstr(programs.gl_pathv[i], "crash_kill") != NULL) == slow &&
+                !(is_file && strstr(programs.gl_pathv[i], "crash_pairs") != NULL))
                 is_found = hunt_program(h, mutant, programs.gl_pathv[i]);
     globfree(&programs);
     return is_found;
