@@ -395,13 +395,13 @@ host_suspend_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 
     if (stet__host_is_dropped(e, claim, o))
         return false;
-    for (const stet__cmd *cmd = claim->ctx->journal.waiting;
-         STET__MUTANT(timer_after) && o->result == STET_OK && cmd != NULL; cmd = cmd->next) {
-        stet__work *timer = cmd->has_timer ? stet__work_new(e, NULL, NULL) : NULL;
+    if (STET__MUTANT(timer_after) && o->result == STET_OK)
+        for (const stet__cmd *cmd = claim->ctx->journal.waiting; cmd != NULL; cmd = cmd->next) {
+            stet__work *late = cmd->has_timer ? stet__work_new(e, NULL, NULL) : NULL;
 
-        if (timer != NULL && stet__work_timer(timer, claim->run, cmd->until_ms, cmd->completion))
-            stet__submit(e, timer);
-    }
+            if (late != NULL && stet__work_timer(late, claim->run, cmd->until_ms, cmd->completion))
+                stet__submit(e, late);
+        }
     if (o->result == STET_OK) {
         atomic_fetch_add(&claim->answered, 1);
         host_park(e, claim);

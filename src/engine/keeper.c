@@ -83,7 +83,9 @@ keeper_visible_ops(stet_engine *e, stet__work *w, const stet_timer *t)
 
     if (err != STET_OK && err != STET_ENOTFOUND && !STET__MUTANT(visible_forgotten))
         return false; /* not known: without its lane the run would never be executed */
-    if (err != STET_OK || row.is_terminal || row.key == NULL)
+    if (STET__MUTANT(visible_forgotten) && err != STET_OK)
+        return true;
+    if (err == STET_ENOTFOUND || row.is_terminal || row.key == NULL)
         return true; /* only the timer goes */
     if ((op = stet__work_op(w, STET_OP_LANE_ENTER, t->run)) == NULL ||
         (op->lane = stet__lane_name(&w->arena, row.handler, row.key)) == NULL)
