@@ -187,7 +187,7 @@ run_apply_failed_attempt(stet__run *run, const stet__fact *f)
     if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_RETRYING, f)) != STET_OK)
         return err;
     run->due_ms = f->until_ms;
-    if (f->kind == STET__FACT_ATTEMPT_FAILED)
+    if (f->kind == STET__FACT_ATTEMPT_FAILED && !(STET__MUTANT(attempt_uncounted) && run->failed == 1))
         run->failed++;
     return STET_OK;
 }
@@ -288,6 +288,8 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
 {
     int err;
 
+    if (STET__MUTANT(cancel_asleep) && run->status == STET_STATUS_SUSPENDED)
+        return STET_OK;
     if (run->stop_code != 0)
         return STET_OK; /* the first one counts */
     if ((err = run_text(run, &run->stop_who, f->who)) != STET_OK ||

@@ -161,7 +161,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_STATE_CLEAR:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
-    case STET__FACT_SETTLE: return f->code == 0;
+    case STET__FACT_SETTLE: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:

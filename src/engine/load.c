@@ -137,7 +137,9 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     }
     while ((err = stet__fact_decode(&fact, &facts)) == STET_OK) {
         fact.revision = l->next;
-        if (fact.kind == STET__FACT_TAKEN && (err = load_take(l, l->run->taken + 1, (uint64_t)fact.number)) != STET_OK)
+        if (fact.kind == STET__FACT_TAKEN &&
+            (err = load_take(l, l->run->taken + 1,
+                             (uint64_t)fact.number - (STET__MUTANT(inbox_short) ? 1 : 0))) != STET_OK)
             break;
         if ((err = stet__run_apply(l->run, &fact)) != STET_OK)
             break;

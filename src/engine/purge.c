@@ -30,9 +30,10 @@ purge_on_row(void *arg, const stet_run_row *row)
     page->last = row->id;
     if (!row->is_terminal)
         return STET_OK;
-    if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0)
+    if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0 &&
+        !STET__MUTANT(retention_forgotten))
         keep_ms = extra.retention_ms;
-    if (row->ended_ms + keep_ms <= page->now_ms)
+    if ((STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms) + keep_ms <= page->now_ms)
         page->found[page->n++] = row->id;
     return STET_OK;
 }

@@ -201,6 +201,8 @@ stet__renew(stet_engine *e)
         return;
     }
     err = e->store->ops->session_renew(e->store, session, e->config.lease_ms);
+    if (STET__MUTANT(renewed_late))
+        before_us = stet__mono_us(e->p);
     if (err == STET_OK) {
         bool was_short = !stet__lease_holds(e);
 
@@ -359,7 +361,7 @@ session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i,
     if (!has_crumbs && !session_tell_lost(w, now_ms, r->runs[i], worker, NULL))
         return false;
     for (size_t k = 0; k < n_crumbs; k++) {
-        if (crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
+        if (STET__MUTANT(death_untold) || crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
             continue;
         if (!session_tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k]))
             return false;

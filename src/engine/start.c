@@ -384,6 +384,8 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
         cond->space = op->space = STET__SPACE_IDEM;
         cond->key = op->key = key;
         op->number = 1;
+        if (STET__MUTANT(idem_unchecked))
+            w->unit.n_conds--;
         if (!stet__work_bytes(w, &op->data, stet__id_bytes(&run)))
             return false;
     }
@@ -549,6 +551,30 @@ start_once(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes inp
 
     if (w == NULL)
         return err;
+    if (STET__MUTANT(idem_unchecked)) {
+        stet_id found;
+
+        if (start_existing(e, &w->arena, &s, o, &found) == STET_OK) {
+            stet__work_free(w);
+            return start_finish(e, run, &s, o, STET_ECONFLICT);
+        }
+    }
+    if (STET__MUTANT(idem_apart) && s.fact.idempotency_key.data != NULL) {
+        stet__work *apart = stet__work_new(e, NULL, NULL);
+        stet_op    *op = apart != NULL ? stet__work_op(apart, STET_OP_VALUE_PUT, s.run) : NULL;
+
+        if (op == NULL)
+            return STET_ENOMEM;
+        *op = w->ops[--w->unit.n_ops]; /* the last: no labels here */
+        (void)stet__work_bytes(apart, &op->key, op->key);
+        (void)stet__work_bytes(apart, &op->data, op->data);
+        if ((err = stet__commit_sync(e, w, NULL)) != STET_OK) {
+            stet__work_free(apart);
+            return start_finish(e, run, &s, o, err);
+        }
+        (void)stet__commit_sync(e, apart, NULL);
+        return start_finish(e, run, &s, o, STET_OK);
+    }
     return start_finish(e, run, &s, o, stet__commit_sync(e, w, NULL));
 }
 

@@ -103,7 +103,7 @@ mem_grant(mem_tx *tx, mem_run *run, const stet_claimer *claimer)
     if (!has_room || !mem_edit_begin(tx, run))
         return STET_ENOMEM;
     run->row.session = claimer->session;
-    run->row.epoch++;
+    run->row.epoch += STET__MUTANT(epoch_kept) && run->row.epoch > 0 ? 0 : 1;
     mem_status_write(tx, run, claimer->running_status);
     mem_edit_end(tx, run);
     db->grants[db->n_grants++] = (stet_grant){ run->row.id, run->row.epoch, run->row.inbox };
@@ -129,7 +129,8 @@ mem_wake(mem_tx *tx, mem_run *run, uint32_t flags, uint32_t status, const stet_c
         return STET_OK;
     if (run->row.due_ms != STET_NEVER && (run->row.due_ms <= tx->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
-    if (run->row.lane != NULL && stet__mem_lane_first(tx->db, run->row.lane) != run)
+    if (run->row.lane != NULL && stet__mem_lane_first(tx->db, run->row.lane) != run &&
+        !STET__MUTANT(lane_shared))
         return STET_OK;
     if (mem_may_grant(tx, run, claimer))
         return mem_grant(tx, run, claimer);
@@ -144,11 +145,15 @@ mem_claim_holds(mem_tx *tx, const stet_cond *cond)
     mem_run     *run = stet__mem_run(tx->db, cond->run);
     mem_session *session;
 
+    if (STET__MUTANT(fence_dropped) && run != NULL)
+        return true;
     if (run == NULL || run->row.session != cond->session || run->row.epoch != cond->epoch)
         return false;
     if (cond->session == 0)
         return true;
     session = stet__mem_session(tx->db, cond->session);
+    if (STET__MUTANT(lease_unjudged))
+        return session != NULL && stet__mem_is_own(tx->h, session);
     return stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
 }
 
@@ -202,6 +207,8 @@ mem_parked_holds(mem_tx *tx, const stet_cond *cond)
     mem_run     *run = stet__mem_run(tx->db, cond->run);
     mem_session *session = stet__mem_session(tx->db, cond->session);
 
+    if (STET__MUTANT(parked_unchecked))
+        return run != NULL && !run->row.is_terminal && stet__mem_is_alive(tx->db, session);
     return run != NULL && !run->row.is_terminal && run->row.session == 0 && run->row.due_ms == STET_NEVER &&
            run->row.epoch == cond->epoch && run->row.inbox == cond->number &&
            stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
@@ -225,7 +232,8 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
         holds = stet__mem_timer(tx->db, cond->fire_ms, cond->run, cond->number) != NULL;
         break;
     case STET_COND_SESSION_DEAD:
-        holds = !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
+        holds = STET__MUTANT(reap_by_id) ||
+                !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
         break;
     case STET_COND_PARKED: holds = mem_parked_holds(tx, cond); break;
     case STET_COND_WRITER:
@@ -471,7 +479,7 @@ mem_op_lane_enter(mem_tx *tx, const stet_op *op)
     if (run->row.lane != NULL)
         return stet__fail(STET_EINVAL, "a run in lane %s enters lane %s; it must leave the first",
                           run->row.lane, op->lane);
-    is_first = stet__mem_lane_first(tx->db, op->lane) == NULL;
+    is_first = stet__mem_lane_first(tx->db, op->lane) == NULL || STET__MUTANT(lane_shared);
     if ((err = mem_fresh_text(tx, &lane, op->lane, NULL)) != STET_OK)
         return err;
     if (!mem_edit_begin(tx, run))
@@ -505,7 +513,7 @@ mem_lane_leave(mem_tx *tx, mem_run *run, const stet_op *op)
     /* Only a new first is woken: one that was first and suspended itself sleeps on. */
     if (!was_first || (next = stet__mem_lane_first(tx->db, lane)) == NULL)
         return STET_OK;
-    return mem_wake(tx, next, 0, op->status, op->claimer);
+    return STET__MUTANT(lane_asleep) ? STET_OK : mem_wake(tx, next, 0, op->status, op->claimer);
 }
 
 static int
@@ -551,7 +559,7 @@ mem_claim_one(mem_tx *tx, const stet_claimer *claimer, uint32_t *left)
         size_t   at = (tx->h->turn + i) % claimer->n_handlers;
         mem_run *run = mem_ready_first(tx->db, claimer->handlers[at]);
 
-        if (run != NULL && run->row.due_ms <= tx->now_ms) {
+        if (run != NULL && (run->row.due_ms <= tx->now_ms || STET__MUTANT(due_early))) {
             tx->h->turn = at + 1; /* so that no handler starves when one is asked for at a time */
             (*left)--;
             return mem_grant(tx, run, claimer);

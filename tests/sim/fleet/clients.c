@@ -55,6 +55,10 @@ client_start(fleet_node *node, fleet_task *task)
     bool                     was_unclear;
     int                      err;
 
+    if (!task->has_idem && !task->has_id && task->was_unclear) { /* a repeat may be a second run */
+        task->is_given_up = true;
+        return STET_EUNCERTAIN;
+    }
     (void)fleet_order_text(input, sizeof input, &task->order);
     (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
     options.key = task->key >= 0 ? keys[task->key] : NULL;
@@ -78,6 +82,8 @@ client_start(fleet_node *node, fleet_task *task)
         run = task->run;
         err = STET_OK; /* an earlier try had worked */
     }
+    if (stet_code_class(err) == STET_CLASS_RETRY)
+        task->was_unclear = was_unclear; /* nothing was written */
     if (err == STET_OK)
         client_acked(w, node, task, &run);
     else if (!client_is_passing(err))
@@ -150,10 +156,11 @@ client_task(fleet_node *node, fleet_task *task)
 
     if (stet__sim_now_us(w->sim) < task->at_us)
         fleet_nap(node->p, task->at_us - stet__sim_now_us(w->sim));
-    while (!node->is_leaving && !task->is_acked && client_start(node, task) != STET_OK)
+    while (!node->is_leaving && !task->is_acked && !task->is_given_up &&
+           client_start(node, task) != STET_OK)
         fleet_nap(node->p, 1000 * (int64_t)(1 + client_draw(w, 400)));
     if (node->is_leaving || !task->is_acked)
-        return; /* in the node's next life */
+        return; /* in the node's next life, or never */
     if (task->cancels)
         (void)stet_cancel(node->engine, &task->run, "client", "changed its mind");
     if (task->waits)
@@ -315,7 +322,8 @@ operator_act(fleet_node *node)
     case 8: { /* a second start of what was started */
         fleet_task *task = &w->tasks[client_draw(w, w->n_tasks)];
 
-        if (task->is_acked && task->has_idem)
+        /* Or of what its client is about to start. */
+        if (task->has_idem && (task->is_acked || stet__sim_now_us(w->sim) >= task->at_us))
             (void)client_start(node, task);
         break;
     }
