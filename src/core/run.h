@@ -41,6 +41,7 @@ typedef struct stet__run {
     bool          is_object;
 
     stet_status status;
+    stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
     uint64_t    journal;     /* last revision */
     uint64_t    taken;       /* last inbox sequence taken */
     uint32_t    failed;      /* attempts that failed */

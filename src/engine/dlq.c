@@ -342,7 +342,8 @@ stet_dlq_discard(stet_engine *e, const stet_run_id *run)
         return STET_ENOMEM;
     if ((err = dlq_check(e, "stet_dlq_discard", run, &id, &w->arena, &row, &extra)) == STET_OK) {
         extra.flags |= STET__FACT_DISCARDED;
-        if ((err = dlq_extra(w, &row, &extra)) == STET_OK && (err = dlq_mark(w, STET__SPACE_DISCARD, id, stet_text("1"))) == STET_OK) {
+        if ((err = dlq_extra(w, &row, &extra)) == STET_OK && (err = dlq_mark(w, STET__SPACE_DISCARD, id, stet_text("1"))) == STET_OK &&
+            (err = dlq_mark(w, STET__SPACE_BASE_DISCARD, id, stet_text("1"))) == STET_OK) {
             if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
                 err = stet__fail(STET_EENDED, "%s was retried or discarded just now", run->text);
             return err;
