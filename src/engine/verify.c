@@ -756,7 +756,7 @@ verify_all(verify *v, verify_page *page)
     int err = STET_OK;
 
     if (v->is_repairing) {
-        if ((err = verify_restore_lost(v, &page->lost)) != STET_OK)
+        if ((err = stet__verify_mending(v)) != STET_OK || (err = verify_restore_lost(v, &page->lost)) != STET_OK)
             return err;
         stet__reap(v->e);
     }

@@ -9,7 +9,7 @@ typedef struct verify {
     stet_finding_fn fn;
     void           *arg;
     size_t          checked;
-    bool            is_repairing;
+    bool            is_repairing, has_lost_values;
     /* Of what is under the glass. */
     const char *rule;
     char        text[512];
@@ -32,6 +32,7 @@ void stet__verify_state_free(verify *v);
 int  stet__verify_wrote(verify *v, const stet__expect *x); /* take in what a run wrote */
 int  stet__verify_state(verify *v);                        /* after all runs: compare */
 int  stet__verify_children(verify *v);                     /* keys of children that were removed */
+int  stet__verify_mending(verify *v);                      /* what has the store lost? */
 int  stet__verify_mended(verify *v);                       /* what the store had lost is there again */
 
 #endif

@@ -133,6 +133,7 @@ typedef struct state_look {
     char       *service, *object; /* the service with its dot */
     const char *name;
     bool        is_written;
+    bool        is_unknown; /* facts of the object cannot be read: what they wrote is not known */
     stet__fact  last;
     stet_id     run;
     stet_id     ids[STATE_PAGE];
@@ -187,6 +188,7 @@ state_look_run(state_look *look, stet_id id)
 
     if (err != STET_OK)
         return err == STET_ENOTFOUND ? STET_OK : err;
+    look->is_unknown = look->is_unknown || x.is_unreadable;
     for (const stet__wrote *wrote = x.wrote; err == STET_OK && wrote != NULL; wrote = wrote->next)
         if (wrote->key.len == look->key.len && memcmp(wrote->key.data, look->key.data, look->key.len) == 0) {
             stet__fact base = stet__wrote_base(wrote, &id);
@@ -333,14 +335,15 @@ state_look_once(state_look *look, stet_value *value, bool *is_right, bool *is_ma
     stet_value after = { 0 };
     int        err;
 
-    look->is_written = false;
+    look->is_written = look->is_unknown = false;
     if ((err = state_read(v, STET__SPACE_STATE, look->key, value)) != STET_OK ||
         (err = state_look_base(look)) != STET_OK || (err = state_look_runs(look)) != STET_OK ||
         (err = state_is_marked(look, is_marked)) != STET_OK ||
         (err = state_read(v, STET__SPACE_STATE, look->key, &after)) != STET_OK)
         return err;
     stet__free(v->e->store->alloc, (void *)(uintptr_t)after.data.data);
-    *is_right = state_is_right(look, value) && *is_marked;
+    /* Where all state was lost, what is known is better than nothing. */
+    *is_right = (state_is_right(look, value) && *is_marked) || (look->is_unknown && !v->has_lost_values);
     *is_still = after.version == value->version && stet__id_equal(after.run, value->run) &&
                 after.revision == value->revision;
     return STET_OK;
@@ -501,6 +504,25 @@ stet__verify_children(verify *v)
         err = children_check(v, child);
     stet__arena_free(&c.arena);
     return err;
+}
+
+static int
+mend_on_mark(void *arg, stet_bytes key, const stet_value *value)
+{
+    bool *has_lost_values = arg;
+
+    (void)value;
+    *has_lost_values = *has_lost_values || (key.len == 7 && memcmp(key.data, "values_", 7) == 0);
+    return STET_OK;
+}
+
+int
+stet__verify_mending(verify *v)
+{
+    stet_store *store = v->e->store;
+
+    return store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000, mend_on_mark,
+                              &v->has_lost_values);
 }
 
 /* ---- the store is whole again ---------------------------------------------------------------------------- */
