@@ -13,7 +13,7 @@ SEED     ?= 1
 SIZE     ?=
 SECONDS  ?= 60
 
-.PHONY: all help deps demo test bench sim soak fuzz install clean format
+.PHONY: all help deps demo test bench sim soak fuzz coverage install clean format
 
 all:
 	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
@@ -27,7 +27,8 @@ help:
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
 	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
-	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each"
+	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
+	@echo "make coverage   branches of src/ the tests take; fails below its floors"
 	@echo "make install    to PREFIX=$(PREFIX)"
 	@echo "make deps       install missing Debian packages"
 	@echo "make format     apply .clang-format to the sources (headers are laid out by hand)"
@@ -56,7 +57,11 @@ soak: all
 	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh
 
 fuzz:
-	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" tools/fuzz.sh
+	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" TIME="$(if $(findstring $(origin TIME),command line),$(TIME))" \
+	    ONLY="$(ONLY)" tools/fuzz.sh
+
+coverage:
+	@BUILD="$(BUILD)" ONLY="$(ONLY)" JOBS="$(JOBS)" tools/coverage.sh
 
 install: all
 	@$(CMAKE) --install $(BUILD) --prefix "$(PREFIX)"

@@ -37,6 +37,7 @@ if [ "${1:-}" != build ]; then
     need_command python3 python3
     need_command nm binutils
     need_command setarch util-linux
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || missing+=(faketime)
     need_sanitizers
 fi
 

@@ -3,7 +3,7 @@
 # a planted bug must be found, or finding nothing would mean nothing. What crashes is kept in
 # BUILD/fuzz/crashes, what was learnt in BUILD/fuzz/corpus.
 #
-#   FUZZ_SECONDS=60  for each (else MINUTES for all together)
+#   TIME=10m         for each: 30s, 10m, 8h (else FUZZ_SECONDS=60, else MINUTES for all together)
 #   ONLY=name        those whose name contains it
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
@@ -26,6 +26,17 @@ done
 if [ ${#sources[@]} -eq 0 ]; then
     echo "fuzz: nothing matches ONLY=$ONLY" >&2
     exit 2
+fi
+if [ -n "${TIME:-}" ]; then
+    if [[ ! $TIME =~ ^([0-9]+)(s|m|h|)$ ]]; then
+        echo "fuzz: TIME=$TIME: expected a time like 30s, 5m or 8h" >&2
+        exit 2
+    fi
+    case ${BASH_REMATCH[2]} in
+    s) FUZZ_SECONDS=${BASH_REMATCH[1]} ;;
+    h) FUZZ_SECONDS=$((BASH_REMATCH[1] * 3600)) ;;
+    *) FUZZ_SECONDS=$((BASH_REMATCH[1] * 60)) ;;
+    esac
 fi
 seconds=${FUZZ_SECONDS:-$([ -n "${MINUTES:-}" ] && echo $((MINUTES * 60 / ${#sources[@]})) || echo 60)}
 

@@ -137,14 +137,15 @@ stet__fact_encode(stet__buf *b, const stet__fact *fact)
 static int
 fact_decode_fields(stet__fact *fact, stet_bytes in)
 {
-    uint8_t  tag;
+    uint8_t  tag = 0;
     uint64_t v;
 
     while (in.len > 0) {
         fact_field f = { 0, 0 };
         bool       is_known;
 
-        if (!stet__read_byte(&in, &tag) || !stet__read_varint(&in, &v))
+        (void)stet__read_byte(&in, &tag);
+        if (!stet__read_varint(&in, &v))
             return stet__fail(STET_ECORRUPT, "a fact's field is cut off");
         is_known = tag / 2 >= 1 && tag / 2 <= FACT_FIELD_MAX;
         if (is_known) {
@@ -153,10 +154,11 @@ fact_decode_fields(stet__fact *fact, stet_bytes in)
                 return stet__fail(STET_ECORRUPT, "field %d of a fact has the wrong type", tag / 2);
         }
         if (tag & 1) {
-            stet_bytes value;
+            stet_bytes value = { NULL, 0 };
 
-            if (v > in.len || !stet__read_bytes(&in, (size_t)v, &value))
+            if (v > in.len)
                 return stet__fail(STET_ECORRUPT, "field %d of a fact is cut off", tag / 2);
+            (void)stet__read_bytes(&in, (size_t)v, &value);
             if (is_known)
                 memcpy((char *)fact + f.offset, &value, sizeof value);
         } else if (is_known) {
@@ -175,7 +177,7 @@ stet__fact_decode(stet__fact *fact, stet_bytes *in)
     stet_bytes     rest = *in, body = { NULL, 0 }, sum = { NULL, 0 };
     uint64_t       len, time;
     uint32_t       crc = 0;
-    uint8_t        version, kind;
+    uint8_t        version = 0, kind = 0;
 
     memset(fact, 0, sizeof *fact);
     if (in->len == 0)
@@ -190,8 +192,9 @@ stet__fact_decode(stet__fact *fact, stet_bytes *in)
     (void)stet__read_u32(&sum, &crc);
     if (crc != stet__crc32c(0, start, (size_t)((const uint8_t *)body.data + body.len - start)))
         return stet__fail(STET_ECORRUPT, "a fact's checksum does not match");
-    if (!stet__read_byte(&body, &version) || !stet__read_byte(&body, &kind) ||
-        !stet__read_varint(&body, &time))
+    (void)stet__read_byte(&body, &version); /* three bytes are there */
+    (void)stet__read_byte(&body, &kind);
+    if (!stet__read_varint(&body, &time))
         return stet__fail(STET_ECORRUPT, "a fact is cut off");
     if (version != FACT_VERSION)
         return stet__fail(STET_ECORRUPT, "a fact has format %u, this stet reads format 1", version);

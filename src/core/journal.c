@@ -22,7 +22,7 @@ stet__journal_free(stet__journal *j)
     j->waiting = NULL;
 }
 
-/* Reads and choices do no harm when the code no longer asks for them. */
+/* Of a recorded one: reads and choices do no harm when the code no longer asks for them. */
 static bool
 journal_must_be_asked(const stet__cmd *cmd)
 {
@@ -32,7 +32,7 @@ journal_must_be_asked(const stet__cmd *cmd)
     case STET__FACT_VERSION:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return false;
-    default: return cmd->is_recorded && !cmd->is_inherited;
+    default: return !cmd->is_inherited;
     }
 }
 
@@ -296,7 +296,7 @@ journal_at(const stet__journal *j, stet__fact_kind kind, const char *name, uint6
     size_t                   len = journal_key(key, kind, name, strlen(name));
     const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
 
-    return row != NULL && occurrence >= 1 && occurrence <= row->n ? row->cmds[occurrence - 1] : NULL;
+    return row != NULL && occurrence <= row->n ? row->cmds[occurrence - 1] : NULL;
 }
 
 stet__cmd *

@@ -248,7 +248,7 @@ ahead_may(stet_engine *e, const char *handler)
     stet__handler *h;
     int            patience;
 
-    if (!e->config.work_ahead || e->life != STET__LIFE_STARTED || e->is_poisoned || e->session == 0 || e->is_polled ||
+    if (!e->config.work_ahead || !stet__may_claim(e) || e->is_polled ||
         atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || (h = stet__handler_find(e, handler)) == NULL)
         return false;
     if ((patience = atomic_load(&h->patience)) > 0)

@@ -317,6 +317,9 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
     stet__arena_init(&d.arena, &e->p->alloc);
     if ((err = dlq_check(e, "stet_dlq_retry", run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, id)) != STET_OK)
         goto done;
+    /* Retention may have removed it between the two looks. */
+    if (d.n == 0 && (err = stet__load_row(e, id, &d.arena, &row, &extra)) == STET_ENOTFOUND)
+        goto done;
     if (d.n == 0 || d.facts[0].kind != STET__FACT_STARTED) {
         err = stet__fail(STET_ECORRUPT, "%s cannot be retried: its first fact is not readable", run->text);
         goto done;

@@ -240,14 +240,18 @@ end_risks(stet__claim *claim, bool is_attempt_over)
 
     for (const stet_attempt *a = claim->unrecorded; is_attempt_over && a != NULL && ok; a = a->next)
         ok = end_risk(claim, a->step, a->occurrence);
-    if (is_attempt_over || claim->crumbs == NULL || claim->session != atomic_load(&e->session))
+    if (is_attempt_over)
         return ok;
-    for (size_t i = 0; i < e->n_crumbs && ok; i++) {
-        const stet_crumb *crumb = &claim->crumbs[i];
+    stet__lock(e->p, &e->lock);
+    for (size_t i = 0; claim->crumbs != NULL && claim->session == e->session && i < e->n_crumbs && ok; i++) {
+        const stet__crumb_use *use = &e->crumb_uses[i];
+        const stet_crumb      *crumb = &claim->crumbs[i];
 
-        if (crumb->is_busy != 0 && crumb->is_body && crumb->epoch == claim->epoch && stet__id_equal(crumb->run, claim->run))
+        if (use->is_used && use->epoch == claim->epoch && stet__id_equal(use->run, claim->run) && crumb->is_busy != 0 &&
+            crumb->is_body)
             ok = end_risk(claim, crumb->step, crumb->occurrence);
     }
+    stet__unlock(e->p, &e->lock);
     return ok;
 }
 
@@ -374,6 +378,11 @@ stet__host_end(stet_ctx *c)
      * wakes us when it is well. */
     if (claim->is_refused && e->is_polled && e->is_poisoned)
         return true;
+    if (c->stuck_code == STET_ECORRUPT || claim->is_refused) { /* what bodies left is freed, not recorded */
+        if (c->latch == 0)
+            c->latch = STET_SUSPENDED;
+        (void)stet__ctx_catch_up(c);
+    }
     if (c->stuck_code == STET_ECORRUPT)
         err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
     else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
@@ -399,6 +408,11 @@ stet__host_end(stet_ctx *c)
             c->stuck_code = 0;
         }
         err = end_unit(c);
+        if (err == STET_ECORRUPT) { /* it would be so for ever; if the run is not ours, this is refused */
+            c->stuck_code = err;
+            c->stuck_text = stet__arena_str(&c->arena, stet_last_error());
+            err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
+        }
     }
     if (err != STET_OK) {
         /* Out of memory: keep the claim and try again a little later. */

@@ -376,7 +376,7 @@ engine_free(stet_engine *e)
     stet__free(&p->alloc, e->recent);
     stet__free(&p->alloc, e->handlers);
     stet__free(&p->alloc, e->handler_names);
-    stet__free(&p->alloc, e->crumb_used);
+    stet__free(&p->alloc, e->crumb_uses);
     stet__free(&p->alloc, e->url);
     stet__map_free(&e->claims);
     stet__map_free(&e->waiters);
@@ -460,8 +460,8 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
     e->url = stet__strdup(&p->alloc, url);
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
-    e->crumb_used = stet__get0(&p->alloc, e->n_crumbs);
-    if (e->url == NULL || e->recent == NULL || e->crumb_used == NULL)
+    e->crumb_uses = stet__get0(&p->alloc, e->n_crumbs * sizeof *e->crumb_uses);
+    if (e->url == NULL || e->recent == NULL || e->crumb_uses == NULL)
         err = stet__fail(STET_ENOMEM, "out of memory");
     if (err == STET_OK)
         err = stet__exec_init(&e->exec, p, &stet__host, &e->lock, (size_t)e->config.concurrency, (size_t)e->config.stack_bytes);

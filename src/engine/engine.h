@@ -93,6 +93,9 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
+ * would give each run back and be granted it again, without end. */
+bool stet__may_claim(stet_engine *e);
 /* The claimer of this engine, if it wants more runs now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
@@ -299,6 +302,13 @@ typedef struct stet__service {
 
 typedef enum stet__life { STET__LIFE_OPEN, STET__LIFE_STARTED, STET__LIFE_STOPPING, STET__LIFE_STOPPED } stet__life;
 
+/* Whose a crumb is. The crumb itself belongs to the slot that writes it. */
+typedef struct stet__crumb_use {
+    bool     is_used;
+    stet_id  run;
+    uint64_t epoch;
+} stet__crumb_use;
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -334,7 +344,7 @@ struct stet_engine {
     _Atomic int64_t  lease_us;  /* our lease surely holds until here, by our own clock */
     stet_crumb      *crumbs;
     size_t           n_crumbs, crumb_next;
-    uint8_t         *crumb_used;
+    stet__crumb_use *crumb_uses;
     stet__thread    *renewer;
     stet__cond       renew_cond;
     bool             is_renewer_closing;
@@ -509,6 +519,8 @@ int stet__repair_owner(stet_engine *e, const stet_run_row *row);
 /* What a worker that is gone was doing with the run; NULL: not known. */
 bool stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb);
 int  stet__session_open(stet_engine *e);
+/* May something be begun? A tenth of the lease is kept in hand for the time between this look and the body. */
+bool stet__lease_holds(stet_engine *e);
 void stet__session_close(stet_engine *e);
 int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);

@@ -226,6 +226,7 @@ void
 stet__host_submit_locked(stet__claim *claim)
 {
     stet__work *w = claim->open;
+    bool        has_state;
 
     claim->open = NULL;
     if (claim->is_detached) {
@@ -233,8 +234,9 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
+    has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
-    if (w->has_state)
+    if (has_state)
         stet__ahead_written(claim->engine, w);
 }
 
@@ -711,6 +713,10 @@ host_load(stet_ctx *c)
     }
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
         return err;
+    /* A grant may be old news: what the sweep took up was ours when it asked. Nothing of this claim would be with the
+     * store before its first body, so nobody else would tell. */
+    if (!claim->is_guess && (row.session != claim->session || row.epoch != claim->epoch))
+        return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
     return stet__load_facts(e, &c->run, &c->journal, row.journal, &bad);
@@ -774,12 +780,16 @@ host_begin(stet_ctx *c)
 /* ---- gone ------------------------------------------------------------------------------------------ */
 
 /* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
- * so they stay as they are until the session ends. */
+ * so they stay as they are until the session ends. One that entered no body has nothing to tell, and a crumb that
+ * is kept for nothing is one less. */
 static bool
 host_is_evidence(const stet__claim *claim)
 {
-    return (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL) &&
-           claim->end != STET__END_DONE;
+    bool has_body = (claim->crumb >= 0 && claim->crumbs[claim->crumb].is_body != 0) || claim->spent != NULL ||
+                    claim->broken != NULL || claim->unrecorded != NULL;
+
+    return has_body && claim->end != STET__END_DONE &&
+           (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL);
 }
 
 static void
@@ -818,10 +828,9 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
-    /* A tenth of the lease is kept in hand for the time between this look and the body. The lease is that
-     * of the session we have now; a claim of the one before is lost. */
-    if (claim->session == atomic_load(&e->session) &&
-        (e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100))
+    /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
+     * is there before its lease, so the lease we see is never newer than the session. */
+    if (stet__lease_holds(e) && claim->session == atomic_load(&e->session))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");

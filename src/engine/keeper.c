@@ -226,8 +226,7 @@ keeper_claim(stet_engine *e)
     stet__work *w;
     stet_op    *op;
 
-    if (e->session == 0 || e->n_handlers == 0 || e->life != STET__LIFE_STARTED || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER))
+    if (!stet__may_claim(e))
         return;
     if (in_flight >= (size_t)e->config.in_flight_max) {
         e->has_backlog = true;

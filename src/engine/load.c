@@ -243,6 +243,10 @@ stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
     stet__run_init(&l->run, &l->arena, id);
     if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
         err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, l->row.journal, &l->bad_revision);
+    /* Retention may have removed it between the two looks. */
+    if (err == STET_ECORRUPT && l->run.journal == 0 && l->bad_revision == 0 &&
+        stet__load_row(e, id, &l->arena, &l->row, &l->extra) == STET_ENOTFOUND)
+        err = STET_ENOTFOUND;
     if (err != STET_OK)
         stet__loaded_free(l);
     return err;

@@ -22,8 +22,8 @@ stet__crumb_get(stet__claim *claim)
     for (size_t i = 0; e->crumbs != NULL && i < e->n_crumbs; i++) {
         size_t at = (e->crumb_next + i) % e->n_crumbs;
 
-        if (!e->crumb_used[at]) {
-            e->crumb_used[at] = 1;
+        if (!e->crumb_uses[at].is_used) {
+            e->crumb_uses[at] = (stet__crumb_use){ true, claim->run, claim->epoch };
             e->crumb_next = at + 1;
             return (int)at;
         }
@@ -40,7 +40,7 @@ stet__crumb_put(stet__claim *claim, int crumb)
         return;
     e->crumbs[crumb].is_busy = 0;
     e->crumbs[crumb].is_body = 0;
-    e->crumb_used[crumb] = 0;
+    e->crumb_uses[crumb].is_used = false;
 }
 
 /* ---- what a session says about itself --------------------------------------------------------------- */
@@ -126,7 +126,7 @@ stet__session_open(stet_engine *e)
     stet__lock(e->p, &e->lock);
     e->session = session;
     e->crumbs = crumbs;
-    memset(e->crumb_used, 0, e->n_crumbs);
+    memset(e->crumb_uses, 0, e->n_crumbs * sizeof *e->crumb_uses);
     atomic_store(&e->lease_us, now_us + e->config.lease_ms * 1000);
     stet__unlock(e->p, &e->lock);
     return STET_OK;
@@ -179,6 +179,12 @@ session_lost(stet_engine *e)
     stet__unlock(e->p, &e->lock);
 }
 
+bool
+stet__lease_holds(stet_engine *e)
+{
+    return e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100;
+}
+
 void
 stet__renew(stet_engine *e)
 {
@@ -195,9 +201,17 @@ stet__renew(stet_engine *e)
         return;
     }
     err = e->store->ops->session_renew(e->store, session, e->config.lease_ms);
-    if (err == STET_OK)
+    if (err == STET_OK) {
+        bool was_short = !stet__lease_holds(e);
+
         atomic_store(&e->lease_us, before_us + e->config.lease_ms * 1000);
-    else if (err == STET_EFENCED)
+        if (was_short) { /* nothing was claimed meanwhile */
+            stet__lock(e->p, &e->lock);
+            e->wants_claim = true;
+            stet__keeper_poke(e);
+            stet__unlock(e->p, &e->lock);
+        }
+    } else if (err == STET_EFENCED)
         session_lost(e);
     else
         stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "the lease could not be renewed: %s", stet_last_error());

@@ -137,42 +137,54 @@ verify_check_timers(verify *v, const stet__expect *x)
 }
 
 typedef struct verify_owner {
-    uint64_t session;
-    bool     is_known, is_dead;
-    int64_t  lease_until_ms;
+    stet__arena arena;
+    uint64_t    session;
+    bool        is_known, is_dead;
+    int64_t     lease_until_ms;
+    int64_t     swept_since_ms; /* somebody who lives sweeps since then; STET_NEVER: nobody does */
 } verify_owner;
 
 static int
 verify_on_owner(void *arg, const stet_session_row *row)
 {
-    verify_owner *o = arg;
+    verify_owner    *o = arg;
+    stet_worker_info info;
 
     if (row->session == o->session) {
         o->is_known = true;
         o->is_dead = row->is_dead;
         o->lease_until_ms = row->lease_until_ms;
     }
+    stet__info_decode(&info, &o->arena, row);
+    if (!row->is_dead && (info.roles & STET_ROLE_TIMERS) && row->started_ms < o->swept_since_ms)
+        o->swept_since_ms = row->started_ms;
     return STET_OK;
 }
 
-/* A dead owner is in order for as long as the next sweeps may take to give its runs on. */
+/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if nobody is there to
+ * sweep. */
 static bool
 verify_has_owner(verify *v, uint64_t session)
 {
-    verify_owner o = { .session = session };
-    int64_t      now_ms = stet__store_now(v->e), patience_ms = 2 * v->e->config.sweep_ms + VERIFY_SWEEP_MS;
+    verify_owner o = { .session = session, .swept_since_ms = STET_NEVER };
+    int64_t      now_ms = stet__store_now(v->e), since_ms;
     char         ago[64];
 
+    stet__arena_init(&o.arena, &v->e->p->alloc);
     verify_note(v, v->e->store->ops->sessions(v->e->store, verify_on_owner, &o));
+    stet__arena_free(&o.arena);
     if (!o.is_known) {
         v->has_no_owner = true;
         return stet__verify_bad(v, "owner", 0, "it is claimed by session %llu, which does not exist: nobody takes it over",
                                 (unsigned long long)session);
     }
-    if (!o.is_dead || o.lease_until_ms + patience_ms > now_ms)
+    if (!o.is_dead || o.swept_since_ms == STET_NEVER)
         return true;
-    return stet__verify_bad(v, "owner", 0, "its worker's lease ended %s ago and nobody has taken it over; does a worker run?",
-                            stet_duration_text(ago, sizeof ago, now_ms - o.lease_until_ms));
+    since_ms = o.lease_until_ms > o.swept_since_ms ? o.lease_until_ms : o.swept_since_ms;
+    if (now_ms - since_ms < 2 * v->e->config.sweep_ms + VERIFY_SWEEP_MS)
+        return true;
+    return stet__verify_bad(v, "owner", 0, "its worker is dead and for %s no other has taken it over",
+                            stet_duration_text(ago, sizeof ago, now_ms - since_ms));
 }
 
 /* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row alone. */

@@ -127,11 +127,17 @@ stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t comp
     return true;
 }
 
+bool
+stet__may_claim(stet_engine *e)
+{
+    return e->session != 0 && e->life == STET__LIFE_STARTED && e->n_handlers > 0 && !e->is_poisoned &&
+           (e->config.roles & STET_ROLE_WORKER) != 0 && stet__lease_holds(e);
+}
+
 const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
-    if (e->session == 0 || e->life != STET__LIFE_STARTED || e->n_handlers == 0 || e->is_poisoned ||
-        !(e->config.roles & STET_ROLE_WORKER))
+    if (!stet__may_claim(e))
         return NULL;
     if (atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || e->is_polled) {
         e->has_backlog = true;

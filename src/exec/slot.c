@@ -209,13 +209,16 @@ slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
         stet__unlock(x->p, x->lock);
     }
     /* First the crumb, then the look at the lease, then the body: whoever takes the run over because we
-     * stood still in between is told that the body may have been entered. */
+     * stood still in between is told that the body may have been entered. Nothing comes between the look and the
+     * body, so the time is taken before. */
+    a->took_us = -stet__mono_us(x->p);
     if (x->host->crumb_set(a->ctx, a) && x->host->may_execute(a->ctx)) {
-        a->took_us = -stet__mono_us(x->p);
         stet__attempt_run(a);
         a->took_us += stet__mono_us(x->p);
-    } else
+    } else {
+        a->took_us = 0;
         a->is_skipped = true;
+    }
     atomic_fetch_sub(&x->n_bodies, 1);
     x->host->crumb_rest(a->ctx, a);
     if (c != NULL)

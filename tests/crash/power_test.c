@@ -168,6 +168,8 @@ power_on_finding(void *arg, const stet_finding *finding)
 {
     const power_world *w = arg;
 
+    if (strcmp(finding->rule, "owner") == 0)
+        return STET_OK; /* right: its worker is gone, and nobody is there yet to take it over */
     test_fail(__FILE__, __LINE__, "%s: %s: verify of what was left: %s revision %llu: %s: %s",
               w->f->name, w->where, finding->run ? finding->run : "-",
               (unsigned long long)finding->revision, finding->rule, finding->text);

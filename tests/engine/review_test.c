@@ -112,9 +112,11 @@ sends_race(const char *how)
     stet_run_id               run;
 
     rival = fixture_open(f);
-    fixture_up_with(f, handlers);
-    hook_begin(f->engine);
+    f->engine = fixture_open(f);
+    hook_begin(f->engine); /* before it has threads that use the table */
     hooked.value = hook_value;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
     atomic_store(&rival_is_due, true);
     run = fixture_start(f->engine, "t.sends", how, NULL);
     EXPECT_RESULT(f->engine, &run, "1");
@@ -576,7 +578,7 @@ crumbs_used(stet_engine *e)
 
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < e->n_crumbs; i++)
-        n += e->crumb_used[i];
+        n += e->crumb_uses[i].is_used ? 1 : 0;
     stet__unlock(e->p, &e->lock);
     return n;
 }

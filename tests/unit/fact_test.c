@@ -294,6 +294,24 @@ TEST(F6_unknown_fields_are_skipped)
     CHECK_INT(got.occurrence, 3);
 }
 
+TEST(F6_field_zero_is_an_unknown_one)
+{
+    static const uint8_t body[] = { 1, STET__FACT_STEP, 0, 0, 9, 1, 1, 'x', 2 * 2, 6 };
+    stet__fact           got;
+
+    CHECK_OK(fact_decode_body(&got, body, sizeof body));
+    CHECK_INT(got.occurrence, 3);
+}
+
+TEST(F6_a_fact_that_ends_in_its_time_is_refused)
+{
+    static const uint8_t body[] = { 1, STET__FACT_STEP, 0x80 };
+    stet__fact           got;
+
+    CHECK_CODE(fact_decode_body(&got, body, sizeof body), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "cut off");
+}
+
 TEST(F6_a_later_field_of_the_same_number_counts)
 {
     static const uint8_t body[] = { 1, STET__FACT_STEP, 0, 2 * 2, 6, 2 * 2, 8 };

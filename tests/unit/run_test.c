@@ -278,6 +278,72 @@ TEST(F1_lost_workers_leave_risks)
     subject_free(&s);
 }
 
+TEST(B20_answers_of_every_end)
+{
+    static const struct {
+        stet__fact_kind kind;
+        stet_status     status;
+        int             code, answer;
+        uint32_t        attempt;
+    } ends[] = {
+        { STET__FACT_COMPLETED, STET_STATUS_COMPLETED, 0, STET_OK, 1 },
+        { STET__FACT_FAILED, STET_STATUS_FAILED, STET_EPERMANENT, STET_ERUN, 1 },
+        { STET__FACT_FAILED, STET_STATUS_FAILED, STET_EATTEMPTS, STET_ERUN, 0 },
+        { STET__FACT_CANCELLED, STET_STATUS_CANCELLED, STET_ECANCELLED, STET_ECANCELLED, 1 },
+        { STET__FACT_EXPIRED, STET_STATUS_EXPIRED, STET_EEXPIRED, STET_EEXPIRED, 1 },
+    };
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        subject s;
+
+        subject_start(&s);
+        subject_claim(&s);
+        CHECK(!stet__run_is_answered(&s.run));
+        CHECK_INT(stet__run_answer(&s.run), STET_EOPEN);
+        CHECK_OK(subject_apply(&s, (stet__fact){ .kind = ends[i].kind, .code = ends[i].code }));
+        CHECK_INT(s.run.status, ends[i].status);
+        CHECK(stet__run_is_answered(&s.run));
+        CHECK_INT(stet__run_answer(&s.run), ends[i].answer);
+        CHECK_INT(stet__run_attempt(&s.run), ends[i].attempt);
+        subject_free(&s);
+    }
+}
+
+TEST(B20_a_stuck_run_that_is_cancelled_stays_stuck_and_is_answered)
+{
+    subject    s;
+    stet__fact unstick = FACT(UNSTICK, .time_ms = 1), cancel = FACT(CANCEL, .who = TEXT("me"), .text = TEXT("enough"));
+
+    subject_start(&s);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &unstick)); /* it was not stuck */
+    CHECK_INT(s.run.status, STET_STATUS_PENDING);
+    subject_claim(&s);
+    APPLY(&s, STUCK, .code = STET_EREPLAY, .text = TEXT("bent"));
+    CHECK_OK(stet__run_apply_inbox(&s.run, &cancel));
+    CHECK_INT(s.run.status, STET_STATUS_STUCK);
+    CHECK(stet__run_is_answered(&s.run));
+    CHECK_INT(stet__run_answer(&s.run), STET_ECANCELLED);
+    subject_free(&s);
+}
+
+TEST(B20_a_stop_is_told_by_the_first_command_that_carries_its_code)
+{
+    subject    s;
+    stet__fact cancel = FACT(CANCEL, .who = TEXT("me"), .text = TEXT("enough"));
+
+    subject_start(&s);
+    subject_claim(&s);
+    CHECK_OK(stet__run_apply_inbox(&s.run, &cancel));
+    APPLY(&s, AT_RISK, .name = TEXT("a"), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 1, .code = STET_EPERMANENT);
+    CHECK(!s.run.is_stop_told);
+    APPLY(&s, TAKEN, .number = 1);
+    CHECK(!s.run.is_stop_told);
+    APPLY(&s, STEP, .name = TEXT("b"), .occurrence = 1, .code = STET_ECANCELLED);
+    CHECK(s.run.is_stop_told);
+    subject_free(&s);
+}
+
 /* ---- replay matching (C11, F1, F7) ---------------------------------------------------------------- */
 
 static stet__cmd *
@@ -493,6 +559,117 @@ TEST(F1_inherited_steps_need_not_be_asked_for)
 /* ---- retries (A10) -------------------------------------------------------------------------------- */
 
 static const stet__backoff backoff_normal = { 3, 1000, 30000, 200, 25 };
+
+TEST(F1_many_occurrences_in_any_order)
+{
+    static const int64_t order[] = { 1, 2, 3, 4, 5, 40, 7, 6, 39 };
+    subject              s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        APPLY(&s, STEP, .name = TEXT("same"), .occurrence = order[i], .value = TEXT("v"));
+    CHECK(stet__journal_peek(&s.journal, STET__FACT_STEP, "other") == NULL);
+    for (int64_t i = 1; i <= 7; i++) {
+        CHECK_INT(stet__journal_peek(&s.journal, STET__FACT_STEP, "same")->occurrence, i);
+        CHECK(ask(&s, STET__FACT_STEP, "same") != NULL);
+    }
+    CHECK(ask(&s, STET__FACT_STEP, "same") == NULL); /* the eighth is new */
+    CHECK_INT(stet__journal_unasked(&s.journal)->occurrence, 39);
+    subject_free(&s);
+}
+
+TEST(F1_names_longer_than_any_and_none_at_all)
+{
+    static char long_name[400];
+    subject     s;
+
+    memset(long_name, 'n', sizeof long_name - 1);
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = { long_name, sizeof long_name - 1 }, .occurrence = 1);
+    APPLY(&s, NOW, .occurrence = 1, .number = 7);
+    CHECK(ask(&s, STET__FACT_STEP, long_name) != NULL);
+    CHECK_INT(ask(&s, STET__FACT_NOW, "")->number, 7);
+    subject_free(&s);
+}
+
+TEST(F1_a_command_that_was_refused_is_settled_at_once)
+{
+    stet__cmd *cmd;
+    subject    s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, CALL, .name = TEXT("shop.pay"), .occurrence = 1, .code = STET_EENDED, .text = TEXT("too late"));
+    cmd = ask(&s, STET__FACT_CALL, "shop.pay");
+    CHECK(cmd->is_settled);
+    CHECK_INT(cmd->code, STET_EENDED);
+    CHECK_STR(cmd->text, "too late");
+    subject_free(&s);
+}
+
+TEST(F1_a_timer_for_what_has_none_is_an_anomaly)
+{
+    subject    s;
+    stet__fact timer = FACT(TIMER, .completion = 3);
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, AWAKEABLE, .name = TEXT("a"), .occurrence = 1);
+    CHECK_OK(stet__journal_apply(&s.journal, &timer));
+    CHECK_INT(s.journal.anomalies, 1);
+    CHECK(!ask(&s, STET__FACT_AWAKEABLE, "a")->is_settled);
+    subject_free(&s);
+}
+
+TEST(C11_what_was_asked_for_inherited_or_only_read_is_no_contradiction)
+{
+    subject s;
+
+    subject_start(&s);
+    APPLY(&s, STEP, .name = TEXT("old"), .occurrence = 1, .flags = STET__FACT_INHERITED);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("one"), .occurrence = 1);
+    APPLY(&s, STATE_GET, .name = TEXT("n"), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1, .fingerprint = 5);
+    CHECK(ask(&s, STET__FACT_STEP, "one") != NULL);
+    CHECK(ask(&s, STET__FACT_SLEEP, "one") == NULL); /* the step was asked for: another thing */
+    CHECK(ask(&s, STET__FACT_SLEEP, "old") == NULL); /* inherited */
+    CHECK(ask(&s, STET__FACT_STATE_GET, "n") != NULL);
+    CHECK(ask(&s, STET__FACT_SLEEP, "one") == NULL); /* its second: no such occurrence of a step */
+    CHECK(ask(&s, STET__FACT_STEP, "left") != NULL); /* asked without a fingerprint */
+    CHECK(stet__journal_unasked(&s.journal) == NULL);
+    subject_free(&s);
+}
+
+TEST(C11_what_this_execution_added_is_no_contradiction)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    /* Reads that nobody asks for any more lie before and behind the step that matters. */
+    for (int64_t i = 1; i <= 9; i++)
+        APPLY(&s, NOW, .name = { &"abcdefghi"[i - 1], 1 }, .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
+    CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
+    CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
+    CHECK_STR(stet__journal_unasked(&s.journal)->name, "left");
+    subject_free(&s);
+}
+
+TEST(F7_nothing_waits_after_it_was_stuck)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STUCK, .code = STET_EREPLAY, .text = TEXT("bent"));
+    REFUSED(&s, SUSPENDED, .text = TEXT("a timer"));
+    REFUSED(&s, ATTEMPT_FAILED, .code = -1, .until_ms = 5);
+    subject_free(&s);
+}
 
 TEST(A10_waits_double_from_one_second_to_thirty)
 {

@@ -115,10 +115,12 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     switch (op->kind) {
     case FLEET_OP_STEP:
         want = check_step_code(&op->body[0]);
-        return check_is_unlucky(w, op, seen) || (seen->code == want && (want != STET_OK || seen->value != 0));
+        return check_is_unlucky(w, op, seen) ||
+               (seen->code == want && (want != STET_OK || seen->value != 0));
     case FLEET_OP_DEPOSIT:
-        return op->ms % 4 != 0 ? seen->code == STET_OK
-                               : check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
+        return op->ms % 4 != 0
+                   ? seen->code == STET_OK
+                   : check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
     case FLEET_OP_CALL: return check_call(w, run, i, seen);
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_FUTURES:

@@ -125,8 +125,9 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
 }
 
 static void
-client_wait(fleet_node *node, const stet_run_id *run, int64_t timeout_ms)
+client_wait(fleet_node *node, const stet_run_id *which, int64_t timeout_ms)
 {
+    stet_run_id copy = *which, *run = &copy; /* a task may get another run while we wait */
     stet_result result = { 0 };
     int         err = stet_wait(node->engine, &result, run, timeout_ms);
 

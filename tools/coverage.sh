@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Branch coverage of src/ by the tests: builds with clang's counters, runs every test program, prints a
+# table (branches and lines, per file and in all), lists the branches of src/core nobody took, and fails
+# below the floors in tools/coverage.py. Counters live in mapped files, so that processes which are killed
+# or leave by _exit() count as well.
+#
+#   ONLY=unit   only programs whose name has this in it (then the goals are not judged)
+#   JOBS=2      parallel compilations
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+
+BUILD=${BUILD:-build}
+ONLY=${ONLY:-}
+JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+mkdir -p "$BUILD/coverage" || exit 2
+out=$(cd "$BUILD/coverage" && pwd) || exit 2
+for tool in clang llvm-profdata llvm-cov python3; do
+    command -v "$tool" >/dev/null || { echo "coverage: $tool is missing" >&2; exit 2; }
+done
+
+flags="-fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation -Wno-unused-command-line-argument"
+CC=clang cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" \
+    >"$out/build.log" 2>&1 && cmake --build "$out/build" -j "$JOBS" >>"$out/build.log" 2>&1 || {
+    tail -n 30 "$out/build.log"
+    echo "coverage: the build failed; the log is $out/build.log" >&2
+    exit 1
+}
+
+rm -rf "$out/profiles" "$out/logs"
+mkdir -p "$out/profiles" "$out/logs"
+export STET_TEST_SLOW=4
+# Every nth failing allocation or write only: the paths are the same ones.
+export STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-13} STET_POWER_SEEDS=1
+
+export out
+run() { # PROGRAM@STORE
+    local program=${1%@*} store=${1##*@} name
+    name=$(basename "$program")
+    # A folder each: process numbers come again, and a profile would be overwritten.
+    export LLVM_PROFILE_FILE="$out/profiles/$name.$store/%c%p.profraw"
+    mkdir -p "$out/profiles/$name.$store"
+    if ! STET_TEST_STORE=$store "$program" >"$out/logs/$name.$store" 2>&1 </dev/null; then
+        grep -A 5 '^not ok' "$out/logs/$name.$store" | head -n 20
+        echo "coverage: $name failed; the log is $out/logs/$name.$store" >&2
+        return 1
+    fi
+}
+export -f run
+
+objects=()
+jobs=()
+failed=0
+for program in "$out"/build/tests/{unit,contract,engine,crash,fault,sim,e2e}_*; do
+    name=$(basename "$program")
+    [[ -x $program && ! -d $program && $name == *"$ONLY"* ]] || continue
+    objects+=(-object "$program")
+    case $name in
+    engine_*) jobs+=("$program@memory" "$program@sqlite") ;;
+    *) jobs+=("$program@memory") ;;
+    esac
+done
+if [ ${#objects[@]} -eq 0 ]; then
+    echo "coverage: no test has \"$ONLY\" in its name" >&2
+    exit 2
+fi
+printf '%s\0' "${jobs[@]}" | xargs -0 -n 1 -P 2 bash -c 'run "$1" || exit 1' run || failed=1
+for program in "$out"/build/tests/apps/* "$out"/build/stet "$out"/build/examples/*; do
+    [[ -f $program && -x $program ]] && objects+=(-object "$program")
+done
+
+find "$out/profiles" -name '*.profraw' -size +0 >"$out/profiles.list"
+llvm-profdata merge -sparse --failure-mode=all -f "$out/profiles.list" -o "$out/all.profdata" 2>"$out/merge.log" || {
+    tail -n 5 "$out/merge.log"
+    echo "coverage: the profiles cannot be merged" >&2
+    exit 1
+}
+llvm-cov export -instr-profile="$out/all.profdata" "${objects[@]:1}" "$PWD/src" >"$out/coverage.json" 2>"$out/export.log" || {
+    tail -n 5 "$out/export.log"
+    exit 1
+}
+python3 tools/coverage.py "$out/coverage.json" "$PWD" ${ONLY:+--no-goals} || failed=1
+exit $failed
