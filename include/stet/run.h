@@ -240,17 +240,11 @@ typedef struct stet_finding {
     bool        is_repaired; /* by stet_repair() */
 } stet_finding;
 typedef int (*stet_finding_fn)(void *arg, const stet_finding *finding);
-<<<<<<< HEAD
 /** Check every run of the store: facts readable; rows, timers, lanes, keys, labels, awakeables and object
  * state equal to what the facts say; every open run has a wake-up source and every running one an owner
- * that lives, or died no longer ago than two sweeps (sweep_ms of this engine) take to find it. Reads only;
- * workers may be at work. @param[out] checked runs; may be NULL */
-=======
-/** Check every run of the store: facts readable, rows equal to what the facts say, every open run has
- * a wake-up source and every running one an owner that lives, or died no longer ago than living
- * workers need to find it: two sweeps (sweep_ms of this engine). Without workers nobody is to take it
- * over, and that is no finding. @param[out] checked runs; may be NULL */
->>>>>>> main
+ * that lives, or died no longer ago than living workers need to find it: two sweeps (sweep_ms of this
+ * engine). Without workers nobody is to take it over, and that is no finding. Reads only; workers may be
+ * at work. @param[out] checked runs; may be NULL */
 STET_API int stet_verify(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);
 /** As stet_verify(), and what is found is set right from the facts: each finding says whether it was. What
  * is repaired is durable when it is told. A run that a worker has at that moment is left alone, as are
