@@ -52,7 +52,7 @@ stet__verify_tell(verify *v, const stet_id *run, bool is_repaired)
     finding.rule = v->rule;
     finding.text = v->text;
     finding.is_repaired = is_repaired;
-    return v->fn(v->arg, &finding);
+    return v->fn != NULL ? v->fn(v->arg, &finding) : STET_OK;
 }
 
 /* ---- one run ------------------------------------------------------------------------------------------ */
@@ -205,7 +205,7 @@ verify_status(verify *v, const stet__expect *x)
         return true;
     if (row->due_ms != STET_NEVER && is == STET_STATUS_PENDING)
         return true;
-    if (row->lane != NULL && row->epoch == 0 && is == STET_STATUS_PENDING)
+    if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
         return true; /* stopped by its caller before its turn: it learns of it then */
     return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s", stet_status_name(is),
                             stet_status_name(want));
@@ -347,7 +347,7 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
         return verify_has_owner(v, row->session);
     if (row->due_ms != STET_NEVER || waits_in_lane || row->status == STET_STATUS_STUCK || row->status == STET_STATUS_PAUSED)
         return true;
-    if (x->l.run.visible_ms > x->l.run.created_ms && row->epoch == 0 &&
+    if (x->l.run.visible_ms > x->l.run.created_ms && x->l.run.dispatch == STET__FACT_STARTED &&
         verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return true;
     for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
