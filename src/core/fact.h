@@ -87,7 +87,7 @@ typedef enum stet__fact_kind {
     B(origin, 9)                                                                                   \
     B(value, 10)                                                                                   \
     B(run, 11)           /* 16 bytes: the other run; the awakeable of AWAKEABLE, SETTLE */         \
-    V(number, 12)        /* epoch, inbox sequence, chosen index, version; orders writes of one ms */                        \
+    V(number, 12)        /* epoch, inbox sequence, chosen index, version; orders starts, writes of one ms */                        \
     V(flags, 13)                                                                                   \
     B(key, 14)           /* object key */                                                          \
     V(fingerprint, 15)                                                                             \

@@ -127,6 +127,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     if (run->handler == NULL)
         return stet__fail(STET_ECORRUPT, "a started fact without a handler");
     run->created_ms = f->time_ms;
+    run->created_us = f->number;
     run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;
     run->deadline_ms = f->deadline_ms;
     run->retention_ms = f->retention_ms;

@@ -280,6 +280,7 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
         started.deadline_ms = stet__store_now(e) + (started.deadline_ms - started.time_ms);
     started.time_ms = stet__store_now(e);
     started.until_ms = 0;
+    started.number = stet__mono_us(e->p);
     started.completion = 0;
     started.idempotency_key = (stet_bytes){ NULL, 0 };
     started.child_key = (stet_bytes){ NULL, 0 };

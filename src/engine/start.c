@@ -262,6 +262,7 @@ stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char
         return err;
     s->fact.kind = STET__FACT_STARTED;
     s->fact.time_ms = now_ms;
+    s->fact.number = stet__mono_us(e->p); /* orders starts of one millisecond, should their lane be rebuilt */
     s->fact.name = stet_text(handler);
     s->fact.value = input.data != NULL ? input : stet_text("");
     s->fact.priority = o->priority;

@@ -563,7 +563,7 @@ typedef struct verify_lost { /* of a run that stood in a lane */
     stet_run_row row;
     char        *lane;
     bool         has_begun;
-    int64_t      visible_ms;
+    int64_t      visible_ms, created_us;
 } verify_lost;
 
 typedef struct verify_rows {
@@ -593,6 +593,8 @@ verify_by_lane(const void *left, const void *right)
         return a->has_begun ? -1 : 1;
     if (a->visible_ms != b->visible_ms)
         return a->visible_ms < b->visible_ms ? -1 : 1;
+    if (a->created_us != b->created_us)
+        return a->created_us < b->created_us ? -1 : 1;
     return memcmp(a->row.id.bytes, b->row.id.bytes, sizeof a->row.id.bytes);
 }
 
@@ -629,6 +631,7 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
         lost->row = *row;
         lost->has_begun = x.l.run.dispatch != STET__FACT_STARTED;
         lost->visible_ms = x.l.run.visible_ms;
+        lost->created_us = x.l.run.created_us;
         lost->lane = (char *)(uintptr_t)stet__lane_name(&lanes->arena, x.l.run.handler, x.l.run.key);
         if (lost->lane == NULL)
             err = stet__fail(STET_ENOMEM, "out of memory");
