@@ -1,5 +1,9 @@
 /* Repair: what disagrees with the facts is set right; projections are dropped and rebuilt from baselines and
  * facts. Rows F2, I2. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "damage.h"
 
 #include "engine/engine.h"
@@ -498,6 +502,59 @@ TEST(F2_an_untouched_story_goes_on)
     lost_repair(f->url, &findings, &repaired);
     CHECK_INT(findings, 0);
     lost_goes_on(f, &story);
+    fixture_end(f);
+}
+
+static int
+f2_body(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("entered %d", stet_attempt_is_at_risk(a));
+    while (!stet_attempt_is_at_risk(a))
+        pause();
+    return STET_OK;
+}
+
+static int
+f2_risky(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "risky", f2_body, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler f2_handlers[] = { { "risky", f2_risky, NULL }, { 0 } };
+
+/* Who had the run is lost with its row, and what that worker was doing is told all the same. */
+TEST(F2_a_body_that_was_entered_is_at_risk_after_a_rebuild)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    pid_t       child;
+    int         findings, repaired;
+
+    if (!f->is_sqlite)
+        test_skip("needs a process that is killed");
+    f->engine = fixture_open(f);
+    run = fixture_start(f->engine, "t.risky", "in", NULL);
+    fixture_down(f);
+    CHECK((child = fork()) >= 0);
+    if (child == 0) {
+        fixture_up_with(f, f2_handlers);
+        for (;;)
+            pause();
+    }
+    effects_await("entered 0", 1);
+    CHECK_INT(kill(child, SIGKILL), 0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    lost_sql(f->url, "DROP TABLE runs");
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 1);
+    CHECK_INT(repaired, 1);
+    fixture_up_with(f, f2_handlers);
+    EXPECT_RESULT(f->engine, &run, "in");
+    CHECK_INT(effects("entered 1"), 1);
+    CHECK_INT(effects("entered 0"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 1);
     fixture_end(f);
 }
 
