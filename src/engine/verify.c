@@ -203,8 +203,8 @@ verify_status(verify *v, const stet__expect *x)
         want = STET_STATUS_CANCELLING;
     if (is == want)
         return true;
-    if (row->due_ms != STET_NEVER && is == STET_STATUS_PENDING)
-        return true;
+    if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
+        return true; /* running: let go by a worker that could not even read its facts */
     if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
         return true; /* stopped by its caller before its turn: it learns of it then */
     return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s", stet_status_name(is),
