@@ -1,4 +1,5 @@
-/* Verify of a file with a million facts: six each of 150,000 finished runs, four each of 25,000 that sleep. */
+/* Verify of a file with a million facts: six each of 150,000 finished runs, four each of 25,000
+ * that sleep. */
 #include "bench.h"
 
 #include <math.h>

@@ -93,11 +93,12 @@ const cli_verb stet__cli_verify = {
     .name = "verify",
     .args = "",
     .summary = "check every run of the store; exit code 1 if something is wrong",
-    .details = "Facts are readable; rows, timers, lanes, keys and state equal what the facts say; every "
-               "open run\n"
-               "has a wake-up source and every running one a live owner. Workers may be at work, except "
-               "when a\n"
-               "whole table was lost: then --repair must be alone.",
+    .details =
+        "Facts are readable; rows, timers, lanes, keys and state equal what the facts say; every "
+        "open run\n"
+        "has a wake-up source and every running one a live owner. Workers may be at work, except "
+        "when a\n"
+        "whole table was lost: then --repair must be alone.",
     .options = verify_options,
     .fn = verify_run,
 };

@@ -1,14 +1,14 @@
 /* What the store has to hold of one run, recomputed from its facts and nothing else.
  *
- * Relies on: the journal, the inbox, and for what is said about ended runs the marks on them (retried,
- * discarded), which have no fact of their own run. Compared by verify.c, written by repair.c, turned into
- * baselines by purge.c.
+ * Relies on: the journal, the inbox, and for what is said about ended runs the marks on them
+ * (retried, discarded), which have no fact of their own run. Compared by verify.c, written by
+ * repair.c, turned into baselines by purge.c.
  */
 #include <string.h>
 
 #include "engine/engine.h"
 
-/* ---- what the facts tell --------------------------------------------------------------------------- */
+/* ---- what the facts tell --------------------------------------------------------------------- */
 
 typedef struct expect_scan {
     stet_engine  *e;
@@ -186,12 +186,13 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
         ok = expect_fact(x, f);
     else {
         x->inbox = seq > x->inbox ? seq : x->inbox;
-        ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) && (is_taken || expect_untaken(x, f));
+        ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
+             (is_taken || expect_untaken(x, f));
     }
     return ok ? STET_OK : expect_no_memory();
 }
 
-/* ---- what follows ---------------------------------------------------------------------------------- */
+/* ---- what follows ---------------------------------------------------------------------------- */
 
 static bool
 expect_timer(stet__expect *x, int64_t fire_ms, uint64_t completion)
@@ -226,7 +227,8 @@ expect_timers(stet__expect *x)
         if (cmd->has_timer && !expect_has_fired(x, cmd->completion) &&
             !expect_timer(x, cmd->until_ms, cmd->completion))
             return false;
-    if (run->deadline_ms != 0 && x->stop == 0 && !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
+    if (run->deadline_ms != 0 && x->stop == 0 &&
+        !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     return run->key == NULL || x->is_visible || x->l.row.lane != NULL ||
            expect_timer(x, run->visible_ms, STET__TIMER_VISIBLE);
@@ -268,8 +270,8 @@ expect_child(stet__expect *x)
     memcpy(data, run->id.bytes, sizeof run->id.bytes);
     memcpy(data + sizeof run->id.bytes, run->handler, len);
     value->data = (stet_bytes){ data, sizeof run->id.bytes + len };
-    return stet__child_key(&x->l.arena, &value->key, run->parent, run->parent_step != NULL ? run->parent_step : "",
-                           run->child_key);
+    return stet__child_key(&x->l.arena, &value->key, run->parent,
+                           run->parent_step != NULL ? run->parent_step : "", run->child_key);
 }
 
 /* Values that the run's start put. */
@@ -300,7 +302,8 @@ expect_waits(stet__expect *x, stet_status status, stet__due due, int64_t due_ms)
     x->due_ms = due_ms;
 }
 
-/* Status and due time of a run nobody has: what its last execution, and what came since, leave it with. */
+/* Status and due time of a run nobody has: what its last execution, and what came since, leave it
+ * with. */
 static void
 expect_status(stet_engine *e, stet__expect *x)
 {
@@ -322,10 +325,12 @@ expect_status(stet_engine *e, stet__expect *x)
                      has_news ? STET__DUE_NOW : STET__DUE_NEVER, 0);
         break;
     case STET__FACT_ATTEMPT_FAILED:
-    case STET__FACT_DEFERRED: expect_waits(x, STET_STATUS_RETRYING, STET__DUE_AT, run->due_ms); break;
+    case STET__FACT_DEFERRED:
+        expect_waits(x, STET_STATUS_RETRYING, STET__DUE_AT, run->due_ms);
+        break;
     case STET__FACT_STARTED:
-        expect_waits(x, STET_STATUS_PENDING, run->visible_ms > now_ms ? STET__DUE_AT : STET__DUE_NOW,
-                     run->visible_ms);
+        expect_waits(x, STET_STATUS_PENDING,
+                     run->visible_ms > now_ms ? STET__DUE_AT : STET__DUE_NOW, run->visible_ms);
         break;
     default: expect_waits(x, STET_STATUS_PENDING, STET__DUE_NOW, 0); break;
     }
@@ -379,7 +384,7 @@ expect_marks(stet_engine *e, stet__expect *x)
     return STET_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int
 expect_row_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
@@ -413,7 +418,8 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
     stet__run_init(&x->l.run, &x->l.arena, id);
     if ((err = expect_row_load(e, x, id, lost)) != STET_OK)
         goto failed;
-    err = stet__load_facts_seen(e, &x->l.run, &x->l.journal, x->l.row.journal, &x->l.bad_revision, expect_on_fact, &scan);
+    err = stet__load_facts_seen(e, &x->l.run, &x->l.journal, x->l.row.journal, &x->l.bad_revision,
+                                expect_on_fact, &scan);
     /* Retention may have removed it between the two looks. */
     if (err == STET_ECORRUPT && x->has_row && x->l.run.journal == 0 && x->l.bad_revision == 0) {
         if (stet__load_row(e, id, &x->l.arena, &x->l.row, &x->l.extra) == STET_ENOTFOUND)
@@ -421,7 +427,8 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
         else
             (void)stet__fail(STET_ECORRUPT, "the run has no facts");
     }
-    if (err == STET_ECORRUPT) { /* nothing is asked of the store from here on: its error is the caller's */
+    if (err ==
+        STET_ECORRUPT) { /* nothing is asked of the store from here on: its error is the caller's */
         x->is_unreadable = true;
         x->inbox = x->l.row.inbox;
         expect_status(e, x);
@@ -432,7 +439,8 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
         goto failed;
     if (x->l.run.stop_code != 0)
         x->stop = x->l.run.stop_code;
-    x->is_visible = x->l.run.dispatch != STET__FACT_STARTED || x->l.run.visible_ms <= stet__store_now(e);
+    x->is_visible =
+        x->l.run.dispatch != STET__FACT_STARTED || x->l.run.visible_ms <= stet__store_now(e);
     expect_status(e, x);
     if ((err = expect_marks(e, x)) != STET_OK)
         goto failed;
@@ -477,16 +485,17 @@ stet__expect_row(stet__expect *x, stet__arena *arena, stet_run_row *row)
     stet__fact_encode(&extra, &x->extra);
     row->extra.len = extra.len;
     row->extra.data = extra.failed ? NULL : stet__arena_copy(arena, extra.data, extra.len);
-    ok = row->handler != NULL && row->extra.data != NULL && (run->key == NULL || row->key != NULL) &&
-         (run->group == NULL || row->group != NULL) && (run->reason == NULL || row->reason != NULL);
+    ok = row->handler != NULL && row->extra.data != NULL &&
+         (run->key == NULL || row->key != NULL) && (run->group == NULL || row->group != NULL) &&
+         (run->reason == NULL || row->reason != NULL);
     stet__buf_free(&extra);
     return ok;
 }
 
-/* ---- state ----------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
-/* Runs of one key execute one after the other, so the time of the fact decides. Within a millisecond it is the
- * machine's steady clock, which all that write one file share. */
+/* Runs of one key execute one after the other, so the time of the fact decides. Within a
+ * millisecond it is the machine's steady clock, which all that write one file share. */
 bool
 stet__wrote_later(const stet__fact *a, const stet__fact *b)
 {
@@ -494,11 +503,13 @@ stet__wrote_later(const stet__fact *a, const stet__fact *b)
 
     if (a->time_ms != b->time_ms)
         return a->time_ms > b->time_ms;
-    if (a->run.len == b->run.len && a->run.len > 0 && (order = memcmp(a->run.data, b->run.data, a->run.len)) == 0)
+    if (a->run.len == b->run.len && a->run.len > 0 &&
+        (order = memcmp(a->run.data, b->run.data, a->run.len)) == 0)
         return a->completion > b->completion;
     if (a->number != b->number)
         return a->number > b->number;
-    return a->run.len == b->run.len && a->run.len > 0 && memcmp(a->run.data, b->run.data, a->run.len) > 0;
+    return a->run.len == b->run.len && a->run.len > 0 &&
+           memcmp(a->run.data, b->run.data, a->run.len) > 0;
 }
 
 stet__fact

@@ -1,8 +1,9 @@
 /* Retention: ended runs are removed when their time has come, with everything that points to them.
  *
- * What they wrote (object state) stays. The unit that removes the facts of its last writer turns the fact itself
- * into a baseline, so that state can be rebuilt from baselines and the facts that are left. Idempotency keys,
- * labels and awakeables go with their run, in the same unit; keys of children with their parent.
+ * What they wrote (object state) stays. The unit that removes the facts of its last writer turns
+ * the fact itself into a baseline, so that state can be rebuilt from baselines and the facts that
+ * are left. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
+ * children with their parent.
  */
 #include <string.h>
 
@@ -50,16 +51,17 @@ purge_value(stet__work *w, const char *space, stet_bytes key)
     return stet__work_bytes(w, &op->key, key);
 }
 
-/* ---- baselines --------------------------------------------------------------------------------------- */
+/* ---- baselines ------------------------------------------------------------------------------- */
 
 static int
-purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t version, stet_id run, uint64_t revision,
-               stet_bytes data)
+purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t version, stet_id run,
+               uint64_t revision, stet_bytes data)
 {
     stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
     stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
 
-    if (cond == NULL || op == NULL || !stet__work_bytes(w, &cond->key, key) || !stet__work_bytes(w, &op->data, data))
+    if (cond == NULL || op == NULL || !stet__work_bytes(w, &cond->key, key) ||
+        !stet__work_bytes(w, &op->data, data))
         return STET_ENOMEM;
     cond->space = op->space = space;
     cond->number = version;
@@ -68,8 +70,9 @@ purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t versio
     return STET_OK;
 }
 
-/* Is this write the last one of its entry, so that it must outlive its run? If another run is the writer the store
- * knows, that one's fact or its baseline is there. An entry that is absent was cleared; by whom is not known. */
+/* Is this write the last one of its entry, so that it must outlive its run? If another run is the
+ * writer the store knows, that one's fact or its baseline is there. An entry that is absent was
+ * cleared; by whom is not known. */
 static int
 purge_is_last(stet_engine *e, const stet__wrote *wrote, stet_id run, bool *is_last)
 {
@@ -95,7 +98,8 @@ purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_
 
     if ((err = purge_is_last(e, wrote, *run, &is_last)) != STET_OK || !is_last)
         return err;
-    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_STATE, wrote->key, &v)) != STET_OK && err != STET_ENOTFOUND)
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_STATE, wrote->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
         return err;
     in = v.data;
     if (err == STET_OK && stet__fact_decode(&older, &in) == STET_OK)
@@ -105,7 +109,8 @@ purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_
         return STET_OK;
     if (!stet__work_fact(w, &data, &fact))
         return STET_ENOMEM;
-    return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run, wrote->fact.revision, data);
+    return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run,
+                          wrote->fact.revision, data);
 }
 
 /* The key of a child goes with its parent, who may still start it again. */
@@ -121,13 +126,15 @@ purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet
         return purge_value(w, STET__SPACE_CHILD, want->key) ? STET_OK : STET_ENOMEM;
     if (err != STET_OK)
         return err;
-    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_CHILD, want->key, &v)) != STET_OK && err != STET_ENOTFOUND)
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_CHILD, want->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
         return err;
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-    return purge_put_base(w, STET__SPACE_BASE_CHILD, want->key, v.version, x->l.run.id, 1, want->data);
+    return purge_put_base(w, STET__SPACE_BASE_CHILD, want->key, v.version, x->l.run.id, 1,
+                          want->data);
 }
 
-/* ---- one run ----------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 typedef struct purge_keys {
     stet__work *w;
@@ -153,7 +160,8 @@ purge_children(stet_engine *e, stet__work *w, stet_id run)
     for (size_t i = 0; err == STET_OK && i < 2; i++) {
         purge_keys keys = { w, spaces[i] };
 
-        err = e->store->ops->values(e->store, spaces[i], stet__id_bytes(&run), NULL, PURGE_CHILDREN_MAX, purge_on_key, &keys);
+        err = e->store->ops->values(e->store, spaces[i], stet__id_bytes(&run), NULL,
+                                    PURGE_CHILDREN_MAX, purge_on_key, &keys);
     }
     return err;
 }
@@ -237,8 +245,8 @@ purge_page_round(stet_engine *e, purge_page *page)
     return page->n > 0 && page->seen == PURGE_PAGE;
 }
 
-/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper is not
- * kept from its timers. */
+/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper
+ * is not kept from its timers. */
 void
 stet__purge(stet_engine *e)
 {

@@ -1,28 +1,29 @@
 /* Repair: write what the facts say into the rows of a run.
  *
- * Each repair is one unit. The store refuses it if the run's facts or inbox are not those it was computed from,
- * or if somebody has the run (STET_OP_RESTORE), so a fleet at work is not disturbed, and a repair that is
- * repeated after a crash finds nothing left to do.
+ * Each repair is one unit. The store refuses it if the run's facts or inbox are not those it was
+ * computed from, or if somebody has the run (STET_OP_RESTORE), so a fleet at work is not disturbed,
+ * and a repair that is repeated after a crash finds nothing left to do.
  *
- * Due times are given by waking, never by writing "now": who is first in a lane may change until the unit's turn
- * comes, and a wake-up asks the store about that.
+ * Due times are given by waking, never by writing "now": who is first in a lane may change until
+ * the unit's turn comes, and a wake-up asks the store about that.
  */
 #include <string.h>
 
 #include "engine/engine.h"
 
-/* So many claims of a run may have recorded nothing. The epoch of a row that was lost is not known; it must be
- * above all that were given, or a worker that still executes the run might hold the next claim's epoch. */
+/* So many claims of a run may have recorded nothing. The epoch of a row that was lost is not known;
+ * it must be above all that were given, or a worker that still executes the run might hold the next
+ * claim's epoch. */
 #define REPAIR_EPOCHS 1000
 
-/* ---- who may have been executing a run whose row was lost --------------------------------------------- */
+/* ---- who may have been executing a run whose row was lost ------------------------------------ */
 
 typedef struct repair_session {
     struct repair_session *next;
     uint64_t               session;
     stet_id                worker;
     bool                   is_dead;
-    stet_crumb            *crumbs; /* the store's memory; NULL: they did not survive, or are still written */
+    stet_crumb *crumbs; /* the store's memory; NULL: they did not survive, or are still written */
     size_t                 n;
 } repair_session;
 
@@ -72,7 +73,8 @@ stet__crumbs_gather(stet_engine *e)
     stet__arena_init(&left->arena, &e->p->alloc);
     err = e->store->ops->sessions(e->store, repair_on_session, left);
     for (repair_session *s = left->sessions; err == STET_OK && s != NULL; s = s->next)
-        if (s->is_dead && e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n) != STET_OK)
+        if (s->is_dead &&
+            e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n) != STET_OK)
             s->crumbs = NULL;
     if (err == STET_OK)
         return left;
@@ -91,7 +93,8 @@ repair_may_execute(stet_engine *e, const stet__expect *x)
 
 /* The next execution has to know which steps may have happened. *n: entries put into its inbox. */
 static bool
-repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x, const stet__crumbs_left *left, size_t *n)
+repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
+                 const stet__crumbs_left *left, size_t *n)
 {
     int64_t now_ms = stet__store_now(e);
     bool    is_unknown = false;
@@ -116,7 +119,7 @@ repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x, const ste
     return stet__tell_lost(w, now_ms, x->l.run.id, nobody, NULL);
 }
 
-/* ---- the row ----------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 
 typedef struct repair_lane {
     stet_id first;
@@ -133,7 +136,8 @@ repair_on_first(void *arg, stet_id run)
     return STET_END;
 }
 
-/* A due time in the future can be written only if nobody can be in front of it; a run that is first stays so. */
+/* A due time in the future can be written only if nobody can be in front of it; a run that is first
+ * stays so. */
 static int
 repair_is_first(stet_engine *e, const stet__expect *x, bool *is_first)
 {
@@ -165,12 +169,13 @@ repair_set_due(stet__work *w, stet_id run, int64_t due_ms)
 
 /* Into its lane, out of it, or just awake. */
 static bool
-repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, bool is_first, bool has_news)
+repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, bool is_first,
+             bool has_news)
 {
     const stet__run *run = &x->l.run;
-    bool             is_open = !row->is_terminal, wants_lane = is_open && run->key != NULL && x->is_visible;
+    bool is_open = !row->is_terminal, wants_lane = is_open && run->key != NULL && x->is_visible;
     bool             is_due = x->due == STET__DUE_NOW || has_news;
-    const char      *lane = run->key != NULL ? stet__lane_name(&w->arena, run->handler, run->key) : NULL;
+    const char *lane = run->key != NULL ? stet__lane_name(&w->arena, run->handler, run->key) : NULL;
     stet_op         *op;
 
     if (run->key != NULL && lane == NULL)
@@ -181,7 +186,8 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
         op->status = STET_STATUS_PENDING;
         x->l.row.lane = NULL;
     }
-    if (is_open && x->due == STET__DUE_AT && !is_due && is_first && (run->key == NULL || wants_lane)) {
+    if (is_open && x->due == STET__DUE_AT && !is_due && is_first &&
+        (run->key == NULL || wants_lane)) {
         row->due_ms = x->due_ms;
         if (x->due_ms < w->timer_ms)
             w->timer_ms = x->due_ms;
@@ -189,7 +195,8 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
     if (wants_lane && x->l.row.lane == NULL) {
         bool sleeps = row->due_ms == STET_NEVER && !is_due;
 
-        /* Entering as the first wakes only who sleeps for ever: one that must not be woken does not, for now. */
+        /* Entering as the first wakes only who sleeps for ever: one that must not be woken does
+         * not, for now. */
         if (sleeps)
             row->due_ms = STET_NEVER - 1;
         if ((op = stet__work_op(w, STET_OP_LANE_ENTER, run->id)) == NULL)
@@ -208,24 +215,26 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
     return true;
 }
 
-/* A run that is ready by its row stays ready: what made it so may not be in its facts (a stuck run that is tried
- * again, one that was let go). */
+/* A run that is ready by its row stays ready: what made it so may not be in its facts (a stuck run
+ * that is tried again, one that was let go). */
 static void
 repair_keep_ready(stet__expect *x)
 {
     const stet_run_row *row = &x->l.row;
 
-    if (x->has_row && !row->is_terminal && row->status == STET_STATUS_PENDING && row->due_ms != STET_NEVER &&
-        !stet__run_is_terminal(&x->l.run) && !x->is_unreadable && x->stop == 0 &&
+    if (x->has_row && !row->is_terminal && row->status == STET_STATUS_PENDING &&
+        row->due_ms != STET_NEVER && !stet__run_is_terminal(&x->l.run) && !x->is_unreadable &&
+        x->stop == 0 &&
         (x->due == STET__DUE_NEVER || (x->due == STET__DUE_AT && row->due_ms < x->due_ms))) {
         x->status = STET_STATUS_PENDING;
         x->due = STET__DUE_NOW;
     }
 }
 
-/* ---- timers and values --------------------------------------------------------------------------------- */
+/* ---- timers and values ----------------------------------------------------------------------- */
 
-/* Not a word about values that are as they should be: putting them again would change their version. */
+/* Not a word about values that are as they should be: putting them again would change their
+ * version. */
 static int
 repair_value(stet_engine *e, stet__work *w, stet_id run, const stet__want_value *want)
 {
@@ -284,7 +293,8 @@ repair_values(stet_engine *e, stet__work *w, const stet__expect *x)
 {
     int err = STET_OK;
 
-    for (const stet__want_value *want = x->values; err == STET_OK && want != NULL; want = want->next)
+    for (const stet__want_value *want = x->values; err == STET_OK && want != NULL;
+         want = want->next)
         if (repair_is_wanted(e, w, x, want))
             err = repair_value(e, w, x->l.run.id, want);
     return err;
@@ -300,7 +310,7 @@ repair_timers(stet__work *w, const stet__expect *x)
     return ok;
 }
 
-/* ---- one run --------------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static int
 repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_left *left)
@@ -317,17 +327,21 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
     op->flags = STET_OP_RESTORE;
     if (!x->has_row)
         row->epoch += REPAIR_EPOCHS;
-    if (x->is_unreadable && (row->reason = stet__arena_str(&w->arena, "its facts cannot be read")) == NULL)
+    if (x->is_unreadable &&
+        (row->reason = stet__arena_str(&w->arena, "its facts cannot be read")) == NULL)
         return STET_ENOMEM;
-    if ((err = repair_is_first(e, x, &is_first)) != STET_OK || (err = repair_values(e, w, x)) != STET_OK)
+    if ((err = repair_is_first(e, x, &is_first)) != STET_OK ||
+        (err = repair_values(e, w, x)) != STET_OK)
         return err;
     if (!x->has_row && left != NULL && !repair_tell_lost(e, w, x, left, &n_lost))
         return STET_ENOMEM;
-    return repair_timers(w, x) && repair_place(e, w, x, row, is_first, n_lost > 0) ? STET_OK : STET_ENOMEM;
+    return repair_timers(w, x) && repair_place(e, w, x, row, is_first, n_lost > 0) ? STET_OK
+                                                                                   : STET_ENOMEM;
 }
 
 int
-stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left)
+stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
+                 const stet__crumbs_left *left)
 {
     stet__expect x;
     stet__work  *w;
@@ -337,7 +351,8 @@ stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const ste
         return err;
     if (x.l.run.handler == NULL) {
         stet__expect_free(&x);
-        return stet__fail(STET_ECORRUPT, "its first fact cannot be read, so nothing is known of it");
+        return stet__fail(STET_ECORRUPT,
+                          "its first fact cannot be read, so nothing is known of it");
     }
     repair_keep_ready(&x);
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
@@ -375,7 +390,8 @@ stet__repair_owner(stet_engine *e, const stet_run_row *row)
         return stet__fail(STET_ENOMEM, "out of memory");
     }
     set->id = row->id;
-    set->status = row->status == STET_STATUS_CANCELLING ? STET_STATUS_CANCELLING : STET_STATUS_PENDING;
+    set->status =
+        row->status == STET_STATUS_CANCELLING ? STET_STATUS_CANCELLING : STET_STATUS_PENDING;
     set->ended_ms = STET_NEVER;
     set->due_ms = w->timer_ms = stet__store_now(e);
     op->row = set;

@@ -1,9 +1,11 @@
-/* Verify: does the store hold what the facts say, and can every open run go on? And set right what does not.
+/* Verify: does the store hold what the facts say, and can every open run go on? And set right what
+ * does not.
  *
- * Everything that follows from facts is recomputed (expect.c) and compared: rows, timers, lanes, values; state
- * entries at the end, because any run of an object may have written them (verify_state.c). The store may be in
- * use: a run that looks wrong is looked at again, and reported only if it did not change in between. What is
- * wrong is written anew by repair.c, a run at a time, and then looked at once more.
+ * Everything that follows from facts is recomputed (expect.c) and compared: rows, timers, lanes,
+ * values; state entries at the end, because any run of an object may have written them
+ * (verify_state.c). The store may be in use: a run that looks wrong is looked at again, and
+ * reported only if it did not change in between. What is wrong is written anew by repair.c, a run
+ * at a time, and then looked at once more.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,8 @@
 static void
 verify_note(verify *v, int err)
 {
-    if (err != STET_OK && err != STET_END && err != STET_ENOTFOUND && err != STET_ECORRUPT && v->err == STET_OK)
+    if (err != STET_OK && err != STET_END && err != STET_ENOTFOUND && err != STET_ECORRUPT &&
+        v->err == STET_OK)
         v->err = err;
 }
 
@@ -55,7 +58,7 @@ stet__verify_tell(verify *v, const stet_id *run, bool is_repaired)
     return v->fn != NULL ? v->fn(v->arg, &finding) : STET_OK;
 }
 
-/* ---- one run ------------------------------------------------------------------------------------------ */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 typedef struct verify_seek {
     stet_id  run;
@@ -105,7 +108,8 @@ verify_has_timer(verify *v, stet_id run, int64_t fire_ms, uint64_t completion)
 static const char *
 verify_timer_name(const stet__expect *x, uint64_t completion, char *out, size_t size)
 {
-    const stet__cmd *cmd = stet__map_find(&x->l.journal.completions, &completion, sizeof completion);
+    const stet__cmd *cmd =
+        stet__map_find(&x->l.journal.completions, &completion, sizeof completion);
 
     if (completion == STET__TIMER_DEADLINE)
         return "its deadline";
@@ -127,10 +131,12 @@ verify_check_timers(verify *v, const stet__expect *x)
         return true;
     verify_note(v, v->e->store->ops->timers_of(v->e->store, x->l.run.id, verify_on_timer, &t));
     for (const stet__want_timer *w = x->timers; w != NULL; w = w->next, i++) {
-        bool found = i < 64 ? (t.found >> i & 1u) != 0 : verify_has_timer(v, x->l.run.id, w->fire_ms, w->completion);
+        bool found = i < 64 ? (t.found >> i & 1u) != 0
+                            : verify_has_timer(v, x->l.run.id, w->fire_ms, w->completion);
 
         if (!found)
-            return stet__verify_bad(v, "timer", w->completion > 1 ? w->completion : 1, "%s has no timer row",
+            return stet__verify_bad(v, "timer", w->completion > 1 ? w->completion : 1,
+                                    "%s has no timer row",
                                     verify_timer_name(x, w->completion, name, sizeof name));
     }
     return true;
@@ -161,8 +167,8 @@ verify_on_owner(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
-/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if nobody is there to
- * sweep. */
+/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if
+ * nobody is there to sweep. */
 static bool
 verify_has_owner(verify *v, uint64_t session)
 {
@@ -175,19 +181,23 @@ verify_has_owner(verify *v, uint64_t session)
     stet__arena_free(&o.arena);
     if (!o.is_known) {
         v->has_no_owner = true;
-        return stet__verify_bad(v, "owner", 0, "it is claimed by session %llu, which does not exist: nobody takes it over",
-                                (unsigned long long)session);
+        return stet__verify_bad(
+            v, "owner", 0,
+            "it is claimed by session %llu, which does not exist: nobody takes it over",
+            (unsigned long long)session);
     }
     if (!o.is_dead || o.swept_since_ms == STET_NEVER)
         return true;
     since_ms = o.lease_until_ms > o.swept_since_ms ? o.lease_until_ms : o.swept_since_ms;
     if (now_ms - since_ms < 2 * v->e->config.sweep_ms + VERIFY_SWEEP_MS)
         return true;
-    return stet__verify_bad(v, "owner", 0, "its worker is dead and for %s no other has taken it over",
+    return stet__verify_bad(v, "owner", 0,
+                            "its worker is dead and for %s no other has taken it over",
                             stet_duration_text(ago, sizeof ago, now_ms - since_ms));
 }
 
-/* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row alone. */
+/* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row
+ * alone. */
 static bool
 verify_status(verify *v, const stet__expect *x)
 {
@@ -196,7 +206,8 @@ verify_status(verify *v, const stet__expect *x)
 
     if (row->session != 0) {
         if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0))
-            return stet__verify_bad(v, "projection", 0, "it is claimed, but its row says %s", stet_status_name(is));
+            return stet__verify_bad(v, "projection", 0, "it is claimed, but its row says %s",
+                                    stet_status_name(is));
         return true;
     }
     if (x->stop != 0 && want != STET_STATUS_STUCK)
@@ -207,8 +218,8 @@ verify_status(verify *v, const stet__expect *x)
         return true; /* running: let go by a worker that could not even read its facts */
     if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
         return true; /* stopped by its caller before its turn: it learns of it then */
-    return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s", stet_status_name(is),
-                            stet_status_name(want));
+    return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
+                            stet_status_name(is), stet_status_name(want));
 }
 
 /* It may be due earlier than its facts say, never much later. */
@@ -251,9 +262,13 @@ verify_extra(verify *v, const stet__expect *x)
         !verify_same_bytes(is->retry_of, want->retry_of))
         return stet__verify_bad(v, "projection", 1, "its row has other options than its start");
     if (!verify_same_bytes(is->retried_by, want->retried_by))
-        return stet__verify_bad(v, "projection", 0, "its row and the mark on it do not agree on whether it was retried");
+        return stet__verify_bad(
+            v, "projection", 0,
+            "its row and the mark on it do not agree on whether it was retried");
     if (is->flags != want->flags)
-        return stet__verify_bad(v, "projection", 0, "its row and the mark on it do not agree on whether it was discarded");
+        return stet__verify_bad(
+            v, "projection", 0,
+            "its row and the mark on it do not agree on whether it was discarded");
     return true;
 }
 
@@ -264,35 +279,43 @@ verify_row(verify *v, const stet__expect *x)
     const stet__run    *run = &x->l.run;
 
     if (row->journal != run->journal)
-        return stet__verify_bad(v, "projection", run->journal, "its row says revision %llu, its facts end at %llu",
+        return stet__verify_bad(v, "projection", run->journal,
+                                "its row says revision %llu, its facts end at %llu",
                                 (unsigned long long)row->journal, (unsigned long long)run->journal);
     if (row->inbox != x->inbox)
-        return stet__verify_bad(v, "projection", 0, "its row says inbox entry %llu, its inbox ends at %llu",
+        return stet__verify_bad(v, "projection", 0,
+                                "its row says inbox entry %llu, its inbox ends at %llu",
                                 (unsigned long long)row->inbox, (unsigned long long)x->inbox);
     if (!verify_same(row->handler, run->handler) || !verify_same(row->key, run->key))
         return stet__verify_bad(v, "projection", 1, "its row names %s, its facts %s",
                                 row->handler != NULL ? row->handler : "nothing", run->handler);
-    if (row->created_ms != run->created_ms || row->priority != run->priority || !verify_same(row->group, run->group))
-        return stet__verify_bad(v, "projection", 1, "its row has another creation time, priority or group than its start");
+    if (row->created_ms != run->created_ms || row->priority != run->priority ||
+        !verify_same(row->group, run->group))
+        return stet__verify_bad(
+            v, "projection", 1,
+            "its row has another creation time, priority or group than its start");
     if ((row->is_terminal != 0) != stet__run_is_terminal(run))
         return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
-                                stet_status_name((stet_status)row->status), stet_status_name(run->status));
+                                stet_status_name((stet_status)row->status),
+                                stet_status_name(run->status));
     if (row->ended_ms != run->ended_ms)
         return stet__verify_bad(v, "projection", 0, "its row has another end time than its facts");
     if (!row->is_terminal && row->epoch < run->epoch)
         return stet__verify_bad(v, "projection", 0, "its row says epoch %llu, its facts %llu",
                                 (unsigned long long)row->epoch, (unsigned long long)run->epoch);
     if (row->session == 0 && row->attempt != stet__run_attempt(run))
-        return stet__verify_bad(v, "projection", 0, "its row says attempt %u, its facts %u", row->attempt,
-                                stet__run_attempt(run));
+        return stet__verify_bad(v, "projection", 0, "its row says attempt %u, its facts %u",
+                                row->attempt, stet__run_attempt(run));
     if (!verify_extra(v, x))
         return false;
     if (!row->is_terminal)
         return verify_status(v, x) && verify_due(v, x);
     if (row->status != run->status)
         return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
-                                stet_status_name((stet_status)row->status), stet_status_name(run->status));
-    return row->session == 0 || stet__verify_bad(v, "owner", 0, "it has ended and is still claimed");
+                                stet_status_name((stet_status)row->status),
+                                stet_status_name(run->status));
+    return row->session == 0 ||
+           stet__verify_bad(v, "owner", 0, "it has ended and is still claimed");
 }
 
 static bool
@@ -304,19 +327,22 @@ verify_lane(verify *v, const stet__expect *x, bool *waits)
 
     *waits = false;
     if (row->lane != NULL && row->is_terminal)
-        return stet__verify_bad(v, "lane", 0, "it has ended and still stands in lane %s", row->lane);
+        return stet__verify_bad(v, "lane", 0, "it has ended and still stands in lane %s",
+                                row->lane);
     if (row->lane == NULL && x->l.run.key != NULL && !row->is_terminal &&
         !verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return stet__verify_bad(v, "lane", 0, "it has key %s and stands in no lane", x->l.run.key);
     if (row->lane == NULL)
         return true;
-    if (x->l.run.key == NULL ||
-        ((lane = stet__lane_name((stet__arena *)(uintptr_t)&x->l.arena, x->l.run.handler, x->l.run.key)) != NULL &&
-         strcmp(lane, row->lane) != 0))
-        return stet__verify_bad(v, "lane", 0, "it stands in lane %s, which is not its own", row->lane);
+    if (x->l.run.key == NULL || ((lane = stet__lane_name((stet__arena *)(uintptr_t)&x->l.arena,
+                                                         x->l.run.handler, x->l.run.key)) != NULL &&
+                                 strcmp(lane, row->lane) != 0))
+        return stet__verify_bad(v, "lane", 0, "it stands in lane %s, which is not its own",
+                                row->lane);
     verify_note(v, v->e->store->ops->lane(v->e->store, row->lane, 1, verify_on_first, &s));
     if (!s.is_first && row->session != 0)
-        return stet__verify_bad(v, "lane", 0, "it is being executed and is not first in lane %s", row->lane);
+        return stet__verify_bad(v, "lane", 0, "it is being executed and is not first in lane %s",
+                                row->lane);
     *waits = !s.is_first;
     return true;
 }
@@ -345,7 +371,8 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
 
     if (row->session != 0)
         return verify_has_owner(v, row->session);
-    if (row->due_ms != STET_NEVER || waits_in_lane || row->status == STET_STATUS_STUCK || row->status == STET_STATUS_PAUSED)
+    if (row->due_ms != STET_NEVER || waits_in_lane || row->status == STET_STATUS_STUCK ||
+        row->status == STET_STATUS_PAUSED)
         return true;
     if (x->l.run.visible_ms > x->l.run.created_ms && x->l.run.dispatch == STET__FACT_STARTED &&
         verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
@@ -357,7 +384,8 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
             has_source = true;
     }
     if (row->inbox > x->l.run.taken)
-        return stet__verify_bad(v, "wake-up", 0, "something waits in its inbox and nothing wakes it");
+        return stet__verify_bad(v, "wake-up", 0,
+                                "something waits in its inbox and nothing wakes it");
     return has_source ? true
                       : stet__verify_bad(v, "wake-up", 0, "it is %s and nothing can wake it",
                                          stet_status_name((stet_status)row->status));
@@ -403,8 +431,9 @@ verify_values(verify *v, const stet__expect *x)
                    (!is_awakeable || (is.version > 1) == want->is_twice);
         stet__free(v->e->store->alloc, (void *)(uintptr_t)is.data.data);
         if (!is_right && verify_is_wanted(v, x, want))
-            return stet__verify_bad(v, "value", want->revision, "%s%s%.*s %s", verify_value_name(want->space),
-                                    is_awakeable ? " " : "", (int)want->name.len,
+            return stet__verify_bad(v, "value", want->revision, "%s%s%.*s %s",
+                                    verify_value_name(want->space), is_awakeable ? " " : "",
+                                    (int)want->name.len,
                                     want->name.data != NULL ? (const char *)want->name.data : "",
                                     err == STET_OK ? "is not what its facts say" : "is missing");
     }
@@ -491,8 +520,9 @@ verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
     for (int i = 0; i < VERIFY_LOOKS; i++) {
         if (verify_look(v, id, row, is_first && i == 0) || v->err != STET_OK)
             return true;
-        if (i > 0 && before.journal == row->journal && before.inbox == row->inbox && before.epoch == row->epoch &&
-            before.session == row->session && before.due_ms == row->due_ms)
+        if (i > 0 && before.journal == row->journal && before.inbox == row->inbox &&
+            before.epoch == row->epoch && before.session == row->session &&
+            before.due_ms == row->due_ms)
             break;
         before = *row;
     }
@@ -546,7 +576,8 @@ verify_run(verify *v, stet_id id)
             return stet__verify_tell(v, &id, false);
         (void)snprintf(rule, sizeof rule, "%s", v->rule);
         repaired = verify_repair(v, id, &row);
-        if (repaired != STET_OK && repaired != STET_ECONFLICT && repaired != STET_ECORRUPT && repaired != STET_ENOTFOUND)
+        if (repaired != STET_OK && repaired != STET_ECONFLICT && repaired != STET_ECORRUPT &&
+            repaired != STET_ENOTFOUND)
             return repaired;
         err = stet__verify_tell(v, &id, repaired == STET_OK);
         if (repaired != STET_OK)
@@ -557,7 +588,7 @@ verify_run(verify *v, stet_id id)
     return err != STET_OK ? err : v->err;
 }
 
-/* ---- runs without a row ----------------------------------------------------------------------------------- */
+/* ---- runs without a row ---------------------------------------------------------------------- */
 
 typedef struct verify_lost { /* of a run that stood in a lane */
     stet_run_row row;
@@ -604,7 +635,8 @@ typedef struct verify_lanes {
     size_t       n, cap;
 } verify_lanes;
 
-/* True: its turn comes when all that stood in lanes are known, so that they enter in their order. */
+/* True: its turn comes when all that stood in lanes are known, so that they enter in their
+ * order. */
 static int
 verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is_put_off)
 {
@@ -615,7 +647,8 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
     *is_put_off = false;
     if (err != STET_OK)
         return err;
-    if (x.l.run.key != NULL && (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
+    if (x.l.run.key != NULL &&
+        (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
         if (lanes->n == lanes->cap) {
             size_t cap = lanes->cap ? lanes->cap * 2 : 64;
 
@@ -632,7 +665,8 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
         lost->has_begun = x.l.run.dispatch != STET__FACT_STARTED;
         lost->visible_ms = x.l.run.visible_ms;
         lost->created_us = x.l.run.created_us;
-        lost->lane = (char *)(uintptr_t)stet__lane_name(&lanes->arena, x.l.run.handler, x.l.run.key);
+        lost->lane =
+            (char *)(uintptr_t)stet__lane_name(&lanes->arena, x.l.run.handler, x.l.run.key);
         if (lost->lane == NULL)
             err = stet__fail(STET_ENOMEM, "out of memory");
         else {
@@ -682,7 +716,8 @@ verify_restore_all(verify *v, verify_rows *page, verify_lanes *lanes, const stet
     return err;
 }
 
-/* Before the dead are reaped: what they were executing is told to runs whose rows do not say who had them. */
+/* Before the dead are reaped: what they were executing is told to runs whose rows do not say who
+ * had them. */
 static int
 verify_restore_lost(verify *v, verify_rows *page)
 {
@@ -700,7 +735,7 @@ verify_restore_lost(verify *v, verify_rows *page)
     return err;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 typedef struct verify_page {
     stet_id     ids[VERIFY_PAGE];
@@ -731,11 +766,13 @@ verify_tell_lost(verify *v, verify_page *page, stet_id after, stet_id upto)
             stet__expect x;
 
             v->checked++;
-            if ((err = stet__expect_load(v->e, &x, page->lost.rows[i].id, &page->lost.rows[i])) != STET_OK)
+            if ((err = stet__expect_load(v->e, &x, page->lost.rows[i].id, &page->lost.rows[i])) !=
+                STET_OK)
                 break;
             err = stet__verify_wrote(v, &x);
             stet__expect_free(&x);
-            (void)stet__verify_bad(v, "projection", page->lost.rows[i].journal, "it has facts and no row");
+            (void)stet__verify_bad(v, "projection", page->lost.rows[i].journal,
+                                   "it has facts and no row");
             if (err == STET_OK)
                 err = stet__verify_tell(v, &page->lost.rows[i].id, false);
         }
@@ -756,7 +793,8 @@ verify_runs(verify *v, verify_page *page)
         page->n = 0;
         err = v->e->store->ops->runs(v->e->store, &query, verify_on_row, page);
         if (err == STET_OK && !v->is_repairing)
-            err = verify_tell_lost(v, page, query.before, page->n == VERIFY_PAGE ? page->ids[page->n - 1] : none);
+            err = verify_tell_lost(v, page, query.before,
+                                   page->n == VERIFY_PAGE ? page->ids[page->n - 1] : none);
         for (size_t i = 0; err == STET_OK && i < page->n; i++)
             err = verify_run(v, page->ids[i]);
         if (page->n > 0)
@@ -771,7 +809,8 @@ verify_all(verify *v, verify_page *page)
     int err = STET_OK;
 
     if (v->is_repairing) {
-        if ((err = stet__verify_mending(v)) != STET_OK || (err = verify_restore_lost(v, &page->lost)) != STET_OK)
+        if ((err = stet__verify_mending(v)) != STET_OK ||
+            (err = verify_restore_lost(v, &page->lost)) != STET_OK)
             return err;
         stet__reap(v->e);
     }
@@ -782,7 +821,8 @@ verify_all(verify *v, verify_page *page)
 }
 
 static int
-verify_begin(stet_engine *e, const char *call, bool is_repairing, size_t *checked, stet_finding_fn fn, void *arg)
+verify_begin(stet_engine *e, const char *call, bool is_repairing, size_t *checked,
+             stet_finding_fn fn, void *arg)
 {
     verify      *v;
     verify_page *page;

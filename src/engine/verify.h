@@ -1,4 +1,5 @@
-/* What the files of verify share: verify.c looks at runs, verify_state.c at what belongs to no run alone. */
+/* What the files of verify share: verify.c looks at runs, verify_state.c at what belongs to no run
+ * alone. */
 #ifndef STET__VERIFY_H
 #define STET__VERIFY_H
 

@@ -1,9 +1,10 @@
-/* State entries: what all runs of an object wrote, one after the other, over what baselines keep of runs that
- * were removed.
+/* State entries: what all runs of an object wrote, one after the other, over what baselines keep of
+ * runs that were removed.
  *
- * While the runs are looked at, the last write of each entry is remembered (its fact, not its bytes); then
- * the entries in the store are compared with that. The store goes on meanwhile, so an entry that differs is
- * looked at again by itself: baseline and runs of its object only, with the entry read before and after.
+ * While the runs are looked at, the last write of each entry is remembered (its fact, not its
+ * bytes); then the entries in the store are compared with that. The store goes on meanwhile, so an
+ * entry that differs is looked at again by itself: baseline and runs of its object only, with the
+ * entry read before and after.
  */
 #include <string.h>
 
@@ -73,7 +74,8 @@ stet__verify_wrote(verify *v, const stet__expect *x)
 {
     int err = STET_OK;
 
-    for (const stet__wrote *wrote = x->wrote; err == STET_OK && wrote != NULL; wrote = wrote->next) {
+    for (const stet__wrote *wrote = x->wrote; err == STET_OK && wrote != NULL;
+         wrote = wrote->next) {
         stet__fact base = stet__wrote_base(wrote, &x->l.run.id);
 
         err = state_fold(v, wrote->key, &base);
@@ -81,7 +83,7 @@ stet__verify_wrote(verify *v, const stet__expect *x)
     return err;
 }
 
-/* ---- listings ----------------------------------------------------------------------------------------- */
+/* ---- listings -------------------------------------------------------------------------------- */
 
 typedef struct state_page {
     verify     *v;
@@ -106,7 +108,8 @@ state_on_value(void *arg, stet_bytes key, const stet_value *value)
 }
 
 static int
-state_each(verify *v, const char *space, int (*each)(verify *v, stet_bytes key, const stet_value *value))
+state_each(verify *v, const char *space,
+           int (*each)(verify *v, stet_bytes key, const stet_value *value))
 {
     state_page  page = { .v = v, .each = each };
     stet_store *store = v->e->store;
@@ -117,14 +120,15 @@ state_each(verify *v, const char *space, int (*each)(verify *v, stet_bytes key, 
     stet__arena_init(&page.arena, &v->e->p->alloc);
     do {
         page.n = 0;
-        err = store->ops->values(store, space, all, is_first ? NULL : &page.after, STATE_PAGE, state_on_value, &page);
+        err = store->ops->values(store, space, all, is_first ? NULL : &page.after, STATE_PAGE,
+                                 state_on_value, &page);
         is_first = false;
     } while (err == STET_OK && page.n == STATE_PAGE);
     stet__arena_free(&page.arena);
     return err;
 }
 
-/* ---- one entry ------------------------------------------------------------------------------------------ */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 typedef struct state_look {
     verify     *v;
@@ -190,7 +194,8 @@ state_look_run(state_look *look, stet_id id)
         return err == STET_ENOTFOUND ? STET_OK : err;
     look->is_unknown = look->is_unknown || x.is_unreadable;
     for (const stet__wrote *wrote = x.wrote; err == STET_OK && wrote != NULL; wrote = wrote->next)
-        if (wrote->key.len == look->key.len && memcmp(wrote->key.data, look->key.data, look->key.len) == 0) {
+        if (wrote->key.len == look->key.len &&
+            memcmp(wrote->key.data, look->key.data, look->key.len) == 0) {
             stet__fact base = stet__wrote_base(wrote, &id);
 
             err = state_look_fold(look, &base);
@@ -246,8 +251,10 @@ state_is_right(const state_look *look, const stet_value *value)
     if (!look->is_written || look->last.kind == STET__FACT_STATE_CLEAR)
         return value->version == 0;
     return value->version > 0 && value->data.len == look->last.value.len &&
-           (value->data.len == 0 || memcmp(value->data.data, look->last.value.data, value->data.len) == 0) &&
-           stet__id_equal(value->run, look->run) && value->revision == (uint64_t)look->last.completion;
+           (value->data.len == 0 ||
+            memcmp(value->data.data, look->last.value.data, value->data.len) == 0) &&
+           stet__id_equal(value->run, look->run) &&
+           value->revision == (uint64_t)look->last.completion;
 }
 
 static int
@@ -266,7 +273,8 @@ state_is_marked(state_look *look, bool *is_marked)
     int        err;
 
     *is_marked = true;
-    if (!look->is_written || look->last.kind != STET__FACT_STATE_CLEAR || !(look->last.flags & STET__FACT_INITIAL))
+    if (!look->is_written || look->last.kind != STET__FACT_STATE_CLEAR ||
+        !(look->last.flags & STET__FACT_INITIAL))
         return STET_OK;
     err = state_read(look->v, STET__SPACE_CLEARED, look->key, &mark);
     *is_marked = mark.version > 0;
@@ -274,7 +282,8 @@ state_is_marked(state_look *look, bool *is_marked)
     return err;
 }
 
-/* The entry must be what we saw when the unit's turn comes: else a run wrote it, and that is right. */
+/* The entry must be what we saw when the unit's turn comes: else a run wrote it, and that is
+ * right. */
 static int
 state_repair(const state_look *look, uint64_t version, bool is_marked)
 {
@@ -287,7 +296,8 @@ state_repair(const state_look *look, uint64_t version, bool is_marked)
     if (w == NULL)
         return STET_ENOMEM;
     ok = (cond = stet__work_cond(w, STET_COND_VALUE, look->run)) != NULL &&
-         (op = stet__work_op(w, is_set ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL, look->run)) != NULL &&
+         (op = stet__work_op(w, is_set ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL, look->run)) !=
+             NULL &&
          stet__work_bytes(w, &cond->key, look->key);
     if (ok) {
         cond->space = op->space = STET__SPACE_STATE;
@@ -314,11 +324,13 @@ state_tell(state_look *look, const stet_value *value, bool is_repaired)
 {
     verify *v = look->v;
 
-    (void)stet__verify_bad(v, "value", look->is_written ? (uint64_t)look->last.completion : value->revision,
+    (void)stet__verify_bad(v, "value",
+                           look->is_written ? (uint64_t)look->last.completion : value->revision,
                            "state %s of %s%s %s", look->name, look->service, look->object,
                            !look->is_written ? "is there, and nobody wrote it"
                            : look->last.kind == STET__FACT_STATE_CLEAR
-                               ? (value->version > 0 ? "is there, and was cleared" : "was cleared, which is not marked")
+                               ? (value->version > 0 ? "is there, and was cleared"
+                                                     : "was cleared, which is not marked")
                            : value->version > 0 ? "is not what was written last"
                                                 : "is missing");
     return stet__verify_tell(v, look->is_written                     ? &look->run
@@ -329,7 +341,8 @@ state_tell(state_look *look, const stet_value *value, bool is_repaired)
 
 /* One look. *is_still: nothing changed while we looked, so what we found counts. */
 static int
-state_look_once(state_look *look, stet_value *value, bool *is_right, bool *is_marked, bool *is_still)
+state_look_once(state_look *look, stet_value *value, bool *is_right, bool *is_marked,
+                bool *is_still)
 {
     verify    *v = look->v;
     stet_value after = { 0 };
@@ -343,7 +356,8 @@ state_look_once(state_look *look, stet_value *value, bool *is_right, bool *is_ma
         return err;
     stet__free(v->e->store->alloc, (void *)(uintptr_t)after.data.data);
     /* Where all state was lost, what is known is better than nothing. */
-    *is_right = (state_is_right(look, value) && *is_marked) || (look->is_unknown && !v->has_lost_values);
+    *is_right =
+        (state_is_right(look, value) && *is_marked) || (look->is_unknown && !v->has_lost_values);
     *is_still = after.version == value->version && stet__id_equal(after.run, value->run) &&
                 after.revision == value->revision;
     return STET_OK;
@@ -362,17 +376,22 @@ state_suspect(verify *v, stet_bytes key)
     err = state_look_begin(look, v, key) ? STET_OK : state_no_memory();
     if (err == STET_OK && look->name == NULL)
         is_right = true;
-    /* Twice, because a baseline and the run it stands for change places between two of our reads. */
-    for (int i = 0, n_wrong = 0; err == STET_OK && !is_right && n_wrong < 2 && i < STATE_LOOKS; i++) {
+    /* Twice, because a baseline and the run it stands for change places between two of our
+     * reads. */
+    for (int i = 0, n_wrong = 0; err == STET_OK && !is_right && n_wrong < 2 && i < STATE_LOOKS;
+         i++) {
         stet__free(v->e->store->alloc, (void *)(uintptr_t)value.data.data);
         value = (stet_value){ 0 };
         err = state_look_once(look, &value, &is_right, &is_marked, &is_still);
         n_wrong += err == STET_OK && is_still && !is_right;
     }
     if (err == STET_OK && !is_right && is_still) {
-        int repaired = v->is_repairing ? state_repair(look, value.version, is_marked) : STET_ECONFLICT;
+        int repaired =
+            v->is_repairing ? state_repair(look, value.version, is_marked) : STET_ECONFLICT;
 
-        err = repaired != STET_OK && repaired != STET_ECONFLICT ? repaired : state_tell(look, &value, repaired == STET_OK);
+        err = repaired != STET_OK && repaired != STET_ECONFLICT
+                  ? repaired
+                  : state_tell(look, &value, repaired == STET_OK);
     }
     stet__free(v->e->store->alloc, (void *)(uintptr_t)value.data.data);
     stet__arena_free(&look->arena);
@@ -380,7 +399,7 @@ state_suspect(verify *v, stet_bytes key)
     return err;
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------ */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 static int
 state_on_base(verify *v, stet_bytes key, const stet_value *value)
@@ -406,9 +425,10 @@ state_on_entry(verify *v, stet_bytes key, const stet_value *value)
         return STET_OK;
     }
     entry->is_seen = true;
-    entry->is_suspect = entry->fact.kind != STET__FACT_STATE_SET || !stet__id_equal(entry->run, value->run) ||
-                        (uint64_t)entry->fact.completion != value->revision || entry->len != value->data.len ||
-                        entry->hash != state_hash(value->data);
+    entry->is_suspect = entry->fact.kind != STET__FACT_STATE_SET ||
+                        !stet__id_equal(entry->run, value->run) ||
+                        (uint64_t)entry->fact.completion != value->revision ||
+                        entry->len != value->data.len || entry->hash != state_hash(value->data);
     return STET_OK;
 }
 
@@ -425,15 +445,17 @@ stet__verify_state(verify *v)
         return err;
     while (err == STET_OK && stet__map_next(&v->entries, &at, &key, &len, &found)) {
         const verify_entry *entry = found;
-        bool is_hidden = entry->fact.kind == STET__FACT_STATE_CLEAR && (entry->fact.flags & STET__FACT_INITIAL);
+        bool                is_hidden =
+            entry->fact.kind == STET__FACT_STATE_CLEAR && (entry->fact.flags & STET__FACT_INITIAL);
 
-        if (entry->is_suspect || is_hidden || (entry->fact.kind == STET__FACT_STATE_SET && !entry->is_seen))
+        if (entry->is_suspect || is_hidden ||
+            (entry->fact.kind == STET__FACT_STATE_SET && !entry->is_seen))
             err = state_suspect(v, (stet_bytes){ key, len });
     }
     return err;
 }
 
-/* ---- keys of children that were removed before their parent ----------------------------------------------- */
+/* ---- keys of children that were removed before their parent ---------------------------------- */
 
 typedef struct children {
     stet__arena arena;
@@ -449,7 +471,8 @@ children_on_base(void *arg, stet_bytes key, const stet_value *value)
     children     *c = arg;
     struct child *child = stet__arena_get0(&c->arena, sizeof *child);
 
-    if (child == NULL || (child->key.data = stet__arena_copy(&c->arena, key.data, key.len)) == NULL ||
+    if (child == NULL ||
+        (child->key.data = stet__arena_copy(&c->arena, key.data, key.len)) == NULL ||
         (child->data.data = stet__arena_copy(&c->arena, value->data.data, value->data.len)) == NULL)
         return state_no_memory();
     child->key.len = key.len;
@@ -476,7 +499,8 @@ children_check(verify *v, const struct child *child)
         if ((w = stet__work_new(v->e, NULL, NULL)) == NULL)
             return STET_ENOMEM;
         if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
-            (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL || !stet__work_bytes(w, &cond->key, child->key) ||
+            (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL ||
+            !stet__work_bytes(w, &cond->key, child->key) ||
             !stet__work_bytes(w, &op->data, child->data)) {
             stet__work_free(w);
             return state_no_memory();
@@ -499,7 +523,8 @@ stet__verify_children(verify *v)
     int         err;
 
     stet__arena_init(&c.arena, &v->e->p->alloc);
-    err = store->ops->values(store, STET__SPACE_BASE_CHILD, (stet_bytes){ NULL, 0 }, NULL, 1000000, children_on_base, &c);
+    err = store->ops->values(store, STET__SPACE_BASE_CHILD, (stet_bytes){ NULL, 0 }, NULL, 1000000,
+                             children_on_base, &c);
     for (const struct child *child = c.first; err == STET_OK && child != NULL; child = child->next)
         err = children_check(v, child);
     stet__arena_free(&c.arena);
@@ -521,11 +546,11 @@ stet__verify_mending(verify *v)
 {
     stet_store *store = v->e->store;
 
-    return store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000, mend_on_mark,
-                              &v->has_lost_values);
+    return store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000,
+                              mend_on_mark, &v->has_lost_values);
 }
 
-/* ---- the store is whole again ---------------------------------------------------------------------------- */
+/* ---- the store is whole again ---------------------------------------------------------------- */
 
 int
 stet__verify_mended(verify *v)
@@ -537,7 +562,8 @@ stet__verify_mended(verify *v)
     int         err;
 
     stet__arena_init(&c.arena, &v->e->p->alloc);
-    err = store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000, children_on_base, &c);
+    err = store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000,
+                             children_on_base, &c);
     if (err == STET_OK && c.first != NULL && (w = stet__work_new(v->e, NULL, NULL)) == NULL)
         err = STET_ENOMEM;
     for (const struct child *mark = c.first; err == STET_OK && mark != NULL; mark = mark->next) {

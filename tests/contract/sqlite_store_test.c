@@ -70,9 +70,11 @@ TEST(F2_sqlite_runs_that_have_facts_and_no_row_are_listed_and_restored)
     contract_restart(&c);
     lost = see_runs(&c, (stet_run_query){ .is_lost = true });
     CHECK_INT(lost->n, 3);
-    CHECK(stet__id_equal(lost->ids[0], contract_id(2)) && stet__id_equal(lost->ids[2], contract_id(4)));
+    CHECK(stet__id_equal(lost->ids[0], contract_id(2)) &&
+          stet__id_equal(lost->ids[2], contract_id(4)));
     CHECK_INT(lost->row.journal, 4);
-    lost = see_runs(&c, (stet_run_query){ .is_lost = true, .before = contract_id(2), .upto = contract_id(3) });
+    lost = see_runs(
+        &c, (stet_run_query){ .is_lost = true, .before = contract_id(2), .upto = contract_id(3) });
     CHECK_INT(lost->n, 1);
     CHECK_INT(lost->row.journal, 3);
     CHECK_INT(lost->row.inbox, 1);

@@ -1,5 +1,6 @@
-/* Crash everywhere through a repair: a file that lost all its projections is rebuilt by a process that ends before
- * or after each of its store calls; the next one finishes it, and everything is as it was. Rows F2, I2.
+/* Crash everywhere through a repair: a file that lost all its projections is rebuilt by a process
+ * that ends before or after each of its store calls; the next one finishes it, and everything is as
+ * it was. Rows F2, I2.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -72,7 +73,8 @@ repair_until(const char *path, shim_mode mode, shim_which which, uint64_t at)
     (void)snprintf(url, sizeof url, "%s?repair=1", path);
     if (stet__store_open(&inner, stet__platform_real(), url) != STET_OK ||
         shim_store_new(&store, inner, &script) != STET_OK ||
-        stet__open_on(&e, stet__platform_real(), store, url, STET_OPTIONS(.log_level = STET_LOG_OFF)) != STET_OK)
+        stet__open_on(&e, stet__platform_real(), store, url,
+                      STET_OPTIONS(.log_level = STET_LOG_OFF)) != STET_OK)
         _exit(99);
     err = stet_repair(e, NULL, repair_ignore, NULL);
     _exit(!script.is_hit ? (err == STET_OK ? 0 : 98) : err == STET_OK ? CRASHED : REFUSED);
@@ -96,7 +98,8 @@ repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
         repair_copy(f->url, copy);
         code = repair_until(copy, mode, which, at);
         if (code != 0 && code != CRASHED && code != REFUSED)
-            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode), (unsigned long long)at, code);
+            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode),
+                      (unsigned long long)at, code);
         lost_repair(copy, &findings, &repaired);
         CHECK_INT(repaired, findings);
         after = lost_text(copy);

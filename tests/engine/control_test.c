@@ -550,8 +550,8 @@ discard_in_thread(void *arg)
     return (void *)(intptr_t)stet_dlq_discard(args[0], args[1]);
 }
 
-/* Each writes the run's row: the second would undo what the first wrote there. Two engines, so that they look at
- * the same time. */
+/* Each writes the run's row: the second would undo what the first wrote there. Two engines, so that
+ * they look at the same time. */
 TEST(C3_a_retry_and_a_discard_at_once_exclude_each_other)
 {
     fixture     *f = fixture_begin();

@@ -1,5 +1,5 @@
-/* Repair: what disagrees with the facts is set right; projections are dropped and rebuilt from baselines and
- * facts. Rows F2, I2. */
+/* Repair: what disagrees with the facts is set right; projections are dropped and rebuilt from
+ * baselines and facts. Rows F2, I2. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -100,13 +100,14 @@ static const stet_handler i2_handlers[] = {
     { "fails", i2_fails, NULL },   { "approval", h_approval, NULL },  { "set", i2_set, NULL },
     { "busy", i2_busy, NULL },     { 0 },
 };
-static const stet_entry      i2_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
+static const stet_entry i2_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
 static const fixture_service i2_services[] = { { "t", i2_handlers, false, NULL },
                                                { "o", i2_handlers, true, i2_initial },
                                                { 0 } };
 
 typedef struct i2_world {
-    stet_run_id nap, waiting, ended, letter, discarded, again, retrying, approval, set, parent, child;
+    stet_run_id nap, waiting, ended, letter, discarded, again, retrying, approval, set, parent,
+        child;
     char        awakeable[STET_ID_TEXT_MAX];
 } i2_world;
 
@@ -127,7 +128,9 @@ i2_begin(i2_world *w)
 
     memset(w, 0, sizeof *w);
     fixture_up(f, i2_services);
-    w->nap = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k", .timeout = "3h", .idempotency_key = "once", .labels = labels));
+    w->nap = fixture_start(
+        f->engine, "o.nap", "",
+        STET_START(.key = "k", .timeout = "3h", .idempotency_key = "once", .labels = labels));
     fixture_await_status(f->engine, &w->nap, STET_STATUS_SUSPENDED);
     w->waiting = fixture_start(f->engine, "o.quick", "w", STET_START(.key = "k"));
     w->ended = fixture_start(f->engine, "t.quick", "", NULL);
@@ -139,7 +142,8 @@ i2_begin(i2_world *w)
     w->discarded = fixture_start(f->engine, "t.letter", "", NULL);
     i2_end(f, &w->discarded);
     CHECK_OK(stet_dlq_discard(f->engine, &w->discarded));
-    w->retrying = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
+    w->retrying = fixture_start(f->engine, "t.fails", "",
+                                STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
     fixture_await_status(f->engine, &w->retrying, STET_STATUS_RETRYING);
     w->approval = fixture_start(f->engine, "t.approval", "", NULL);
     fixture_await_status(f->engine, &w->approval, STET_STATUS_SUSPENDED);
@@ -148,7 +152,9 @@ i2_begin(i2_world *w)
     EXPECT_RESULT(f->engine, &w->set, "value");
     w->parent = fixture_start(f->engine, "t.nap", "", NULL);
     fixture_await_status(f->engine, &w->parent, STET_STATUS_SUSPENDED);
-    w->child = fixture_start(f->engine, "t.quick", "", STET_START(.parent = &w->parent, .parent_step = "x", .child_key = "c"));
+    w->child =
+        fixture_start(f->engine, "t.quick", "",
+                      STET_START(.parent = &w->parent, .parent_step = "x", .child_key = "c"));
     EXPECT_RESULT(f->engine, &w->child, "");
     fixture_down(f);
     f->engine = fixture_open(f);
@@ -192,11 +198,14 @@ TEST(I2_a_row_that_lies_is_repaired)
     stet__fact extra = { .kind = STET__FACT_ROW, .attempts_max = 99 };
     stet__buf  b;
 
-    i2_set_row(f, &w.nap, STET_RUN_STATUS, (stet_run_row){ .status = STET_STATUS_COMPLETED, .is_terminal = 1, .ended_ms = 5 });
+    i2_set_row(f, &w.nap, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_COMPLETED, .is_terminal = 1, .ended_ms = 5 });
     i2_expect(f, &w.nap, "projection");
-    i2_set_row(f, &w.nap, STET_RUN_STATUS, (stet_run_row){ .status = STET_STATUS_RETRYING, .ended_ms = STET_NEVER });
+    i2_set_row(f, &w.nap, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_RETRYING, .ended_ms = STET_NEVER });
     i2_expect(f, &w.nap, "projection");
-    i2_set_row(f, &w.ended, STET_RUN_STATUS, (stet_run_row){ .status = STET_STATUS_PENDING, .ended_ms = STET_NEVER });
+    i2_set_row(f, &w.ended, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_PENDING, .ended_ms = STET_NEVER });
     i2_expect(f, &w.ended, "projection");
     i2_set_row(f, &w.retrying, STET_RUN_DUE, (stet_run_row){ .due_ms = STET_NEVER });
     i2_expect(f, &w.retrying, "wake-up");
@@ -285,22 +294,28 @@ TEST(I2_values_that_are_gone_or_changed_are_repaired)
         const stet_run_id *run;
         bool               is_marker; /* its bytes mean nothing */
     } all[] = {
-        { STET__SPACE_STATE, "value", &w.set, false },   { STET__SPACE_CLEARED, "value", &w.set, true },
-        { STET__SPACE_IDEM, "value", &w.nap, false },    { STET__SPACE_CHILD, "value", &w.child, false },
-        { STET__SPACE_LABEL, "value", &w.nap, false },   { STET__SPACE_AWAKEABLE, "value", &w.approval, false },
-        { STET__SPACE_RETRY, "value", &w.again, false }, { STET__SPACE_DISCARD, "value", &w.discarded, false },
+        { STET__SPACE_STATE, "value", &w.set, false },
+        { STET__SPACE_CLEARED, "value", &w.set, true },
+        { STET__SPACE_IDEM, "value", &w.nap, false },
+        { STET__SPACE_CHILD, "value", &w.child, false },
+        { STET__SPACE_LABEL, "value", &w.nap, false },
+        { STET__SPACE_AWAKEABLE, "value", &w.approval, false },
+        { STET__SPACE_RETRY, "value", &w.again, false },
+        { STET__SPACE_DISCARD, "value", &w.discarded, false },
     };
 
     for (size_t i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
         stet_store *s;
         i2_value    v = { .found = false };
         bool        is_changed = i % 2 != 0;
-        stet_op     op = { .kind = is_changed ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL, .space = all[i / 2].space };
+        stet_op     op = { .kind = is_changed ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL,
+                           .space = all[i / 2].space };
 
         if (is_changed && all[i / 2].is_marker)
             continue;
         s = damage_open(f);
-        CHECK_CODE(s->ops->values(s, op.space, (stet_bytes){ NULL, 0 }, NULL, 1, i2_on_value, &v), STET_END);
+        CHECK_CODE(s->ops->values(s, op.space, (stet_bytes){ NULL, 0 }, NULL, 1, i2_on_value, &v),
+                   STET_END);
         stet__store_close(s);
         CHECK(v.found);
         op.key = v.key;
@@ -353,7 +368,8 @@ TEST(I2_an_owner_that_does_not_exist_is_taken_away)
     if (!f->is_sqlite)
         test_skip("needs a file");
 #ifdef STET_WITH_SQLITE
-    damage_sql(f, "UPDATE runs SET work=4711, status=2, epoch=9 WHERE id=?1", &w.parent, (stet_bytes){ NULL, 0 });
+    damage_sql(f, "UPDATE runs SET work=4711, status=2, epoch=9 WHERE id=?1", &w.parent,
+               (stet_bytes){ NULL, 0 });
 #endif
     found = verify_now(f->engine);
     CHECK_STR(found.rule, "owner");
@@ -425,8 +441,11 @@ TEST(I2_repair_of_a_busy_store_changes_nothing)
     other = fixture_open(f);
     for (int round = 0; round < 5; round++) {
         for (int i = 0; i < 60; i++)
-            runs[i] = i % 3 ? fixture_start(f->engine, "o.set", "v", STET_START(.key = i % 2 ? "a" : "b", .retention = "10h"))
-                            : fixture_start(f->engine, "o.set", "brief", STET_START(.key = i % 2 ? "a" : "b"));
+            runs[i] = i % 3
+                          ? fixture_start(f->engine, "o.set", "v",
+                                          STET_START(.key = i % 2 ? "a" : "b", .retention = "10h"))
+                          : fixture_start(f->engine, "o.set", "brief",
+                                          STET_START(.key = i % 2 ? "a" : "b"));
         for (int i = 0; i < 4; i++) {
             repairs found = repair_now(other);
 
@@ -577,7 +596,8 @@ TEST(F2_a_lost_index_is_made_again_by_who_opens_the_file)
 
 TEST(F2_lost_facts_and_baselines_are_not_made_up)
 {
-    static const char *const lost[] = { "DROP TABLE facts", "DROP TABLE inbox", "DROP TABLE base", "DROP TABLE meta" };
+    static const char *const lost[] = { "DROP TABLE facts", "DROP TABLE inbox", "DROP TABLE base",
+                                        "DROP TABLE meta" };
 
     for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
         fixture     *f = fixture_begin();

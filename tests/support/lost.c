@@ -172,7 +172,8 @@ lost_letters(fixture *f, lost_story *s)
 }
 
 static stet_run_id
-lost_child(fixture *f, const lost_story *s, const char *child_key, const char *retention, bool *existed)
+lost_child(fixture *f, const lost_story *s, const char *child_key, const char *retention,
+           bool *existed)
 {
     stet_run_id run;
 
@@ -193,7 +194,9 @@ lost_fill(fixture *f, lost_story *s)
     fixture_up(f, lost_services);
     lost_objects(f, s);
     lost_letters(f, s);
-    s->napping = fixture_start(f->engine, "t.nap", "", STET_START(.timeout = "2h", .labels = labels, .idempotency_key = "once"));
+    s->napping =
+        fixture_start(f->engine, "t.nap", "",
+                      STET_START(.timeout = "2h", .labels = labels, .idempotency_key = "once"));
     fixture_await_status(f->engine, &s->napping, STET_STATUS_SUSPENDED);
     s->settled = fixture_start(f->engine, "t.approval", "", NULL);
     fixture_await_status(f->engine, &s->settled, STET_STATUS_SUSPENDED);
@@ -259,7 +262,8 @@ lost_goes_on(fixture *f, const lost_story *s)
     CHECK_OK(stet_verify(f->engine, &checked, lost_no_finding, NULL));
     CHECK_INT(checked, s->runs);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red")), 1);
-    CHECK_OK(stet_start(f->engine, &run, "t.nap", stet_text(""), STET_START(.idempotency_key = "once", .existed = &existed)));
+    CHECK_OK(stet_start(f->engine, &run, "t.nap", stet_text(""),
+                        STET_START(.idempotency_key = "once", .existed = &existed)));
     CHECK(existed);
     CHECK_STR(run.text, s->napping.text);
     existed = false;
@@ -281,7 +285,8 @@ lost_goes_on(fixture *f, const lost_story *s)
     CHECK_OK(stet_cancel(f->engine, &s->hold, NULL, NULL));
     effects_await("tell 3", 1);
     told = effects_text();
-    CHECK(strstr(told, "tell 1") < strstr(told, "tell 2") && strstr(told, "tell 2") < strstr(told, "tell 3"));
+    CHECK(strstr(told, "tell 1") < strstr(told, "tell 2") &&
+          strstr(told, "tell 2") < strstr(told, "tell 3"));
     free(told);
     CHECK_INT(effects("tell 4"), 0);
     fixture_down(f);
@@ -292,8 +297,11 @@ lost_goes_on(fixture *f, const lost_story *s)
 #define LOST_NOW "CAST(strftime('%s','now') AS INTEGER)*1000+60000"
 
 static const char *const lost_queries[] = {
-    "SELECT 'run',hex(id),handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,reason,"
-    "hex(extra),work,CASE WHEN due<" LOST_NOW " THEN 'now' ELSE due END,(SELECT count(*) FROM runs b WHERE "
+    "SELECT "
+    "'run',hex(id),handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,"
+    "reason,"
+    "hex(extra),work,CASE WHEN due<" LOST_NOW
+    " THEN 'now' ELSE due END,(SELECT count(*) FROM runs b WHERE "
     "b.lane=r.lane AND b.lane_pos<r.lane_pos) FROM runs r ORDER BY id",
     "SELECT 'timer',fire,hex(run),completion FROM timers ORDER BY fire,run,completion",
     "SELECT 'value',space,hex(key),hex(data),hex(run),rev,space='awk' AND version>1 FROM values_ "
@@ -362,7 +370,8 @@ lost_on_finding(void *arg, const stet_finding *finding)
     found->findings++;
     found->repaired += finding->is_repaired;
     if (!finding->is_repaired)
-        test_note("not repaired: %s of %s: %s", finding->rule, finding->run != NULL ? finding->run : "-", finding->text);
+        test_note("not repaired: %s of %s: %s", finding->rule,
+                  finding->run != NULL ? finding->run : "-", finding->text);
     return STET_OK;
 }
 

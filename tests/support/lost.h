@@ -1,5 +1,6 @@
-/* A store with something of everything in it, half of it past its retention, and what its projections say
- * as text: for tests that lose tables and rebuild them. SQLite for the text and the losing.
+/* A store with something of everything in it, half of it past its retention, and what its
+ * projections say as text: for tests that lose tables and rebuild them. SQLite for the text and the
+ * losing.
  */
 #ifndef STET_LOST_H
 #define STET_LOST_H
@@ -25,7 +26,8 @@ void lost_fill(fixture *f, lost_story *story);
 /* The engine (closed) is started on the store again, and everything goes on as the story says. */
 void lost_goes_on(fixture *f, const lost_story *story);
 
-/* All that a reader of the projections can see, but for epochs and due times that have passed; free(). */
+/* All that a reader of the projections can see, but for epochs and due times that have passed;
+ * free(). */
 char *lost_text(const char *path);
 void  lost_sql(const char *path, const char *sql);
 /* Repair with an engine of its own: how many findings, how many of them were repaired. */

@@ -248,8 +248,8 @@ operator_on_verdict(void *arg, const stet_verdict *verdict)
     *(const char **)arg = verdict->kind != NULL ? "said" : NULL;
 }
 
-/* A repair of a fleet at work finds nothing but what was damaged, and workers that died while all the others were
- * paused. */
+/* A repair of a fleet at work finds nothing but what was damaged, and workers that died while all
+ * the others were paused. */
 static int
 operator_on_finding(void *arg, const stet_finding *finding)
 {
