@@ -268,9 +268,10 @@ typedef struct sqlite_lane {
     int64_t  last_pos; /* the highest position given */
 } sqlite_lane;
 
-/* Is a session alive, as found earlier in this commit. */
+/* A session, as found earlier; true as long as the rows in memory are. */
 typedef struct sqlite_alive {
     uint64_t session;
+    int64_t  lease_until_ms;
     bool     is_alive, is_own;
 } sqlite_alive;
 #define LITE_ALIVE_MAX 8
@@ -316,6 +317,8 @@ typedef struct sqlite_store {
     size_t       n_alive;
     stet_grant  *grants;
     size_t       n_grants, grants_cap;
+    uint64_t     last_seq;   /* of the last commit, if has_seq; otherwise its row knows */
+    bool         has_seq;
     stet__buf    remember;   /* outcomes of this commit, encoded */
     stet__buf    remembered; /* those of the one before, when units of it come again */
     size_t       turn;       /* whose handler's turn it is */

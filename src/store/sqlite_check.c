@@ -23,12 +23,13 @@ check_session_load(sqlite_store *st, uint64_t session, sqlite_alive *out)
     if (row == NULL)
         return err;
     out->session = session;
-    out->is_alive = out->is_own = false;
+    out->lease_until_ms = INT64_MIN;
+    out->is_own = false;
     sqlite_bind_u64(row, 1, session);
     rc = sqlite3_step(row);
     if (rc == SQLITE_ROW) {
-        out->is_alive =
-            sqlite3_column_int64(row, 0) > st->now_ms && sqlite3_column_int(row, 2) == 0;
+        if (sqlite3_column_int(row, 2) == 0) /* not closed */
+            out->lease_until_ms = sqlite3_column_int64(row, 0);
         out->is_own = sqlite3_column_bytes(row, 1) == 32 &&
                       memcmp(sqlite3_column_blob(row, 1), st->token_hash, 32) == 0;
     } else if (rc != SQLITE_DONE) {
@@ -41,19 +42,23 @@ check_session_load(sqlite_store *st, uint64_t session, sqlite_alive *out)
 int
 stet__sqlite_alive(sqlite_store *st, uint64_t session, const sqlite_alive **out)
 {
-    size_t i;
-    int    err;
+    sqlite_alive *found = NULL;
+    size_t        i;
+    int           err;
 
     for (i = 0; i < st->n_alive; i++)
-        if (st->alive[i].session == session) {
-            *out = &st->alive[i];
-            return STET_OK;
-        }
-    if (st->n_alive == LITE_ALIVE_MAX)
-        st->n_alive = 0;
-    if ((err = check_session_load(st, session, &st->alive[st->n_alive])) != STET_OK)
-        return err;
-    *out = &st->alive[st->n_alive++];
+        if (st->alive[i].session == session)
+            found = &st->alive[i];
+    if (found == NULL) {
+        if (st->n_alive == LITE_ALIVE_MAX)
+            st->n_alive = 0;
+        found = &st->alive[st->n_alive];
+        if ((err = check_session_load(st, session, found)) != STET_OK)
+            return err;
+        st->n_alive++;
+    }
+    found->is_alive = found->lease_until_ms > st->now_ms;
+    *out = found;
     return STET_OK;
 }
 

@@ -242,6 +242,10 @@ commit_memory_load(sqlite_store *st, uint64_t first_seq, uint64_t *last_seq)
     *last_seq = 0;
     if (row == NULL)
         return err;
+    if (st->has_seq && first_seq > st->last_seq) { /* nobody else writes it */
+        *last_seq = st->last_seq;
+        return STET_OK;
+    }
     sqlite_bind_id(row, 1, &st->base.committer);
     rc = sqlite3_step(row);
     if (rc == SQLITE_ROW) {
@@ -322,7 +326,6 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
     int      err;
 
     st->now_ms = stet__sqlite_now(st);
-    st->n_alive = 0;
     commit_buf_empty(&st->remember);
     commit_buf_empty(&st->remembered);
     stet__sqlite_runs_begin(st);
@@ -367,7 +370,12 @@ commit_locked(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *
         stet__sqlite_rollback(st, &st->writer);
     else if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
         atomic_store(&st->is_poisoned, true);
+    st->has_seq = st->has_seq && err == STET_OK;
     if (err == STET_OK) {
+        if (effect.must_write) {
+            st->last_seq = units[n - 1].seq;
+            st->has_seq = true;
+        }
         stet__sqlite_runs_end(st);
         if (effect.is_news)
             stet__sqlite_hint(st);

@@ -60,6 +60,7 @@ stet__sqlite_runs_clear(sqlite_store *st)
 
     stet__sqlite_lanes_clear(st);
     stet__sqlite_values_clear(st);
+    st->n_alive = 0;
     runs->is_known = false;
     runs->dirty = NULL;
     runs->dirty_end = &runs->dirty;
