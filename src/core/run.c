@@ -127,6 +127,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     if (run->handler == NULL)
         return stet__fail(STET_ECORRUPT, "a started fact without a handler");
     run->created_ms = f->time_ms;
+    run->created_us = f->number;
     run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;
     run->deadline_ms = f->deadline_ms;
     run->retention_ms = f->retention_ms;
@@ -217,6 +218,8 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
+    if (f->kind >= STET__FACT_STARTED && f->kind <= STET__FACT_STUCK)
+        run->dispatch = f->kind;
     switch (f->kind) {
     case STET__FACT_STARTED: return run_apply_started(run, f);
     case STET__FACT_CLAIMED: return run_apply_claimed(run, f);

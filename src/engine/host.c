@@ -138,6 +138,22 @@ stet__host_open(stet__claim *claim)
     return claim->open = w;
 }
 
+/* Which write of an entry is the last must be seen from the facts alone, also within one millisecond. */
+static void
+host_date_write(stet_ctx *c, stet__fact *fact)
+{
+    stet_engine *e = host_claim(c)->engine;
+    char         name[STET__NAME_MAX + 1];
+
+    fact->number = stet__mono_us(e->p);
+    if (fact->kind != STET__FACT_STATE_CLEAR || fact->name.len >= sizeof name)
+        return;
+    memcpy(name, fact->name.data, fact->name.len);
+    name[fact->name.len] = '\0';
+    if (stet__initial_find(e, c->service, name) != NULL)
+        fact->flags |= STET__FACT_INITIAL;
+}
+
 static int
 host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *child)
 {
@@ -148,6 +164,8 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
 
     fact->revision = c->run.journal + 1;
     fact->time_ms = stet__store_now(e);
+    if (fact->kind == STET__FACT_STATE_SET || fact->kind == STET__FACT_STATE_CLEAR)
+        host_date_write(c, fact);
     stet__fact_encode(&w->facts, fact);
     if (w->facts.failed) {
         w->facts.failed = false;

@@ -1,7 +1,9 @@
 /* Retention: ended runs are removed when their time has come, with everything that points to them.
  *
- * What they wrote (object state) stays; a value whose writer is gone is a baseline. Idempotency keys,
- * labels and awakeables go with their run, in the same unit.
+ * What they wrote (object state) stays. The unit that removes the facts of its last writer turns
+ * the fact itself into a baseline, so that state can be rebuilt from baselines and the facts that
+ * are left. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
+ * children with their parent.
  */
 #include <string.h>
 
@@ -9,6 +11,7 @@
 
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
+#define PURGE_CHILDREN_MAX 100000u
 
 typedef struct purge_page {
     stet_engine *e;
@@ -49,60 +52,174 @@ purge_value(stet__work *w, const char *space, stet_bytes key)
     return stet__work_bytes(w, &op->key, key);
 }
 
-static bool
-purge_labels(stet__work *w, const stet__run *run)
+/* ---- baselines ------------------------------------------------------------------------------- */
+
+static int
+purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t version, stet_id run,
+               uint64_t revision, stet_bytes data)
 {
-    const char *at = run->labels.data, *end = at != NULL ? at + run->labels.len : NULL;
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
 
-    while (at != NULL && at < end) {
-        size_t len = strlen(at);
-        char  *key = stet__arena_get(&w->arena, len + 1 + sizeof run->id.bytes);
-
-        if (key == NULL)
-            return false;
-        memcpy(key, at, len + 1);
-        memcpy(key + len + 1, run->id.bytes, sizeof run->id.bytes);
-        if (!purge_value(w, STET__SPACE_LABEL, (stet_bytes){ key, len + 1 + sizeof run->id.bytes }))
-            return false;
-        at += len + 1;
-    }
-    return true;
+    if (cond == NULL || op == NULL || !stet__work_bytes(w, &cond->key, key) ||
+        !stet__work_bytes(w, &op->data, data))
+        return STET_ENOMEM;
+    cond->space = op->space = space;
+    cond->number = version;
+    op->key = cond->key;
+    op->number = revision;
+    return STET_OK;
 }
 
-static bool
-purge_ops(stet__work *w, stet__loaded *l)
+/* Is this write the last one of its entry, so that it must outlive its run? If another run is the
+ * writer the store knows, that one's fact or its baseline is there. An entry that is absent was
+ * cleared; by whom is not known. */
+static int
+purge_is_last(stet_engine *e, const stet__wrote *wrote, stet_id run, bool *is_last)
 {
-    stet_bytes key;
+    stet_value v = { 0 };
+    int        err = e->store->ops->value(e->store, STET__SPACE_STATE, wrote->key, &v);
 
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->kind == STET__FACT_AWAKEABLE && !purge_value(w, STET__SPACE_AWAKEABLE, stet__id_bytes(&cmd->run)))
-            return false;
-    if (l->run.idempotency_key != NULL &&
-        (!stet__idem_key(&w->arena, &key, stet_text(l->run.handler),
-                         l->run.key != NULL ? stet_text(l->run.key) : (stet_bytes){ NULL, 0 },
-                         stet_text(l->run.idempotency_key)) ||
-         !purge_value(w, STET__SPACE_IDEM, key)))
-        return false;
-    return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&l->run.id)) &&
-           purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&l->run.id)) && purge_labels(w, &l->run) &&
-           stet__work_op(w, STET_OP_RUN_DEL, l->run.id) != NULL;
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (err == STET_ENOTFOUND)
+        *is_last = wrote->fact.kind == STET__FACT_STATE_CLEAR;
+    else
+        *is_last = stet__id_equal(v.run, run);
+    return err == STET_ENOTFOUND ? STET_OK : err;
+}
+
+static int
+purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_id *run)
+{
+    stet__fact fact = stet__wrote_base(wrote, run), older;
+    stet_value v = { 0 };
+    stet_bytes in, data;
+    bool       is_last, is_newer = true;
+    int        err;
+
+    if ((err = purge_is_last(e, wrote, *run, &is_last)) != STET_OK || !is_last)
+        return err;
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_STATE, wrote->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
+        return err;
+    in = v.data;
+    if (err == STET_OK && stet__fact_decode(&older, &in) == STET_OK)
+        is_newer = stet__wrote_later(&fact, &older);
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (!is_newer)
+        return STET_OK;
+    if (!stet__work_fact(w, &data, &fact))
+        return STET_ENOMEM;
+    return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run,
+                          wrote->fact.revision, data);
+}
+
+/* The key of a child goes with its parent, who may still start it again. */
+static int
+purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet__want_value *want)
+{
+    stet_run_row row;
+    stet__fact   extra;
+    stet_value   v = { 0 };
+    int          err = stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra);
+
+    if (err == STET_ENOTFOUND)
+        return purge_value(w, STET__SPACE_CHILD, want->key) ? STET_OK : STET_ENOMEM;
+    if (err != STET_OK)
+        return err;
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_CHILD, want->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
+        return err;
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    return purge_put_base(w, STET__SPACE_BASE_CHILD, want->key, v.version, x->l.run.id, 1,
+                          want->data);
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+typedef struct purge_keys {
+    stet__work *w;
+    const char *space;
+} purge_keys;
+
+static int
+purge_on_key(void *arg, stet_bytes key, const stet_value *value)
+{
+    purge_keys *keys = arg;
+
+    (void)value;
+    return purge_value(keys->w, keys->space, key) ? STET_OK : STET_ENOMEM;
+}
+
+/* All of a parent: its children's keys begin with its ID. */
+static int
+purge_children(stet_engine *e, stet__work *w, stet_id run)
+{
+    static const char *const spaces[] = { STET__SPACE_CHILD, STET__SPACE_BASE_CHILD };
+    int                      err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < 2; i++) {
+        purge_keys keys = { w, spaces[i] };
+
+        err = e->store->ops->values(e->store, spaces[i], stet__id_bytes(&run), NULL,
+                                    PURGE_CHILDREN_MAX, purge_on_key, &keys);
+    }
+    return err;
+}
+
+static int
+purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
+{
+    stet_id run = x->l.run.id;
+    int     err;
+
+    for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
+        if (strcmp(want->space, STET__SPACE_CHILD) == 0) {
+            if ((err = purge_child_key(e, w, x, want)) != STET_OK)
+                return err;
+        } else if (!purge_value(w, want->space, want->key))
+            return STET_ENOMEM;
+    }
+    for (const stet__wrote *wrote = x->wrote; wrote != NULL; wrote = wrote->next)
+        if ((err = purge_wrote(e, w, wrote, &run)) != STET_OK)
+            return err;
+    if ((err = purge_children(e, w, run)) != STET_OK)
+        return err;
+    return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&run)) &&
+                   purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&run)) &&
+                   purge_value(w, STET__SPACE_BASE_DISCARD, stet__id_bytes(&run)) &&
+                   stet__work_op(w, STET_OP_RUN_DEL, run) != NULL
+               ? STET_OK
+               : STET_ENOMEM;
+}
+
+/* That a run was retried is in the facts of the one that retries it, and nowhere else. */
+static bool
+purge_is_needed(stet_engine *e, stet__work *w, const stet__expect *x)
+{
+    stet_run_row row;
+    stet__fact   extra;
+
+    return !stet__id_is_zero(x->l.run.retry_of) &&
+           stet__load_row(e, x->l.run.retry_of, &w->arena, &row, &extra) != STET_ENOTFOUND;
 }
 
 static void
 purge_run(stet_engine *e, stet_id run)
 {
-    stet__loaded l;
+    stet__expect x;
     stet__work  *w;
 
-    if (stet__load(e, &l, run, true) != STET_OK)
-        return; /* unreadable ones are kept for who looks into it */
-    if ((w = stet__work_new(e, NULL, NULL)) != NULL) {
-        if (purge_ops(w, &l))
+    if (stet__expect_load(e, &x, run, NULL) != STET_OK)
+        return;
+    /* Unreadable ones are kept for who looks into it. */
+    if (!x.is_unreadable && (w = stet__work_new(e, NULL, NULL)) != NULL) {
+        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK)
             stet__submit(e, w);
         else
             stet__work_free(w);
     }
-    stet__loaded_free(&l);
+    stet__expect_free(&x);
 }
 
 /* One page from the cursor on. True: something was removed and more may be. */
@@ -129,8 +246,8 @@ purge_page_round(stet_engine *e, purge_page *page)
     return page->n > 0 && page->seen == PURGE_PAGE;
 }
 
-/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper is not
- * kept from its timers. */
+/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper
+ * is not kept from its timers. */
 void
 stet__purge(stet_engine *e)
 {

@@ -419,7 +419,7 @@ mem_runs(stet_store *s, const stet_run_query *q, stet_run_row_fn fn, void *arg)
     int       err;
 
     mem_read_begin(&read, s);
-    node = mem_runs_start(&read.h->db->runs, q);
+    node = q->is_lost ? NULL : mem_runs_start(&read.h->db->runs, q); /* no row, no facts */
     while (node != NULL && read.n < q->limit && !read.failed) {
         const mem_run *run = MEM_OF(const mem_run, by_id, node);
 

@@ -249,6 +249,35 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
 
 /* ---- operations on runs --------------------------------------------------------------------- */
 
+/* Facts belong to their run here, so the row is never missing; it can be replaced. */
+static int
+mem_op_run_restore(mem_tx *tx, const stet_op *op)
+{
+    const stet_run_row *row = op->row;
+    mem_run            *run = stet__mem_run(tx->db, row->id);
+    stet_run_row        fresh = *row;
+    int                 err;
+
+    if (run == NULL || run->row.session != 0 || run->row.journal == 0 ||
+        run->row.journal != row->journal || run->row.inbox != row->inbox)
+        return STET_ECONFLICT;
+    if ((err = mem_fresh_text(tx, &fresh.handler, row->handler, run->row.handler)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.key, row->key, run->row.key)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.group, row->group, run->row.group)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.reason, row->reason, run->row.reason)) != STET_OK ||
+        (err = mem_fresh_bytes(tx, &fresh.extra, row->extra, run->row.extra.data)) != STET_OK)
+        return err;
+    fresh.lane = run->row.lane;
+    fresh.session = 0;
+    if (fresh.epoch < run->row.epoch)
+        fresh.epoch = run->row.epoch;
+    if (!mem_edit_begin(tx, run))
+        return STET_ENOMEM;
+    run->row = fresh;
+    mem_edit_end(tx, run);
+    return STET_OK;
+}
+
 static int
 mem_op_run_put(mem_tx *tx, const stet_op *op)
 {
@@ -256,6 +285,8 @@ mem_op_run_put(mem_tx *tx, const stet_op *op)
 
     if (op->row == NULL || op->row->handler == NULL)
         return stet__fail(STET_EINVAL, "a run to put has no row or no handler");
+    if (op->flags & STET_OP_RESTORE)
+        return mem_op_run_restore(tx, op);
     if (stet__mem_run(tx->db, op->row->id) != NULL)
         return STET_ECONFLICT;
     if ((run = stet__mem_run_new(tx->db, op->row)) == NULL)

@@ -255,6 +255,19 @@ operator_on_verdict(void *arg, const stet_verdict *verdict)
     *(const char **)arg = verdict->kind != NULL ? "said" : NULL;
 }
 
+/* A repair of a fleet at work finds nothing but what was damaged, and workers that died while all
+ * the others were paused. */
+static int
+operator_on_finding(void *arg, const stet_finding *finding)
+{
+    fleet           *w = arg;
+    const fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
+
+    if ((run == NULL || !run->is_damaged) && strcmp(finding->rule, "owner") != 0)
+        fleet_fail(w, run, "repair at work: %s: %s", finding->rule, finding->text);
+    return STET_OK;
+}
+
 static void
 operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
 {
@@ -263,7 +276,7 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     const char *said = NULL;
     int         err;
 
-    switch (client_draw(w, 4)) {
+    switch (client_draw(w, 5)) {
     case 0:
         err = stet_run_list(node->engine, STET_FILTER(.limit = 1000), operator_on_run, &n);
         operator_check(w, run, "listing", err, err == STET_ECORRUPT);
@@ -275,6 +288,10 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     case 2:
         err = stet_run_get(node->engine, id, operator_on_run, &n);
         operator_check(w, run, "show", err, err == STET_ECORRUPT);
+        break;
+    case 3:
+        err = stet_repair(node->engine, &n, operator_on_finding, w);
+        operator_check(w, run, "repair", err, true);
         break;
     default:
         err = stet_why(node->engine, id, operator_on_verdict, (void *)&said);
