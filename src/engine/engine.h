@@ -363,6 +363,8 @@ struct stet_engine {
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
+    int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
+    bool             purge_removes, purge_has_removed; /* this round something, the one before */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */

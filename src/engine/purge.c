@@ -31,6 +31,8 @@ purge_on_row(void *arg, const stet_run_row *row)
 
     page->seen++;
     page->last = row->id;
+    if (row->created_ms < page->e->purge_oldest_ms)
+        page->e->purge_oldest_ms = row->created_ms;
     if (!row->is_terminal)
         return STET_OK;
     if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0 &&
@@ -222,6 +224,85 @@ purge_run(stet_engine *e, stet_id run)
     stet__expect_free(&x);
 }
 
+/* ---- baselines that are of no use any more --------------------------------------------------- */
+
+typedef struct purge_cleared {
+    stet__arena arena;
+    int64_t     oldest_ms;
+    stet__work *w;
+    stet_bytes  last;
+    size_t      n;
+    bool        failed;
+} purge_cleared;
+
+static int
+purge_on_base(void *arg, stet_bytes key, const stet_value *value)
+{
+    purge_cleared *c = arg;
+    stet_bytes     in = value->data;
+    stet__fact     fact;
+    stet_cond     *cond;
+
+    c->n++;
+    if ((c->last.data = stet__arena_copy(&c->arena, key.data, key.len)) == NULL)
+        return STET_ENOMEM;
+    c->last.len = key.len;
+    if (stet__fact_decode(&fact, &in) != STET_OK || fact.kind != STET__FACT_STATE_CLEAR ||
+        (fact.flags & STET__FACT_INITIAL) || fact.time_ms >= c->oldest_ms)
+        return STET_OK;
+    if ((cond = stet__work_cond(c->w, STET_COND_VALUE, value->run)) == NULL ||
+        !stet__work_bytes(c->w, &cond->key, key) ||
+        !purge_value(c->w, STET__SPACE_BASE_STATE, key))
+        return STET_ENOMEM;
+    cond->space = STET__SPACE_BASE_STATE;
+    cond->number = value->version;
+    return STET_OK;
+}
+
+/* "It was cleared" contradicts writes that are older; they are facts of runs that are older. One
+ * that has an initial value stays: it must not come back. */
+static void
+purge_clear_bases(stet_engine *e, int64_t oldest_ms)
+{
+    purge_cleared c = { .oldest_ms = oldest_ms };
+    stet_bytes    all = { NULL, 0 };
+    int           err = STET_OK;
+
+    stet__arena_init(&c.arena, &e->p->alloc);
+    do {
+        stet_bytes after = c.last;
+        bool       is_first = after.data == NULL;
+
+        c.n = 0;
+        if ((c.w = stet__work_new(e, NULL, NULL)) == NULL)
+            break;
+        err = e->store->ops->values(e->store, STET__SPACE_BASE_STATE, all,
+                                    is_first ? NULL : &after, PURGE_PAGE, purge_on_base, &c);
+        if (err == STET_OK && c.w->unit.n_ops > 0)
+            stet__submit(e, c.w);
+        else
+            stet__work_free(c.w);
+    } while (err == STET_OK && c.n == PURGE_PAGE);
+    stet__arena_free(&c.arena);
+    (void)stet__committer_help(e);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* A round goes over all runs. What was there when it began was seen by it, or has been removed. */
+static void
+purge_round_done(stet_engine *e, int64_t now_ms)
+{
+    if (e->purge_has_removed && e->purge_began_ms != 0)
+        purge_clear_bases(e, e->purge_oldest_ms < e->purge_began_ms ? e->purge_oldest_ms
+                                                                    : e->purge_began_ms);
+    /* What was removed in this round may leave its baselines to the next. */
+    e->purge_has_removed = e->purge_removes;
+    e->purge_removes = false;
+    e->purge_began_ms = now_ms;
+    e->purge_oldest_ms = STET_NEVER;
+}
+
 /* One page from the cursor on. True: something was removed and more may be. */
 static bool
 purge_page_round(stet_engine *e, purge_page *page)
@@ -238,11 +319,14 @@ purge_page_round(stet_engine *e, purge_page *page)
     for (size_t i = 0; i < page->n; i++)
         purge_run(e, page->found[i]);
     (void)stet__committer_help(e);
+    e->purge_removes = e->purge_removes || page->n > 0;
     /* Past the last page it begins again at the oldest, with the next sweep. */
     if (page->seen == PURGE_PAGE && stet__id_time_ms(page->last) < page->now_ms - 1000)
         e->purge_after = page->last;
-    else
+    else {
         memset(&e->purge_after, 0, sizeof e->purge_after);
+        purge_round_done(e, page->now_ms);
+    }
     return page->n > 0 && page->seen == PURGE_PAGE;
 }
 

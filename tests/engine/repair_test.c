@@ -428,6 +428,47 @@ TEST(I2_facts_that_cannot_be_read_are_not_repaired)
     damage_end(f);
 }
 
+static int
+i2_count_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+i2_count_bases(stet_store *s)
+{
+    int n = 0;
+
+    CHECK_OK(s->ops->values(s, STET__SPACE_BASE_STATE, (stet_bytes){ NULL, 0 }, NULL, 100,
+                            i2_count_value, &n));
+    return n;
+}
+
+/* That an entry was cleared is forgotten when nobody can say otherwise, and kept where its initial
+ * value would come back. */
+TEST(F2_baselines_of_cleared_entries_go)
+{
+    fixture    *f = fixture_begin();
+    stet_store *s;
+    stet_run_id run;
+
+    f->options.sweep_ms = 10;
+    fixture_up(f, i2_services);
+    s = damage_open(f);
+    run = fixture_start(f->engine, "t.nap", "", STET_START(.retention = "1ms")); /* the oldest */
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    (void)fixture_start(f->engine, "o.set", "v", STET_START(.key = "a", .retention = "1ms"));
+    AWAIT(i2_count_bases(s) == 3);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(i2_count_bases(s) == 2);
+    stet__store_close(s);
+    fixture_end(f);
+}
+
 /* A fleet at work is neither accused nor disturbed. */
 TEST(I2_repair_of_a_busy_store_changes_nothing)
 {

@@ -296,18 +296,19 @@ lost_goes_on(fixture *f, const lost_story *s)
 
 #define LOST_NOW "CAST(strftime('%s','now') AS INTEGER)*1000+60000"
 
-static const char *const lost_queries[] = {
-    "SELECT "
-    "'run',hex(id),handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,"
-    "reason,"
-    "hex(extra),work,CASE WHEN due<" LOST_NOW
-    " THEN 'now' ELSE due END,(SELECT count(*) FROM runs b WHERE "
-    "b.lane=r.lane AND b.lane_pos<r.lane_pos) FROM runs r ORDER BY id",
-    "SELECT 'timer',fire,hex(run),completion FROM timers ORDER BY fire,run,completion",
-    "SELECT 'value',space,hex(key),hex(data),hex(run),rev,space='awk' AND version>1 FROM values_ "
-    "ORDER BY space,key",
-    "SELECT 'part',type,name FROM sqlite_schema ORDER BY name",
-};
+static const char lost_runs[] =
+    "SELECT 'run',hex(id),handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,"
+    "grp,reason,hex(extra),work,CASE WHEN due<" LOST_NOW " THEN 'now' ELSE due END,"
+    "(SELECT count(*) FROM runs b WHERE b.lane=r.lane AND b.lane_pos<r.lane_pos) "
+    "FROM runs r ORDER BY id";
+static const char lost_timers[] =
+    "SELECT 'timer',fire,hex(run),completion FROM timers ORDER BY fire,run,completion";
+static const char lost_values[] =
+    "SELECT 'value',space,hex(key),hex(data),hex(run),rev,space='awk' AND version>1 "
+    "FROM values_ ORDER BY space,key";
+static const char lost_parts[] = "SELECT 'part',type,name FROM sqlite_schema ORDER BY name";
+
+static const char *const lost_queries[] = { lost_runs, lost_timers, lost_values, lost_parts };
 
 static sqlite3 *
 lost_open(const char *path)
