@@ -437,13 +437,14 @@ model_fenced(fleet *w, const stet_unit *unit)
     }
 }
 
-/* A run that takes a stop in stops, in the same unit, those it has called and waits for. */
+/* A run that takes a stop in stops, in the same unit, those it has called and waits for. What it
+ * calls in that unit it may call because it was stopped. */
 static void
-model_stop_reaches(fleet *w, const fleet_run *run)
+model_stop_reaches(fleet *w, const stet_unit *unit, const fleet_run *run)
 {
     for (const fleet_run *child = w->first; child != NULL; child = child->next)
         if (child->is_called && child->end == 0 && !child->is_stopped &&
-            stet__id_equal(child->parent, run->id))
+            stet__id_equal(child->parent, run->id) && !model_has(unit, STET_OP_FACTS, child->id))
             fleet_fail(w, run, "it is stopped, and run %u, which it called, goes on",
                        child->number);
 }
@@ -452,14 +453,17 @@ static void
 model_stops(fleet *w, const stet_unit *unit)
 {
     for (size_t i = 0; i < unit->n_ops; i++) {
-        const fleet_run *run =
+        fleet_run *run =
             unit->ops[i].kind == STET_OP_FACTS ? fleet_run_of(w, unit->ops[i].run) : NULL;
         stet_bytes in = unit->ops[i].data;
         stet__fact fact;
 
-        while (run != NULL && run->is_stopped && stet__fact_decode(&fact, &in) == STET_OK)
-            if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry)
-                model_stop_reaches(w, run);
+        while (run != NULL && run->is_stopped && !run->is_stop_taken &&
+               stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry) {
+                run->is_stop_taken = true;
+                model_stop_reaches(w, unit, run);
+            }
     }
 }
 
