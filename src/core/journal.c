@@ -221,7 +221,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             cmd->is_inherited = cmd->is_settled = false;
             j->choices += journal_is_choice(cmd) && !cmd->is_asked;
             cmd->fired_at = 0;
-        } else if (cmd->is_inherited && cmd->is_settled) { /* … in the run that this one retries: the later choice counts */
+        } else if (cmd->is_inherited && cmd->is_settled) {
+            /* … in the run that this one retries: the later choice counts */
             cmd->is_settled = false;
             cmd->fired_at = 0;
         }
