@@ -1964,7 +1964,7 @@ TEST(C4_a_read_that_fails_is_told_and_not_taken_for_no_cancel)
     /* Loading the run, and looking what has come since. */
     CHECK(unseen_walk(other, &run, unseen_result, STET_ECANCELLED) >= 2);
     CHECK(unseen_walk(other, &run, unseen_cancel, STET_OK) >= 2); /* it was cancelled before */
-    CHECK(unseen_walk(other, &run, unseen_verify, STET_OK) >= 1); /* one look tells it all */
+    CHECK(unseen_walk(other, &run, unseen_verify, STET_OK) >= 1);
     CHECK_INT(fixture_facts(other, &run, "cancel asked", NULL), 1);
     stet_close(other);
     fixture_end(f);
