@@ -151,6 +151,16 @@ dlq_is_written(const dlq_journal *d, const stet__fact *get)
     return false;
 }
 
+/* A wait whose inherited choice was void is recorded once more, under the same name; only the last one counts. */
+static bool
+dlq_is_made_anew(const dlq_journal *d, const stet__fact *wait)
+{
+    for (const stet__fact *f = wait + 1; f < d->facts + d->n; f++)
+        if (f->kind == wait->kind && f->occurrence == wait->occurrence && dlq_same_name(f, wait))
+            return true;
+    return false;
+}
+
 static bool
 dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
 {
@@ -163,11 +173,11 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_VERSION:
     case STET__FACT_SETTLE: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
+    case STET__FACT_AWAIT:
+    case STET__FACT_ANY: return f->code == 0 && !dlq_is_made_anew(d, f) && dlq_answer(d, f) != NULL;
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
-    case STET__FACT_AWAKEABLE:
-    case STET__FACT_AWAIT:
-    case STET__FACT_ANY: return f->code == 0 && dlq_answer(d, f) != NULL;
+    case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
     default: return false;
     }
 }

@@ -335,8 +335,9 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
     st->outcomes = outcomes;
     for (i = 0; i < n; i++) {
         st->n_units = i;
-        err = units[i].seq <= last_seq ? commit_recall(st, &units[i], &outcomes[i])
-                                       : commit_unit(st, &units[i], &outcomes[i]);
+        err = units[i].seq <= last_seq && !STET__MUTANT(file_repeat_applied)
+                  ? commit_recall(st, &units[i], &outcomes[i])
+                  : commit_unit(st, &units[i], &outcomes[i]);
         if (err != STET_OK)
             return err;
         if (units[i].seq > last_seq)

@@ -28,7 +28,7 @@
     X(due_early, "delays and backoffs are not waited for")                                         \
     /* the store in a file: crash everywhere finds these */                                        \
     X(file_unsynced, "commits to a file are not flushed")                                          \
-    X(file_death_unseen, "the free lock of a dead worker is not looked at")                        \
+    X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
     /* the engine */                                                                               \
     X(suspend_blind, "a run suspends whatever has come into its inbox meanwhile")                  \
     X(end_blind, "a run ends whatever has come into its inbox meanwhile")                          \

@@ -194,6 +194,9 @@ TEST(C3_a_retry_chooses_anew_what_had_failed)
     CHECK_OK(stet_dlq_retry(f->engine, &run, &again));
     EXPECT_RESULT(f->engine, &run, "mended");
     CHECK_INT(effects("broken"), 3);
+    /* The last of the inherited ones, and its own: the one before was void already, and would wait
+     * for a timer that is not there. */
+    CHECK_INT(fixture_facts(f->engine, &run, "await any", NULL), 2);
     fixture_end(f);
 }
 

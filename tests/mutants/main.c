@@ -23,8 +23,7 @@
 #include "util/mutant.h"
 
 enum {
-    HUNT_SEED_S = 60,   /* as long as the tests give a quarter of all seeds */
-    HUNT_CRASH_S = 300, /* a crash program as a whole; each of its tests has its own limit */
+    HUNT_SEED_S = 60, /* as long as the tests give a quarter of all seeds */
     HUNT_TEXT = 200
 };
 
@@ -64,7 +63,7 @@ hunt_now_s(void)
 
 /* The process of a hunt: what it says goes to the file. */
 static pid_t
-hunt_fork(FILE *log)
+hunt_fork(int log)
 {
     pid_t pid;
 
@@ -73,7 +72,7 @@ hunt_fork(FILE *log)
         perror("fork");
         exit(2);
     }
-    if (pid == 0 && (dup2(fileno(log), 1) < 0 || dup2(fileno(log), 2) < 0))
+    if (pid == 0 && (dup2(log, 1) < 0 || dup2(log, 2) < 0))
         _exit(2);
     return pid;
 }
@@ -139,7 +138,7 @@ hunt_seeds(hunt *h, int mutant)
         exit(2);
     }
     *h->seed = 0;
-    if ((pid = hunt_fork(log)) == 0)
+    if ((pid = hunt_fork(fileno(log))) == 0)
         hunt_live(h, mutant);
     status = hunt_wait(pid);
     is_found = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
@@ -157,34 +156,48 @@ hunt_seeds(hunt *h, int mutant)
 
 /* ---- crash everywhere ------------------------------------------------------------------------ */
 
+/* Until the first test that fails; then the runner is asked to end, and ends what it has begun. */
 static bool
 hunt_program(hunt *h, int mutant, char *program)
 {
     char *const argv[] = { program, NULL };
-    FILE       *log = tmpfile();
-    char        name[HUNT_TEXT] = "";
+    int         ends[2], status;
+    char        line[1024];
+    FILE       *log;
     pid_t       pid;
-    int         status;
 
-    if (log == NULL) {
-        perror("tmpfile");
+    if (pipe(ends) != 0 || (log = fdopen(ends[0], "r")) == NULL) {
+        perror("pipe");
         exit(2);
     }
-    if ((pid = hunt_fork(log)) == 0) {
+    if ((pid = hunt_fork(ends[1])) == 0) {
         (void)setenv("STET_MUTANT", hunt_names[mutant], 1);
-        (void)alarm(HUNT_CRASH_S);
         (void)execv(program, argv);
         _exit(2);
     }
+    (void)close(ends[1]);
+    h->what[0] = '\0';
+    while (fgets(line, sizeof line, log) != NULL)
+        if (strncmp(line, "not ok ", 7) == 0 && h->what[0] == '\0') {
+            (void)snprintf(h->what, sizeof h->what, "%.*s", (int)strcspn(line + 7, "\n"), line + 7);
+            (void)kill(pid, SIGTERM);
+        }
     status = hunt_wait(pid);
-    if (status != 0) {
-        (void)hunt_line(log, "not ok ", name);
-        (void)snprintf(h->by, sizeof h->by, "%s", strrchr(program, '/') + 1);
-        (void)snprintf(h->what, sizeof h->what, "%s",
-                       name[0] != '\0' ? name : "it did not end well");
-    }
     (void)fclose(log);
-    return status != 0;
+    (void)snprintf(h->by, sizeof h->by, "%s", strrchr(program, '/') + 1);
+    if (status != 0 && h->what[0] == '\0')
+        (void)snprintf(h->what, sizeof h->what, "it did not end well");
+    return h->what[0] != '\0';
+}
+
+/* Those that take minutes come last. */
+static int
+hunt_rank(const char *program)
+{
+    return strstr(program, "crash_kill") != NULL    ? 3
+           : strstr(program, "crash_power") != NULL ? 2
+           : strstr(program, "processes") != NULL   ? 0
+                                                    : 1;
 }
 
 static bool
@@ -193,7 +206,6 @@ hunt_crashes(hunt *h, int mutant)
     glob_t programs;
     char   pattern[1024];
     bool   is_found = false;
-    bool   is_file = strncmp(hunt_names[mutant], "file_", 5) == 0; /* pairs have no file */
 
     if (h->crash == NULL)
         return false;
@@ -202,10 +214,9 @@ hunt_crashes(hunt *h, int mutant)
         fprintf(stderr, "no crash programs in %s\n", h->crash);
         exit(2);
     }
-    for (int slow = 0; slow < 2; slow++) /* the one that kills real workers takes minutes: last */
+    for (int rank = 0; rank < 4; rank++)
         for (size_t i = 0; i < programs.gl_pathc && !is_found; i++)
-            if ((strstr(programs.gl_pathv[i], "crash_kill") != NULL) == slow &&
-                !(is_file && strstr(programs.gl_pathv[i], "crash_pairs") != NULL))
+            if (hunt_rank(programs.gl_pathv[i]) == rank)
                 is_found = hunt_program(h, mutant, programs.gl_pathv[i]);
     globfree(&programs);
     return is_found;
@@ -220,10 +231,10 @@ hunt_one(hunt *h, int mutant)
     bool   is_found = hunt_seeds(h, mutant) || hunt_crashes(h, mutant);
 
     if (is_found)
-        printf("%-18s %-22s %6.1f s  %s\n%42s %s\n", hunt_names[mutant], h->by,
+        printf("%-20s %-21s %6.1f s  %s\n%43s %s\n", hunt_names[mutant], h->by,
                hunt_now_s() - start_s, hunt_texts[mutant], "found:", h->what);
     else
-        printf("%-18s %-22s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
+        printf("%-20s %-21s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
                hunt_texts[mutant]);
     return is_found ? 1 : 0;
 }
