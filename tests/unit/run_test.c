@@ -556,6 +556,27 @@ TEST(F1_inherited_steps_need_not_be_asked_for)
     subject_free(&s);
 }
 
+/* A run that was a retry itself made its choice anew; its own retry inherits both. */
+TEST(F1_of_two_inherited_choices_the_later_counts)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    for (int64_t i = 1; i <= 2; i++) {
+        APPLY(&s, AWAIT, .name = TEXT("f"), .occurrence = 1, .flags = STET__FACT_INHERITED, .until_ms = 9);
+        APPLY(&s, CHOICE, .completion = (int64_t)s.run.journal, .number = i);
+    }
+    subject_claim(&s);
+    CHECK_INT(s.journal.anomalies, 0);
+    CHECK_INT(s.journal.choices, 0);
+    cmd = ask(&s, STET__FACT_AWAIT, "f");
+    CHECK(cmd->is_settled && cmd->is_inherited);
+    CHECK(!cmd->has_timer); /* verify would miss its row */
+    CHECK_INT(cmd->number, 2);
+    subject_free(&s);
+}
+
 /* ---- retries (A10) -------------------------------------------------------------------------------- */
 
 static const stet__backoff backoff_normal = { 3, 1000, 30000, 200, 25 };
