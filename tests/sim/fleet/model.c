@@ -452,14 +452,18 @@ static void
 model_stops(fleet *w, const stet_unit *unit)
 {
     for (size_t i = 0; i < unit->n_ops; i++) {
-        const fleet_run *run =
+        fleet_run *run =
             unit->ops[i].kind == STET_OP_FACTS ? fleet_run_of(w, unit->ops[i].run) : NULL;
         stet_bytes in = unit->ops[i].data;
         stet__fact fact;
 
-        while (run != NULL && run->is_stopped && stet__fact_decode(&fact, &in) == STET_OK)
-            if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry)
+        /* Once: what it calls afterwards, to clean up, goes on. */
+        while (run != NULL && run->is_stopped && !run->is_stop_taken &&
+               stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry) {
+                run->is_stop_taken = true;
                 model_stop_reaches(w, run);
+            }
     }
 }
 
