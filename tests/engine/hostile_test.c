@@ -1,0 +1,65 @@
+/* What a second hostile reader tried: bodies that begin without a lease, answers that are not true,
+ * runs that are executed behind somebody who waits for them. tsan: yes */
+#include "fixture.h"
+
+#include "engine/engine.h"
+
+/* ---- a body that waits for what it starts ---------------------------------------------------- */
+
+static stet_engine *hostile_engine;
+
+static int
+h_quick(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
+static int
+body_starts_and_waits(stet_attempt *a, void *arg)
+{
+    stet_run_id run;
+    stet_result result;
+    int         err;
+
+    (void)arg;
+    STET_TRY(stet_start(hostile_engine, &run, "t.quick", stet_text("quick"), NULL));
+    err = stet_wait(hostile_engine, &result, &run, 20000);
+    if (err == STET_OK)
+        err = stet_attempt_return(a, result.value);
+    else
+        err = stet_attempt_fail(a, STET_ESTEP, "%s", stet_last_error());
+    stet_result_free(&result);
+    return err;
+}
+
+static int
+h_waits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes out;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, &out, "wait", body_starts_and_waits, NULL, NULL));
+    return stet_return(ctx, out);
+}
+
+/* The run is begun ahead on the thread of the body that waits for it. Nothing but the body's own
+ * start may have to happen for another slot to take it. */
+TEST(B8_a_run_that_a_body_starts_and_waits_for_is_executed_by_another_slot)
+{
+    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+                                             { "waits", h_waits, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.poll_ms = 3600000;
+    f->options.sweep_ms = 3600000;
+    f->options.concurrency = 4;
+    fixture_up_with(f, handlers);
+    hostile_engine = f->engine;
+    for (int i = 0; i < 20; i++) {
+        run = fixture_start(f->engine, "t.waits", "", NULL);
+        EXPECT_RESULT(f->engine, &run, "quick");
+    }
+    fixture_end(f);
+}
