@@ -810,6 +810,8 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
+    if (e->is_polled && !stet__lease_holds(e))
+        stet__renew(e); /* nobody else does, while its host's thread is in here */
     /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
      * is there before its lease, so the lease we see is never newer than the session. */
     if (stet__lease_holds(e) && claim->session == atomic_load(&e->session))

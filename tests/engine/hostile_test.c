@@ -4,6 +4,63 @@
 
 #include "engine/engine.h"
 
+/* ---- a host without threads, and its lease --------------------------------------------------- */
+
+static gate       hostile_door = GATE_INIT;
+static atomic_int hostile_entries;
+
+/* The first one to come in is held up. */
+static int
+h_thinks(stet_ctx *ctx, stet_bytes input)
+{
+    if (atomic_fetch_add(&hostile_entries, 1) == 0)
+        gate_pass(&hostile_door);
+    STET_TRY(stet_step(ctx, NULL, "charge", body_effect, (void *)"charged", NULL));
+    return stet_return(ctx, input);
+}
+
+static void *
+polls(void *engine)
+{
+    int did = 0;
+
+    while (did == 0)
+        CHECK_OK(stet_engine_poll(engine, &did, 100));
+    return NULL;
+}
+
+/* Nobody renews its lease while its handler computes; the run is another worker's by then, and the
+ * step is on record. */
+TEST(B18_a_host_without_threads_begins_no_body_after_its_lease)
+{
+    static const stet_handler    handlers[] = { { "thinks", h_thinks, NULL }, { 0 } };
+    static const fixture_service services[] = { { "t", handlers, false, NULL }, { 0 } };
+    fixture                     *f = fixture_begin();
+    int64_t                      lease_ms = f->options.lease_ms, renew_ms = f->options.renew_ms;
+    stet_engine                 *polled;
+    pthread_t                    thread;
+    stet_run_id                  run;
+
+    f->options.lease_ms = 100;
+    f->options.renew_ms = 50;
+    polled = fixture_open(f);
+    fixture_register(polled, services);
+    run = fixture_start(polled, "t.thinks", "ok", NULL);
+    CHECK_INT(pthread_create(&thread, NULL, polls, polled), 0);
+    gate_await(&hostile_door, 1);
+    f->options.lease_ms = lease_ms;
+    f->options.renew_ms = renew_ms;
+    f->options.sweep_ms = 10;
+    fixture_up(f, services);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("charged"), 1);
+    gate_open(&hostile_door);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_INT(effects("charged"), 1);
+    stet_close(polled);
+    fixture_end(f);
+}
+
 /* ---- a body that waits for what it starts ---------------------------------------------------- */
 
 static stet_engine *hostile_engine;
