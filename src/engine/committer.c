@@ -150,7 +150,8 @@ committer_fail(stet_engine *e, stet__work *w, int code)
 }
 
 /* Those who wait for an answer get the store's error instead of waiting for better times; nothing of
- * their units was applied. Returns how many are left. */
+ * their units was applied. With `all`, everybody does: what was with the store before may have been, whatever the
+ * store says now. Returns how many are left. */
 static size_t
 committer_refuse_clients(stet_engine *e, size_t n, int code, bool all)
 {
@@ -160,7 +161,7 @@ committer_refuse_clients(stet_engine *e, size_t n, int code, bool all)
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < n; i++)
         if (all || (m->batch[i]->is_client && !m->batch[i]->is_unknown))
-            committer_fail(e, m->batch[i], code);
+            committer_fail(e, m->batch[i], m->batch[i]->is_unknown ? STET_EUNCERTAIN : code);
         else
             m->batch[kept++] = m->batch[i];
     stet__broadcast(e->p, &e->store_cond);
@@ -265,7 +266,7 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         }
         do {
             if (!committer_pause(e, &wait_us)) {
-                (void)committer_refuse_clients(e, n, is_unknown ? STET_EUNCERTAIN : err, true);
+                (void)committer_refuse_clients(e, n, err, true);
                 return 0;
             }
         } while (n == 0 && !stet__committer_heal(e));

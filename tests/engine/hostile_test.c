@@ -120,3 +120,56 @@ TEST(B8_a_run_that_a_body_starts_and_waits_for_is_executed_by_another_slot)
     }
     fixture_end(f);
 }
+
+/* ---- a store that says nothing, and then no -------------------------------------------------- */
+
+static stet_store_ops        hostile_ops;
+static const stet_store_ops *hostile_inner;
+static atomic_int            hostile_commits;
+
+/* The first commit is made and its answer lost; none is taken after that. */
+static int
+commit_once(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int err;
+
+    if (atomic_fetch_add(&hostile_commits, 1) > 0)
+        return stet__fail(STET_EBUSY, "not now");
+    err = hostile_inner->commit(s, units, n, outcomes);
+    for (size_t i = 0; i < n; i++)
+        stet__free(s->alloc, outcomes[i].grants);
+    return err == STET_OK ? stet__fail(STET_EUNCERTAIN, "no answer") : err;
+}
+
+static void *
+starts(void *code)
+{
+    *(int *)code = stet_start(hostile_engine, NULL, "t.quick", stet_text(""), NULL);
+    return NULL;
+}
+
+/* "Busy" says that nothing was written and that one may start again; but the run is there. */
+TEST(A4_a_start_whose_answer_was_lost_is_uncertain_also_when_the_engine_closes)
+{
+    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    pthread_t                 thread;
+    int                       code = STET_OK;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    hostile_engine = fixture_open(f);
+    hostile_inner = hostile_engine->store->ops;
+    hostile_ops = *hostile_inner;
+    hostile_ops.commit = commit_once;
+    hostile_engine->store->ops = &hostile_ops;
+    CHECK_OK(stet_register(hostile_engine, "t", handlers));
+    CHECK_OK(stet_engine_start(hostile_engine));
+    CHECK_INT(pthread_create(&thread, NULL, starts, &code), 0);
+    AWAIT(atomic_load(&hostile_commits) > 1);
+    CHECK_OK(stet_engine_stop(hostile_engine, 0));
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_INT(fixture_count(hostile_engine, NULL), 1);
+    CHECK_INT(code, STET_EUNCERTAIN);
+    stet_close(hostile_engine);
+    fixture_end(f);
+}
