@@ -1,7 +1,7 @@
 /* Retention: ended runs are removed when their time has come, with everything that points to them.
  *
  * What they wrote (object state) stays; a value whose writer is gone is a baseline. Idempotency keys,
- * labels and awakeables go with their run, in the same unit.
+ * labels and awakeables go with their run, in the same unit; so do the keys its children were started with.
  */
 #include <string.h>
 
@@ -9,6 +9,7 @@
 
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
+#define PURGE_KEYS_MAX 1000u /* keys of children a unit */
 
 typedef struct purge_page {
     stet_engine *e;
@@ -68,6 +69,21 @@ purge_labels(stet__work *w, const stet__run *run)
     return true;
 }
 
+typedef struct purge_keys {
+    stet__work *w;
+    size_t      n;
+} purge_keys;
+
+static int
+purge_on_key(void *arg, stet_bytes key, const stet_value *value)
+{
+    purge_keys *keys = arg;
+
+    (void)value;
+    keys->n++;
+    return purge_value(keys->w, STET__SPACE_CHILD, key) ? STET_OK : STET_ENOMEM;
+}
+
 static bool
 purge_ops(stet__work *w, stet__loaded *l)
 {
@@ -90,13 +106,17 @@ purge_ops(stet__work *w, stet__loaded *l)
 static void
 purge_run(stet_engine *e, stet_id run)
 {
+    purge_keys   keys = { NULL, 0 };
     stet__loaded l;
     stet__work  *w;
 
     if (stet__load(e, &l, run, true) != STET_OK)
         return; /* unreadable ones are kept for who looks into it */
-    if ((w = stet__work_new(e, NULL, NULL)) != NULL) {
-        if (purge_ops(w, &l))
+    if ((w = keys.w = stet__work_new(e, NULL, NULL)) != NULL) {
+        /* It has ended, so no child comes any more. One with very many goes with a later sweep. */
+        if (e->store->ops->values(e->store, STET__SPACE_CHILD, stet__id_bytes(&run), NULL, PURGE_KEYS_MAX, purge_on_key,
+                                  &keys) == STET_OK &&
+            (keys.n == PURGE_KEYS_MAX || purge_ops(w, &l)))
             stet__submit(e, w);
         else
             stet__work_free(w);

@@ -173,3 +173,72 @@ TEST(A4_a_start_whose_answer_was_lost_is_uncertain_also_when_the_engine_closes)
     stet_close(hostile_engine);
     fixture_end(f);
 }
+
+/* ---- what is left of runs that were removed -------------------------------------------------- */
+
+static int
+body_starts_child(stet_attempt *a, void *arg)
+{
+    stet_run_id parent, child;
+
+    (void)arg;
+    memset(&parent, 0, sizeof parent);
+    (void)snprintf(parent.text, sizeof parent.text, "%s", stet_attempt_run(a));
+    return stet_start(hostile_engine, &child, "t.quick", stet_text(""),
+                      STET_START(.parent = &parent, .parent_step = "start", .child_key = "only"));
+}
+
+static int
+h_parent(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future      *approval;
+    stet_awakeable_id id;
+
+    STET_TRY(stet_step(ctx, NULL, "start", body_starts_child, NULL, NULL));
+    STET_TRY(stet_awakeable(ctx, &id, &approval, "approval"));
+    STET_TRY(stet_ctx_resolve(ctx, id.text, stet_text("yes")));
+    STET_TRY(stet_await(ctx, NULL, approval));
+    return stet_return(ctx, input);
+}
+
+static int
+count_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    (*(int *)arg)++;
+    return STET_OK;
+}
+
+static int
+count_values(const char *space)
+{
+    stet_store *s = hostile_engine->store;
+    int         n = 0;
+
+    CHECK_OK(s->ops->values(s, space, (stet_bytes){ NULL, 0 }, NULL, 1000, count_value, &n));
+    return n;
+}
+
+/* Or a store whose runs come and go grows for ever. */
+TEST(A16_nothing_is_left_of_a_parent_and_its_children_after_their_retention)
+{
+    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+                                             { "parent", h_parent, NULL },
+                                             { 0 } };
+    static const char *const  labels[] = { "a=b", NULL };
+    fixture                  *f = fixture_begin();
+
+    f->options.sweep_ms = 10;
+    f->options.retention_ms = 1;
+    fixture_up_with(f, handlers);
+    hostile_engine = f->engine;
+    (void)fixture_start(f->engine, "t.parent", "ok",
+                        STET_START(.idempotency_key = "once", .labels = labels));
+    AWAIT(fixture_count(f->engine, NULL) == 0);
+    CHECK_INT(count_values(STET__SPACE_IDEM), 0);
+    CHECK_INT(count_values(STET__SPACE_LABEL), 0);
+    CHECK_INT(count_values(STET__SPACE_AWAKEABLE), 0);
+    CHECK_INT(count_values(STET__SPACE_CHILD), 0);
+    fixture_end(f);
+}
