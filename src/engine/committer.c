@@ -90,11 +90,12 @@ stet__submit(stet_engine *e, stet__work *w)
     stet__unlock(e->p, &m->lock);
 }
 
-/* The queue has something and nobody is at it: call the thread. With the queue's lock. */
+/* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
+ * lock. */
 static bool
 committer_must_call(stet__committer *m)
 {
-    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned) && !m->is_busy;
+    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy;
 
     if (must)
         m->is_waiting = false;

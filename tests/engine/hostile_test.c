@@ -242,3 +242,43 @@ TEST(A16_nothing_is_left_of_a_parent_and_its_children_after_their_retention)
     CHECK_INT(count_values(STET__SPACE_CHILD), 0);
     fixture_end(f);
 }
+
+/* ---- stopping while others commit ------------------------------------------------------------ */
+
+static atomic_bool hostile_is_over;
+static atomic_int  hostile_starts;
+
+static void *
+starts_on(void *arg)
+{
+    (void)arg;
+    while (!atomic_load(&hostile_is_over)) {
+        CHECK_OK(stet_start(hostile_engine, NULL, "t.quick", stet_text(""), NULL));
+        atomic_fetch_add(&hostile_starts, 1);
+    }
+    return NULL;
+}
+
+/* A caller that commits for itself is the last one at the store: whoever waits for it is told. */
+TEST(G4_an_engine_stops_while_others_start_runs_with_it)
+{
+    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    pthread_t                 thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    for (int i = 0; i < (f->is_sqlite ? 20 : 100); i++) {
+        hostile_engine = fixture_open(f);
+        CHECK_OK(stet_register(hostile_engine, "t", handlers));
+        CHECK_OK(stet_engine_start(hostile_engine));
+        atomic_store(&hostile_is_over, false);
+        atomic_store(&hostile_starts, 0);
+        CHECK_INT(pthread_create(&thread, NULL, starts_on, NULL), 0);
+        AWAIT(atomic_load(&hostile_starts) > 0);
+        CHECK_OK(stet_engine_stop(hostile_engine, 0));
+        atomic_store(&hostile_is_over, true);
+        CHECK_INT(pthread_join(thread, NULL), 0);
+        stet_close(hostile_engine);
+    }
+    fixture_end(f);
+}
