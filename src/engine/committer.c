@@ -261,7 +261,7 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         for (size_t i = 0; is_unknown && i < n; i++)
             m->batch[i]->is_unknown = true;
         n = committer_refuse_clients(e, n, err, false);
-        if (!is_thread && m->thread != NULL) {
+        if (!is_thread && m->has_thread) {
             committer_put_back(m, n); /* a caller does not wait for better times; the thread does */
             return 0;
         }
@@ -353,7 +353,7 @@ stet__committer_help(stet_engine *e)
         committer_round(e, n, false);
         stet__lock(e->p, &m->lock);
         m->is_busy = false;
-    } while (m->thread == NULL && (n = committer_take(m)) > 0);
+    } while (!m->has_thread && (n = committer_take(m)) > 0);
     must = committer_must_call(m);
     stet__unlock(e->p, &m->lock);
     if (must)
@@ -397,8 +397,13 @@ committer_main(void *arg)
 int
 stet__committer_start(stet_engine *e)
 {
+    int err;
+
     e->committer.is_closing = false;
-    return e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e);
+    e->committer.has_thread = true;
+    if ((err = e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e)) != STET_OK)
+        e->committer.has_thread = false;
+    return err;
 }
 
 void
@@ -415,6 +420,7 @@ stet__committer_close(stet_engine *e)
     if (m->thread != NULL)
         e->p->ops->thread_join(e->p, m->thread);
     m->thread = NULL;
+    m->has_thread = false; /* from here on whoever helps sees to all of it */
     while (stet__committer_help(e))
         ;
 }

@@ -100,6 +100,7 @@ typedef struct stet__committer {
     stet__mutex   lock;
     stet__cond    cond;
     stet__thread *thread;
+    atomic_bool   has_thread; /* it sees to the queue; helpers ask without a lock */
     stet__work   *first, *last;
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
@@ -312,7 +313,7 @@ struct stet_engine {
     int64_t         process;
     stet__mutex     lock;
     stet__life      life;
-    bool            has_threads;
+    atomic_bool     has_threads;
     bool            is_polled; /* driven by stet_engine_poll */
 
     stet__service  *services;
