@@ -158,6 +158,7 @@ struct stet__claim {
     uint64_t         timer_completion;
     stet__handler   *handler;
     atomic_bool      is_refused;    /* a unit of it was refused: our picture of the journal is not what is stored */
+    bool             is_too_big;    /* … because it was more than the store takes: so would be the next */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
     bool             has_lane;      /* it holds a lane that it must give back */
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */

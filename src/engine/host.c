@@ -70,6 +70,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
         if (o->result == STET_EFENCED)
             stet__disown(claim);
         claim->is_refused = true;
+        claim->is_too_big = claim->is_too_big || o->result == STET_ETOOBIG;
         if (!host_is_outdated(w, o))
             stet__log(e, STET_LOG_WARN, &claim->run, NULL, NULL, o->result,
                   o->result == STET_EFENCED ? "fenced: another worker owns this run now; nothing was written"

@@ -282,3 +282,65 @@ TEST(G4_an_engine_stops_while_others_start_runs_with_it)
     }
     fixture_end(f);
 }
+
+/* ---- a unit that no store takes -------------------------------------------------------------- */
+
+/* As a store whose rows are small. */
+static int
+commit_small(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < n; i++) {
+        bool is_big = false;
+
+        for (size_t k = 0; k < units[i].n_ops; k++)
+            is_big = is_big || (units[i].ops[k].kind == STET_OP_FACTS &&
+                                units[i].ops[k].data.len > 100000);
+        if (!is_big)
+            err = hostile_inner->commit(s, &units[i], 1, &outcomes[i]);
+        else
+            outcomes[i] = (stet_outcome){ .result = STET_ETOOBIG,
+                                          .cond = (uint32_t)units[i].n_conds,
+                                          .next_due_ms = STET_NEVER };
+    }
+    return err;
+}
+
+static int
+h_much(stet_ctx *ctx, stet_bytes input)
+{
+    static char much[60000];
+    stet_bytes  value = { much, sizeof much };
+
+    STET_TRY(stet_step(ctx, NULL, "charge", body_effect, (void *)"charged", NULL));
+    STET_TRY(stet_state_set(ctx, "a", value));
+    STET_TRY(stet_state_set(ctx, "b", value));
+    return stet_return(ctx, input);
+}
+
+/* It would be refused again by every execution, each of which enters the body. */
+TEST(B24_a_run_that_records_more_than_the_store_takes_is_stuck)
+{
+    static const stet_handler    handlers[] = { { "much", h_much, NULL }, { 0 } };
+    static const fixture_service services[] = { { "o", handlers, true, NULL }, { 0 } };
+    fixture                     *f = fixture_begin();
+    fixture_run                  look;
+    stet_run_id                  run;
+
+    f->engine = fixture_open(f);
+    hostile_inner = f->engine->store->ops;
+    hostile_ops = *hostile_inner;
+    hostile_ops.commit = commit_small;
+    f->engine->store->ops = &hostile_ops;
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "o.much", "", STET_START(.key = "k"));
+    AWAIT(effects("charged") > 5 ||
+          fixture_look(f->engine, &run).status == STET_STATUS_STUCK);
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.status, STET_STATUS_STUCK);
+    CHECK_HAS(look.reason, "more than the store takes");
+    CHECK_INT(effects("charged"), 1);
+    fixture_end(f);
+}
