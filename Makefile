@@ -13,7 +13,7 @@ SEED     ?= 1
 SIZE     ?=
 SECONDS  ?= 60
 
-.PHONY: all help deps demo test bench sim soak fuzz coverage install clean format
+.PHONY: all help deps demo test bench sim soak mutants fuzz coverage install clean format
 
 all:
 	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON -DCMAKE_INSTALL_PREFIX="$(PREFIX)" >/dev/null
@@ -27,6 +27,7 @@ help:
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
 	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
 	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
+	@echo "make mutants    bugs planted on purpose: each must be found; ONLY=name one of them"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
 	@echo "make coverage   branches of src/ the tests take; fails below its floors"
 	@echo "make install    to PREFIX=$(PREFIX)"
@@ -55,6 +56,13 @@ sim:
 
 soak: all
 	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh
+
+# The crash programs are the second net: they are asked about what the seeds did not catch.
+mutants:
+	@$(CMAKE) -S . -B $(BUILD)/mutants -DSTET_WERROR=ON -DSTET_MUTANTS=ON >/dev/null
+	@$(CMAKE) --build $(BUILD)/mutants -j $(JOBS) --target stet-mutants crash_programs >$(BUILD)/mutants/log 2>&1 || \
+		{ cat $(BUILD)/mutants/log; exit 1; }
+	@$(BUILD)/mutants/tests/stet-mutants --seeds $(SEEDS) --crash $(BUILD)/mutants/tests $(ONLY)
 
 fuzz:
 	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" TIME="$(if $(findstring $(origin TIME),command line),$(TIME))" \

@@ -2,6 +2,7 @@
 option(STET_SQLITE "build the SQLite store" ON)
 option(STET_TESTS "build the test programs" ON)
 option(STET_WERROR "warnings are errors" OFF)
+option(STET_MUTANTS "with planted bugs: only to test the tests (make mutants)" OFF)
 set(STET_SANITIZE "" CACHE STRING "address (with undefined), thread, or empty")
 set_property(CACHE STET_SANITIZE PROPERTY STRINGS "" address thread)
 

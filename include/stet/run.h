@@ -235,15 +235,22 @@ STET_API int stet_why(stet_engine *engine, const stet_run_id *run, stet_verdict_
 typedef struct stet_finding {
     const char *run;      /* or NULL */
     uint64_t    revision; /* or 0 */
-    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer" */
+    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value" */
     const char *text;
+    bool        is_repaired; /* by stet_repair() */
 } stet_finding;
 typedef int (*stet_finding_fn)(void *arg, const stet_finding *finding);
-/** Check every run of the store: facts readable, rows equal to what the facts say, every open run has
- * a wake-up source and every running one an owner that lives, or died no longer ago than living
- * workers need to find it: two sweeps (sweep_ms of this engine). Without workers nobody is to take it
- * over, and that is no finding. @param[out] checked runs; may be NULL */
+/** Check every run of the store: facts readable; rows, timers, lanes, keys, labels, awakeables and object
+ * state equal to what the facts say; every open run has a wake-up source and every running one an owner
+ * that lives, or died no longer ago than living workers need to find it: two sweeps (sweep_ms of this
+ * engine). Without workers nobody is to take it over, and that is no finding. Reads only; workers may be
+ * at work. @param[out] checked runs; may be NULL */
 STET_API int stet_verify(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);
+/** As stet_verify(), and what is found is set right from the facts: each finding says whether it was. What
+ * is repaired is durable when it is told. A run that a worker has at that moment is left alone, as are
+ * facts that cannot be read. Workers may be at work; interrupted anywhere it can be repeated. A store that
+ * lost a whole table is opened for it with the option repair=1 ("shop.db?repair=1"), by one process alone. */
+STET_API int stet_repair(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);
 
 /* ---- dead letters --------------------------------------------------------------------------- */
 

@@ -225,6 +225,8 @@ stet__cli_open_with(cli *c, const stet_options *options)
         return exit;
     if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
         return exit;
+    if (c->has_repair && strncmp(c->db, "memory:", 7) != 0)
+        c->db = stet__cli_printf(c, "%s%crepair=1", c->db, strchr(c->db, '?') != NULL ? '&' : '?');
     if ((err = stet_open(&c->engine, c->db, options)) != STET_OK) {
         exit = stet__cli_fail_code(c, err);
         return exit == CLI_OTHER ? CLI_STORE : exit;

@@ -92,6 +92,7 @@ struct cli {
     stet_engine    *engine;
     const char     *db;
     bool            json, has_color, is_help, is_version;
+    bool            has_repair; /* the store is opened to be repaired */
     size_t          width; /* of the terminal; SIZE_MAX: do not cut */
 };
 

@@ -71,6 +71,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_DISCARDED 32u /* ROW: taken out of the dead letters */
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
+#define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */
@@ -86,7 +87,7 @@ typedef enum stet__fact_kind {
     B(origin, 9)                                                                                   \
     B(value, 10)                                                                                   \
     B(run, 11)           /* 16 bytes: the other run; the awakeable of AWAKEABLE, SETTLE */         \
-    V(number, 12)        /* epoch, inbox sequence, chosen index, version */                        \
+    V(number, 12)        /* epoch, inbox sequence, chosen index, version; orders starts, writes of one ms */                        \
     V(flags, 13)                                                                                   \
     B(key, 14)           /* object key */                                                          \
     V(fingerprint, 15)                                                                             \

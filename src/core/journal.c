@@ -217,8 +217,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_ANY:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
-        if (cmd->is_inherited && !(f->flags & STET__FACT_INHERITED)) { /* an inherited choice was void: made anew */
-            cmd->is_inherited = cmd->is_settled = false;
+        /* An inherited choice was void and made anew; a retry of that retry inherits both. */
+        if (cmd->is_inherited && (cmd->is_settled || !(f->flags & STET__FACT_INHERITED))) {
+            cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
+            cmd->is_settled = false;
             j->choices += journal_is_choice(cmd) && !cmd->is_asked;
             cmd->fired_at = 0;
         }

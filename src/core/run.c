@@ -127,6 +127,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     if (run->handler == NULL)
         return stet__fail(STET_ECORRUPT, "a started fact without a handler");
     run->created_ms = f->time_ms;
+    run->created_us = f->number;
     run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;
     run->deadline_ms = f->deadline_ms;
     run->retention_ms = f->retention_ms;
@@ -187,7 +188,7 @@ run_apply_failed_attempt(stet__run *run, const stet__fact *f)
     if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_RETRYING, f)) != STET_OK)
         return err;
     run->due_ms = f->until_ms;
-    if (f->kind == STET__FACT_ATTEMPT_FAILED)
+    if (f->kind == STET__FACT_ATTEMPT_FAILED && !(STET__MUTANT(attempt_uncounted) && run->failed == 1))
         run->failed++;
     return STET_OK;
 }
@@ -217,6 +218,8 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
+    if (f->kind >= STET__FACT_STARTED && f->kind <= STET__FACT_STUCK)
+        run->dispatch = f->kind;
     switch (f->kind) {
     case STET__FACT_STARTED: return run_apply_started(run, f);
     case STET__FACT_CLAIMED: return run_apply_claimed(run, f);
@@ -288,6 +291,8 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
 {
     int err;
 
+    if (STET__MUTANT(cancel_asleep) && run->status == STET_STATUS_SUSPENDED)
+        return STET_OK;
     if (run->stop_code != 0)
         return STET_OK; /* the first one counts */
     if ((err = run_text(run, &run->stop_who, f->who)) != STET_OK ||

@@ -34,6 +34,7 @@ typedef struct stet__run {
     const char   *handler, *key, *group, *idempotency_key, *parent_step, *child_key;
     stet_bytes    input, labels, held;
     int64_t       created_ms, visible_ms, deadline_ms, retention_ms;
+    int64_t       created_us;        /* by a steady clock; orders starts of one millisecond */
     int32_t       priority;
     stet__backoff retry;
     stet_id       parent, retry_of;
@@ -41,6 +42,7 @@ typedef struct stet__run {
     bool          is_object;
 
     stet_status status;
+    stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
     uint64_t    journal;     /* last revision */
     uint64_t    taken;       /* last inbox sequence taken */
     uint32_t    failed;      /* attempts that failed */

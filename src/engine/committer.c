@@ -245,6 +245,11 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
     if (e->is_polled || !e->has_threads)
         (void)stet__committer_heal(e);
     for (;;) {
+        for (size_t i = 0; STET__MUTANT(unknown_renumbered) && is_unknown && i < n; i++) {
+            stet__lock(e->p, &m->lock);
+            m->batch[i]->unit.seq = ++m->seq;
+            stet__unlock(e->p, &m->lock);
+        }
         for (size_t i = 0; i < n; i++)
             m->units[i] = m->batch[i]->unit;
         memset(m->outcomes, 0, n * sizeof *m->outcomes);

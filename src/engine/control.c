@@ -318,6 +318,8 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
         goto done;
     op->space = STET__SPACE_AWAKEABLE;
     op->key = cond->key;
+    if (STET__MUTANT(settle_unchecked))
+        w->unit.n_conds--;
     op->number = (uint64_t)old.completion;
     fact.kind = STET__FACT_SETTLED;
     fact.time_ms = stet__store_now(e);

@@ -161,7 +161,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_STATE_CLEAR:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
-    case STET__FACT_SETTLE: return f->code == 0;
+    case STET__FACT_SETTLE: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
@@ -231,6 +231,18 @@ dlq_mark(stet__work *w, const char *space, stet_id run, stet_bytes data)
     return STET_OK;
 }
 
+/* A retry and a discard at the same time: both write the row's extra, so one of them must be refused. */
+static int
+dlq_not_marked(stet__work *w, const char *space, stet_id run)
+{
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+
+    if (cond == NULL || !stet__work_bytes(w, &cond->key, stet__id_bytes(&run)))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    cond->space = space;
+    return STET_OK;
+}
+
 static int
 dlq_check(stet_engine *e, const char *call, const stet_run_id *run, stet_id *id, stet__arena *arena, stet_run_row *row,
           stet__fact *extra)
@@ -268,6 +280,7 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
         started.deadline_ms = stet__store_now(e) + (started.deadline_ms - started.time_ms);
     started.time_ms = stet__store_now(e);
     started.until_ms = 0;
+    started.number = stet__mono_us(e->p);
     started.completion = 0;
     started.idempotency_key = (stet_bytes){ NULL, 0 };
     started.child_key = (stet_bytes){ NULL, 0 };
@@ -284,7 +297,7 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
     if (err != STET_OK)
         return stet__fail(err, "out of memory");
     extra.retried_by = stet__id_bytes(&fresh);
-    if ((err = dlq_extra(w, row, &extra)) != STET_OK)
+    if ((err = dlq_extra(w, row, &extra)) != STET_OK || (err = dlq_not_marked(w, STET__SPACE_DISCARD, old)) != STET_OK)
         return err;
     return dlq_mark(w, STET__SPACE_RETRY, old, stet__id_bytes(&fresh));
 }
@@ -345,7 +358,9 @@ stet_dlq_discard(stet_engine *e, const stet_run_id *run)
         return STET_ENOMEM;
     if ((err = dlq_check(e, "stet_dlq_discard", run, &id, &w->arena, &row, &extra)) == STET_OK) {
         extra.flags |= STET__FACT_DISCARDED;
-        if ((err = dlq_extra(w, &row, &extra)) == STET_OK && (err = dlq_mark(w, STET__SPACE_DISCARD, id, stet_text("1"))) == STET_OK) {
+        if ((err = dlq_extra(w, &row, &extra)) == STET_OK && (err = dlq_not_marked(w, STET__SPACE_RETRY, id)) == STET_OK &&
+            (err = dlq_mark(w, STET__SPACE_DISCARD, id, stet_text("1"))) == STET_OK &&
+            (err = dlq_mark(w, STET__SPACE_BASE_DISCARD, id, stet_text("1"))) == STET_OK) {
             if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
                 err = stet__fail(STET_EENDED, "%s was retried or discarded just now", run->text);
             return err;

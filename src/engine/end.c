@@ -238,6 +238,8 @@ end_risks(stet__claim *claim, bool is_attempt_over)
     stet_engine *e = claim->engine;
     bool         ok = true;
 
+    if (STET__MUTANT(release_untold))
+        return true;
     for (const stet_attempt *a = claim->unrecorded; is_attempt_over && a != NULL && ok; a = a->next)
         ok = end_risk(claim, a->step, a->occurrence);
     if (is_attempt_over)
@@ -266,14 +268,16 @@ end_unit(stet_ctx *c)
     int          err;
 
     if ((err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
-        (err = stet__host_inbox_cond(c)) != STET_OK)
+        (!STET__MUTANT(end_blind) && (err = stet__host_inbox_cond(c)) != STET_OK))
         return err;
     if (stet__run_is_terminal(&c->run)) {
         stet__lock(e->p, &e->lock);
         ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
         stet__unlock(e->p, &e->lock);
     } else
-        ok = end_risks(claim, c->run.status == STET_STATUS_RETRYING) &&
+        ok = (!STET__MUTANT(parent_early) || c->run.status != STET_STATUS_RETRYING ||
+              stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
+             end_risks(claim, c->run.status == STET_STATUS_RETRYING) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)
@@ -463,6 +467,11 @@ stet__host_end(stet_ctx *c)
         return true;
     }
     end_log(c);
+    if (STET__MUTANT(answer_early) && stet__run_is_terminal(&c->run)) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &c->run);
+        stet__unlock(e->p, &e->lock);
+    }
     claim->end = STET__END_ASKED;
     if (stet__run_is_terminal(&c->run) && claim->has_lane) {
         /* The next run of the key may begin, but its units must queue behind this one. */

@@ -27,6 +27,12 @@
 #define STET__SPACE_LABEL "label"  /* "name=value" NUL run -> nothing */
 #define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
 #define STET__SPACE_DISCARD "discard" /* run -> who */
+#define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
+
+/* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
+#define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
+#define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
+#define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
 #define STET__TIMER_DEADLINE 0u
@@ -359,6 +365,8 @@ struct stet_engine {
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
+    int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
+    bool             purge_removes, purge_has_removed; /* this round something, the one before */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
@@ -409,6 +417,11 @@ int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row
  * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */
 int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
                       uint64_t *bad_revision);
+/* The same, telling `fn` each fact when it was applied (seq 0), and each inbox entry with its sequence where it
+ * was taken, or at the end. Of an entry that does not decode the kind is 0. Non-zero stops it. */
+typedef int (*stet__fact_seen_fn)(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken);
+int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
+                           uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
 void stet__loaded_free(stet__loaded *l);
 /* The row's extra of a run. */
@@ -443,7 +456,72 @@ bool stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int 
 bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key,
                            const char *name);
 
+/* expect.c: what the store has to hold of one run, by its facts. */
+typedef struct stet__want_timer {
+    struct stet__want_timer *next;
+    int64_t                  fire_ms;
+    uint64_t                 completion;
+} stet__want_timer;
+
+typedef struct stet__want_value {
+    struct stet__want_value *next;
+    const char              *space;
+    stet_bytes               key, data;
+    stet_id                  id;       /* of an awakeable, */
+    stet_bytes               name;     /* … and its name */
+    uint64_t                 revision;
+    bool                     is_twice; /* put a second time: an awakeable that was settled */
+} stet__want_value;
+
+typedef struct stet__wrote { /* the last thing the run did to a state entry */
+    struct stet__wrote *next;
+    stet_bytes          key; /* as in STET__SPACE_STATE */
+    stet__fact          fact;
+} stet__wrote;
+
+typedef enum stet__due { STET__DUE_NEVER, STET__DUE_NOW, STET__DUE_AT } stet__due;
+
+typedef struct stet__expect {
+    stet__loaded      l;
+    bool              has_row;
+    bool              is_unreadable; /* `run` is as of the last readable fact; stet_last_error() says why */
+    uint64_t          inbox;         /* last sequence there is */
+    int               stop;          /* asked for, taken or not */
+    bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
+    stet_status       status;        /* of a run that is not claimed */
+    stet__due         due;
+    int64_t           due_ms;        /* STET__DUE_AT */
+    stet__fact        extra;
+    stet__want_timer *timers;
+    stet__want_value *values;
+    stet__wrote      *wrote;
+    uint64_t         *fired;         /* timers that are in the inbox and not taken */
+    size_t            n_fired, cap_fired;
+} stet__expect;
+/* STET_OK, also if facts cannot be read; STET_ENOTFOUND; or why it could not be looked at. `lost` is what the store
+ * says of a run without a row, else NULL. After STET_OK stet__expect_free() must follow. */
+int  stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost);
+void stet__expect_free(stet__expect *x);
+/* The row; `due_ms` and lane are the caller's. False: out of memory. */
+bool stet__expect_row(stet__expect *x, stet__arena *arena, stet_run_row *row);
+/* Which of two facts wrote a state entry later; run and completion as in STET__SPACE_BASE_STATE. */
+bool stet__wrote_later(const stet__fact *a, const stet__fact *b);
+/* The fact as a baseline of STET__SPACE_BASE_STATE. */
+stet__fact stet__wrote_base(const stet__wrote *wrote, const stet_id *run);
+bool stet__child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const char *step, const char *child_key);
+
+/* repair.c */
+typedef struct stet__crumbs_left stet__crumbs_left;
+stet__crumbs_left *stet__crumbs_gather(stet_engine *e); /* NULL: out of memory */
+void               stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
+/* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
+int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* Take it from a session that does not exist. */
+int stet__repair_owner(stet_engine *e, const stet_run_row *row);
+
 /* session.c */
+/* What a worker that is gone was doing with the run; NULL: not known. */
+bool stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb);
 int  stet__session_open(stet_engine *e);
 /* May something be begun? A tenth of the lease is kept in hand for the time between this look and the body. */
 bool stet__lease_holds(stet_engine *e);

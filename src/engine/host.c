@@ -57,7 +57,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 
     if (stet__host_is_dropped(e, claim, o))
         return false;
-    if (o->result == STET_OK) {
+    if (o->result == STET_OK || (STET__MUTANT(refused_durable) && o->result == STET_ECONFLICT)) {
         if (o->inbox > atomic_load(&c->inbox_known))
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
@@ -139,6 +139,22 @@ stet__host_open(stet__claim *claim)
     return claim->open = w;
 }
 
+/* Which write of an entry is the last must be seen from the facts alone, also within one millisecond. */
+static void
+host_date_write(stet_ctx *c, stet__fact *fact)
+{
+    stet_engine *e = host_claim(c)->engine;
+    char         name[STET__NAME_MAX + 1];
+
+    fact->number = stet__mono_us(e->p);
+    if (fact->kind != STET__FACT_STATE_CLEAR || fact->name.len >= sizeof name)
+        return;
+    memcpy(name, fact->name.data, fact->name.len);
+    name[fact->name.len] = '\0';
+    if (stet__initial_find(e, c->service, name) != NULL)
+        fact->flags |= STET__FACT_INITIAL;
+}
+
 static int
 host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *child)
 {
@@ -149,6 +165,8 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
 
     fact->revision = c->run.journal + 1;
     fact->time_ms = stet__store_now(e);
+    if (fact->kind == STET__FACT_STATE_SET || fact->kind == STET__FACT_STATE_CLEAR)
+        host_date_write(c, fact);
     stet__fact_encode(&w->facts, fact);
     if (w->facts.failed) {
         w->facts.failed = false;
@@ -396,6 +414,13 @@ host_suspend_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 
     if (stet__host_is_dropped(e, claim, o))
         return false;
+    if (STET__MUTANT(timer_after) && o->result == STET_OK)
+        for (const stet__cmd *cmd = claim->ctx->journal.waiting; cmd != NULL; cmd = cmd->next) {
+            stet__work *late = cmd->has_timer ? stet__work_new(e, NULL, NULL) : NULL;
+
+            if (late != NULL && stet__work_timer(late, claim->run, cmd->until_ms, cmd->completion))
+                stet__submit(e, late);
+        }
     if (o->result == STET_OK) {
         atomic_fetch_add(&claim->answered, 1);
         host_park(e, claim);
@@ -435,7 +460,8 @@ host_suspend_unit(stet_ctx *c)
     fact.kind = STET__FACT_SUSPENDED;
     fact.text = stet_text(c->waits_for);
     fact.until_ms = host_next_timer(c);
-    if ((err = stet__host_append(c, &fact, NULL)) != STET_OK || (err = stet__host_inbox_cond(c)) != STET_OK)
+    if ((err = stet__host_append(c, &fact, NULL)) != STET_OK ||
+        (!STET__MUTANT(suspend_blind) && (err = stet__host_inbox_cond(c)) != STET_OK))
         return err;
     if (!stet__project_row(claim->open, &c->run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON,
                            STET_NEVER))
@@ -625,7 +651,7 @@ host_refresh(stet_ctx *c)
     if ((err = stet__host_mark(c)) != STET_OK)
         return host_refresh_failed(c, err);
     err = stet__host_append(c, &taken, NULL);
-    if (err == STET_OK && !in.was_stopped && c->run.stop_code != 0 && (err = host_stop_children(c)) != STET_OK)
+    if (err == STET_OK && !in.was_stopped && c->run.stop_code != 0 && !STET__MUTANT(children_go_on) && (err = host_stop_children(c)) != STET_OK)
         (void)stet__fail(err, "out of memory for a unit");
     if (err != STET_OK) {
         stet__host_rollback(c, claim->open);
@@ -668,7 +694,7 @@ host_info(stet_ctx *c)
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
     c->info.created_ms = c->run.created_ms;
     c->info.deadline_ms = c->run.deadline_ms;
-    stet__rng_seed(&c->rng, stet__hash64(c->run.id.bytes, sizeof c->run.id.bytes, 7));
+    stet__rng_seed(&c->rng, stet__hash64(c->run.id.bytes, sizeof c->run.id.bytes, STET__MUTANT(random_anew) ? 7 + c->run.epoch : 7));
 }
 
 static int
@@ -702,7 +728,7 @@ host_load(stet_ctx *c)
         return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
-    return stet__load_facts(e, &c->run, &c->journal, row.journal, &bad);
+    return stet__load_facts(e, &c->run, &c->journal, row.journal - (STET__MUTANT(journal_short) ? 1 : 0), &bad);
 }
 
 /* Cases in which the handler is not entered: decided here, recorded by stet__host_end(). */
@@ -815,7 +841,8 @@ host_may_execute(stet_ctx *c)
         stet__renew(e); /* nobody else does, while its host's thread is in here */
     /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
      * is there before its lease, so the lease we see is never newer than the session. */
-    if (stet__lease_holds(e) && claim->session == atomic_load(&e->session))
+    if ((stet__lease_holds(e) || STET__MUTANT(lease_unasked)) &&
+        claim->session == atomic_load(&e->session))
         return true;
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, STET_EFENCED,
               "the lease is about to end; no step is begun and the run is let go");
@@ -888,7 +915,7 @@ host_crumb_rest(stet_ctx *c, stet_attempt *a)
     if (at < 0)
         return;
     if (a != NULL) {
-        claim->crumbs[at].is_busy = 2;
+        claim->crumbs[at].is_busy = STET__MUTANT(crumb_early) ? 0 : 2;
         if (at == claim->crumb)
             claim->is_unrecorded = true;
     } else if (claim->crumbs[at].is_body &&
@@ -943,6 +970,10 @@ host_rely_on(stet__claim *claim, stet_bytes key, const stet__seen *seen)
 
     if (cond == NULL)
         return false;
+    if (STET__MUTANT(ahead_unchecked)) {
+        w->unit.n_conds--;
+        return true;
+    }
     cond->space = STET__SPACE_STATE;
     cond->number = seen->revision;
     if (!stet__work_bytes(w, &cond->key, key)) {

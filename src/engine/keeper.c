@@ -81,8 +81,10 @@ keeper_visible_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     stet_op     *op;
     int          err = stet__load_row(e, t->run, &w->arena, &row, &extra);
 
-    if (err != STET_OK && err != STET_ENOTFOUND)
+    if (err != STET_OK && err != STET_ENOTFOUND && !STET__MUTANT(visible_forgotten))
         return false; /* not known: without its lane the run would never be executed */
+    if (STET__MUTANT(visible_forgotten) && err != STET_OK)
+        return true;
     if (err == STET_ENOTFOUND || row.is_terminal || row.key == NULL)
         return true; /* only the timer goes */
     if ((op = stet__work_op(w, STET_OP_LANE_ENTER, t->run)) == NULL ||
@@ -106,6 +108,8 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
         return false;
     cond->fire_ms = op->fire_ms = t->fire_ms;
     cond->number = op->number = t->completion;
+    if (STET__MUTANT(timer_stays))
+        w->unit.n_ops--;
     if (t->completion == STET__TIMER_VISIBLE)
         return keeper_visible_ops(e, w, t);
     fact.kind = STET__FACT_TIMER;
@@ -131,7 +135,9 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
     stet__resume resume;
 
     if (t->completion == STET__TIMER_DEADLINE) {
-        int err = stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
+        int err = STET__MUTANT(deadline_ignored)
+                      ? STET_EENDED
+                      : stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
 
         if (err != STET_OK) { /* ended or gone: the timer is of no use */
             if ((w = stet__work_new(e, NULL, NULL)) != NULL) {
@@ -173,6 +179,11 @@ keeper_timers_round(stet_engine *e)
     int64_t       now_ms = stet__store_now(e), next_ms = STET_NEVER;
     size_t        n_fired = 0;
     int           err;
+
+    if (STET__MUTANT(timer_early))
+        now_ms++;
+    if (STET__MUTANT(timer_own_clock))
+        now_ms = stet__wall_ms(e->p);
 
     e->next_timer_ms = STET_NEVER; /* units applied from here on lower it again */
     stet__unlock(e->p, &e->lock);
@@ -306,7 +317,7 @@ keeper_adopt(stet_engine *e)
 
     /* Room for all that live here, and some more. */
     o.cap = atomic_load(&e->in_flight) + 64;
-    if (e->session == 0 || (o.found = stet__get0(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
+    if (STET__MUTANT(orphan_left) || e->session == 0 || (o.found = stet__get0(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
         return;
     query.session = e->session;
     query.limit = 1000000;
@@ -429,7 +440,7 @@ keeper_poll(stet_engine *e, int64_t now_us)
         e->poll_us *= 2;
     if (e->poll_us > 5000000 && e->config.poll_ms * 1000 < 5000000)
         e->poll_us = 5000000;
-    e->next_poll_us = now_us + e->poll_us;
+    e->next_poll_us = STET__MUTANT(hints_trusted) ? STET__FOREVER : now_us + e->poll_us;
     e->next_timer_ms = 0;
     keeper_look_at_inboxes(e);
     keeper_peek(e);

@@ -71,6 +71,8 @@ typedef struct load_facts {
     stet_bytes    *inbox;
     size_t         n_inbox, cap_inbox;
     uint64_t       inbox_first;
+    stet__fact_seen_fn fn; /* or NULL */
+    void              *arg;
 } load_facts;
 
 static int
@@ -114,6 +116,8 @@ load_take(load_facts *l, uint64_t from, uint64_t upto)
         in = l->inbox[seq - l->inbox_first];
         if ((err = stet__fact_decode(&fact, &in)) != STET_OK)
             return err == STET_END ? stet__fail(STET_ECORRUPT, "an empty inbox entry") : err;
+        if (l->fn != NULL && (err = l->fn(l->arg, &fact, seq, true)) != STET_OK)
+            return err;
         if ((err = stet__run_apply_inbox(l->run, &fact)) != STET_OK ||
             (l->journal != NULL && (err = stet__journal_apply(l->journal, &fact)) != STET_OK))
             return err;
@@ -137,11 +141,15 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     }
     while ((err = stet__fact_decode(&fact, &facts)) == STET_OK) {
         fact.revision = l->next;
-        if (fact.kind == STET__FACT_TAKEN && (err = load_take(l, l->run->taken + 1, (uint64_t)fact.number)) != STET_OK)
+        if (fact.kind == STET__FACT_TAKEN &&
+            (err = load_take(l, l->run->taken + 1,
+                             (uint64_t)fact.number - (STET__MUTANT(inbox_short) ? 1 : 0))) != STET_OK)
             break;
         if ((err = stet__run_apply(l->run, &fact)) != STET_OK)
             break;
         if (l->journal != NULL && (err = stet__journal_apply(l->journal, &fact)) != STET_OK)
+            break;
+        if (l->fn != NULL && (err = l->fn(l->arg, &fact, 0, false)) != STET_OK)
             break;
         l->next++;
     }
@@ -169,12 +177,41 @@ load_inbox(load_facts *l)
     return STET_OK;
 }
 
+/* Entries behind those the journal took. */
+static int
+load_untaken(load_facts *l)
+{
+    uint64_t   end = l->n_inbox > 0 ? l->inbox_first + l->n_inbox - 1 : 0;
+    stet__fact fact;
+    stet_bytes in;
+    int        err;
+
+    for (uint64_t seq = l->run->taken + 1; l->fn != NULL && seq <= end; seq++) {
+        in = l->inbox[seq - l->inbox_first];
+        memset(&fact, 0, sizeof fact);
+        if (stet__fact_decode(&fact, &in) != STET_OK)
+            fact.kind = (stet__fact_kind)0; /* whoever takes it will be stuck on it */
+        if ((err = l->fn(l->arg, &fact, seq, false)) != STET_OK)
+            return err;
+    }
+    return STET_OK;
+}
+
 int
 stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision)
+{
+    return stet__load_facts_seen(e, run, journal, upto, bad_revision, NULL, NULL);
+}
+
+int
+stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision,
+                      stet__fact_seen_fn fn, void *arg)
 {
     load_facts l = { 0 };
     int        err;
 
+    l.fn = fn;
+    l.arg = arg;
     l.e = e;
     l.run = run;
     l.journal = journal;
@@ -190,6 +227,8 @@ stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_
         err = STET_OK;
     if (err == STET_OK && run->journal == 0)
         err = stet__fail(STET_ECORRUPT, "the run has no facts");
+    if (err == STET_OK)
+        err = load_untaken(&l);
     stet__arena_free(&l.scratch);
     *bad_revision = l.bad;
     return err;

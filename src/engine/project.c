@@ -94,6 +94,8 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_STEP_RETRY:
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
+        if (STET__MUTANT(timer_after))
+            return true;
         return stet__work_timer(w, run->id, f->until_ms, f->revision);
     case STET__FACT_CHOICE:
         if (f->until_ms == 0 || f->code == STET_ETIMEOUT)
@@ -108,6 +110,14 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         started = *child;
         if (f->kind == STET__FACT_CALL)
             started.completion = (int64_t)f->revision;
+        if (STET__MUTANT(child_apart)) {
+            stet__work *apart = stet__work_new(e, NULL, NULL);
+
+            if (apart == NULL || !stet__start_ops(e, apart, &started, stet__fact_id(f->run), false, NULL, 0))
+                return false;
+            stet__submit(e, apart);
+            return true;
+        }
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
     case STET__FACT_AWAKEABLE: return f->code != 0 || project_awakeable(w, run, f);
@@ -208,5 +218,5 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
         op->status = STET_STATUS_PENDING;
         op->claimer = stet__work_claimer(e, w);
     }
-    return !tell_parent || stet__tell_parent(e, w, run, stet__run_answer(run));
+    return !tell_parent || STET__MUTANT(parent_untold) || stet__tell_parent(e, w, run, stet__run_answer(run));
 }

@@ -1,7 +1,9 @@
 /* Retention: ended runs are removed when their time has come, with everything that points to them.
  *
- * What they wrote (object state) stays; a value whose writer is gone is a baseline. Idempotency keys,
- * labels and awakeables go with their run, in the same unit; so do the keys its children were started with.
+ * What they wrote (object state) stays. The unit that removes the facts of its last writer turns
+ * the fact itself into a baseline, so that state can be rebuilt from baselines and the facts that
+ * are left. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
+ * children with their parent.
  */
 #include <string.h>
 
@@ -9,7 +11,7 @@
 
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
-#define PURGE_KEYS_MAX 1000u /* keys of children a unit */
+#define PURGE_CHILDREN_MAX 100000u
 
 typedef struct purge_page {
     stet_engine *e;
@@ -29,11 +31,14 @@ purge_on_row(void *arg, const stet_run_row *row)
 
     page->seen++;
     page->last = row->id;
+    if (row->created_ms < page->e->purge_oldest_ms)
+        page->e->purge_oldest_ms = row->created_ms;
     if (!row->is_terminal)
         return STET_OK;
-    if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0)
+    if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0 &&
+        !STET__MUTANT(retention_forgotten))
         keep_ms = extra.retention_ms;
-    if (row->ended_ms + keep_ms <= page->now_ms)
+    if ((STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms) + keep_ms <= page->now_ms)
         page->found[page->n++] = row->id;
     return STET_OK;
 }
@@ -49,29 +54,94 @@ purge_value(stet__work *w, const char *space, stet_bytes key)
     return stet__work_bytes(w, &op->key, key);
 }
 
-static bool
-purge_labels(stet__work *w, const stet__run *run)
+/* ---- baselines ------------------------------------------------------------------------------- */
+
+static int
+purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t version, stet_id run,
+               uint64_t revision, stet_bytes data)
 {
-    const char *at = run->labels.data, *end = at != NULL ? at + run->labels.len : NULL;
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
 
-    while (at != NULL && at < end) {
-        size_t len = strlen(at);
-        char  *key = stet__arena_get(&w->arena, len + 1 + sizeof run->id.bytes);
-
-        if (key == NULL)
-            return false;
-        memcpy(key, at, len + 1);
-        memcpy(key + len + 1, run->id.bytes, sizeof run->id.bytes);
-        if (!purge_value(w, STET__SPACE_LABEL, (stet_bytes){ key, len + 1 + sizeof run->id.bytes }))
-            return false;
-        at += len + 1;
-    }
-    return true;
+    if (cond == NULL || op == NULL || !stet__work_bytes(w, &cond->key, key) ||
+        !stet__work_bytes(w, &op->data, data))
+        return STET_ENOMEM;
+    cond->space = op->space = space;
+    cond->number = version;
+    op->key = cond->key;
+    op->number = revision;
+    return STET_OK;
 }
+
+/* Is this write the last one of its entry, so that it must outlive its run? If another run is the
+ * writer the store knows, that one's fact or its baseline is there. An entry that is absent was
+ * cleared; by whom is not known. */
+static int
+purge_is_last(stet_engine *e, const stet__wrote *wrote, stet_id run, bool *is_last)
+{
+    stet_value v = { 0 };
+    int        err = e->store->ops->value(e->store, STET__SPACE_STATE, wrote->key, &v);
+
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (err == STET_ENOTFOUND)
+        *is_last = wrote->fact.kind == STET__FACT_STATE_CLEAR;
+    else
+        *is_last = stet__id_equal(v.run, run);
+    return err == STET_ENOTFOUND ? STET_OK : err;
+}
+
+static int
+purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_id *run)
+{
+    stet__fact fact = stet__wrote_base(wrote, run), older;
+    stet_value v = { 0 };
+    stet_bytes in, data;
+    bool       is_last, is_newer = true;
+    int        err;
+
+    if ((err = purge_is_last(e, wrote, *run, &is_last)) != STET_OK || !is_last)
+        return err;
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_STATE, wrote->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
+        return err;
+    in = v.data;
+    if (err == STET_OK && stet__fact_decode(&older, &in) == STET_OK)
+        is_newer = stet__wrote_later(&fact, &older);
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (!is_newer)
+        return STET_OK;
+    if (!stet__work_fact(w, &data, &fact))
+        return STET_ENOMEM;
+    return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run,
+                          wrote->fact.revision, data);
+}
+
+/* The key of a child goes with its parent, who may still start it again. */
+static int
+purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet__want_value *want)
+{
+    stet_run_row row;
+    stet__fact   extra;
+    stet_value   v = { 0 };
+    int          err = stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra);
+
+    if (err == STET_ENOTFOUND)
+        return purge_value(w, STET__SPACE_CHILD, want->key) ? STET_OK : STET_ENOMEM;
+    if (err != STET_OK)
+        return err;
+    if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_CHILD, want->key, &v)) != STET_OK &&
+        err != STET_ENOTFOUND)
+        return err;
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    return purge_put_base(w, STET__SPACE_BASE_CHILD, want->key, v.version, x->l.run.id, 1,
+                          want->data);
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
 
 typedef struct purge_keys {
     stet__work *w;
-    size_t      n;
+    const char *space;
 } purge_keys;
 
 static int
@@ -80,48 +150,157 @@ purge_on_key(void *arg, stet_bytes key, const stet_value *value)
     purge_keys *keys = arg;
 
     (void)value;
-    keys->n++;
-    return purge_value(keys->w, STET__SPACE_CHILD, key) ? STET_OK : STET_ENOMEM;
+    return purge_value(keys->w, keys->space, key) ? STET_OK : STET_ENOMEM;
 }
 
-static bool
-purge_ops(stet__work *w, stet__loaded *l)
+/* All of a parent: its children's keys begin with its ID. */
+static int
+purge_children(stet_engine *e, stet__work *w, stet_id run)
 {
-    stet_bytes key;
+    static const char *const spaces[] = { STET__SPACE_CHILD, STET__SPACE_BASE_CHILD };
+    int                      err = STET_OK;
 
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->kind == STET__FACT_AWAKEABLE && !purge_value(w, STET__SPACE_AWAKEABLE, stet__id_bytes(&cmd->run)))
-            return false;
-    if (l->run.idempotency_key != NULL &&
-        (!stet__idem_key(&w->arena, &key, stet_text(l->run.handler),
-                         l->run.key != NULL ? stet_text(l->run.key) : (stet_bytes){ NULL, 0 },
-                         stet_text(l->run.idempotency_key)) ||
-         !purge_value(w, STET__SPACE_IDEM, key)))
-        return false;
-    return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&l->run.id)) &&
-           purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&l->run.id)) && purge_labels(w, &l->run) &&
-           stet__work_op(w, STET_OP_RUN_DEL, l->run.id) != NULL;
+    for (size_t i = 0; err == STET_OK && i < 2; i++) {
+        purge_keys keys = { w, spaces[i] };
+
+        err = e->store->ops->values(e->store, spaces[i], stet__id_bytes(&run), NULL,
+                                    PURGE_CHILDREN_MAX, purge_on_key, &keys);
+    }
+    return err;
+}
+
+static int
+purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
+{
+    stet_id run = x->l.run.id;
+    int     err;
+
+    for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
+        if (strcmp(want->space, STET__SPACE_CHILD) == 0) {
+            if ((err = purge_child_key(e, w, x, want)) != STET_OK)
+                return err;
+        } else if (!purge_value(w, want->space, want->key))
+            return STET_ENOMEM;
+    }
+    for (const stet__wrote *wrote = x->wrote; wrote != NULL; wrote = wrote->next)
+        if ((err = purge_wrote(e, w, wrote, &run)) != STET_OK)
+            return err;
+    if ((err = purge_children(e, w, run)) != STET_OK)
+        return err;
+    return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&run)) &&
+                   purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&run)) &&
+                   purge_value(w, STET__SPACE_BASE_DISCARD, stet__id_bytes(&run)) &&
+                   stet__work_op(w, STET_OP_RUN_DEL, run) != NULL
+               ? STET_OK
+               : STET_ENOMEM;
+}
+
+/* That a run was retried is in the facts of the one that retries it, and nowhere else. */
+static bool
+purge_is_needed(stet_engine *e, stet__work *w, const stet__expect *x)
+{
+    stet_run_row row;
+    stet__fact   extra;
+
+    return !stet__id_is_zero(x->l.run.retry_of) &&
+           stet__load_row(e, x->l.run.retry_of, &w->arena, &row, &extra) != STET_ENOTFOUND;
 }
 
 static void
 purge_run(stet_engine *e, stet_id run)
 {
-    purge_keys   keys = { NULL, 0 };
-    stet__loaded l;
+    stet__expect x;
     stet__work  *w;
 
-    if (stet__load(e, &l, run, true) != STET_OK)
-        return; /* unreadable ones are kept for who looks into it */
-    if ((w = keys.w = stet__work_new(e, NULL, NULL)) != NULL) {
-        /* It has ended, so no child comes any more. One with very many goes with a later sweep. */
-        if (e->store->ops->values(e->store, STET__SPACE_CHILD, stet__id_bytes(&run), NULL, PURGE_KEYS_MAX, purge_on_key,
-                                  &keys) == STET_OK &&
-            (keys.n == PURGE_KEYS_MAX || purge_ops(w, &l)))
+    if (stet__expect_load(e, &x, run, NULL) != STET_OK)
+        return;
+    /* Unreadable ones are kept for who looks into it. */
+    if (!x.is_unreadable && (w = stet__work_new(e, NULL, NULL)) != NULL) {
+        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK)
             stet__submit(e, w);
         else
             stet__work_free(w);
     }
-    stet__loaded_free(&l);
+    stet__expect_free(&x);
+}
+
+/* ---- baselines that are of no use any more --------------------------------------------------- */
+
+typedef struct purge_cleared {
+    stet__arena arena;
+    int64_t     oldest_ms;
+    stet__work *w;
+    stet_bytes  last;
+    size_t      n;
+    bool        failed;
+} purge_cleared;
+
+static int
+purge_on_base(void *arg, stet_bytes key, const stet_value *value)
+{
+    purge_cleared *c = arg;
+    stet_bytes     in = value->data;
+    stet__fact     fact;
+    stet_cond     *cond;
+
+    c->n++;
+    if ((c->last.data = stet__arena_copy(&c->arena, key.data, key.len)) == NULL)
+        return STET_ENOMEM;
+    c->last.len = key.len;
+    if (stet__fact_decode(&fact, &in) != STET_OK || fact.kind != STET__FACT_STATE_CLEAR ||
+        (fact.flags & STET__FACT_INITIAL) || fact.time_ms >= c->oldest_ms)
+        return STET_OK;
+    if ((cond = stet__work_cond(c->w, STET_COND_VALUE, value->run)) == NULL ||
+        !stet__work_bytes(c->w, &cond->key, key) ||
+        !purge_value(c->w, STET__SPACE_BASE_STATE, key))
+        return STET_ENOMEM;
+    cond->space = STET__SPACE_BASE_STATE;
+    cond->number = value->version;
+    return STET_OK;
+}
+
+/* "It was cleared" contradicts writes that are older; they are facts of runs that are older. One
+ * that has an initial value stays: it must not come back. */
+static void
+purge_clear_bases(stet_engine *e, int64_t oldest_ms)
+{
+    purge_cleared c = { .oldest_ms = oldest_ms };
+    stet_bytes    all = { NULL, 0 };
+    int           err = STET_OK;
+
+    stet__arena_init(&c.arena, &e->p->alloc);
+    do {
+        stet_bytes after = c.last;
+        bool       is_first = after.data == NULL;
+
+        c.n = 0;
+        if ((c.w = stet__work_new(e, NULL, NULL)) == NULL)
+            break;
+        err = e->store->ops->values(e->store, STET__SPACE_BASE_STATE, all,
+                                    is_first ? NULL : &after, PURGE_PAGE, purge_on_base, &c);
+        if (err == STET_OK && c.w->unit.n_ops > 0)
+            stet__submit(e, c.w);
+        else
+            stet__work_free(c.w);
+    } while (err == STET_OK && c.n == PURGE_PAGE);
+    stet__arena_free(&c.arena);
+    (void)stet__committer_help(e);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+/* A round goes over all runs. What was there when it began was seen by it, or has been removed. */
+static void
+purge_round_done(stet_engine *e, int64_t now_ms)
+{
+    if (e->purge_has_removed && e->purge_began_ms != 0)
+        purge_clear_bases(e, e->purge_oldest_ms < e->purge_began_ms ? e->purge_oldest_ms
+                                                                    : e->purge_began_ms);
+    /* What was removed in this round may leave its baselines to the next. */
+    e->purge_has_removed = e->purge_removes;
+    e->purge_removes = false;
+    e->purge_began_ms = now_ms;
+    e->purge_oldest_ms = STET_NEVER;
 }
 
 /* One page from the cursor on. True: something was removed and more may be. */
@@ -140,16 +319,19 @@ purge_page_round(stet_engine *e, purge_page *page)
     for (size_t i = 0; i < page->n; i++)
         purge_run(e, page->found[i]);
     (void)stet__committer_help(e);
+    e->purge_removes = e->purge_removes || page->n > 0;
     /* Past the last page it begins again at the oldest, with the next sweep. */
     if (page->seen == PURGE_PAGE && stet__id_time_ms(page->last) < page->now_ms - 1000)
         e->purge_after = page->last;
-    else
+    else {
         memset(&e->purge_after, 0, sizeof e->purge_after);
+        purge_round_done(e, page->now_ms);
+    }
     return page->n > 0 && page->seen == PURGE_PAGE;
 }
 
-/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper is not
- * kept from its timers. */
+/* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper
+ * is not kept from its timers. */
 void
 stet__purge(stet_engine *e)
 {

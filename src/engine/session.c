@@ -201,6 +201,8 @@ stet__renew(stet_engine *e)
         return;
     }
     err = e->store->ops->session_renew(e->store, session, e->config.lease_ms);
+    if (STET__MUTANT(renewed_late))
+        before_us = stet__mono_us(e->p);
     if (err == STET_OK) {
         bool was_short = !stet__lease_holds(e);
 
@@ -317,8 +319,8 @@ session_on_run(void *arg, const stet_run_row *row)
     return STET_OK;
 }
 
-static bool
-session_tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb)
+bool
+stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb)
 {
     stet__fact fact = { 0 };
     char       who[STET_ID_TEXT_MAX];
@@ -356,12 +358,12 @@ session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i,
     bool       is_told = !has_crumbs;
     stet_cond *cond;
 
-    if (!has_crumbs && !session_tell_lost(w, now_ms, r->runs[i], worker, NULL))
+    if (!has_crumbs && !stet__tell_lost(w, now_ms, r->runs[i], worker, NULL))
         return false;
     for (size_t k = 0; k < n_crumbs; k++) {
-        if (crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
+        if (STET__MUTANT(death_untold) || crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
             continue;
-        if (!session_tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k]))
+        if (!stet__tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k]))
             return false;
         is_told = true;
     }

@@ -262,6 +262,7 @@ stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char
         return err;
     s->fact.kind = STET__FACT_STARTED;
     s->fact.time_ms = now_ms;
+    s->fact.number = stet__mono_us(e->p); /* orders starts of one millisecond, should their lane be rebuilt */
     s->fact.name = stet_text(handler);
     s->fact.value = input.data != NULL ? input : stet_text("");
     s->fact.priority = o->priority;
@@ -384,6 +385,8 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
         cond->space = op->space = STET__SPACE_IDEM;
         cond->key = op->key = key;
         op->number = 1;
+        if (STET__MUTANT(idem_unchecked))
+            w->unit.n_conds--;
         if (!stet__work_bytes(w, &op->data, stet__id_bytes(&run)))
             return false;
     }
@@ -393,8 +396,8 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
 /* ---- lineage ------------------------------------------------------------------------------------- */
 
 /* Parent, step NUL child key. */
-static bool
-start_child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const char *step, const char *child_key)
+bool
+stet__child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const char *step, const char *child_key)
 {
     size_t len = sizeof parent.bytes + strlen(step) + 1 + strlen(child_key);
     char  *at = stet__arena_get(arena, len + 1);
@@ -437,7 +440,7 @@ start_lineage(stet_engine *e, stet__work *w, stet__start *s, const stet_start_op
     if (o->child_key == NULL)
         return STET_OK;
     s->fact.child_key = stet_text(o->child_key);
-    if (!start_child_key(&w->arena, &key, *parent, o->parent_step != NULL ? o->parent_step : "", o->child_key) ||
+    if (!stet__child_key(&w->arena, &key, *parent, o->parent_step != NULL ? o->parent_step : "", o->child_key) ||
         (cond = stet__work_cond(w, STET_COND_VALUE, s->run)) == NULL ||
         (op = stet__work_op(w, STET_OP_VALUE_PUT, s->run)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
@@ -476,7 +479,7 @@ start_existing(stet_engine *e, stet__arena *arena, const stet__start *s, const s
         return STET_OK;
     }
     if (s->fact.child_key.data != NULL &&
-        start_child_key(arena, &key, stet__fact_id(s->fact.run), (const char *)s->fact.parent_step.data,
+        stet__child_key(arena, &key, stet__fact_id(s->fact.run), (const char *)s->fact.parent_step.data,
                         (const char *)s->fact.child_key.data) &&
         e->store->ops->value(e->store, STET__SPACE_CHILD, key, &v) == STET_OK && v.data.len >= sizeof found->bytes) {
         memcpy(found->bytes, v.data.data, sizeof found->bytes);
@@ -549,6 +552,30 @@ start_once(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes inp
 
     if (w == NULL)
         return err;
+    if (STET__MUTANT(idem_unchecked)) {
+        stet_id found;
+
+        if (start_existing(e, &w->arena, &s, o, &found) == STET_OK) {
+            stet__work_free(w);
+            return start_finish(e, run, &s, o, STET_ECONFLICT);
+        }
+    }
+    if (STET__MUTANT(idem_apart) && s.fact.idempotency_key.data != NULL) {
+        stet__work *apart = stet__work_new(e, NULL, NULL);
+        stet_op    *op = apart != NULL ? stet__work_op(apart, STET_OP_VALUE_PUT, s.run) : NULL;
+
+        if (op == NULL)
+            return STET_ENOMEM;
+        *op = w->ops[--w->unit.n_ops]; /* the last: no labels here */
+        (void)stet__work_bytes(apart, &op->key, op->key);
+        (void)stet__work_bytes(apart, &op->data, op->data);
+        if ((err = stet__commit_sync(e, w, NULL)) != STET_OK) {
+            stet__work_free(apart);
+            return start_finish(e, run, &s, o, err);
+        }
+        (void)stet__commit_sync(e, apart, NULL);
+        return start_finish(e, run, &s, o, STET_OK);
+    }
     return start_finish(e, run, &s, o, stet__commit_sync(e, w, NULL));
 }
 

@@ -1,42 +1,35 @@
-/* Verify: does the store hold what the facts say, and can every open run go on?
+/* Verify: does the store hold what the facts say, and can every open run go on? And set right what
+ * does not.
  *
- * Rows, timers, lanes and state entries are recomputed from facts and compared. The store may be in use:
- * a run that looks wrong is looked at again, and reported only if it did not change in between.
+ * Everything that follows from facts is recomputed (expect.c) and compared: rows, timers, lanes,
+ * values; state entries at the end, because any run of an object may have written them
+ * (verify_state.c). The store may be in use: a run that looks wrong is looked at again, and
+ * reported only if it did not change in between. What is wrong is written anew by repair.c, a run
+ * at a time, and then looked at once more.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/verify.h"
 
 #define VERIFY_PAGE 256u
 #define VERIFY_LOOKS 3
+#define VERIFY_REPAIRS 3 /* of one run: each may bring to light the next thing */
 #define VERIFY_SWEEP_MS 1000 /* how long a sweep itself may take */
-
-typedef struct verify {
-    stet_engine    *e;
-    stet_finding_fn fn;
-    void           *arg;
-    size_t          checked;
-    /* Of the run under the glass. */
-    const char *rule;
-    char        text[512];
-    uint64_t    revision;
-    int         err; /* it could not be looked at, which says nothing about the run */
-} verify;
+#define VERIFY_LATE_MS 60000 /* a run that is let go may be due a little later */
 
 /* Of a read: an absent thing is an answer, a failure is none. */
 static void
 verify_note(verify *v, int err)
 {
-    if (err != STET_OK && err != STET_END && err != STET_ENOTFOUND && err != STET_ECORRUPT && v->err == STET_OK)
+    if (err != STET_OK && err != STET_END && err != STET_ENOTFOUND && err != STET_ECORRUPT &&
+        v->err == STET_OK)
         v->err = err;
 }
 
-static bool
-verify_bad(verify *v, const char *rule, uint64_t revision, const char *fmt, ...) STET_PRINTF(4, 5);
-
-static bool
-verify_bad(verify *v, const char *rule, uint64_t revision, const char *fmt, ...)
+bool
+stet__verify_bad(verify *v, const char *rule, uint64_t revision, const char *fmt, ...)
 {
     va_list args;
 
@@ -48,94 +41,104 @@ verify_bad(verify *v, const char *rule, uint64_t revision, const char *fmt, ...)
     return false;
 }
 
-/* ---- one run ------------------------------------------------------------------------------------------ */
+int
+stet__verify_tell(verify *v, const stet_id *run, bool is_repaired)
+{
+    stet_finding finding = { 0 };
+    char         text[STET_ID_TEXT_MAX];
+
+    if (run != NULL) {
+        stet__id_text(text, STET__ID_RUN, *run);
+        finding.run = text;
+    }
+    finding.revision = v->revision;
+    finding.rule = v->rule;
+    finding.text = v->text;
+    finding.is_repaired = is_repaired;
+    return v->fn != NULL ? v->fn(v->arg, &finding) : STET_OK;
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
 
 typedef struct verify_seek {
-    stet_id run;
-    int64_t fire_ms;
+    stet_id  run;
+    int64_t  fire_ms;
     uint64_t completion;
-    size_t  n;
-    bool    found, is_first;
+    bool     found, is_first;
 } verify_seek;
 
 static int
-verify_on_lane(void *arg, stet_id run)
+verify_on_first(void *arg, stet_id run)
 {
     verify_seek *s = arg;
 
-    if (stet__id_equal(run, s->run)) {
-        s->found = true;
-        s->is_first = s->n == 0;
-        return STET_END;
-    }
-    s->n++;
-    return STET_OK;
+    s->is_first = stet__id_equal(run, s->run);
+    return STET_END;
 }
+
+typedef struct verify_timers {
+    const stet__want_timer *wanted;
+    uint64_t                found; /* bit by bit, of the first 64 */
+    verify_seek             one;
+} verify_timers;
 
 static int
 verify_on_timer(void *arg, const stet_timer *timer)
 {
-    verify_seek *s = arg;
+    verify_timers *t = arg;
+    size_t         i = 0;
 
-    s->n++;
-    if (timer->fire_ms == s->fire_ms && timer->completion == s->completion)
-        s->found = true;
+    if (timer->fire_ms == t->one.fire_ms && timer->completion == t->one.completion)
+        t->one.found = true;
+    for (const stet__want_timer *w = t->wanted; w != NULL && i < 64; w = w->next, i++)
+        if (w->fire_ms == timer->fire_ms && w->completion == timer->completion)
+            t->found |= (uint64_t)1 << i;
     return STET_OK;
 }
 
 static bool
 verify_has_timer(verify *v, stet_id run, int64_t fire_ms, uint64_t completion)
 {
-    verify_seek s = { .run = run, .fire_ms = fire_ms, .completion = completion };
+    verify_timers t = { .one = { .fire_ms = fire_ms, .completion = completion } };
 
-    verify_note(v, v->e->store->ops->timers_of(v->e->store, run, verify_on_timer, &s));
-    return s.found;
+    verify_note(v, v->e->store->ops->timers_of(v->e->store, run, verify_on_timer, &t));
+    return t.one.found;
 }
 
-static int
-verify_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+static const char *
+verify_timer_name(const stet__expect *x, uint64_t completion, char *out, size_t size)
 {
-    verify_seek *s = arg;
-    stet__fact   fact;
+    const stet__cmd *cmd =
+        stet__map_find(&x->l.journal.completions, &completion, sizeof completion);
 
-    (void)first;
-    (void)count;
-    if (stet__fact_decode(&fact, &facts) == STET_OK && fact.kind == STET__FACT_TIMER &&
-        (uint64_t)fact.completion == s->completion)
-        s->found = true;
-    return STET_OK;
-}
-
-/* It fired, and nobody has executed the run since. */
-static bool
-verify_has_fired(verify *v, const stet__loaded *l, uint64_t completion)
-{
-    verify_seek s = { .run = l->run.id, .completion = completion };
-
-    if (l->row.inbox > l->run.taken)
-        verify_note(v, v->e->store->ops->inbox(v->e->store, l->run.id, l->run.taken + 1, 1000000, verify_on_inbox, &s));
-    return s.found;
-}
-
-static int
-verify_stop(verify *v, const stet__loaded *l)
-{
-    int code;
-
-    verify_note(v, stet__stop_asked(v->e, &l->run, &code));
-    return code;
+    if (completion == STET__TIMER_DEADLINE)
+        return "its deadline";
+    if (completion == STET__TIMER_VISIBLE)
+        return "its delay";
+    (void)snprintf(out, size, "%s %s", cmd != NULL ? stet__fact_kind_name(cmd->kind) : "a command",
+                   cmd != NULL ? cmd->name : "");
+    return out;
 }
 
 static bool
-verify_timers(verify *v, const stet__loaded *l)
+verify_check_timers(verify *v, const stet__expect *x)
 {
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->has_timer && !verify_has_timer(v, l->run.id, cmd->until_ms, cmd->completion) &&
-            !verify_has_fired(v, l, cmd->completion))
-            return verify_bad(v, "timer", cmd->completion, "%s %s has no timer row", stet__fact_kind_name(cmd->kind), cmd->name);
-    if (l->run.deadline_ms != 0 && verify_stop(v, l) == 0 &&
-        !verify_has_timer(v, l->run.id, l->run.deadline_ms, STET__TIMER_DEADLINE))
-        return verify_bad(v, "timer", 1, "its deadline has no timer row");
+    verify_timers t = { .wanted = x->timers };
+    char          name[STET__NAME_MAX + 32];
+    size_t        i = 0;
+
+    if (x->timers == NULL)
+        return true;
+    verify_note(v, v->e->store->ops->timers_of(v->e->store, x->l.run.id, verify_on_timer, &t));
+    for (const stet__want_timer *w = x->timers; w != NULL; w = w->next, i++) {
+        bool found = i < 64 ? (t.found >> i & 1u) != 0
+                            : verify_has_timer(v, x->l.run.id, w->fire_ms, w->completion);
+
+        if (!found)
+            return stet__verify_bad(v, "timer", w->completion > 1 ? w->completion : 1,
+                                    "%s has no timer row",
+                                    verify_timer_name(x, w->completion, name, sizeof name));
+    }
     return true;
 }
 
@@ -164,8 +167,8 @@ verify_on_owner(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
-/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if nobody is there to
- * sweep. */
+/* A dead owner is in order for as long as the next sweeps may take to give its runs on, and if
+ * nobody is there to sweep. */
 static bool
 verify_has_owner(verify *v, uint64_t session)
 {
@@ -176,82 +179,176 @@ verify_has_owner(verify *v, uint64_t session)
     stet__arena_init(&o.arena, &v->e->p->alloc);
     verify_note(v, v->e->store->ops->sessions(v->e->store, verify_on_owner, &o));
     stet__arena_free(&o.arena);
-    if (!o.is_known)
-        return verify_bad(v, "owner", 0, "it is claimed by session %llu, which does not exist: nobody takes it over",
-                          (unsigned long long)session);
+    if (!o.is_known) {
+        v->has_no_owner = true;
+        return stet__verify_bad(
+            v, "owner", 0,
+            "it is claimed by session %llu, which does not exist: nobody takes it over",
+            (unsigned long long)session);
+    }
     if (!o.is_dead || o.swept_since_ms == STET_NEVER)
         return true;
     since_ms = o.lease_until_ms > o.swept_since_ms ? o.lease_until_ms : o.swept_since_ms;
     if (now_ms - since_ms < 2 * v->e->config.sweep_ms + VERIFY_SWEEP_MS)
         return true;
-    return verify_bad(v, "owner", 0, "its worker is dead and for %s no other has taken it over",
-                      stet_duration_text(ago, sizeof ago, now_ms - since_ms));
+    return stet__verify_bad(v, "owner", 0,
+                            "its worker is dead and for %s no other has taken it over",
+                            stet_duration_text(ago, sizeof ago, now_ms - since_ms));
 }
 
-/* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row alone. */
+/* What the row may say, given what the facts say. A wake, a reap or a requeue changes the row
+ * alone. */
 static bool
-verify_status(verify *v, const stet__loaded *l)
+verify_status(verify *v, const stet__expect *x)
 {
-    stet_status want = l->run.status, is = (stet_status)l->row.status;
-    int         stop = verify_stop(v, l);
+    const stet_run_row *row = &x->l.row;
+    stet_status         want = x->l.run.status, is = (stet_status)row->status;
 
-    if (l->row.session != 0) {
-        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && stop != 0))
-            return verify_bad(v, "projection", 0, "it is claimed, but its row says %s", stet_status_name(is));
+    if (row->session != 0) {
+        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0))
+            return stet__verify_bad(v, "projection", 0, "it is claimed, but its row says %s",
+                                    stet_status_name(is));
         return true;
     }
-    if (stop != 0 && want != STET_STATUS_STUCK)
+    if (x->stop != 0 && want != STET_STATUS_STUCK)
         want = STET_STATUS_CANCELLING;
     if (is == want)
         return true;
-    if (l->row.due_ms != STET_NEVER && is == STET_STATUS_PENDING)
-        return true;
-    if (l->row.lane != NULL && l->row.epoch == 0 && is == STET_STATUS_PENDING)
+    if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
+        return true; /* running: let go by a worker that could not even read its facts */
+    if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
         return true; /* stopped by its caller before its turn: it learns of it then */
-    return verify_bad(v, "projection", 0, "its row says %s, its facts say %s", stet_status_name(is), stet_status_name(want));
+    return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
+                            stet_status_name(is), stet_status_name(want));
+}
+
+/* It may be due earlier than its facts say, never much later. */
+static bool
+verify_due(verify *v, const stet__expect *x)
+{
+    const stet_run_row *row = &x->l.row;
+    int64_t             limit_ms = stet__store_now(v->e) + VERIFY_LATE_MS;
+    char                late[64];
+
+    if (row->session != 0 || row->due_ms == STET_NEVER)
+        return true;
+    if (x->due == STET__DUE_AT && x->due_ms > limit_ms)
+        limit_ms = x->due_ms;
+    if (row->due_ms <= limit_ms)
+        return true;
+    return stet__verify_bad(v, "projection", 0, "its row has it wait %s longer than its facts",
+                            stet_duration_text(late, sizeof late, row->due_ms - limit_ms));
 }
 
 static bool
-verify_row(verify *v, const stet__loaded *l)
+verify_same(const char *a, const char *b)
 {
-    if (l->row.journal != l->run.journal)
-        return verify_bad(v, "projection", l->run.journal, "its row says revision %llu, its facts end at %llu",
-                          (unsigned long long)l->row.journal, (unsigned long long)l->run.journal);
-    if (strcmp(l->row.handler, l->run.handler) != 0 ||
-        (l->row.key == NULL) != (l->run.key == NULL) || (l->run.key != NULL && strcmp(l->row.key, l->run.key) != 0))
-        return verify_bad(v, "projection", 1, "its row names %s, its facts %s", l->row.handler, l->run.handler);
-    if ((l->row.is_terminal != 0) != stet__run_is_terminal(&l->run))
-        return verify_bad(v, "projection", 0, "its row says %s, its facts say %s", stet_status_name((stet_status)l->row.status),
-                          stet_status_name(l->run.status));
-    if (l->row.ended_ms != l->run.ended_ms)
-        return verify_bad(v, "projection", 0, "its row has another end time than its facts");
-    return l->row.is_terminal ? true : verify_status(v, l);
+    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
 }
 
 static bool
-verify_lane(verify *v, const stet__loaded *l, bool *waits)
+verify_same_bytes(stet_bytes a, stet_bytes b)
 {
-    verify_seek s = { .run = l->run.id };
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static bool
+verify_extra(verify *v, const stet__expect *x)
+{
+    const stet__fact *is = &x->l.extra, *want = &x->extra;
+
+    if (is->deadline_ms != want->deadline_ms || is->attempts_max != want->attempts_max ||
+        is->retention_ms != want->retention_ms || !verify_same_bytes(is->run, want->run) ||
+        !verify_same_bytes(is->retry_of, want->retry_of))
+        return stet__verify_bad(v, "projection", 1, "its row has other options than its start");
+    if (!verify_same_bytes(is->retried_by, want->retried_by))
+        return stet__verify_bad(
+            v, "projection", 0,
+            "its row and the mark on it do not agree on whether it was retried");
+    if (is->flags != want->flags)
+        return stet__verify_bad(
+            v, "projection", 0,
+            "its row and the mark on it do not agree on whether it was discarded");
+    return true;
+}
+
+static bool
+verify_row(verify *v, const stet__expect *x)
+{
+    const stet_run_row *row = &x->l.row;
+    const stet__run    *run = &x->l.run;
+
+    if (row->journal != run->journal)
+        return stet__verify_bad(v, "projection", run->journal,
+                                "its row says revision %llu, its facts end at %llu",
+                                (unsigned long long)row->journal, (unsigned long long)run->journal);
+    if (row->inbox != x->inbox)
+        return stet__verify_bad(v, "projection", 0,
+                                "its row says inbox entry %llu, its inbox ends at %llu",
+                                (unsigned long long)row->inbox, (unsigned long long)x->inbox);
+    if (!verify_same(row->handler, run->handler) || !verify_same(row->key, run->key))
+        return stet__verify_bad(v, "projection", 1, "its row names %s, its facts %s",
+                                row->handler != NULL ? row->handler : "nothing", run->handler);
+    if (row->created_ms != run->created_ms || row->priority != run->priority ||
+        !verify_same(row->group, run->group))
+        return stet__verify_bad(
+            v, "projection", 1,
+            "its row has another creation time, priority or group than its start");
+    if ((row->is_terminal != 0) != stet__run_is_terminal(run))
+        return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
+                                stet_status_name((stet_status)row->status),
+                                stet_status_name(run->status));
+    if (row->ended_ms != run->ended_ms)
+        return stet__verify_bad(v, "projection", 0, "its row has another end time than its facts");
+    if (!row->is_terminal && row->epoch < run->epoch)
+        return stet__verify_bad(v, "projection", 0, "its row says epoch %llu, its facts %llu",
+                                (unsigned long long)row->epoch, (unsigned long long)run->epoch);
+    if (row->session == 0 && row->attempt != stet__run_attempt(run))
+        return stet__verify_bad(v, "projection", 0, "its row says attempt %u, its facts %u",
+                                row->attempt, stet__run_attempt(run));
+    if (!verify_extra(v, x))
+        return false;
+    if (!row->is_terminal)
+        return verify_status(v, x) && verify_due(v, x);
+    if (row->status != run->status)
+        return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
+                                stet_status_name((stet_status)row->status),
+                                stet_status_name(run->status));
+    return row->session == 0 ||
+           stet__verify_bad(v, "owner", 0, "it has ended and is still claimed");
+}
+
+static bool
+verify_lane(verify *v, const stet__expect *x, bool *waits)
+{
+    const stet_run_row *row = &x->l.row;
+    verify_seek         s = { .run = x->l.run.id };
+    const char         *lane = NULL;
 
     *waits = false;
-    if (l->row.lane != NULL && l->row.is_terminal)
-        return verify_bad(v, "lane", 0, "it has ended and still stands in lane %s", l->row.lane);
-    if (l->row.lane == NULL && l->run.key != NULL && !l->row.is_terminal &&
-        !verify_has_timer(v, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
-        return verify_bad(v, "lane", 0, "it has key %s and stands in no lane", l->run.key);
-    if (l->row.lane == NULL)
+    if (row->lane != NULL && row->is_terminal)
+        return stet__verify_bad(v, "lane", 0, "it has ended and still stands in lane %s",
+                                row->lane);
+    if (row->lane == NULL && x->l.run.key != NULL && !row->is_terminal &&
+        !verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
+        return stet__verify_bad(v, "lane", 0, "it has key %s and stands in no lane", x->l.run.key);
+    if (row->lane == NULL)
         return true;
-    verify_note(v, v->e->store->ops->lane(v->e->store, l->row.lane, 1000000, verify_on_lane, &s));
-    if (!s.found)
-        return verify_bad(v, "lane", 0, "its row says it is in lane %s, which does not know it", l->row.lane);
-    if (!s.is_first && l->row.session != 0)
-        return verify_bad(v, "lane", 0, "it is being executed and is not first in lane %s", l->row.lane);
+    if (x->l.run.key == NULL || ((lane = stet__lane_name((stet__arena *)(uintptr_t)&x->l.arena,
+                                                         x->l.run.handler, x->l.run.key)) != NULL &&
+                                 strcmp(lane, row->lane) != 0))
+        return stet__verify_bad(v, "lane", 0, "it stands in lane %s, which is not its own",
+                                row->lane);
+    verify_note(v, v->e->store->ops->lane(v->e->store, row->lane, 1, verify_on_first, &s));
+    if (!s.is_first && row->session != 0)
+        return stet__verify_bad(v, "lane", 0, "it is being executed and is not first in lane %s",
+                                row->lane);
     *waits = !s.is_first;
     return true;
 }
 
 static bool
-verify_child_open(verify *v, stet_id child)
+verify_is_open(verify *v, stet_id run)
 {
     stet__arena  arena;
     stet_run_row row;
@@ -259,7 +356,7 @@ verify_child_open(verify *v, stet_id child)
     int          err;
 
     stet__arena_init(&arena, &v->e->p->alloc);
-    err = stet__load_row(v->e, child, &arena, &row, &extra);
+    err = stet__load_row(v->e, run, &arena, &row, &extra);
     verify_note(v, err);
     stet__arena_free(&arena);
     return err == STET_OK && !row.is_terminal;
@@ -267,89 +364,383 @@ verify_child_open(verify *v, stet_id child)
 
 /* Something must make it go on. */
 static bool
-verify_wake(verify *v, const stet__loaded *l, bool waits_in_lane)
+verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
 {
-    bool has_source = false;
+    const stet_run_row *row = &x->l.row;
+    bool                has_source = false;
 
-    if (l->row.session != 0)
-        return verify_has_owner(v, l->row.session);
-    if (l->row.due_ms != STET_NEVER || waits_in_lane || l->row.status == STET_STATUS_STUCK || l->row.status == STET_STATUS_PAUSED)
+    if (row->session != 0)
+        return verify_has_owner(v, row->session);
+    if (row->due_ms != STET_NEVER || waits_in_lane || row->status == STET_STATUS_STUCK ||
+        row->status == STET_STATUS_PAUSED)
         return true;
-    if (l->run.visible_ms > l->run.created_ms && l->row.epoch == 0 &&
-        verify_has_timer(v, l->run.id, l->run.visible_ms, STET__TIMER_VISIBLE))
+    if (x->l.run.visible_ms > x->l.run.created_ms && x->l.run.dispatch == STET__FACT_STARTED &&
+        verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return true;
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
+    for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
         if (cmd->has_timer || (cmd->kind == STET__FACT_AWAKEABLE && !cmd->is_settled))
             has_source = true;
-        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled && verify_child_open(v, cmd->run))
+        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled && verify_is_open(v, cmd->run))
             has_source = true;
     }
-    if (l->row.inbox > l->run.taken)
-        return verify_bad(v, "wake-up", 0, "something waits in its inbox and nothing wakes it");
-    return has_source ? true : verify_bad(v, "wake-up", 0, "it is %s and nothing can wake it", stet_status_name((stet_status)l->row.status));
+    if (row->inbox > x->l.run.taken)
+        return stet__verify_bad(v, "wake-up", 0,
+                                "something waits in its inbox and nothing wakes it");
+    return has_source ? true
+                      : stet__verify_bad(v, "wake-up", 0, "it is %s and nothing can wake it",
+                                         stet_status_name((stet_status)row->status));
+}
+
+static const char *
+verify_value_name(const char *space)
+{
+    static const struct {
+        const char *space, *name;
+    } names[] = { { STET__SPACE_IDEM, "its idempotency key" },
+                  { STET__SPACE_CHILD, "its child key" },
+                  { STET__SPACE_AWAKEABLE, "the awakeable" },
+                  { STET__SPACE_LABEL, "a label" },
+                  { STET__SPACE_RETRY, "the mark that it was retried" },
+                  { STET__SPACE_DISCARD, "the mark that it was discarded" },
+                  { STET__SPACE_BASE_DISCARD, "the record that it was discarded" } };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i].space, space) == 0)
+            return names[i].name;
+    return space;
+}
+
+/* Child keys serve those who start children of an open parent. */
+static bool
+verify_is_wanted(verify *v, const stet__expect *x, const stet__want_value *want)
+{
+    return strcmp(want->space, STET__SPACE_CHILD) != 0 || verify_is_open(v, x->l.run.parent);
 }
 
 static bool
-verify_look(verify *v, stet_id id, stet_run_row *row)
+verify_values(verify *v, const stet__expect *x)
 {
-    stet__loaded l;
-    bool         waits = false, ok;
-    int          err = stet__load(v->e, &l, id, true);
+    for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
+        bool       is_awakeable = strcmp(want->space, STET__SPACE_AWAKEABLE) == 0;
+        stet_value is = { 0 };
+        bool       is_right;
+        int        err = v->e->store->ops->value(v->e->store, want->space, want->key, &is);
+
+        verify_note(v, err);
+        is_right = err == STET_OK && verify_same_bytes(is.data, want->data) &&
+                   (!is_awakeable || (is.version > 1) == want->is_twice);
+        stet__free(v->e->store->alloc, (void *)(uintptr_t)is.data.data);
+        if (!is_right && verify_is_wanted(v, x, want))
+            return stet__verify_bad(v, "value", want->revision, "%s%s%.*s %s",
+                                    verify_value_name(want->space), is_awakeable ? " " : "",
+                                    (int)want->name.len,
+                                    want->name.data != NULL ? (const char *)want->name.data : "",
+                                    err == STET_OK ? "is not what its facts say" : "is missing");
+    }
+    return true;
+}
+
+/* The run it retries, while that is there, has to say so. */
+static bool
+verify_retried(verify *v, const stet__expect *x)
+{
+    stet_id      old = x->l.run.retry_of;
+    stet_value   is = { 0 };
+    stet__arena  arena;
+    stet_run_row row;
+    stet__fact   extra;
+    bool         ok;
+    int          err;
+
+    if (stet__id_is_zero(old))
+        return true;
+    stet__arena_init(&arena, &v->e->p->alloc);
+    err = stet__load_row(v->e, old, &arena, &row, &extra);
+    verify_note(v, err);
+    if (err != STET_OK) {
+        stet__arena_free(&arena);
+        return true; /* removed, or something else to report */
+    }
+    err = v->e->store->ops->value(v->e->store, STET__SPACE_RETRY, stet__id_bytes(&old), &is);
+    verify_note(v, err);
+    ok = err == STET_OK && verify_same_bytes(is.data, stet__id_bytes(&x->l.run.id)) &&
+         verify_same_bytes(extra.retried_by, stet__id_bytes(&x->l.run.id));
+    stet__free(v->e->store->alloc, (void *)(uintptr_t)is.data.data);
+    stet__arena_free(&arena);
+    v->retry_of = old;
+    v->has_no_mark = !ok;
+    return ok || stet__verify_bad(v, "value", 1, "it retries a run that does not know of it");
+}
+
+static bool
+verify_check(verify *v, const stet__expect *x)
+{
+    bool waits = false;
+
+    if (!verify_row(v, x) || !verify_lane(v, x, &waits))
+        return false;
+    if (!x->l.row.is_terminal && (!verify_check_timers(v, x) || !verify_wake(v, x, waits)))
+        return false;
+    return verify_values(v, x) && verify_retried(v, x);
+}
+
+static bool
+verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
+{
+    stet__expect x;
+    bool         ok;
+    int          err = stet__expect_load(v->e, &x, id, NULL);
 
     memset(row, 0, sizeof *row);
+    v->has_no_owner = v->has_no_mark = v->is_unreadable = false;
     verify_note(v, err);
-    if (err == STET_ENOTFOUND || v->err != STET_OK)
-        return true;
-    if (err != STET_OK) {
-        stet__arena arena;
-        stet__fact  extra;
-        stet__run   run;
-        uint64_t    bad = 0;
-
-        stet__arena_init(&arena, &v->e->p->alloc);
-        if (stet__load_row(v->e, id, &arena, row, &extra) == STET_OK) {
-            stet__run_init(&run, &arena, id);
-            (void)stet__load_facts(v->e, &run, NULL, row->journal, &bad);
-        }
-        stet__arena_free(&arena);
-        return verify_bad(v, "facts", bad, "%s", stet_last_error());
+    if (err != STET_OK)
+        return true; /* gone, or not to be looked at now */
+    v->is_unreadable = x.is_unreadable;
+    if (x.is_unreadable)
+        ok = stet__verify_bad(v, "facts", x.l.bad_revision, "%s", stet_last_error());
+    else {
+        if (is_first_look)
+            verify_note(v, stet__verify_wrote(v, &x));
+        ok = verify_check(v, &x);
     }
-    *row = l.row;
-    ok = verify_row(v, &l) && verify_lane(v, &l, &waits) && (l.row.is_terminal || (verify_timers(v, &l) && verify_wake(v, &l, waits)));
-    stet__loaded_free(&l);
+    *row = x.l.row;
+    row->handler = row->key = row->lane = row->group = row->reason = NULL;
+    row->extra = (stet_bytes){ NULL, 0 };
+    stet__expect_free(&x);
     return ok;
 }
 
 /* A finding counts if the run stands still: the same revision, inbox and owner in two looks. */
+static bool
+verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
+{
+    stet_run_row before = { 0 };
+
+    for (int i = 0; i < VERIFY_LOOKS; i++) {
+        if (verify_look(v, id, row, is_first && i == 0) || v->err != STET_OK)
+            return true;
+        if (i > 0 && before.journal == row->journal && before.inbox == row->inbox &&
+            before.epoch == row->epoch && before.session == row->session &&
+            before.due_ms == row->due_ms)
+            break;
+        before = *row;
+    }
+    return false;
+}
+
+static int
+verify_repair_mark(verify *v, stet_id id)
+{
+    stet__work *w = stet__work_new(v->e, NULL, NULL);
+    stet_op    *op = w != NULL ? stet__work_op(w, STET_OP_VALUE_PUT, v->retry_of) : NULL;
+    int         err;
+
+    if (op == NULL || !stet__work_bytes(w, &op->key, stet__id_bytes(&v->retry_of)) ||
+        !stet__work_bytes(w, &op->data, stet__id_bytes(&id))) {
+        stet__work_free(w);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    op->space = STET__SPACE_RETRY;
+    if ((err = stet__commit_sync(v->e, w, NULL)) != STET_OK)
+        return err;
+    return stet__repair_run(v->e, v->retry_of, NULL, NULL);
+}
+
+/* STET_ECONFLICT: it is in use; facts that cannot be read stay what they are. */
+static int
+verify_repair(verify *v, stet_id id, const stet_run_row *row)
+{
+    if (v->is_unreadable)
+        return STET_ECORRUPT;
+    if (v->has_no_owner)
+        return stet__repair_owner(v->e, row);
+    if (row->session != 0)
+        return STET_ECONFLICT;
+    return v->has_no_mark ? verify_repair_mark(v, id) : stet__repair_run(v->e, id, NULL, NULL);
+}
+
 static int
 verify_run(verify *v, stet_id id)
 {
-    stet_run_row before = { 0 }, now = { 0 };
-    stet_finding finding = { 0 };
-    char         text[STET_ID_TEXT_MAX];
+    stet_run_row row = { 0 };
+    int          err = STET_OK, repaired;
 
     v->checked++;
-    for (int i = 0; i < VERIFY_LOOKS; i++) {
-        if (verify_look(v, id, &now) || v->err != STET_OK)
+    for (int i = 0; err == STET_OK && i < VERIFY_REPAIRS; i++) {
+        char rule[32];
+
+        if (verify_stands(v, id, &row, i == 0) || v->err != STET_OK)
             return v->err;
-        if (i > 0 && before.journal == now.journal && before.inbox == now.inbox && before.epoch == now.epoch &&
-            before.session == now.session && before.due_ms == now.due_ms)
-            break;
-        before = now;
+        if (!v->is_repairing)
+            return stet__verify_tell(v, &id, false);
+        (void)snprintf(rule, sizeof rule, "%s", v->rule);
+        repaired = verify_repair(v, id, &row);
+        if (repaired != STET_OK && repaired != STET_ECONFLICT && repaired != STET_ECORRUPT &&
+            repaired != STET_ENOTFOUND)
+            return repaired;
+        err = stet__verify_tell(v, &id, repaired == STET_OK);
+        if (repaired != STET_OK)
+            return err;
     }
-    stet__id_text(text, STET__ID_RUN, id);
-    finding.run = text;
-    finding.revision = v->revision;
-    finding.rule = v->rule;
-    finding.text = v->text;
-    return v->fn(v->arg, &finding);
+    if (err == STET_OK && !verify_stands(v, id, &row, false) && v->err == STET_OK)
+        err = stet__verify_tell(v, &id, false);
+    return err != STET_OK ? err : v->err;
 }
 
-/* ---- all ---------------------------------------------------------------------------------------------- */
+/* ---- runs without a row ---------------------------------------------------------------------- */
+
+typedef struct verify_lost { /* of a run that stood in a lane */
+    stet_run_row row;
+    char        *lane;
+    bool         has_begun;
+    int64_t      visible_ms, created_us;
+} verify_lost;
+
+typedef struct verify_rows {
+    stet_run_row rows[VERIFY_PAGE];
+    size_t       n;
+} verify_rows;
+
+static int
+verify_on_lost(void *arg, const stet_run_row *row)
+{
+    verify_rows *page = arg;
+
+    page->rows[page->n++] = *row;
+    return STET_OK;
+}
+
+/* Who has begun holds the lane; the others stand as they became visible. */
+static int
+verify_by_lane(const void *left, const void *right)
+{
+    const verify_lost *a = left, *b = right;
+    int                order = strcmp(a->lane, b->lane);
+
+    if (order != 0)
+        return order;
+    if (a->has_begun != b->has_begun)
+        return a->has_begun ? -1 : 1;
+    if (a->visible_ms != b->visible_ms)
+        return a->visible_ms < b->visible_ms ? -1 : 1;
+    if (a->created_us != b->created_us)
+        return a->created_us < b->created_us ? -1 : 1;
+    return memcmp(a->row.id.bytes, b->row.id.bytes, sizeof a->row.id.bytes);
+}
+
+typedef struct verify_lanes {
+    stet__arena  arena;
+    verify_lost *lost;
+    size_t       n, cap;
+} verify_lanes;
+
+/* True: its turn comes when all that stood in lanes are known, so that they enter in their
+ * order. */
+static int
+verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is_put_off)
+{
+    stet__expect x;
+    verify_lost *lost, *grown;
+    int          err = stet__expect_load(v->e, &x, row->id, row);
+
+    *is_put_off = false;
+    if (err != STET_OK)
+        return err;
+    if (x.l.run.key != NULL &&
+        (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
+        if (lanes->n == lanes->cap) {
+            size_t cap = lanes->cap ? lanes->cap * 2 : 64;
+
+            grown = stet__grow(&v->e->p->alloc, lanes->lost, cap * sizeof *grown);
+            if (grown == NULL) {
+                stet__expect_free(&x);
+                return stet__fail(STET_ENOMEM, "out of memory");
+            }
+            lanes->lost = grown;
+            lanes->cap = cap;
+        }
+        lost = &lanes->lost[lanes->n];
+        lost->row = *row;
+        lost->has_begun = x.l.run.dispatch != STET__FACT_STARTED;
+        lost->visible_ms = x.l.run.visible_ms;
+        lost->created_us = x.l.run.created_us;
+        lost->lane =
+            (char *)(uintptr_t)stet__lane_name(&lanes->arena, x.l.run.handler, x.l.run.key);
+        if (lost->lane == NULL)
+            err = stet__fail(STET_ENOMEM, "out of memory");
+        else {
+            lanes->n++;
+            *is_put_off = true;
+        }
+    }
+    stet__expect_free(&x);
+    return err;
+}
+
+static int
+verify_restore(verify *v, const stet_run_row *row, const stet__crumbs_left *left)
+{
+    int err = stet__repair_run(v->e, row->id, row, left);
+
+    if (err != STET_OK && err != STET_ECONFLICT && err != STET_ECORRUPT)
+        return err;
+    (void)stet__verify_bad(v, "projection", row->journal, "it has facts and no row");
+    if (err == STET_ECORRUPT)
+        v->checked++; /* it is looked at only here */
+    return stet__verify_tell(v, &row->id, err == STET_OK);
+}
+
+static int
+verify_restore_all(verify *v, verify_rows *page, verify_lanes *lanes, const stet__crumbs_left *left)
+{
+    stet_run_query query = { .is_lost = true, .limit = VERIFY_PAGE };
+    bool           is_put_off;
+    int            err;
+
+    do {
+        page->n = 0;
+        err = v->e->store->ops->runs(v->e->store, &query, verify_on_lost, page);
+        for (size_t i = 0; err == STET_OK && i < page->n; i++) {
+            err = verify_put_off(v, lanes, &page->rows[i], &is_put_off);
+            if (err == STET_OK && !is_put_off)
+                err = verify_restore(v, &page->rows[i], left);
+        }
+        if (page->n > 0)
+            query.before = page->rows[page->n - 1].id;
+    } while (err == STET_OK && page->n == VERIFY_PAGE);
+    if (lanes->n > 0)
+        qsort(lanes->lost, lanes->n, sizeof *lanes->lost, verify_by_lane);
+    for (size_t i = 0; err == STET_OK && i < lanes->n; i++)
+        err = verify_restore(v, &lanes->lost[i].row, left);
+    return err;
+}
+
+/* Before the dead are reaped: what they were executing is told to runs whose rows do not say who
+ * had them. */
+static int
+verify_restore_lost(verify *v, verify_rows *page)
+{
+    stet__crumbs_left *left = stet__crumbs_gather(v->e);
+    verify_lanes       lanes = { .n = 0 };
+    int                err;
+
+    if (left == NULL)
+        return STET_ENOMEM;
+    stet__arena_init(&lanes.arena, &v->e->p->alloc);
+    err = verify_restore_all(v, page, &lanes, left);
+    stet__free(&v->e->p->alloc, lanes.lost);
+    stet__arena_free(&lanes.arena);
+    stet__crumbs_drop(v->e, left);
+    return err;
+}
+
+/* ---- all ------------------------------------------------------------------------------------- */
 
 typedef struct verify_page {
-    stet_id ids[VERIFY_PAGE];
-    size_t  n;
+    stet_id     ids[VERIFY_PAGE];
+    size_t      n;
+    verify_rows lost;
 } verify_page;
 
 static int
@@ -361,17 +752,85 @@ verify_on_row(void *arg, const stet_run_row *row)
     return STET_OK;
 }
 
-int
-stet_verify(stet_engine *e, size_t *checked, stet_finding_fn fn, void *arg)
+/* Those without a row between the last page and this one. */
+static int
+verify_tell_lost(verify *v, verify_page *page, stet_id after, stet_id upto)
 {
-    verify        *v;
-    verify_page   *page;
-    stet_run_query query = { 0 };
+    stet_run_query query = { .is_lost = true, .before = after, .upto = upto, .limit = VERIFY_PAGE };
     int            err;
+
+    do {
+        page->lost.n = 0;
+        err = v->e->store->ops->runs(v->e->store, &query, verify_on_lost, &page->lost);
+        for (size_t i = 0; err == STET_OK && i < page->lost.n; i++) {
+            stet__expect x;
+
+            v->checked++;
+            if ((err = stet__expect_load(v->e, &x, page->lost.rows[i].id, &page->lost.rows[i])) !=
+                STET_OK)
+                break;
+            err = stet__verify_wrote(v, &x);
+            stet__expect_free(&x);
+            (void)stet__verify_bad(v, "projection", page->lost.rows[i].journal,
+                                   "it has facts and no row");
+            if (err == STET_OK)
+                err = stet__verify_tell(v, &page->lost.rows[i].id, false);
+        }
+        if (page->lost.n > 0)
+            query.before = page->lost.rows[page->lost.n - 1].id;
+    } while (err == STET_OK && page->lost.n == VERIFY_PAGE);
+    return err;
+}
+
+static int
+verify_runs(verify *v, verify_page *page)
+{
+    stet_run_query query = { .oldest_first = true, .limit = VERIFY_PAGE };
+    stet_id        none = { { 0 } };
+    int            err;
+
+    do {
+        page->n = 0;
+        err = v->e->store->ops->runs(v->e->store, &query, verify_on_row, page);
+        if (err == STET_OK && !v->is_repairing)
+            err = verify_tell_lost(v, page, query.before,
+                                   page->n == VERIFY_PAGE ? page->ids[page->n - 1] : none);
+        for (size_t i = 0; err == STET_OK && i < page->n; i++)
+            err = verify_run(v, page->ids[i]);
+        if (page->n > 0)
+            query.before = page->ids[page->n - 1];
+    } while (err == STET_OK && page->n == VERIFY_PAGE);
+    return err;
+}
+
+static int
+verify_all(verify *v, verify_page *page)
+{
+    int err = STET_OK;
+
+    if (v->is_repairing) {
+        if ((err = stet__verify_mending(v)) != STET_OK ||
+            (err = verify_restore_lost(v, &page->lost)) != STET_OK)
+            return err;
+        stet__reap(v->e);
+    }
+    if ((err = verify_runs(v, page)) != STET_OK || (err = stet__verify_state(v)) != STET_OK ||
+        (err = stet__verify_children(v)) != STET_OK || !v->is_repairing)
+        return err;
+    return stet__verify_mended(v);
+}
+
+static int
+verify_begin(stet_engine *e, const char *call, bool is_repairing, size_t *checked,
+             stet_finding_fn fn, void *arg)
+{
+    verify      *v;
+    verify_page *page;
+    int          err;
 
     if (checked != NULL)
         *checked = 0;
-    if ((err = stet__alive(e, "stet_verify")) != STET_OK)
+    if ((err = stet__alive(e, call)) != STET_OK)
         return err;
     v = stet__get0(&e->p->alloc, sizeof *v);
     page = stet__get0(&e->p->alloc, sizeof *page);
@@ -383,20 +842,32 @@ stet_verify(stet_engine *e, size_t *checked, stet_finding_fn fn, void *arg)
     v->e = e;
     v->fn = fn;
     v->arg = arg;
-    query.oldest_first = true;
-    query.limit = VERIFY_PAGE;
-    do {
-        page->n = 0;
-        if (err == STET_OK)
-            err = e->store->ops->runs(e->store, &query, verify_on_row, page);
-        for (size_t i = 0; err == STET_OK && i < page->n; i++)
-            err = verify_run(v, page->ids[i]);
-        if (page->n > 0)
-            query.before = page->ids[page->n - 1];
-    } while (err == STET_OK && page->n == VERIFY_PAGE);
+    v->is_repairing = is_repairing;
+    stet__verify_state_init(v);
+    err = verify_all(v, page);
     if (checked != NULL)
         *checked = v->checked;
+    stet__verify_state_free(v);
     stet__free(&e->p->alloc, v);
     stet__free(&e->p->alloc, page);
     return err;
+}
+
+int
+stet_verify(stet_engine *e, size_t *checked, stet_finding_fn fn, void *arg)
+{
+    return verify_begin(e, "stet_verify", false, checked, fn, arg);
+}
+
+int
+stet_repair(stet_engine *e, size_t *checked, stet_finding_fn fn, void *arg)
+{
+    int err;
+
+    if (checked != NULL)
+        *checked = 0;
+    if ((err = stet__alive(e, "stet_repair")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_repair", "the command line")) != STET_OK)
+        return err;
+    return verify_begin(e, "stet_repair", true, checked, fn, arg);
 }

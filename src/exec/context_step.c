@@ -183,7 +183,7 @@ step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char
     fact.fingerprint = f->fingerprint;
     fact.code = a->code;
     fact.text = stet_text(text);
-    fact.attempt = a->number;
+    fact.attempt = a->number - (STET__MUTANT(retry_uncounted) ? 1u : 0u);
     fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, stet__hash64(a->token, strlen(a->token), a->number));
     if (a->code == STET_EDEFER) {
         /* "Not before T" uses no attempt. */
@@ -217,7 +217,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             err = step_record_failure(c, f, a, text);
         else if (stet_code_class(a->code) == STET_CLASS_USAGE)
             err = step_record_failure(c, f, a, text);
-        else if (f->retry.attempts > 0 && a->number < f->retry.attempts)
+        else if (f->retry.attempts > 0 && a->number < f->retry.attempts + STET__MUTANT(step_once_more))
             err = step_record_retry(c, f, a, text);
         else if (f->retry.attempts > 0)
             err = step_record_failure(c, f, a, text);
@@ -282,9 +282,12 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
     }
     /* The answer to the last record brings news; a cancel among it comes before this body. */
     do {
-        if ((err = stet__ctx_barrier(c)) != STET_OK || (err = stet__ctx_catch_up(c)) != STET_OK ||
+        if ((!STET__MUTANT(effect_first) && (err = stet__ctx_barrier(c)) != STET_OK) ||
+            (err = stet__ctx_catch_up(c)) != STET_OK ||
             (err = stet__ctx_stop(c, STET__FACT_STEP, f->name, f->occurrence)) != STET_OK)
             return err;
+        if (STET__MUTANT(effect_first))
+            break;
     } while (!c->exec->host->is_durable(c));
     return STET_OK;
 }
@@ -300,10 +303,18 @@ step_run_here(stet_ctx *c, stet_future *f)
     stet__attempt_init(a, f);
     if ((err = step_prepare(c, f, a)) != STET_OK)
         return err;
+    if (STET__MUTANT(step_before) &&
+        ((err = step_record_result(c, f, a)) != STET_OK || (err = stet__ctx_barrier(c)) != STET_OK))
+        return err;
     c->job = a;
     stet__ctx_yield(c, STET__YIELD_BODY);
     c->job = NULL;
     stet__run_settle_risks(&c->run);
+    if (STET__MUTANT(step_before)) {
+        stet__buf_free(&a->result);
+        stet__buf_free(&a->text);
+        return STET_OK;
+    }
     err = stet__step_record(c, a);
     return a->is_skipped ? stet__ctx_latch(c, STET_SUSPENDED) : err;
 }

@@ -49,7 +49,7 @@ wait_first(const wait_set *w)
 
         if (!wait_is_ready(f))
             continue;
-        at = f->is_broken ? UINT64_MAX - 1 : f->cmd->settled_at;
+        at = f->is_broken ? UINT64_MAX - 1 : STET__MUTANT(choice_unrecorded) ? i : f->cmd->settled_at;
         if (at < best_at) {
             best = i;
             best_at = at;
@@ -202,7 +202,8 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
             return stet__ctx_fail(c, STET_ETIMEOUT, 0, "the time was up first", NULL, 0);
         }
         if (is_over) {
-            if ((w->must_record || w->cmd != NULL) && !w->futures[*chosen]->is_broken) {
+            if ((w->must_record || w->cmd != NULL) && !w->futures[*chosen]->is_broken &&
+                !(STET__MUTANT(choice_unrecorded) && w->cmd == NULL)) {
                 if (w->cmd == NULL && (err = wait_open(c, w, 0)) != STET_OK)
                     return err;
                 return wait_choose(c, w, 0, *chosen);

@@ -233,7 +233,7 @@ mem_crumbs_of(stet_store *s, uint64_t session, stet_crumb **out, size_t *n)
     *n = 0;
     mem_lock(h->db);
     crumbs = stet__mem_crumbs(h->db, session);
-    if (stet__mem_is_alive(h->db, stet__mem_session(h->db, session))) {
+    if (stet__mem_is_alive(h->db, stet__mem_session(h->db, session)) && !STET__MUTANT(reap_by_id)) {
         err = STET_ESTATE; /* its owner is writing them */
     } else if (crumbs != NULL) {
         err = STET_ENOMEM;
@@ -419,7 +419,7 @@ mem_runs(stet_store *s, const stet_run_query *q, stet_run_row_fn fn, void *arg)
     int       err;
 
     mem_read_begin(&read, s);
-    node = mem_runs_start(&read.h->db->runs, q);
+    node = q->is_lost ? NULL : mem_runs_start(&read.h->db->runs, q); /* no row, no facts */
     while (node != NULL && read.n < q->limit && !read.failed) {
         const mem_run *run = MEM_OF(const mem_run, by_id, node);
 
@@ -691,6 +691,8 @@ mem_sessions(stet_store *s, stet_session_fn fn, void *arg)
             break;
         item->session = session->row;
         item->session.is_dead = !stet__mem_is_alive(read.h->db, session);
+        if (STET__MUTANT(reap_by_id))
+            item->session.is_dead = session->row.lease_until_ms <= mem_now(read.h->db) + 1000;
         item->session.info = mem_read_bytes(&read, session->row.info);
     }
     err = mem_read_found(&read);

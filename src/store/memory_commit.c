@@ -53,7 +53,8 @@ mem_unit_apply(mem_tx *tx, const stet_unit *unit, mem_answer *answer)
     *answer = (mem_answer){ .seq = unit->seq, .first_grant = grants };
     answer->result = mem_unit_try(tx, unit, &answer->cond);
     if (answer->result != STET_OK) {
-        stet__mem_roll_back(tx->db, mark, grants);
+        if (!STET__MUTANT(unit_torn))
+            stet__mem_roll_back(tx->db, mark, grants);
         answer->next_due_ms = STET_NEVER;
         return;
     }
@@ -199,7 +200,7 @@ mem_units_run(mem_tx *tx, const mem_committer *committer, const stet_unit *units
     tx->answers = answers;
     for (size_t i = 0; i < n; i++) {
         tx->n_answers = i;
-        if (units[i].seq <= last) {
+        if (units[i].seq <= last && !STET__MUTANT(repeat_applied)) {
             if ((err = mem_unit_repeat(tx, committer, &units[i], &answers[i])) != STET_OK)
                 return err;
             continue;

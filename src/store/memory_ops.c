@@ -103,7 +103,7 @@ mem_grant(mem_tx *tx, mem_run *run, const stet_claimer *claimer)
     if (!has_room || !mem_edit_begin(tx, run))
         return STET_ENOMEM;
     run->row.session = claimer->session;
-    run->row.epoch++;
+    run->row.epoch += STET__MUTANT(epoch_kept) && run->row.epoch > 0 ? 0 : 1;
     mem_status_write(tx, run, claimer->running_status);
     mem_edit_end(tx, run);
     db->grants[db->n_grants++] = (stet_grant){ run->row.id, run->row.epoch, run->row.inbox };
@@ -129,7 +129,8 @@ mem_wake(mem_tx *tx, mem_run *run, uint32_t flags, uint32_t status, const stet_c
         return STET_OK;
     if (run->row.due_ms != STET_NEVER && (run->row.due_ms <= tx->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
-    if (run->row.lane != NULL && stet__mem_lane_first(tx->db, run->row.lane) != run)
+    if (run->row.lane != NULL && stet__mem_lane_first(tx->db, run->row.lane) != run &&
+        !STET__MUTANT(lane_shared))
         return STET_OK;
     if (mem_may_grant(tx, run, claimer))
         return mem_grant(tx, run, claimer);
@@ -144,11 +145,15 @@ mem_claim_holds(mem_tx *tx, const stet_cond *cond)
     mem_run     *run = stet__mem_run(tx->db, cond->run);
     mem_session *session;
 
+    if (STET__MUTANT(fence_dropped) && run != NULL)
+        return true;
     if (run == NULL || run->row.session != cond->session || run->row.epoch != cond->epoch)
         return false;
     if (cond->session == 0)
         return true;
     session = stet__mem_session(tx->db, cond->session);
+    if (STET__MUTANT(lease_unjudged))
+        return session != NULL && stet__mem_is_own(tx->h, session);
     return stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
 }
 
@@ -202,6 +207,8 @@ mem_parked_holds(mem_tx *tx, const stet_cond *cond)
     mem_run     *run = stet__mem_run(tx->db, cond->run);
     mem_session *session = stet__mem_session(tx->db, cond->session);
 
+    if (STET__MUTANT(parked_unchecked))
+        return run != NULL && !run->row.is_terminal && stet__mem_is_alive(tx->db, session);
     return run != NULL && !run->row.is_terminal && run->row.session == 0 && run->row.due_ms == STET_NEVER &&
            run->row.epoch == cond->epoch && run->row.inbox == cond->number &&
            stet__mem_is_alive(tx->db, session) && stet__mem_is_own(tx->h, session);
@@ -225,7 +232,8 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
         holds = stet__mem_timer(tx->db, cond->fire_ms, cond->run, cond->number) != NULL;
         break;
     case STET_COND_SESSION_DEAD:
-        holds = !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
+        holds = STET__MUTANT(reap_by_id) ||
+                !stet__mem_is_alive(tx->db, stet__mem_session(tx->db, cond->session));
         break;
     case STET_COND_PARKED: holds = mem_parked_holds(tx, cond); break;
     case STET_COND_WRITER:
@@ -241,6 +249,35 @@ stet__mem_cond_check(mem_tx *tx, const stet_cond *cond)
 
 /* ---- operations on runs --------------------------------------------------------------------- */
 
+/* Facts belong to their run here, so the row is never missing; it can be replaced. */
+static int
+mem_op_run_restore(mem_tx *tx, const stet_op *op)
+{
+    const stet_run_row *row = op->row;
+    mem_run            *run = stet__mem_run(tx->db, row->id);
+    stet_run_row        fresh = *row;
+    int                 err;
+
+    if (run == NULL || run->row.session != 0 || run->row.journal == 0 ||
+        run->row.journal != row->journal || run->row.inbox != row->inbox)
+        return STET_ECONFLICT;
+    if ((err = mem_fresh_text(tx, &fresh.handler, row->handler, run->row.handler)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.key, row->key, run->row.key)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.group, row->group, run->row.group)) != STET_OK ||
+        (err = mem_fresh_text(tx, &fresh.reason, row->reason, run->row.reason)) != STET_OK ||
+        (err = mem_fresh_bytes(tx, &fresh.extra, row->extra, run->row.extra.data)) != STET_OK)
+        return err;
+    fresh.lane = run->row.lane;
+    fresh.session = 0;
+    if (fresh.epoch < run->row.epoch)
+        fresh.epoch = run->row.epoch;
+    if (!mem_edit_begin(tx, run))
+        return STET_ENOMEM;
+    run->row = fresh;
+    mem_edit_end(tx, run);
+    return STET_OK;
+}
+
 static int
 mem_op_run_put(mem_tx *tx, const stet_op *op)
 {
@@ -248,6 +285,8 @@ mem_op_run_put(mem_tx *tx, const stet_op *op)
 
     if (op->row == NULL || op->row->handler == NULL)
         return stet__fail(STET_EINVAL, "a run to put has no row or no handler");
+    if (op->flags & STET_OP_RESTORE)
+        return mem_op_run_restore(tx, op);
     if (stet__mem_run(tx->db, op->row->id) != NULL)
         return STET_ECONFLICT;
     if ((run = stet__mem_run_new(tx->db, op->row)) == NULL)
@@ -471,7 +510,7 @@ mem_op_lane_enter(mem_tx *tx, const stet_op *op)
     if (run->row.lane != NULL)
         return stet__fail(STET_EINVAL, "a run in lane %s enters lane %s; it must leave the first",
                           run->row.lane, op->lane);
-    is_first = stet__mem_lane_first(tx->db, op->lane) == NULL;
+    is_first = stet__mem_lane_first(tx->db, op->lane) == NULL || STET__MUTANT(lane_shared);
     if ((err = mem_fresh_text(tx, &lane, op->lane, NULL)) != STET_OK)
         return err;
     if (!mem_edit_begin(tx, run))
@@ -505,7 +544,7 @@ mem_lane_leave(mem_tx *tx, mem_run *run, const stet_op *op)
     /* Only a new first is woken: one that was first and suspended itself sleeps on. */
     if (!was_first || (next = stet__mem_lane_first(tx->db, lane)) == NULL)
         return STET_OK;
-    return mem_wake(tx, next, 0, op->status, op->claimer);
+    return STET__MUTANT(lane_asleep) ? STET_OK : mem_wake(tx, next, 0, op->status, op->claimer);
 }
 
 static int
@@ -551,7 +590,7 @@ mem_claim_one(mem_tx *tx, const stet_claimer *claimer, uint32_t *left)
         size_t   at = (tx->h->turn + i) % claimer->n_handlers;
         mem_run *run = mem_ready_first(tx->db, claimer->handlers[at]);
 
-        if (run != NULL && run->row.due_ms <= tx->now_ms) {
+        if (run != NULL && (run->row.due_ms <= tx->now_ms || STET__MUTANT(due_early))) {
             tx->h->turn = at + 1; /* so that no handler starves when one is asked for at a time */
             (*left)--;
             return mem_grant(tx, run, claimer);

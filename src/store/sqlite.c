@@ -77,8 +77,12 @@ sqlite_option(sqlite_store *st, const char *text, size_t len)
             return stet__fail(STET_EURL, "store %s: SQLite knows no VFS named %s", st->path, vfs);
         return STET_OK;
     }
+    if (len == 8 && memcmp(text, "repair=1", 8) == 0) {
+        st->may_mend = true;
+        return STET_OK;
+    }
     return stet__fail(STET_EURL,
-                      "store %s: unknown option \"%.*s\"; there are prefix=NAME and vfs=NAME",
+                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME and repair=1",
                       st->path, (int)len, text);
 }
 

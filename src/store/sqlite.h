@@ -78,6 +78,14 @@
                  "run=excluded.run,rev=excluded.rev")                                              \
     X(VALUE_SET, "UPDATE $values_ SET version=?6,data=?3,run=?4,rev=?5 WHERE space=?1 AND key=?2") \
     X(VALUE_DEL, "DELETE FROM $values_ WHERE space=?1 AND key=?2")                                 \
+    X(BASE_LOOK, "SELECT version,run,rev FROM $base WHERE space=?1 AND key=?2")                    \
+    X(BASE_PUT, "INSERT INTO $base(space,key,version,data,run,rev) VALUES(?1,?2,1,?3,?4,?5) "      \
+                "ON CONFLICT(space,key) DO UPDATE SET version=version+1,data=excluded.data,"       \
+                "run=excluded.run,rev=excluded.rev")                                               \
+    X(BASE_SET, "UPDATE $base SET version=?6,data=?3,run=?4,rev=?5 WHERE space=?1 AND key=?2")     \
+    X(BASE_DEL, "DELETE FROM $base WHERE space=?1 AND key=?2")                                     \
+    X(FACTS_LAST, "SELECT rev+count-1 FROM $facts WHERE run=?1 ORDER BY rev DESC LIMIT 1")         \
+    X(INBOX_LAST, "SELECT seq FROM $inbox WHERE run=?1 ORDER BY seq DESC LIMIT 1")                 \
     X(LANE_LAST, "SELECT lane_pos FROM $runs WHERE lane=?1 ORDER BY lane_pos DESC LIMIT 1")        \
     X(COMMITTER_GET, "SELECT last_seq,outcomes FROM $committers WHERE id=?1")                      \
     X(COMMITTER_PUT, "INSERT INTO $committers(id,last_seq,at,outcomes) VALUES(?1,?2,?3,?4) "       \
@@ -103,6 +111,12 @@
       LITE_ROW_OF "AND r.id<?1 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")                    \
     X(RUNS_OF_OLDEST,                                                                              \
       LITE_ROW_OF "AND r.id>?1 " LITE_ROW_FILTER "ORDER BY r.id LIMIT ?9")                         \
+    /* From one run to the next by the primary key, without touching their facts. */               \
+    X(RUNS_LOST, "WITH RECURSIVE n(id) AS (SELECT min(run) FROM $facts WHERE run>?1 UNION ALL "    \
+                 "SELECT (SELECT min(run) FROM $facts WHERE run>n.id) FROM n WHERE n.id<=?2) "     \
+                 "SELECT n.id,(SELECT f.rev+f.count-1 FROM $facts f WHERE f.run=n.id ORDER BY "    \
+                 "f.rev DESC LIMIT 1),(SELECT max(seq) FROM $inbox WHERE run=n.id) FROM n WHERE "  \
+                 "n.id<=?2 AND NOT EXISTS(SELECT 1 FROM $runs WHERE id=n.id) LIMIT ?3")            \
     X(FACTS_GET, "SELECT rev,count,data FROM $facts WHERE run=?1 AND rev>=coalesce("               \
                  "(SELECT max(rev) FROM $facts WHERE run=?1 AND rev<=?2),?2) AND rev+count>?2 "    \
                  "ORDER BY rev LIMIT ?3")                                                          \
@@ -116,6 +130,11 @@
                    "ORDER BY key")                                                                 \
     X(VALUES_AFTER, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>?2 "     \
                     "ORDER BY key")                                                                \
+    X(BASE_GET, "SELECT key,version,data,run,rev FROM $base WHERE space=?1 AND key=?2")            \
+    X(BASES_FROM, "SELECT key,version,data,run,rev FROM $base WHERE space=?1 AND key>=?2 "         \
+                  "ORDER BY key")                                                                  \
+    X(BASES_AFTER, "SELECT key,version,data,run,rev FROM $base WHERE space=?1 AND key>?2 "         \
+                   "ORDER BY key")                                                                 \
     X(LANE, "SELECT id FROM $runs WHERE lane=?1 ORDER BY lane_pos LIMIT ?2")                       \
     X(PING, "SELECT 1 FROM $meta LIMIT 1")
 
@@ -268,6 +287,7 @@ typedef struct sqlite_store {
     char  prefix[LITE_PREFIX_MAX + 2]; /* "" or "NAME_" */
     pid_t pid;
     bool  is_open, has_locks;
+    bool  may_mend; /* repair=1: open it even if a projection is lost */
 
     uint8_t         token[LITE_TOKEN_BYTES]; /* never leaves this process */
     uint8_t         token_hash[32];
@@ -401,6 +421,9 @@ int stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c);
 
 /* ---- sqlite_live.c ---- */
 
+sqlite_sql stet__sqlite_of_space(const char *space, sqlite_sql which);
+/* Nobody else has the file open, as far as the live file tells. */
+bool stet__sqlite_live_is_alone(sqlite_live *live);
 int  stet__sqlite_live_open(sqlite_store *st, sqlite_live *live, const char *suffix);
 void stet__sqlite_live_close(sqlite_store *st, sqlite_live *live); /* safe twice */
 int  stet__sqlite_fd(const char *path); /* another open file, for locks of its own; -1 */

@@ -144,12 +144,39 @@ apply_lane_leave(sqlite_store *st, sqlite_run *run, const stet_op *op)
 
 /* ---- operations on one run ------------------------------------------------------------------- */
 
+/* The row that is there gives way to the new one; it keeps its place in its lane. */
+static int
+apply_restore(sqlite_store *st, sqlite_run *run, const stet_op *op)
+{
+    uint64_t      epoch = run->exists && run->epoch > op->row->epoch ? run->epoch : op->row->epoch;
+    sqlite3_stmt *stmt;
+    int           err;
+
+    if ((err = stet__sqlite_runs_flush(st)) != STET_OK ||
+        (stmt = sqlite_writer_stmt(st, LITE_SQL_RUN_DEL, &err)) == NULL)
+        return err;
+    sqlite_bind_id(stmt, 1, &run->id);
+    if ((err = stet__sqlite_run(st, &st->writer, stmt, "replace a run")) != STET_OK ||
+        (err = stet__sqlite_run_put(st, run, op->row)) != STET_OK)
+        return err;
+    run->epoch = epoch;
+    run->journal = op->row->journal;
+    run->inbox = op->row->inbox;
+    return STET_OK;
+}
+
 static int
 apply_put(sqlite_store *st, const stet_op *op)
 {
     sqlite_run *run;
     bool        is_granted;
     int         err;
+
+    if ((op->flags & STET_OP_RESTORE) != 0) {
+        if ((err = stet__sqlite_run_find(st, &op->row->id, &run)) != STET_OK)
+            return err;
+        return apply_restore(st, run, op);
+    }
 
     if ((err = stet__sqlite_run_find(st, &op->row->id, &run)) != STET_OK ||
         (err = stet__sqlite_run_put(st, run, op->row)) != STET_OK)

@@ -229,6 +229,34 @@ check_foresee(sqlite_store *st, const stet_id *id, sqlite_run **out)
     return STET_OK;
 }
 
+/* The records of the run are those its row is to stand for, and nobody has it. */
+static int
+check_rule_restore(sqlite_store *st, sqlite_run *run, const stet_op *op, int *verdict)
+{
+    sqlite3_stmt *facts, *inbox;
+    uint64_t      journal = run->journal, seq = 0;
+    bool          found;
+    int           err;
+
+    if ((facts = sqlite_writer_stmt(st, LITE_SQL_FACTS_LAST, &err)) == NULL ||
+        (inbox = sqlite_writer_stmt(st, LITE_SQL_INBOX_LAST, &err)) == NULL)
+        return err;
+    if (!run->exists) {
+        sqlite_bind_id(facts, 1, &op->row->id);
+        if ((err = stet__sqlite_ask(st, facts, &found, &journal)) != STET_OK)
+            return err;
+    }
+    sqlite_bind_id(inbox, 1, &op->row->id);
+    if ((err = stet__sqlite_ask(st, inbox, &found, &seq)) != STET_OK)
+        return err;
+    if (run->session != 0 || journal == 0 || journal != op->row->journal || seq != op->row->inbox)
+        *verdict = STET_ECONFLICT;
+    run->will_exist = true;
+    run->will_end = op->row->is_terminal != 0;
+    run->will_journal = journal;
+    return STET_OK;
+}
+
 static int
 check_rule_put(sqlite_store *st, const stet_op *op, int *verdict)
 {
@@ -241,6 +269,8 @@ check_rule_put(sqlite_store *st, const stet_op *op, int *verdict)
     }
     if ((err = check_foresee(st, &op->row->id, &run)) != STET_OK)
         return err;
+    if ((op->flags & STET_OP_RESTORE) != 0)
+        return check_rule_restore(st, run, op, verdict);
     if (run->will_exist)
         *verdict = STET_ECONFLICT;
     run->will_exist = true;

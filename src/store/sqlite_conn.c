@@ -145,6 +145,8 @@ sqlite_pragmas(sqlite_role role)
 {
     switch (role) {
     case LITE_WRITER:
+        if (STET__MUTANT(file_unsynced))
+            return "PRAGMA synchronous=OFF;PRAGMA wal_autocheckpoint=0";
         return "PRAGMA synchronous=FULL;PRAGMA wal_autocheckpoint=0;PRAGMA cache_size=-32768;"
                "PRAGMA temp_store=MEMORY;PRAGMA mmap_size=0;PRAGMA journal_size_limit=67108864";
     case LITE_LOG:

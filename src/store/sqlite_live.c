@@ -182,6 +182,15 @@ stet__sqlite_live_open(sqlite_store *st, sqlite_live *live, const char *suffix)
     return err;
 }
 
+bool
+stet__sqlite_live_is_alone(sqlite_live *live)
+{
+    bool is_alone = live_lock(live->fd, LIVE_PRESENT, F_WRLCK, false);
+
+    live_lock(live->fd, LIVE_PRESENT, F_RDLCK, false);
+    return is_alone;
+}
+
 void
 stet__sqlite_live_close(sqlite_store *st, sqlite_live *live)
 {

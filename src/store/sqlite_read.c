@@ -182,22 +182,48 @@ read_bind_handler(sqlite3_stmt *stmt, const char *handler)
     sqlite3_bind_text(stmt, 4, end, (int)len, SQLITE_TRANSIENT);
 }
 
+static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                     0xff, 0xff, 0xff, 0xff, 0xff, 0xff } };
+
+static int
+read_lost(sqlite_store *st, const stet_run_query *query, stet_run_row_fn fn, void *arg)
+{
+    sqlite_conn  *c;
+    sqlite3_stmt *stmt;
+    stet_run_row  row = { .ended_ms = STET_NEVER, .due_ms = STET_NEVER };
+    int           err, rc;
+
+    if ((err = read_begin(st, LITE_SQL_RUNS_LOST, &c, &stmt)) != STET_OK)
+        return err;
+    sqlite_bind_id(stmt, 1, &query->before);
+    sqlite_bind_id(stmt, 2, stet__id_is_zero(query->upto) ? &read_last : &query->upto);
+    sqlite3_bind_int64(stmt, 3, read_limit(query->limit));
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        row.id = stet__sqlite_column_id(stmt, 0);
+        row.journal = (uint64_t)sqlite3_column_int64(stmt, 1);
+        row.inbox = (uint64_t)sqlite3_column_int64(stmt, 2);
+        if ((err = fn(arg, &row)) != 0)
+            break;
+    }
+    return read_end(st, c, stmt, rc, err);
+}
+
 int
 stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
 {
-    static const stet_id last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-                                    0xff, 0xff, 0xff, 0xff, 0xff, 0xff } };
-    sqlite_store        *st = sqlite_of(s);
-    sqlite_conn         *c;
-    sqlite3_stmt        *stmt;
-    const stet_id       *from = &query->before;
-    size_t               n;
-    int                  err, rc;
+    sqlite_store  *st = sqlite_of(s);
+    sqlite_conn   *c;
+    sqlite3_stmt  *stmt;
+    const stet_id *from = &query->before;
+    size_t         n;
+    int            err, rc;
 
+    if (query->is_lost)
+        return read_lost(st, query, fn, arg);
     if ((err = read_begin(st, read_runs_sql(query), &c, &stmt)) != STET_OK)
         return err;
     if (!query->oldest_first && stet__id_is_zero(query->before))
-        from = &last;
+        from = &read_last;
     sqlite_bind_id(stmt, 1, from);
     read_bind_handler(stmt, query->handler);
     sqlite_bind_text(stmt, 5, query->key);
@@ -345,7 +371,7 @@ stet__sqlite_read_value(stet_store *s, const char *space, stet_bytes key, stet_v
     int           err, rc;
 
     memset(value, 0, sizeof *value);
-    if ((err = read_begin(st, LITE_SQL_VALUE_GET, &c, &stmt)) != STET_OK)
+    if ((err = read_begin(st, stet__sqlite_of_space(space, LITE_SQL_VALUE_GET), &c, &stmt)) != STET_OK)
         return err;
     sqlite_bind_text(stmt, 1, space);
     sqlite_bind_bytes(stmt, 2, key);
@@ -391,7 +417,9 @@ stet__sqlite_read_values(stet_store *s, const char *space, stet_bytes prefix,
     int           err;
     int           rc = SQLITE_DONE;
 
-    err = read_begin(st, is_after ? LITE_SQL_VALUES_AFTER : LITE_SQL_VALUES_FROM, &c, &stmt);
+    err = read_begin(
+        st, stet__sqlite_of_space(space, is_after ? LITE_SQL_VALUES_AFTER : LITE_SQL_VALUES_FROM),
+        &c, &stmt);
     if (err != STET_OK)
         return err;
     sqlite_bind_text(stmt, 1, space);

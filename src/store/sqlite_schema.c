@@ -13,6 +13,11 @@
  * The one index over it finds due work, the runs of a session, and idle runs by status. It has no
  * entries for ended runs, so it stays as small as the work at hand. So does the index over lanes: a run has
  * one only while it stands in it.
+ *
+ * runs, timers and values_ are projections of facts, inbox and base: a file that lost one of them is not
+ * opened, except to be mended (option repair=1). Then the table is made again, empty, together with a mark
+ * (a value in the space "mend") that keeps everybody else out until the engine has rebuilt what belongs into
+ * it and removes the mark. A lost index is made again by whoever opens the file.
  */
 #include <string.h>
 
@@ -38,12 +43,28 @@ static const char sqlite_tables[] =
     "CREATE INDEX IF NOT EXISTS $timers_run ON $timers(run);"
     "CREATE TABLE IF NOT EXISTS $values_(space TEXT, key BLOB, version INTEGER, data BLOB,"
     " run BLOB, rev INTEGER, PRIMARY KEY(space, key)) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS $base(space TEXT, key BLOB, version INTEGER, data BLOB,"
+    " run BLOB, rev INTEGER, PRIMARY KEY(space, key)) WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS $sessions(session INTEGER PRIMARY KEY AUTOINCREMENT, id BLOB,"
     " token BLOB, started INTEGER, seen INTEGER, lease_until INTEGER, closed INTEGER, info BLOB);"
     /* With row numbers, because only such a table keeps up to a page of bytes in the row itself. */
     "CREATE TABLE IF NOT EXISTS $committers(id BLOB PRIMARY KEY, last_seq INTEGER, at INTEGER,"
     " outcomes BLOB);"
-    "INSERT OR IGNORE INTO $meta(k, v) VALUES('instance', randomblob(16));";
+    "INSERT OR IGNORE INTO $meta(k, v) VALUES('instance', randomblob(16)), ('base', 1);";
+
+typedef struct sqlite_part {
+    const char *name;
+    enum { PART_SOURCE, PART_PROJECTION, PART_BASE, PART_INDEX, PART_LIFE } kind;
+} sqlite_part;
+
+static const sqlite_part sqlite_parts[] = {
+    { "meta", PART_SOURCE },       { "facts", PART_SOURCE },      { "inbox", PART_SOURCE },
+    { "runs", PART_PROJECTION },   { "timers", PART_PROJECTION }, { "values_", PART_PROJECTION },
+    { "base", PART_BASE },         { "runs_work", PART_INDEX },   { "runs_lane", PART_INDEX },
+    { "timers_run", PART_INDEX },  { "sessions", PART_LIFE },     { "committers", PART_LIFE },
+};
+#define SQLITE_PARTS    (sizeof sqlite_parts / sizeof *sqlite_parts)
+#define SQLITE_SESSIONS 10
 
 /* One number from a statement that is used once. */
 static int
@@ -105,11 +126,79 @@ sqlite_instance(sqlite_store *st, sqlite_conn *c)
     return err;
 }
 
+/* Which parts are there, bit by bit. */
+static int
+sqlite_look(sqlite_store *st, sqlite_conn *c, uint32_t *found)
+{
+    sqlite3_stmt *stmt = NULL;
+    int           err = STET_OK;
+    int           rc;
+
+    *found = 0;
+    rc = sqlite3_prepare_v2(c->db, "SELECT 1 FROM sqlite_schema WHERE name=?1||?2", -1, &stmt, NULL);
+    for (size_t i = 0; rc == SQLITE_OK && i < SQLITE_PARTS; i++) {
+        sqlite_bind_text(stmt, 1, st->prefix);
+        sqlite_bind_text(stmt, 2, sqlite_parts[i].name);
+        if ((rc = sqlite3_step(stmt)) == SQLITE_ROW)
+            *found |= 1u << i;
+        if (rc == SQLITE_ROW || rc == SQLITE_DONE)
+            rc = sqlite3_reset(stmt);
+    }
+    if (rc != SQLITE_OK)
+        err = stet__sqlite_fail(st, c->db, rc, "read it");
+    sqlite3_finalize(stmt);
+    return err;
+}
+
+/* One number from a statement about our own tables; nothing found: 0. */
+static int
+sqlite_count(sqlite_store *st, sqlite_conn *c, const char *what, const char *table, int64_t *out)
+{
+    char sql[192];
+
+    sqlite3_snprintf((int)sizeof sql, sql, "SELECT count(*) FROM %s%s WHERE %s", st->prefix, table,
+                     what);
+    return sqlite_ask(st, c, sql, out);
+}
+
+/* Lost projections are made again, empty, and marked. */
+static int
+sqlite_mark(sqlite_store *st, sqlite_conn *c, uint32_t found)
+{
+    char sql[192];
+    int  err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < SQLITE_PARTS; i++) {
+        if ((found >> i & 1u) != 0 || sqlite_parts[i].kind != PART_PROJECTION)
+            continue;
+        sqlite3_snprintf((int)sizeof sql, sql,
+                         "INSERT OR REPLACE INTO %svalues_(space,key,version,data) "
+                         "VALUES('mend',CAST('%s' AS BLOB),1,x'')",
+                         st->prefix, sqlite_parts[i].name);
+        err = stet__sqlite_exec(st, c, sql, "mark a lost table");
+    }
+    return err;
+}
+
+/* Numbers of sessions are never used twice, so they go on above all that may have been. */
+static int
+sqlite_number_sessions(sqlite_store *st, sqlite_conn *c)
+{
+    char sql[256];
+
+    sqlite3_snprintf((int)sizeof sql, sql,
+                     "INSERT INTO sqlite_sequence(name,seq) SELECT '%ssessions',"
+                     "max(coalesce(max(work),0),CAST(strftime('%%s','now') AS INTEGER)) FROM %sruns",
+                     st->prefix, st->prefix);
+    return stet__sqlite_exec(st, c, sql, "number its sessions");
+}
+
 static int
 sqlite_create(sqlite_store *st, sqlite_conn *c)
 {
-    char numbers[96];
-    int  err;
+    char     numbers[96];
+    uint32_t found = 0;
+    int      err;
 
     if ((err = stet__sqlite_exec(st, c, "BEGIN IMMEDIATE", "begin to write")) != STET_OK)
         return err;
@@ -118,7 +207,11 @@ sqlite_create(sqlite_store *st, sqlite_conn *c)
                      LITE_VERSION);
     /* Asked again: another process may have made it its own since. */
     if ((err = stet__sqlite_identify(st, c)) != STET_OK ||
+        (err = sqlite_look(st, c, &found)) != STET_OK ||
         (err = stet__sqlite_exec(st, c, sqlite_tables, "make its tables")) != STET_OK ||
+        (found != 0 && (err = sqlite_mark(st, c, found)) != STET_OK) ||
+        (found != 0 && (found >> SQLITE_SESSIONS & 1u) == 0 &&
+         (err = sqlite_number_sessions(st, c)) != STET_OK) ||
         (err = stet__sqlite_exec(st, c, numbers, "mark it as a store")) != STET_OK ||
         (err = stet__sqlite_exec(st, c, "COMMIT", "make its tables")) != STET_OK) {
         if (!sqlite3_get_autocommit(c->db))
@@ -127,28 +220,62 @@ sqlite_create(sqlite_store *st, sqlite_conn *c)
     return err;
 }
 
+/* May a file with these parts be opened? Something of it is there. */
+static int
+sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
+{
+    int64_t     n = 0;
+    const char *lost = NULL;
+    char        what[96] = "rebuilding its tables was interrupted";
+    int         err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < SQLITE_PARTS; i++) {
+        const sqlite_part *part = &sqlite_parts[i];
+        bool               is_gone = (found >> i & 1u) == 0;
+
+        if (is_gone && part->kind == PART_BASE) /* files made before there were baselines have none */
+            err = sqlite_count(st, c, "k='base'", "meta", &n);
+        if (err == STET_OK && is_gone && (part->kind == PART_SOURCE || (part->kind == PART_BASE && n > 0)))
+            return stet__fail(STET_ECORRUPT,
+                              "store %s: its table %s%s is missing and cannot be rebuilt; restore a backup",
+                              st->path, st->prefix, part->name);
+        if (is_gone && part->kind == PART_PROJECTION && lost == NULL)
+            lost = part->name;
+        if (err == STET_OK && !is_gone && lost == NULL && strcmp(part->name, "values_") == 0) {
+            err = sqlite_count(st, c, "space='mend'", "values_", &n);
+            lost = n > 0 ? "" : NULL;
+        }
+    }
+    if (err != STET_OK || lost == NULL)
+        return err;
+    if (lost[0] != '\0')
+        sqlite3_snprintf((int)sizeof what, what, "its table %s%s is missing", st->prefix, lost);
+    if (!st->may_mend)
+        return stet__fail(STET_ECORRUPT,
+                          "store %s: %s; stop all workers and run `stet verify --repair`, which rebuilds it "
+                          "from the facts",
+                          st->path, what);
+    if (!stet__sqlite_live_is_alone(&st->queue))
+        return stet__fail(STET_EBUSY,
+                          "store %s: %s, and other processes have the file open; stop them before it is "
+                          "rebuilt",
+                          st->path, what);
+    return STET_OK;
+}
+
 int
 stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c)
 {
-    sqlite3_stmt *stmt = NULL;
-    bool          is_there;
-    char          sql[128];
-    int           err, rc;
+    uint32_t found;
+    int      err;
 
     /* page_size counts only while the file is empty. 8 KiB commits large batches 8 % faster than 4 KiB, and
      * small ones, where every page that is touched is flushed, 10 to 20 % slower. */
     if ((err = stet__sqlite_exec(st, c, "PRAGMA page_size=4096;PRAGMA journal_mode=WAL",
-                                 "write to it")) != STET_OK)
-        return err;
-    sqlite3_snprintf((int)sizeof sql, sql, "SELECT 1 FROM sqlite_schema WHERE name='%scommitters'",
-                     st->prefix);
-    if ((rc = sqlite3_prepare_v2(c->db, sql, -1, &stmt, NULL)) == SQLITE_OK)
-        rc = sqlite3_step(stmt);
-    is_there = rc == SQLITE_ROW;
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
-        err = stet__sqlite_fail(st, c->db, rc, "read it");
-    sqlite3_finalize(stmt);
-    if (err != STET_OK || (!is_there && (err = sqlite_create(st, c)) != STET_OK))
+                                 "write to it")) != STET_OK ||
+        (err = sqlite_look(st, c, &found)) != STET_OK ||
+        (found != 0 && (err = sqlite_check_parts(st, c, found)) != STET_OK) ||
+        (found != (1u << SQLITE_PARTS) - 1 && (err = sqlite_create(st, c)) != STET_OK))
         return err;
     return sqlite_instance(st, c);
 }

@@ -23,6 +23,24 @@ typedef struct sqlite_value {
     const stet_op       *put; /* of the caller of commit() */
 } sqlite_value;
 
+/* Baselines have a table of their own: it must not be lost with the projections. */
+sqlite_sql
+stet__sqlite_of_space(const char *space, sqlite_sql which)
+{
+    if (strncmp(space, "base.", 5) != 0)
+        return which;
+    switch (which) {
+    case LITE_SQL_VALUE_LOOK: return LITE_SQL_BASE_LOOK;
+    case LITE_SQL_VALUE_PUT: return LITE_SQL_BASE_PUT;
+    case LITE_SQL_VALUE_SET: return LITE_SQL_BASE_SET;
+    case LITE_SQL_VALUE_DEL: return LITE_SQL_BASE_DEL;
+    case LITE_SQL_VALUE_GET: return LITE_SQL_BASE_GET;
+    case LITE_SQL_VALUES_FROM: return LITE_SQL_BASES_FROM;
+    case LITE_SQL_VALUES_AFTER: return LITE_SQL_BASES_AFTER;
+    default: return which;
+    }
+}
+
 void
 stet__sqlite_values_init(sqlite_store *st)
 {
@@ -102,7 +120,7 @@ stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, ste
         value->revision = v->revision;
         return STET_OK;
     }
-    if ((stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_LOOK, &err)) == NULL)
+    if ((stmt = sqlite_writer_stmt(st, stet__sqlite_of_space(space, LITE_SQL_VALUE_LOOK), &err)) == NULL)
         return err;
     sqlite_bind_text(stmt, 1, space);
     sqlite_bind_bytes(stmt, 2, key);
@@ -151,7 +169,7 @@ stet__sqlite_value_put(sqlite_store *st, const stet_op *op)
         }
         return STET_OK;
     }
-    if ((stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_PUT, &err)) == NULL)
+    if ((stmt = sqlite_writer_stmt(st, stet__sqlite_of_space(op->space, LITE_SQL_VALUE_PUT), &err)) == NULL)
         return err;
     values_bind(stmt, op);
     return stet__sqlite_run(st, &st->writer, stmt, "write a value");
@@ -167,7 +185,7 @@ stet__sqlite_value_del(sqlite_store *st, const stet_op *op)
     int           err;
 
     if ((err = stet__sqlite_values_flush(st)) != STET_OK ||
-        (stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_DEL, &err)) == NULL)
+        (stmt = sqlite_writer_stmt(st, stet__sqlite_of_space(op->space, LITE_SQL_VALUE_DEL), &err)) == NULL)
         return err;
     if (len > 0 && (v = stet__map_remove(&st->values, name, len)) != NULL)
         stet__free(st->base.alloc, v);
@@ -184,7 +202,7 @@ stet__sqlite_values_flush(sqlite_store *st)
     int           err = STET_OK;
 
     while ((v = st->dirty_values) != NULL) {
-        if ((stmt = sqlite_writer_stmt(st, LITE_SQL_VALUE_SET, &err)) == NULL)
+        if ((stmt = sqlite_writer_stmt(st, stet__sqlite_of_space(v->put->space, LITE_SQL_VALUE_SET), &err)) == NULL)
             return err;
         values_bind(stmt, v->put);
         sqlite_bind_u64(stmt, 6, v->version);

@@ -11,6 +11,8 @@
 
 #include <stet/engine.h>
 
+#include "util/mutant.h"
+
 #if defined(__GNUC__) || defined(__clang__)
 #define STET__LIKELY(x) __builtin_expect(!!(x), 1)
 #else

@@ -41,6 +41,55 @@ stamp_end(contract *c)
 
 #include "store_suite.inc"
 
+/* ==== only here: rows that are lost =========================================================== */
+
+static void
+lose_rows(const char *sql)
+{
+    sqlite3 *db = NULL;
+
+    CHECK_INT(sqlite3_open(test_path("contract.db"), &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+TEST(F2_sqlite_runs_that_have_facts_and_no_row_are_listed_and_restored)
+{
+    contract c;
+    unit     fill = { 0 }, restore = { 0 }, twice = { 0 };
+    seen    *lost;
+
+    contract_begin(&c);
+    for (uint32_t n = 1; n <= 5; n++)
+        put_due(&c, n, "a.one", STET_NEVER);
+    for (uint32_t n = 1; n <= 4; n++)
+        unit_facts(&fill, n, 1, n, "facts");
+    unit_inbox(&fill, 3, "n", 0);
+    CHECK_CODE(decide(&c, &fill), STET_OK);
+    lose_rows("DELETE FROM runs WHERE id IN (SELECT id FROM runs ORDER BY id LIMIT 3 OFFSET 1)");
+    contract_restart(&c);
+    lost = see_runs(&c, (stet_run_query){ .is_lost = true });
+    CHECK_INT(lost->n, 3);
+    CHECK(stet__id_equal(lost->ids[0], contract_id(2)) &&
+          stet__id_equal(lost->ids[2], contract_id(4)));
+    CHECK_INT(lost->row.journal, 4);
+    lost = see_runs(
+        &c, (stet_run_query){ .is_lost = true, .before = contract_id(2), .upto = contract_id(3) });
+    CHECK_INT(lost->n, 1);
+    CHECK_INT(lost->row.journal, 3);
+    CHECK_INT(lost->row.inbox, 1);
+    CHECK_INT(see_runs(&c, (stet_run_query){ .is_lost = true, .limit = 2 })->n, 2);
+    unit_restore(&restore, restored_row(3, 3, 1));
+    CHECK_CODE(decide(&c, &restore), STET_OK);
+    CHECK_INT(see_run(&c, 3).journal, 3);
+    CHECK_INT(see_run(&c, 3).inbox, 1);
+    CHECK_INT(see_run(&c, 3).epoch, 3);
+    CHECK_INT(see_runs(&c, (stet_run_query){ .is_lost = true })->n, 2);
+    unit_restore(&twice, restored_row(2, 3, 0)); /* its facts end at 2 */
+    CHECK_CODE(decide(&c, &twice), STET_ECONFLICT);
+    contract_end(&c);
+}
+
 /* ==== only here: the live file ================================================================ */
 
 static off_t

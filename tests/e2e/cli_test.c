@@ -587,6 +587,55 @@ TEST(I2_cli_verify_names_the_run_that_breaks_a_rule)
     CHECK_INT(json_lines(o.out), 1);
     CHECK_HAS(o.out, run);
 }
+
+static void
+lose_table(const char *sql)
+{
+    sqlite3 *db = NULL;
+
+    CHECK_INT(sqlite3_open(test_path("cli_app.db"), &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+TEST(I2_cli_verify_repairs_what_it_finds)
+{
+    const char *run = START("orders.nap");
+    outcome     o;
+
+    drain();
+    lose_table("DELETE FROM timers");
+    CHECK_EXIT(RUN("verify"), 1);
+    o = CHECK_EXIT(RUN("verify", "--repair", "--json"), 0);
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"repaired\":true");
+    CHECK_HAS(o.out, "\"repaired\":1");
+    CHECK_HAS(OK("verify").out, "1 run checked, 0 findings");
+    lose_table("DELETE FROM timers");
+    o = CHECK_EXIT(RUN("verify", "--repair"), 0);
+    CHECK_HAS(o.out, run);
+    CHECK_HAS(o.out, "REPAIRED");
+    CHECK_HAS(o.out, "1 finding, 1 repaired");
+    CHECK_HAS(OK("verify", "--repair").out, "0 findings, 0 repaired");
+}
+
+TEST(F2_cli_a_lost_table_is_rebuilt_by_the_command_that_the_error_names)
+{
+    const char *run = START("orders.nap");
+    outcome     o;
+
+    START("orders.echo", "1");
+    drain();
+    lose_table("DROP TABLE runs");
+    o = CHECK_EXIT(RUN("ls"), 8);
+    CHECK_HAS(o.err, "table runs is missing");
+    CHECK_HAS(o.err, "verify --repair");
+    o = CHECK_EXIT(STET("verify", "--repair", "--db", "cli_app.db"), 0);
+    CHECK_HAS(o.out, "2 runs checked, 2 findings, 2 repaired");
+    CHECK_HAS(o.out, run);
+    CHECK_HAS(OK("ls").out, run);
+    CHECK_HAS(OK("verify").out, "2 runs checked, 0 findings");
+}
 #endif
 
 TEST(G10_cli_workers_and_handlers_are_listed)

@@ -240,6 +240,7 @@ TEST(A16_nothing_is_left_of_a_parent_and_its_children_after_their_retention)
     CHECK_INT(count_values(STET__SPACE_LABEL), 0);
     CHECK_INT(count_values(STET__SPACE_AWAKEABLE), 0);
     CHECK_INT(count_values(STET__SPACE_CHILD), 0);
+    CHECK_INT(count_values(STET__SPACE_BASE_CHILD), 0);
     fixture_end(f);
 }
 

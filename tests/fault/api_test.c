@@ -461,6 +461,7 @@ static const api_row api_rows[] = {
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_why", .engine = engine_why },
     { .name = "stet_verify", .engine = engine_verify },
+    { .name = "stet_repair", .engine = engine_repair },
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
     { .name = "stet_dlq_discard", .engine = engine_dlq_discard },

@@ -209,6 +209,46 @@ def no_global_mutable_state(build):
             yield "%s: %s is a writable global" % (member, match.group(3))
 
 
+MUTANT_HEADER = "src/util/mutant.h"
+
+
+def mutants():
+    """The names of the planted bugs."""
+    return re.findall(r"^\s*X\((\w+), ", read(MUTANT_HEADER), re.M)
+
+
+def every_mutant_is_planted():
+    """Without this a typing error would be found only by `make mutants`."""
+    listed, planted = mutants(), {}
+    for path in files(("src",), (".c", ".h")):
+        for number, match in grep(code(path), r"STET__MUTANT\((\w+)\)"):
+            if path != MUTANT_HEADER:
+                planted.setdefault(match.group(1), "%s:%d" % (path, number))
+    if len(listed) < 25:
+        yield "%s: %d mutants, 25 are promised" % (MUTANT_HEADER, len(listed))
+    for name in sorted(set(listed)):
+        if listed.count(name) > 1:
+            yield "%s: %s is there twice" % (MUTANT_HEADER, name)
+        if name not in planted:
+            yield "%s: %s is planted nowhere" % (MUTANT_HEADER, name)
+    for name in sorted(set(planted) - set(listed)):
+        yield "%s: %s is not in %s" % (planted[name], name, MUTANT_HEADER)
+
+
+def no_mutant_is_released(build):
+    """Neither a name nor a symbol of a planted bug in what is installed."""
+    names = mutants() + ["stet__mutant", "STET_MUTANT"]
+    for name in ("libstet.so", "libstet.a", "stet"):
+        with open(os.path.join(build, name), "rb") as file:
+            content = file.read()
+        found = [n for n in names if re.search(rb"(?<![\w])" + n.encode() + rb"(?![\w.])", content)]
+        if found:
+            yield "%s has %s in it" % (name, ", ".join(found))
+    for line in run("nm", os.path.join(build, "libstet.a")):
+        if "mutant" in line:
+            yield "libstet.a: %s" % line
+
+
 def run(*command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
     if done.returncode != 0:
@@ -233,11 +273,13 @@ def check(rule, *args):
 def main(argv):
     rules = [layers_point_inward, core_is_pure, public_headers_stand_alone,
              banned_functions_are_not_called, tests_do_not_sleep, no_machine_paths,
-             no_unfinished_work, lines_have_at_most_100_columns, files_say_what_they_own]
+             no_unfinished_work, lines_have_at_most_100_columns, files_say_what_they_own,
+             every_mutant_is_planted]
     results = [check(rule) for rule in rules]
     if len(argv) > 1:
         results.append(check(only_stet_symbols_are_exported, argv[1]))
         results.append(check(no_global_mutable_state, argv[1]))
+        results.append(check(no_mutant_is_released, argv[1]))
     return 0 if all(results) else 1
 
 

@@ -4,7 +4,8 @@
  *   facts    the journal of a run (revisions 1, 2, 3 …) and its inbox (a sequence of its own)
  *   runs     one header row a run, with the few columns that are looked up
  *   timers   fire-at -> run, completion
- *   values   (space, key) -> bytes with a version
+ *   values   (space, key) -> bytes with a version; those of spaces that begin with "base." are baselines:
+ *            they stand for facts that were removed, and are kept as safe as facts are
  *   lanes    ordered waiting lists of runs; the first in a lane holds it
  * and the sessions of the workers, because it judges leases by its own clock.
  *
@@ -115,7 +116,10 @@ typedef struct stet_claimer {
 typedef enum stet_op_kind {
     /* Create the run in `row` (journal and inbox start at 0, epoch 0, session 0, lane NULL). With a
      * `claimer` and due_ms at or before the store's now it is granted at once. The unit conflicts if
-     * the run exists. */
+     * the run exists.
+     * With STET_OP_RESTORE (and no claimer) the run has facts, and its row is written anew: made if it is
+     * missing, else replaced but for its lane, and its epoch is not lowered. The unit conflicts if the run
+     * is claimed, or if its facts do not end at row->journal and its inbox at row->inbox. */
     STET_OP_RUN_PUT,
     /* Write the columns in `mask` of row->id. */
     STET_OP_RUN_SET,
@@ -155,6 +159,7 @@ typedef enum stet_op_kind {
 
 #define STET_OP_IF_OPEN 1u
 #define STET_OP_HASTEN 2u
+#define STET_OP_RESTORE 4u
 
 typedef struct stet_op {
     stet_op_kind        kind;
@@ -236,6 +241,10 @@ typedef struct stet_run_query {
     uint64_t    session;     /* 0: any */
     stet_id     before;      /* newest first, only runs older than this ID; zero: from the newest */
     bool        oldest_first; /* then `before` means "only runs newer than this ID" */
+    /* Instead of all that: runs that have facts and no row, which is damage, oldest first, after `before`
+     * and not after `upto` (zero: no limit). Of their rows only id, journal and inbox are filled. */
+    bool        is_lost;
+    stet_id     upto;
     size_t      limit;
 } stet_run_query;
 

@@ -6,6 +6,9 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
+/* How late a deadline may be when nothing goes wrong any more. */
+#define CHECK_DEADLINE_MS 30000
+
 size_t
 fleet_open_runs(fleet *w)
 {
@@ -180,6 +183,17 @@ check_failure(fleet *w, const fleet_run *run)
         fleet_fail(w, run, "it cannot have failed with %s", stet_code_name(run->code));
 }
 
+/* While there are faults a deadline may be late; not for long after. */
+static void
+check_deadline(fleet *w, const fleet_run *run)
+{
+    int64_t until_ms = run->deadline_ms > w->healed_ms ? run->deadline_ms : w->healed_ms;
+
+    if (run->deadline_ms != 0 && !run->is_stopped && !run->is_damaged &&
+        (run->end == 0 ? fleet_now_ms(w) : run->ended_ms) > until_ms + CHECK_DEADLINE_MS)
+        fleet_fail(w, run, "its deadline passed, and nothing stopped it");
+}
+
 static void
 check_ends(fleet *w)
 {
@@ -190,6 +204,7 @@ check_ends(fleet *w)
             fleet_fail(w, run, "it is lost");
         if (row != NULL && row->row.journal != run->journal)
             fleet_fail(w, run, "its row and its facts disagree");
+        check_deadline(w, run);
         if (run->end == STET__FACT_COMPLETED)
             check_result(w, run);
         if (run->end == STET__FACT_FAILED)

@@ -55,6 +55,10 @@ client_start(fleet_node *node, fleet_task *task)
     bool                     was_unclear;
     int                      err;
 
+    if (!task->has_idem && !task->has_id && task->was_unclear) { /* a repeat may be a second run */
+        task->is_given_up = true;
+        return STET_EUNCERTAIN;
+    }
     (void)fleet_order_text(input, sizeof input, &task->order);
     (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
     options.key = task->key >= 0 ? keys[task->key] : NULL;
@@ -78,6 +82,8 @@ client_start(fleet_node *node, fleet_task *task)
         run = task->run;
         err = STET_OK; /* an earlier try had worked */
     }
+    if (stet_code_class(err) == STET_CLASS_RETRY)
+        task->was_unclear = was_unclear; /* nothing was written */
     if (err == STET_OK)
         client_acked(w, node, task, &run);
     else if (!client_is_passing(err))
@@ -150,10 +156,11 @@ client_task(fleet_node *node, fleet_task *task)
 
     if (stet__sim_now_us(w->sim) < task->at_us)
         fleet_nap(node->p, task->at_us - stet__sim_now_us(w->sim));
-    while (!node->is_leaving && !task->is_acked && client_start(node, task) != STET_OK)
+    while (!node->is_leaving && !task->is_acked && !task->is_given_up &&
+           client_start(node, task) != STET_OK)
         fleet_nap(node->p, 1000 * (int64_t)(1 + client_draw(w, 400)));
     if (node->is_leaving || !task->is_acked)
-        return; /* in the node's next life */
+        return; /* in the node's next life, or never */
     if (task->cancels)
         (void)stet_cancel(node->engine, &task->run, "client", "changed its mind");
     if (task->waits)
@@ -248,6 +255,19 @@ operator_on_verdict(void *arg, const stet_verdict *verdict)
     *(const char **)arg = verdict->kind != NULL ? "said" : NULL;
 }
 
+/* A repair of a fleet at work finds nothing but what was damaged, and workers that died while all
+ * the others were paused. */
+static int
+operator_on_finding(void *arg, const stet_finding *finding)
+{
+    fleet           *w = arg;
+    const fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
+
+    if ((run == NULL || !run->is_damaged) && strcmp(finding->rule, "owner") != 0)
+        fleet_fail(w, run, "repair at work: %s: %s", finding->rule, finding->text);
+    return STET_OK;
+}
+
 static void
 operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
 {
@@ -256,7 +276,7 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     const char *said = NULL;
     int         err;
 
-    switch (client_draw(w, 4)) {
+    switch (client_draw(w, 5)) {
     case 0:
         err = stet_run_list(node->engine, STET_FILTER(.limit = 1000), operator_on_run, &n);
         operator_check(w, run, "listing", err, err == STET_ECORRUPT);
@@ -268,6 +288,10 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     case 2:
         err = stet_run_get(node->engine, id, operator_on_run, &n);
         operator_check(w, run, "show", err, err == STET_ECORRUPT);
+        break;
+    case 3:
+        err = stet_repair(node->engine, &n, operator_on_finding, w);
+        operator_check(w, run, "repair", err, true);
         break;
     default:
         err = stet_why(node->engine, id, operator_on_verdict, (void *)&said);
@@ -315,7 +339,8 @@ operator_act(fleet_node *node)
     case 8: { /* a second start of what was started */
         fleet_task *task = &w->tasks[client_draw(w, w->n_tasks)];
 
-        if (task->is_acked && task->has_idem)
+        /* Or of what its client is about to start. */
+        if (task->has_idem && (task->is_acked || stet__sim_now_us(w->sim) >= task->at_us))
             (void)client_start(node, task);
         break;
     }

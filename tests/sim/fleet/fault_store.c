@@ -106,6 +106,19 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
+/* The call, or its answer, is as long on its way as a lease lasts; everything else goes on. */
+static void
+fault_lease(stet_store *s)
+{
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+
+    if (fleet_fault(w, FLEET_LEASE_SLOW, node))
+        fleet_nap(s->platform,
+                  1000 * (w->plan.lease_ms / 2 +
+                          (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms)));
+}
+
 #define FAULT_SESSION(call, ...)                                                                   \
     fleet *w = fault_of(s)->node->w;                                                               \
     bool   is_hit = fleet_fault(w, FLEET_LEASE_FAILED, fault_of(s)->node);                         \
@@ -114,7 +127,9 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     fault_way(s, FLEET_CRASH_BEFORE);                                                              \
     if (is_hit && fleet_draw(&w->faults, 2) == 0)                                                  \
         return stet__fail(STET_EIO, "failed by the simulator");                                    \
+    fault_lease(s);                                                                                \
     err = fault_inner(s)->ops->call(fault_inner(s), __VA_ARGS__);                                  \
+    fault_lease(s);                                                                                \
     fault_way(s, FLEET_CRASH_AFTER);                                                               \
     return is_hit && err == STET_OK ? stet__fail(STET_EUNCERTAIN, "lost by the simulator") : err
 
@@ -236,7 +251,7 @@ fault_hint(void *arg)
     fault_store *f = arg;
     fleet       *w = f->node->w;
 
-    if (fleet_fault(w, FLEET_HINT_LOST, f->node))
+    if (w->plan.is_deaf || fleet_fault(w, FLEET_HINT_LOST, f->node))
         return;
     if (fleet_fault(w, FLEET_HINT_LATE, f->node))
         fleet_nap(f->base.platform, 1000 * (int64_t)fleet_draw(&w->faults, 3000));

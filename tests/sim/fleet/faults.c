@@ -39,6 +39,7 @@ fleet_plan_draw(fleet *w)
     p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
+    p->is_deaf = fleet_draw(&w->faults, 8) == 0;
     p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
                                                      : 315360000000;
 }

@@ -55,6 +55,7 @@ typedef struct fleet_node fleet_node;
     X(SLOW, 300, "slow answers")                                                                   \
     X(READ_FAILED, 300, "reads failed")                                                            \
     X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
+    X(LEASE_SLOW, 6,  "session calls answered after the lease")                                    \
     X(HINT_LOST, 4, "hints lost")                                                                  \
     X(HINT_TWICE, 4, "hints doubled")                                                              \
     X(HINT_LATE, 10, "hints late")                                                                 \
@@ -82,6 +83,7 @@ typedef struct fleet_plan {
     unsigned crashes_max;
     int64_t  lease_ms, renew_ms;
     int64_t  retention_ms;
+    bool     is_deaf;      /* the store gives no hints at all: everybody polls */
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
@@ -238,6 +240,11 @@ struct fleet_run {
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
+    uint64_t      stop_entry; /* as which entry */
+    bool          is_called;  /* somebody waits for it by a call */
+    int64_t       not_before_ms; /* delay or backoff; 0: none, or a stop ended it */
+    int64_t       deadline_ms;
+    unsigned      grants;
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
@@ -297,6 +304,7 @@ typedef struct fleet_task {
     bool        is_done;       /* the client has nothing left to do for it */
     bool        is_acked;      /* somebody was told that it was started */
     bool        was_unclear;
+    bool        is_given_up;   /* nothing to repeat it by, and nobody knows whether it was started */
     stet_run_id run;
 } fleet_task;
 
@@ -358,6 +366,7 @@ struct fleet {
     stet__rng        draws, faults;
     fleet_plan       plan;
     bool             has_faults; /* now */
+    int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
     unsigned         crashes;
     int              same_name; /* nodes below this index share a worker's name */

@@ -385,7 +385,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     char       name[16];
     int        rc;
 
-    if (run != NULL && run->asked_ms[op] == 0)
+    if (run != NULL && run->asked_ms[op] == 0 && !stet_info(ctx)->is_replaying)
         run->asked_ms[op] = fleet_now_ms(x->w);
     handler_name(name, op, -1);
     if ((rc = stet_sleep_ms(ctx, name, ms)) != STET_OK)

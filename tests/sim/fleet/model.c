@@ -15,6 +15,7 @@
 
 /* No program here needs nearly as many. */
 #define MODEL_FACTS_MAX 1000
+#define MODEL_GRANTS_MAX 1000
 
 fleet_run *
 fleet_run_of(fleet *w, stet_id id)
@@ -84,6 +85,9 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->is_retry = !stet__id_is_zero(run->retry_of);
     run->created_ms = fact->time_ms;
     run->attempts_max = (uint32_t)fact->attempts_max;
+    run->is_called = fact->completion != 0;
+    run->not_before_ms = fact->until_ms;
+    run->deadline_ms = fact->deadline_ms;
     run->is_kept = fact->retention_ms > 86400000;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
@@ -216,6 +220,8 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
 static void
 model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
 {
+    if (run->is_stopped && fact->kind != STET__FACT_CANCELLED && fact->kind != STET__FACT_EXPIRED)
+        fleet_fail(w, run, "it was stopped, and ends with %s", stet__fact_kind_name(fact->kind));
     run->end = fact->kind;
     run->ended_ms = fact->time_ms;
     run->code = (int)fact->code;
@@ -251,7 +257,10 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
-    case STET__FACT_DEFERRED: fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); break;
+    case STET__FACT_DEFERRED:
+        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
+        run->not_before_ms = fact->until_ms;
+        break;
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: model_state_fact(w, run, fact); break;
@@ -358,7 +367,12 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     fleet_trace(w, node, run, stet__fact_kind_name(fact.kind), NULL, fact.completion, fact.code);
     switch (fact.kind) {
     case STET__FACT_CANCEL:
-    case STET__FACT_DEADLINE: run->is_stopped = true; break;
+    case STET__FACT_DEADLINE:
+        if (!run->is_stopped)
+            run->stop_entry = run->inbox;
+        run->is_stopped = true;
+        run->not_before_ms = 0;
+        break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
     case STET__FACT_CHILD_DONE:
         model_told_once(w, run, &fact);
@@ -409,9 +423,68 @@ model_timers(fleet *w, const stet_unit *unit)
                        (long long)(unit->conds[i].fire_ms - now_ms));
 }
 
+/* A fenced worker writes nothing. */
+static void
+model_fenced(fleet *w, const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_conds; i++) {
+        const stet_cond *cond = &unit->conds[i];
+
+        if ((cond->kind == STET_COND_CLAIM || cond->kind == STET_COND_PARKED) &&
+            cond->session != 0 &&
+            !stet__mem_is_alive(w->db, stet__mem_session(w->db, cond->session)))
+            fleet_fail(w, fleet_run_of(w, cond->run), "a worker whose lease has ended records");
+    }
+}
+
+/* A run that takes a stop in stops, in the same unit, those it has called and waits for. */
+static void
+model_stop_reaches(fleet *w, const fleet_run *run)
+{
+    for (const fleet_run *child = w->first; child != NULL; child = child->next)
+        if (child->is_called && child->end == 0 && !child->is_stopped &&
+            stet__id_equal(child->parent, run->id))
+            fleet_fail(w, run, "it is stopped, and run %u, which it called, goes on",
+                       child->number);
+}
+
+static void
+model_stops(fleet *w, const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        const fleet_run *run =
+            unit->ops[i].kind == STET_OP_FACTS ? fleet_run_of(w, unit->ops[i].run) : NULL;
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        while (run != NULL && run->is_stopped && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry)
+                model_stop_reaches(w, run);
+    }
+}
+
+static void
+model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_grant *grant)
+{
+    fleet_run *run = fleet_run_of(w, grant->run);
+
+    fleet_trace(w, node, run, "granted", NULL, (int64_t)grant->epoch, 0);
+    if (run == NULL || (run->end != 0 && !model_has(unit, STET_OP_FACTS, run->id))) {
+        fleet_fail(w, run, "a run that has ended, or never began, is granted");
+        return;
+    }
+    /* A unit that resumes a run may end its attempt as well. */
+    if (fleet_now_ms(w) < run->not_before_ms && !model_has(unit, STET_OP_FACTS, run->id))
+        fleet_fail(w, run, "it is granted %lld ms early",
+                   (long long)(run->not_before_ms - fleet_now_ms(w)));
+    if (++run->grants > MODEL_GRANTS_MAX)
+        fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);
+}
+
 void
 fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_outcome *outcome)
 {
+    model_fenced(w, unit);
     model_timers(w, unit);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_FACTS)
@@ -422,12 +495,8 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_DEL)
             model_purged(w, node, &unit->ops[i]);
-    for (size_t i = 0; i < outcome->n_grants; i++) {
-        fleet_run *run = fleet_run_of(w, outcome->grants[i].run);
-
-        fleet_trace(w, node, run, "granted", NULL, (int64_t)outcome->grants[i].epoch, 0);
-        if (run == NULL || (run->end != 0 && !model_has(unit, STET_OP_FACTS, run->id)))
-            fleet_fail(w, run, "a run that has ended, or never began, is granted");
-    }
+    model_stops(w, unit);
+    for (size_t i = 0; i < outcome->n_grants; i++)
+        model_granted(w, node, unit, &outcome->grants[i]);
     w->stats.commits++;
 }

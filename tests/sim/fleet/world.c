@@ -224,6 +224,8 @@ static void
 world_heal(fleet *w)
 {
     w->has_faults = false;
+    if (w->healed_ms == 0)
+        w->healed_ms = fleet_now_ms(w);
     for (size_t i = 0; i < w->n_nodes; i++) {
         fleet_node *node = &w->nodes[i];
 
@@ -240,7 +242,7 @@ static bool
 world_is_started(const fleet *w)
 {
     for (size_t i = 0; i < w->n_tasks; i++)
-        if (!w->tasks[i].is_acked)
+        if (!w->tasks[i].is_acked && !w->tasks[i].is_given_up)
             return false;
     return true;
 }
@@ -387,7 +389,7 @@ world_tasks(fleet *w)
         if (fleet_draw(&w->draws, 8) == 0)
             t->timeout_ms = 1 + (int64_t)fleet_draw(&w->draws, 20000);
         t->has_idem = fleet_draw(&w->draws, 2) == 0;
-        t->has_id = !t->has_idem; /* one of them, or a repeat would be a second run */
+        t->has_id = !t->has_idem && fleet_draw(&w->draws, 2) == 0;
         t->waits = fleet_draw(&w->draws, 2) == 0;
         t->cancels = fleet_draw(&w->draws, 12) == 0;
     }

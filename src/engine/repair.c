@@ -1,0 +1,404 @@
+/* Repair: write what the facts say into the rows of a run.
+ *
+ * Each repair is one unit. The store refuses it if the run's facts or inbox are not those it was
+ * computed from, or if somebody has the run (STET_OP_RESTORE), so a fleet at work is not disturbed,
+ * and a repair that is repeated after a crash finds nothing left to do.
+ *
+ * Due times are given by waking, never by writing "now": who is first in a lane may change until
+ * the unit's turn comes, and a wake-up asks the store about that.
+ */
+#include <string.h>
+
+#include "engine/engine.h"
+
+/* So many claims of a run may have recorded nothing. The epoch of a row that was lost is not known;
+ * it must be above all that were given, or a worker that still executes the run might hold the next
+ * claim's epoch. */
+#define REPAIR_EPOCHS 1000
+
+/* ---- who may have been executing a run whose row was lost ------------------------------------ */
+
+typedef struct repair_session {
+    struct repair_session *next;
+    uint64_t               session;
+    stet_id                worker;
+    bool                   is_dead;
+    stet_crumb *crumbs; /* the store's memory; NULL: they did not survive, or are still written */
+    size_t                 n;
+} repair_session;
+
+struct stet__crumbs_left {
+    stet__arena     arena;
+    repair_session *sessions;
+    bool            failed;
+};
+
+static int
+repair_on_session(void *arg, const stet_session_row *row)
+{
+    stet__crumbs_left *left = arg;
+    repair_session    *s = stet__arena_get0(&left->arena, sizeof *s);
+
+    if (s == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    s->session = row->session;
+    s->worker = row->id;
+    s->is_dead = row->is_dead;
+    s->next = left->sessions;
+    left->sessions = s;
+    return STET_OK;
+}
+
+void
+stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left)
+{
+    if (left == NULL)
+        return;
+    for (repair_session *s = left->sessions; s != NULL; s = s->next)
+        stet__free(e->store->alloc, s->crumbs);
+    stet__arena_free(&left->arena);
+    stet__free(&e->p->alloc, left);
+}
+
+stet__crumbs_left *
+stet__crumbs_gather(stet_engine *e)
+{
+    stet__crumbs_left *left = stet__get0(&e->p->alloc, sizeof *left);
+    int                err;
+
+    if (left == NULL) {
+        (void)stet__fail(STET_ENOMEM, "out of memory");
+        return NULL;
+    }
+    stet__arena_init(&left->arena, &e->p->alloc);
+    err = e->store->ops->sessions(e->store, repair_on_session, left);
+    for (repair_session *s = left->sessions; err == STET_OK && s != NULL; s = s->next)
+        if (s->is_dead &&
+            e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n) != STET_OK)
+            s->crumbs = NULL;
+    if (err == STET_OK)
+        return left;
+    stet__crumbs_drop(e, left);
+    return NULL;
+}
+
+/* Could a worker have had it, by what is on record? */
+static bool
+repair_may_execute(stet_engine *e, const stet__expect *x)
+{
+    if (stet__run_is_terminal(&x->l.run) || x->status == STET_STATUS_STUCK)
+        return false;
+    return x->due == STET__DUE_NOW || (x->due == STET__DUE_AT && x->due_ms <= stet__store_now(e));
+}
+
+/* The next execution has to know which steps may have happened. *n: entries put into its inbox. */
+static bool
+repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
+                 const stet__crumbs_left *left, size_t *n)
+{
+    int64_t now_ms = stet__store_now(e);
+    bool    is_unknown = false;
+    stet_id nobody = { { 0 } };
+
+    *n = 0;
+    if (!repair_may_execute(e, x))
+        return true;
+    for (const repair_session *s = left->sessions; s != NULL; s = s->next) {
+        is_unknown = is_unknown || s->crumbs == NULL;
+        for (size_t i = 0; i < s->n; i++) {
+            if (s->crumbs[i].is_busy == 0 || !stet__id_equal(s->crumbs[i].run, x->l.run.id))
+                continue;
+            if (!stet__tell_lost(w, now_ms, x->l.run.id, s->worker, &s->crumbs[i]))
+                return false;
+            ++*n;
+        }
+    }
+    if (!is_unknown || *n > 0)
+        return true;
+    ++*n;
+    return stet__tell_lost(w, now_ms, x->l.run.id, nobody, NULL);
+}
+
+/* ---- the row --------------------------------------------------------------------------------- */
+
+typedef struct repair_lane {
+    stet_id first;
+    bool    has_first;
+} repair_lane;
+
+static int
+repair_on_first(void *arg, stet_id run)
+{
+    repair_lane *lane = arg;
+
+    lane->first = run;
+    lane->has_first = true;
+    return STET_END;
+}
+
+/* A due time in the future can be written only if nobody can be in front of it; a run that is first
+ * stays so. */
+static int
+repair_is_first(stet_engine *e, const stet__expect *x, bool *is_first)
+{
+    repair_lane lane = { .has_first = false };
+    int         err = STET_OK;
+
+    *is_first = true;
+    if (x->l.row.lane == NULL)
+        return STET_OK;
+    err = e->store->ops->lane(e->store, x->l.row.lane, 1, repair_on_first, &lane);
+    *is_first = lane.has_first && stet__id_equal(lane.first, x->l.run.id);
+    return err == STET_END ? STET_OK : err;
+}
+
+static bool
+repair_set_due(stet__work *w, stet_id run, int64_t due_ms)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    row->id = run;
+    row->due_ms = due_ms;
+    op->row = row;
+    op->mask = STET_RUN_DUE;
+    return true;
+}
+
+/* Into its lane, out of it, or just awake. */
+static bool
+repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, bool is_first,
+             bool has_news)
+{
+    const stet__run *run = &x->l.run;
+    bool is_open = !row->is_terminal, wants_lane = is_open && run->key != NULL && x->is_visible;
+    bool             is_due = x->due == STET__DUE_NOW || has_news;
+    const char *lane = run->key != NULL ? stet__lane_name(&w->arena, run->handler, run->key) : NULL;
+    stet_op         *op;
+
+    if (run->key != NULL && lane == NULL)
+        return false;
+    if (x->l.row.lane != NULL && (!wants_lane || strcmp(x->l.row.lane, lane) != 0)) {
+        if ((op = stet__work_op(w, STET_OP_LANE_LEAVE, run->id)) == NULL)
+            return false;
+        op->status = STET_STATUS_PENDING;
+        x->l.row.lane = NULL;
+    }
+    if (is_open && x->due == STET__DUE_AT && !is_due && is_first &&
+        (run->key == NULL || wants_lane)) {
+        row->due_ms = x->due_ms;
+        if (x->due_ms < w->timer_ms)
+            w->timer_ms = x->due_ms;
+    }
+    if (wants_lane && x->l.row.lane == NULL) {
+        bool sleeps = row->due_ms == STET_NEVER && !is_due;
+
+        /* Entering as the first wakes only who sleeps for ever: one that must not be woken does
+         * not, for now. */
+        if (sleeps)
+            row->due_ms = STET_NEVER - 1;
+        if ((op = stet__work_op(w, STET_OP_LANE_ENTER, run->id)) == NULL)
+            return false;
+        op->lane = lane;
+        op->status = x->status == STET_STATUS_SUSPENDED ? STET_STATUS_PENDING : x->status;
+        if (sleeps && !repair_set_due(w, run->id, STET_NEVER))
+            return false;
+    } else if (is_open && is_due && (run->key == NULL || wants_lane)) {
+        if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->id)) == NULL)
+            return false;
+        op->status = x->status == STET_STATUS_SUSPENDED ? STET_STATUS_PENDING : x->status;
+    }
+    if (is_open && is_due)
+        w->timer_ms = stet__store_now(e);
+    return true;
+}
+
+/* A run that is ready by its row stays ready: what made it so may not be in its facts (a stuck run
+ * that is tried again, one that was let go). */
+static void
+repair_keep_ready(stet__expect *x)
+{
+    const stet_run_row *row = &x->l.row;
+
+    if (x->has_row && !row->is_terminal && row->status == STET_STATUS_PENDING &&
+        row->due_ms != STET_NEVER && !stet__run_is_terminal(&x->l.run) && !x->is_unreadable &&
+        x->stop == 0 &&
+        (x->due == STET__DUE_NEVER || (x->due == STET__DUE_AT && row->due_ms < x->due_ms))) {
+        x->status = STET_STATUS_PENDING;
+        x->due = STET__DUE_NOW;
+    }
+}
+
+/* ---- timers and values ----------------------------------------------------------------------- */
+
+/* Not a word about values that are as they should be: putting them again would change their
+ * version. */
+static int
+repair_value(stet_engine *e, stet__work *w, stet_id run, const stet__want_value *want)
+{
+    stet_value v = { 0 };
+    stet_cond *cond;
+    stet_op   *op;
+    bool       is_right, ok = true;
+    int        err = e->store->ops->value(e->store, want->space, want->key, &v);
+
+    if (err != STET_OK && err != STET_ENOTFOUND)
+        return err;
+    is_right = v.version > (want->is_twice ? 1u : 0u) && v.data.len == want->data.len &&
+               (v.data.len == 0 || memcmp(v.data.data, want->data.data, v.data.len) == 0);
+    if (strcmp(want->space, STET__SPACE_AWAKEABLE) == 0 && !want->is_twice)
+        is_right = is_right && v.version == 1;
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (is_right)
+        return STET_OK;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL)
+        return STET_ENOMEM;
+    cond->space = want->space;
+    cond->number = v.version;
+    ok = stet__work_bytes(w, &cond->key, want->key);
+    if (ok && v.version > 0) {
+        ok = (op = stet__work_op(w, STET_OP_VALUE_DEL, run)) != NULL;
+        if (ok) {
+            op->space = want->space;
+            op->key = cond->key;
+        }
+    }
+    for (int i = 0; ok && i < (want->is_twice ? 2 : 1); i++) {
+        ok = (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) != NULL;
+        if (!ok)
+            break;
+        op->space = want->space;
+        op->key = cond->key;
+        op->number = want->revision;
+        ok = stet__work_bytes(w, &op->data, want->data);
+    }
+    return ok ? STET_OK : STET_ENOMEM;
+}
+
+/* A child's key is of use to its parent only. */
+static bool
+repair_is_wanted(stet_engine *e, stet__work *w, const stet__expect *x, const stet__want_value *want)
+{
+    stet_run_row row;
+    stet__fact   extra;
+
+    return strcmp(want->space, STET__SPACE_CHILD) != 0 ||
+           stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra) != STET_ENOTFOUND;
+}
+
+static int
+repair_values(stet_engine *e, stet__work *w, const stet__expect *x)
+{
+    int err = STET_OK;
+
+    for (const stet__want_value *want = x->values; err == STET_OK && want != NULL;
+         want = want->next)
+        if (repair_is_wanted(e, w, x, want))
+            err = repair_value(e, w, x->l.run.id, want);
+    return err;
+}
+
+static bool
+repair_timers(stet__work *w, const stet__expect *x)
+{
+    bool ok = true;
+
+    for (const stet__want_timer *t = x->timers; ok && t != NULL; t = t->next)
+        ok = stet__work_timer(w, x->l.run.id, t->fire_ms, t->completion);
+    return ok;
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+static int
+repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_left *left)
+{
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_PUT, x->l.run.id);
+    size_t        n_lost = 0;
+    bool          is_first;
+    int           err;
+
+    if (row == NULL || op == NULL || !stet__expect_row(x, &w->arena, row))
+        return STET_ENOMEM;
+    op->row = row;
+    op->flags = STET_OP_RESTORE;
+    if (!x->has_row)
+        row->epoch += REPAIR_EPOCHS;
+    if (x->is_unreadable &&
+        (row->reason = stet__arena_str(&w->arena, "its facts cannot be read")) == NULL)
+        return STET_ENOMEM;
+    if ((err = repair_is_first(e, x, &is_first)) != STET_OK ||
+        (err = repair_values(e, w, x)) != STET_OK)
+        return err;
+    if (!x->has_row && left != NULL && !repair_tell_lost(e, w, x, left, &n_lost))
+        return STET_ENOMEM;
+    return repair_timers(w, x) && repair_place(e, w, x, row, is_first, n_lost > 0) ? STET_OK
+                                                                                   : STET_ENOMEM;
+}
+
+int
+stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
+                 const stet__crumbs_left *left)
+{
+    stet__expect x;
+    stet__work  *w;
+    int          err;
+
+    if ((err = stet__expect_load(e, &x, id, lost)) != STET_OK)
+        return err;
+    if (x.l.run.handler == NULL) {
+        stet__expect_free(&x);
+        return stet__fail(STET_ECORRUPT,
+                          "its first fact cannot be read, so nothing is known of it");
+    }
+    repair_keep_ready(&x);
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        err = STET_ENOMEM;
+    else if ((err = repair_build(e, w, &x, left)) != STET_OK)
+        stet__work_free(w);
+    else
+        err = stet__commit_sync(e, w, NULL);
+    stet__expect_free(&x);
+    return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+}
+
+/* What that worker did with the run is not known. */
+int
+stet__repair_owner(stet_engine *e, const stet_run_row *row)
+{
+    stet__work   *w = stet__work_new(e, NULL, NULL);
+    stet_run_row *set;
+    stet_cond    *dead, *journal, *inbox;
+    stet_op      *op;
+    stet_id       nobody = { { 0 } };
+
+    if (w == NULL)
+        return STET_ENOMEM;
+    if ((dead = stet__work_cond(w, STET_COND_SESSION_DEAD, row->id)) != NULL)
+        dead->session = row->session;
+    if ((journal = stet__work_cond(w, STET_COND_JOURNAL, row->id)) != NULL)
+        journal->number = row->journal;
+    if ((inbox = stet__work_cond(w, STET_COND_INBOX, row->id)) != NULL)
+        inbox->number = row->inbox;
+    set = stet__arena_get0(&w->arena, sizeof *set);
+    if (dead == NULL || journal == NULL || inbox == NULL || set == NULL ||
+        (op = stet__work_op(w, STET_OP_RUN_SET, row->id)) == NULL) {
+        stet__work_free(w);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    set->id = row->id;
+    set->status =
+        row->status == STET_STATUS_CANCELLING ? STET_STATUS_CANCELLING : STET_STATUS_PENDING;
+    set->ended_ms = STET_NEVER;
+    set->due_ms = w->timer_ms = stet__store_now(e);
+    op->row = set;
+    op->mask = STET_RUN_STATUS | STET_RUN_OWNER;
+    if (!stet__tell_lost(w, set->due_ms, row->id, nobody, NULL)) {
+        stet__work_free(w);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    return stet__commit_sync(e, w, NULL);
+}

@@ -1,0 +1,92 @@
+/* Bugs on purpose: does any test notice?
+ *
+ * A mutant is a small realistic bug, planted where it could have been made. Only a build with
+ * -DSTET_MUTANTS=ON has them, all of them, and one of them at most is alive: the one that the
+ * environment variable STET_MUTANT names, or that the test program chose. In every other build
+ * STET__MUTANT() is the constant 0, and nothing of this is in the object code; tests/tidy checks.
+ *
+ * `make mutants` proves that each is found. To plant one: a row here, and STET__MUTANT(name) at its
+ * place. One that survives is a hole in the tests.
+ */
+#ifndef STET__MUTANT_H
+#define STET__MUTANT_H
+
+#ifdef STET_MUTANTS
+
+/* Name, what is wrong with it. */
+#define STET__MUTANT_LIST(X)                                                                       \
+    /* the store */                                                                                \
+    X(fence_dropped, "whoever records for a run need not hold its claim")                          \
+    X(lease_unjudged, "a worker whose lease has ended can still record")                           \
+    X(epoch_kept, "a run that is granted keeps its epoch")                                         \
+    X(repeat_applied, "a unit that is submitted again is applied again")                           \
+    X(unit_torn, "a refused unit leaves behind what it did before it was refused")                 \
+    X(reap_by_id, "a session is taken for dead a second early, and reaped without asking again")   \
+    X(parked_unchecked, "a timer resumes a run whatever has become of it")                         \
+    X(lane_asleep, "a run that leaves its lane does not wake the next")                            \
+    X(lane_shared, "a run enters its lane and executes though another holds it")                   \
+    X(due_early, "delays and backoffs are not waited for")                                         \
+    /* the store in a file: crash everywhere finds these */                                        \
+    X(file_unsynced, "commits to a file are not flushed")                                          \
+    X(file_death_unseen, "the free lock of a dead worker is not looked at")                        \
+    /* the engine */                                                                               \
+    X(suspend_blind, "a run suspends whatever has come into its inbox meanwhile")                  \
+    X(end_blind, "a run ends whatever has come into its inbox meanwhile")                          \
+    X(timer_stays, "a timer that fired is not removed")                                            \
+    X(timer_early, "timers fire a millisecond early")                                              \
+    X(timer_own_clock, "timers are judged by the worker's clock, not the store's")                 \
+    X(timer_after, "a timer is written after the wait for it, not with it")                        \
+    X(parent_early, "a parent is told of a child's failed attempt as if it were its end")          \
+    X(parent_untold, "a parent is not told of its child's end")                                    \
+    X(idem_unchecked, "an idempotency key is looked up first, and then written unconditionally")   \
+    X(idem_apart, "an idempotency key is written in a unit of its own, after the start")           \
+    X(journal_short, "recovery reads the journal up to the fact before the last")                  \
+    X(inbox_short, "recovery applies one entry of the inbox fewer than was taken")                 \
+    X(step_before, "a step is recorded before its body is executed")                               \
+    X(step_once_more, "a step is tried once more than its policy says")                            \
+    X(retry_uncounted, "a failed attempt of a step is recorded with the number before its own")    \
+    X(attempt_uncounted, "the second failed attempt of a run does not count")                      \
+    X(effect_first, "a body begins before what it depends on is durable")                          \
+    X(answer_early, "waiters are answered before the end of their run is durable")                 \
+    X(death_untold, "what a dead worker was executing is not told to who takes over")              \
+    X(release_untold, "a run that is given back does not say which bodies were entered")           \
+    X(crumb_early, "the note of an entered body goes before its record is durable")                \
+    X(ahead_unchecked, "a run that works ahead does not say which state it relies on")             \
+    X(refused_durable, "a unit that was refused counts as durable")                                \
+    X(unknown_renumbered, "a batch of unknown outcome is submitted again under new numbers")       \
+    X(deadline_ignored, "a deadline passes and nothing happens")                                   \
+    X(cancel_asleep, "a cancel that comes while a run is suspended is not taken in")               \
+    X(children_go_on, "a run that is cancelled does not cancel the children it waits for")         \
+    X(choice_unrecorded, "which of several futures came first is not recorded")                    \
+    X(now_unrecorded, "the time a run saw is not recorded")                                        \
+    X(random_anew, "random numbers differ from one execution to the next")                         \
+    X(failure_inherited, "a retried dead letter inherits the step that failed")                    \
+    X(child_apart, "a child is started in another unit than its parent's record of it")            \
+    X(settle_unchecked, "an awakeable is settled without asking whether it still is open")         \
+    X(hints_trusted, "without a hint nobody looks for work")                                       \
+    X(orphan_left, "a granted run that found no memory is never taken up")                         \
+    X(visible_forgotten,                                                                           \
+      "a delayed run is forgotten if its row cannot be read when its time comes")                  \
+    X(lease_unasked, "a body begins without a look at the lease")                                  \
+    X(renewed_late, "a lease counts from when its renewal was answered")                           \
+    X(purge_by_age, "retention counts from a run's start, not from its end")                       \
+    X(retention_forgotten, "a run's own retention does not count")
+
+typedef enum stet__mutant_name {
+    STET__MUTANT_none,
+#define STET__MUTANT_ENUM(name, text) STET__MUTANT_##name,
+    STET__MUTANT_LIST(STET__MUTANT_ENUM)
+#undef STET__MUTANT_ENUM
+    STET__MUTANTS
+} stet__mutant_name;
+
+extern stet__mutant_name stet__mutant;
+
+#define STET__MUTANT(name) (stet__mutant == STET__MUTANT_##name)
+
+#else
+
+#define STET__MUTANT(name) 0
+
+#endif
+#endif

@@ -1,0 +1,706 @@
+/* Repair: what disagrees with the facts is set right; projections are dropped and rebuilt from
+ * baselines and facts. Rows F2, I2. */
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "damage.h"
+
+#include "engine/engine.h"
+#include "lost.h"
+
+/* ---- I2: one thing is wrong ------------------------------------------------------------------ */
+
+typedef struct repairs {
+    int  n, repaired;
+    char rule[32], run[STET_ID_TEXT_MAX], text[512];
+} repairs;
+
+static int
+on_repair(void *arg, const stet_finding *finding)
+{
+    repairs *to = arg;
+
+    if (to->n++ == 0) {
+        (void)snprintf(to->rule, sizeof to->rule, "%s", finding->rule);
+        (void)snprintf(to->run, sizeof to->run, "%s", finding->run != NULL ? finding->run : "");
+        (void)snprintf(to->text, sizeof to->text, "%s", finding->text);
+    }
+    to->repaired += finding->is_repaired;
+    return STET_OK;
+}
+
+static repairs
+verify_now(stet_engine *e)
+{
+    repairs found = { 0 };
+
+    CHECK_OK(stet_verify(e, NULL, on_repair, &found));
+    CHECK_INT(found.repaired, 0);
+    return found;
+}
+
+static repairs
+repair_now(stet_engine *e)
+{
+    repairs found = { 0 };
+
+    CHECK_OK(stet_repair(e, NULL, on_repair, &found));
+    return found;
+}
+
+static gate i2_door = GATE_INIT;
+
+static int
+i2_nap(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep(ctx, "nap", "1h"));
+    return stet_return(ctx, input);
+}
+
+static int
+i2_quick(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
+static int
+i2_letter(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_EPERMANENT, "no");
+}
+
+static int
+i2_fails(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_ERETRY, "not now");
+}
+
+static int
+i2_set(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_state_set(ctx, "note", input));
+    STET_TRY(stet_state_set(ctx, "other", input));
+    STET_TRY(stet_state_clear(ctx, "other"));
+    STET_TRY(stet_state_clear(ctx, "greeting"));
+    return stet_return(ctx, input);
+}
+
+static int
+i2_busy(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &i2_door, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler i2_handlers[] = {
+    { "nap", i2_nap, NULL },       { "quick", i2_quick, NULL },       { "letter", i2_letter, NULL },
+    { "fails", i2_fails, NULL },   { "approval", h_approval, NULL },  { "set", i2_set, NULL },
+    { "busy", i2_busy, NULL },     { 0 },
+};
+static const stet_entry i2_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
+static const fixture_service i2_services[] = { { "t", i2_handlers, false, NULL },
+                                               { "o", i2_handlers, true, i2_initial },
+                                               { 0 } };
+
+typedef struct i2_world {
+    stet_run_id nap, waiting, ended, letter, discarded, again, retrying, approval, set, parent,
+        child;
+    char        awakeable[STET_ID_TEXT_MAX];
+} i2_world;
+
+static void
+i2_end(fixture *f, const stet_run_id *run)
+{
+    stet_result r = EXPECT_END(f->engine, run, STET_ERUN);
+
+    stet_result_free(&r);
+}
+
+/* Nobody executes anything when the damage is done. */
+static fixture *
+i2_begin(i2_world *w)
+{
+    static const char *const labels[] = { "colour=red", NULL };
+    fixture                 *f = fixture_begin();
+
+    memset(w, 0, sizeof *w);
+    fixture_up(f, i2_services);
+    w->nap = fixture_start(
+        f->engine, "o.nap", "",
+        STET_START(.key = "k", .timeout = "3h", .idempotency_key = "once", .labels = labels));
+    fixture_await_status(f->engine, &w->nap, STET_STATUS_SUSPENDED);
+    w->waiting = fixture_start(f->engine, "o.quick", "w", STET_START(.key = "k"));
+    w->ended = fixture_start(f->engine, "t.quick", "", NULL);
+    EXPECT_RESULT(f->engine, &w->ended, "");
+    w->letter = fixture_start(f->engine, "t.letter", "", NULL);
+    i2_end(f, &w->letter);
+    CHECK_OK(stet_dlq_retry(f->engine, &w->again, &w->letter));
+    i2_end(f, &w->again);
+    w->discarded = fixture_start(f->engine, "t.letter", "", NULL);
+    i2_end(f, &w->discarded);
+    CHECK_OK(stet_dlq_discard(f->engine, &w->discarded));
+    w->retrying = fixture_start(f->engine, "t.fails", "",
+                                STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
+    fixture_await_status(f->engine, &w->retrying, STET_STATUS_RETRYING);
+    w->approval = fixture_start(f->engine, "t.approval", "", NULL);
+    fixture_await_status(f->engine, &w->approval, STET_STATUS_SUSPENDED);
+    (void)snprintf(w->awakeable, sizeof w->awakeable, "%s", handed_out);
+    w->set = fixture_start(f->engine, "o.set", "value", STET_START(.key = "s"));
+    EXPECT_RESULT(f->engine, &w->set, "value");
+    w->parent = fixture_start(f->engine, "t.nap", "", NULL);
+    fixture_await_status(f->engine, &w->parent, STET_STATUS_SUSPENDED);
+    w->child =
+        fixture_start(f->engine, "t.quick", "",
+                      STET_START(.parent = &w->parent, .parent_step = "x", .child_key = "c"));
+    EXPECT_RESULT(f->engine, &w->child, "");
+    fixture_down(f);
+    f->engine = fixture_open(f);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_INT(repair_now(f->engine).n, 0);
+    return f;
+}
+
+/* It is found, with the run and the rule; repaired; and then nothing is wrong. */
+static void
+i2_expect(fixture *f, const stet_run_id *run, const char *rule)
+{
+    repairs found = verify_now(f->engine);
+
+    test_note("%s: %s", found.rule, found.text);
+    CHECK(found.n >= 1);
+    CHECK_STR(found.rule, rule);
+    CHECK_STR(found.run, run->text);
+    CHECK(found.text[0] != '\0');
+    found = repair_now(f->engine);
+    CHECK(found.n >= 1);
+    CHECK_INT(found.repaired, found.n);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_INT(repair_now(f->engine).n, 0);
+}
+
+static void
+i2_set_row(fixture *f, const stet_run_id *run, uint32_t mask, stet_run_row row)
+{
+    stet_op op = { .kind = STET_OP_RUN_SET, .mask = mask };
+
+    op.run = row.id = damage_id(run);
+    op.row = &row;
+    damage_do(f, &op, 1);
+}
+
+TEST(I2_a_row_that_lies_is_repaired)
+{
+    i2_world   w;
+    fixture   *f = i2_begin(&w);
+    stet__fact extra = { .kind = STET__FACT_ROW, .attempts_max = 99 };
+    stet__buf  b;
+
+    i2_set_row(f, &w.nap, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_COMPLETED, .is_terminal = 1, .ended_ms = 5 });
+    i2_expect(f, &w.nap, "projection");
+    i2_set_row(f, &w.nap, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_RETRYING, .ended_ms = STET_NEVER });
+    i2_expect(f, &w.nap, "projection");
+    i2_set_row(f, &w.ended, STET_RUN_STATUS,
+               (stet_run_row){ .status = STET_STATUS_PENDING, .ended_ms = STET_NEVER });
+    i2_expect(f, &w.ended, "projection");
+    i2_set_row(f, &w.retrying, STET_RUN_DUE, (stet_run_row){ .due_ms = STET_NEVER });
+    i2_expect(f, &w.retrying, "wake-up");
+    i2_set_row(f, &w.retrying, STET_RUN_DUE, (stet_run_row){ .due_ms = STET_NEVER - 5 });
+    i2_expect(f, &w.retrying, "projection");
+    CHECK_INT(fixture_look(f->engine, &w.retrying).status, STET_STATUS_RETRYING);
+    i2_set_row(f, &w.retrying, STET_RUN_ATTEMPT, (stet_run_row){ .attempt = 77 });
+    i2_expect(f, &w.retrying, "projection");
+    stet__buf_init(&b, &stet__platform_real()->alloc);
+    stet__fact_encode(&b, &extra);
+    i2_set_row(f, &w.parent, STET_RUN_EXTRA, (stet_run_row){ .extra = stet__buf_bytes(&b) });
+    stet__buf_free(&b);
+    i2_expect(f, &w.parent, "projection");
+    CHECK(fixture_look(f->engine, &w.parent).attempts_max != 99);
+    fixture_end(f);
+}
+
+TEST(I2_a_run_that_left_its_lane_is_put_back)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    stet_op  op = { .kind = STET_OP_LANE_LEAVE, .status = STET_STATUS_PENDING };
+
+    op.run = damage_id(&w.waiting);
+    damage_do(f, &op, 1);
+    i2_expect(f, &w.waiting, "lane");
+    CHECK_INT(fixture_look(f->engine, &w.waiting).due_ms, 0); /* behind the one that sleeps */
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    CHECK_OK(stet_cancel(f->engine, &w.nap, NULL, NULL));
+    EXPECT_RESULT(f->engine, &w.waiting, "w");
+    fixture_end(f);
+}
+
+TEST(I2_a_timer_that_is_gone_is_put_back)
+{
+    static const uint64_t completions[] = { 0, 3 };
+
+    for (size_t i = 0; i < 2; i++) {
+        i2_world      w;
+        fixture      *f = i2_begin(&w);
+        stet_store   *s = damage_open(f);
+        stet__loaded  l;
+        stet_op       op = { .kind = STET_OP_TIMER_DEL, .number = completions[i] };
+
+        CHECK_OK(stet__load(f->engine, &l, damage_id(&w.nap), true));
+        op.run = l.run.id;
+        op.fire_ms = i == 0 ? l.run.deadline_ms : l.journal.waiting->until_ms;
+        stet__loaded_free(&l);
+        stet__store_close(s);
+        damage_do(f, &op, 1);
+        i2_expect(f, &w.nap, "timer");
+        fixture_end(f);
+        (void)remove(test_path("engine.db"));
+        (void)remove(test_path("engine.db-wal"));
+        (void)remove(test_path("engine.db-shm"));
+    }
+}
+
+/* Each space of values: the first (or only) one in it goes, then one is changed. */
+typedef struct i2_value {
+    stet_bytes key;
+    bool       found;
+    char       bytes[256];
+} i2_value;
+
+static int
+i2_on_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    i2_value *v = arg;
+
+    (void)value;
+    CHECK(key.len <= sizeof v->bytes);
+    memcpy(v->bytes, key.data, key.len);
+    v->key = (stet_bytes){ v->bytes, key.len };
+    v->found = true;
+    return STET_END;
+}
+
+TEST(I2_values_that_are_gone_or_changed_are_repaired)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    struct {
+        const char        *space, *rule;
+        const stet_run_id *run;
+        bool               is_marker; /* its bytes mean nothing */
+    } all[] = {
+        { STET__SPACE_STATE, "value", &w.set, false },
+        { STET__SPACE_CLEARED, "value", &w.set, true },
+        { STET__SPACE_IDEM, "value", &w.nap, false },
+        { STET__SPACE_CHILD, "value", &w.child, false },
+        { STET__SPACE_LABEL, "value", &w.nap, false },
+        { STET__SPACE_AWAKEABLE, "value", &w.approval, false },
+        { STET__SPACE_RETRY, "value", &w.again, false },
+        { STET__SPACE_DISCARD, "value", &w.discarded, false },
+    };
+
+    for (size_t i = 0; i < 2 * sizeof all / sizeof all[0]; i++) {
+        stet_store *s;
+        i2_value    v = { .found = false };
+        bool        is_changed = i % 2 != 0;
+        stet_op     op = { .kind = is_changed ? STET_OP_VALUE_PUT : STET_OP_VALUE_DEL,
+                           .space = all[i / 2].space };
+
+        if (is_changed && all[i / 2].is_marker)
+            continue;
+        s = damage_open(f);
+        CHECK_CODE(s->ops->values(s, op.space, (stet_bytes){ NULL, 0 }, NULL, 1, i2_on_value, &v),
+                   STET_END);
+        stet__store_close(s);
+        CHECK(v.found);
+        op.key = v.key;
+        op.data = stet_text("0123456789abcdef");
+        damage_do(f, &op, 1);
+        if (strcmp(op.space, STET__SPACE_RETRY) == 0) { /* seen from both ends */
+            repairs found = repair_now(f->engine);
+
+            CHECK(found.n >= 1 && found.n == found.repaired);
+            CHECK_INT(verify_now(f->engine).n, 0);
+        } else
+            i2_expect(f, all[i / 2].run, all[i / 2].rule);
+    }
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    CHECK_OK(stet_resolve(f->engine, w.awakeable, stet_text("\"yes\"")));
+    EXPECT_RESULT(f->engine, &w.approval, "\"yes\"");
+    fixture_end(f);
+}
+
+TEST(I2_state_that_nobody_wrote_is_removed)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    stet_op  op = { .kind = STET_OP_VALUE_PUT, .space = STET__SPACE_STATE };
+    repairs  found;
+
+    op.key = (stet_bytes){ "o\0s\0thing", 9 };
+    op.data = stet_text("?");
+    damage_do(f, &op, 1);
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 1);
+    CHECK_HAS(found.text, "nobody wrote it");
+    op.key = (stet_bytes){ "o\0s\0other", 9 };
+    damage_do(f, &op, 1);
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_HAS(found.text, "was cleared");
+    CHECK_INT(verify_now(f->engine).n, 0);
+    fixture_end(f);
+}
+
+TEST(I2_an_owner_that_does_not_exist_is_taken_away)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    repairs  found;
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+#ifdef STET_WITH_SQLITE
+    damage_sql(f, "UPDATE runs SET work=4711, status=2, epoch=9 WHERE id=?1", &w.parent,
+               (stet_bytes){ NULL, 0 });
+#endif
+    found = verify_now(f->engine);
+    CHECK_STR(found.rule, "owner");
+    found = repair_now(f->engine);
+    CHECK(found.n >= 1);
+    CHECK_INT(found.repaired, found.n);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    fixture_await_status(f->engine, &w.parent, STET_STATUS_SUSPENDED);
+    fixture_end(f);
+}
+
+TEST(I2_a_run_that_a_worker_has_is_left_alone)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    stet_run_id  run;
+    repairs      found;
+    stet_op      op = { .kind = STET_OP_VALUE_DEL, .space = STET__SPACE_IDEM };
+
+    op.key = (stet_bytes){ "t.busy\0\0once", 12 };
+    fixture_up(f, i2_services);
+    run = fixture_start(f->engine, "t.busy", "in", STET_START(.idempotency_key = "once"));
+    gate_await(&i2_door, 1);
+    damage_do(f, &op, 1);
+    other = fixture_open(f);
+    found = repair_now(other);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 0);
+    CHECK_STR(found.run, run.text);
+    gate_open(&i2_door);
+    EXPECT_RESULT(f->engine, &run, "in");
+    found = repair_now(other);
+    CHECK_INT(found.repaired, 1);
+    stet_close(other);
+    fixture_end(f);
+}
+
+TEST(I2_facts_that_cannot_be_read_are_not_repaired)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    stet_op  op = { .kind = STET_OP_FACTS, .count = 1 };
+    repairs  found;
+
+    op.run = damage_id(&w.nap);
+    op.number = fixture_look(f->engine, &w.nap).facts + 1;
+    op.data = stet_text("no fact");
+    damage_do(f, &op, 1);
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 0);
+    CHECK_STR(found.rule, "facts");
+    CHECK_STR(found.run, w.nap.text);
+    damage_end(f);
+}
+
+static int
+i2_count_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+i2_count_bases(stet_store *s)
+{
+    int n = 0;
+
+    CHECK_OK(s->ops->values(s, STET__SPACE_BASE_STATE, (stet_bytes){ NULL, 0 }, NULL, 100,
+                            i2_count_value, &n));
+    return n;
+}
+
+/* That an entry was cleared is forgotten when nobody can say otherwise, and kept where its initial
+ * value would come back. */
+TEST(F2_baselines_of_cleared_entries_go)
+{
+    fixture    *f = fixture_begin();
+    stet_store *s;
+    stet_run_id run;
+
+    f->options.sweep_ms = 10;
+    fixture_up(f, i2_services);
+    s = damage_open(f);
+    run = fixture_start(f->engine, "t.nap", "", STET_START(.retention = "1ms")); /* the oldest */
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    (void)fixture_start(f->engine, "o.set", "v", STET_START(.key = "a", .retention = "1ms"));
+    AWAIT(i2_count_bases(s) == 3);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(i2_count_bases(s) == 2);
+    stet__store_close(s);
+    fixture_end(f);
+}
+
+/* A fleet at work is neither accused nor disturbed. */
+TEST(I2_repair_of_a_busy_store_changes_nothing)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    stet_run_id  runs[60];
+
+    f->options.retention_ms = 40;
+    f->options.sweep_ms = 10;
+    fixture_up(f, i2_services);
+    other = fixture_open(f);
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < 60; i++)
+            runs[i] = i % 3
+                          ? fixture_start(f->engine, "o.set", "v",
+                                          STET_START(.key = i % 2 ? "a" : "b", .retention = "10h"))
+                          : fixture_start(f->engine, "o.set", "brief",
+                                          STET_START(.key = i % 2 ? "a" : "b"));
+        for (int i = 0; i < 4; i++) {
+            repairs found = repair_now(other);
+
+            if (found.n > 0)
+                test_fail(__FILE__, __LINE__, "%s of %s: %s", found.rule, found.run, found.text);
+        }
+        for (int i = 0; i < 60; i++)
+            if (i % 3)
+                EXPECT_RESULT(f->engine, &runs[i], "v");
+    }
+    stet_close(other);
+    fixture_end(f);
+}
+
+/* ---- F2: a whole table is lost --------------------------------------------------------------- */
+
+#ifdef STET_WITH_SQLITE
+
+static fixture *
+f2_begin(lost_story *story)
+{
+    fixture *f = fixture_begin();
+
+    if (!f->is_sqlite)
+        test_skip("facts of a memory store cannot be without their rows");
+    lost_fill(f, story);
+    return f;
+}
+
+/* Lose it, be refused, rebuild it, find everything as it was, go on. */
+static void
+f2_lose(const char *sql, const char *named)
+{
+    lost_story   story;
+    fixture     *f = f2_begin(&story);
+    stet_engine *e = NULL;
+    char        *before, *after;
+    int          findings, repaired;
+
+    before = lost_text(f->url);
+    lost_sql(f->url, sql);
+    CHECK_CODE(stet_open(&e, f->url, &f->options), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), named);
+    CHECK_HAS(stet_last_error(), "verify --repair");
+    lost_repair(f->url, &findings, &repaired);
+    CHECK(findings > 0);
+    CHECK_INT(repaired, findings);
+    test_note("%d repairs", repaired);
+    after = lost_text(f->url);
+    CHECK_STR(after, before);
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 0);
+    lost_goes_on(f, &story);
+    free(before);
+    free(after);
+    fixture_end(f);
+}
+
+TEST(F2_the_table_of_runs_is_rebuilt) { f2_lose("DROP TABLE runs", "table runs"); }
+TEST(F2_the_table_of_timers_is_rebuilt) { f2_lose("DROP TABLE timers", "table timers"); }
+TEST(F2_the_table_of_values_is_rebuilt) { f2_lose("DROP TABLE values_", "table values_"); }
+TEST(F2_all_projections_at_once_are_rebuilt)
+{
+    f2_lose("DROP TABLE runs; DROP TABLE timers; DROP TABLE values_", "table runs");
+}
+
+TEST(F2_an_untouched_story_goes_on)
+{
+    lost_story story;
+    fixture   *f = f2_begin(&story);
+    int        findings, repaired;
+
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 0);
+    lost_goes_on(f, &story);
+    fixture_end(f);
+}
+
+static int
+f2_body(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("entered %d", stet_attempt_is_at_risk(a));
+    while (!stet_attempt_is_at_risk(a))
+        pause();
+    return STET_OK;
+}
+
+static int
+f2_risky(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "risky", f2_body, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler f2_handlers[] = { { "risky", f2_risky, NULL }, { 0 } };
+
+/* Who had the run is lost with its row, and what that worker was doing is told all the same. */
+TEST(F2_a_body_that_was_entered_is_at_risk_after_a_rebuild)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    pid_t       child;
+    int         findings, repaired;
+
+    if (!f->is_sqlite)
+        test_skip("needs a process that is killed");
+    f->engine = fixture_open(f);
+    run = fixture_start(f->engine, "t.risky", "in", NULL);
+    fixture_down(f);
+    CHECK((child = fork()) >= 0);
+    if (child == 0) {
+        fixture_up_with(f, f2_handlers);
+        for (;;)
+            pause();
+    }
+    effects_await("entered 0", 1);
+    CHECK_INT(kill(child, SIGKILL), 0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    lost_sql(f->url, "DROP TABLE runs");
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 1);
+    CHECK_INT(repaired, 1);
+    fixture_up_with(f, f2_handlers);
+    EXPECT_RESULT(f->engine, &run, "in");
+    CHECK_INT(effects("entered 1"), 1);
+    CHECK_INT(effects("entered 0"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 1);
+    fixture_end(f);
+}
+
+TEST(F2_a_lost_index_is_made_again_by_who_opens_the_file)
+{
+    lost_story story;
+    fixture   *f = f2_begin(&story);
+    char      *before = lost_text(f->url), *after;
+
+    lost_sql(f->url, "DROP INDEX runs_work; DROP INDEX runs_lane; DROP INDEX timers_run");
+    lost_goes_on(f, &story);
+    after = lost_text(f->url);
+    CHECK_HAS(after, "index|runs_work");
+    CHECK_HAS(after, "index|runs_lane");
+    CHECK_HAS(after, "index|timers_run");
+    free(before);
+    free(after);
+    fixture_end(f);
+}
+
+TEST(F2_lost_facts_and_baselines_are_not_made_up)
+{
+    static const char *const lost[] = { "DROP TABLE facts", "DROP TABLE inbox", "DROP TABLE base",
+                                        "DROP TABLE meta" };
+
+    for (size_t i = 0; i < sizeof lost / sizeof lost[0]; i++) {
+        fixture     *f = fixture_begin();
+        stet_engine *e = NULL;
+        char         url[1024];
+
+        if (!f->is_sqlite)
+            test_skip("needs a file");
+        f->engine = fixture_open(f);
+        fixture_down(f);
+        lost_sql(f->url, lost[i]);
+        (void)snprintf(url, sizeof url, "%s?repair=1", f->url);
+        CHECK_CODE(stet_open(&e, f->url, &f->options), STET_ECORRUPT);
+        CHECK_HAS(stet_last_error(), "restore a backup");
+        CHECK_CODE(stet_open(&e, url, &f->options), STET_ECORRUPT);
+        CHECK_HAS(stet_last_error(), "restore a backup");
+        fixture_end(f);
+        (void)remove(test_path("engine.db"));
+        (void)remove(test_path("engine.db-wal"));
+        (void)remove(test_path("engine.db-shm"));
+    }
+}
+
+TEST(F2_a_file_from_before_baselines_gets_a_place_for_them)
+{
+    fixture *f = fixture_begin();
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+    f->engine = fixture_open(f);
+    fixture_down(f);
+    lost_sql(f->url, "DROP TABLE base; DELETE FROM meta WHERE k='base'");
+    f->engine = fixture_open(f);
+    fixture_end(f);
+}
+
+TEST(F2_tables_are_not_rebuilt_beside_another_process)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *e = NULL;
+    char         url[1024];
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+    f->engine = fixture_open(f);
+    lost_sql(f->url, "DROP TABLE timers");
+    (void)snprintf(url, sizeof url, "%s?repair=1", f->url);
+    CHECK_CODE(stet_open(&e, url, &f->options), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "stop them");
+    stet_close(f->engine);
+    f->engine = NULL;
+    CHECK_OK(stet_open(&e, url, &f->options));
+    /* Half way: nobody else may begin to work on it, and it can be gone on with. */
+    CHECK_CODE(stet_open(&f->engine, f->url, &f->options), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "interrupted");
+    stet_close(e);
+    CHECK_CODE(stet_open(&f->engine, f->url, &f->options), STET_ECORRUPT);
+    CHECK_OK(stet_open(&e, url, &f->options));
+    CHECK_OK(stet_repair(e, NULL, NULL, NULL));
+    stet_close(e);
+    f->engine = fixture_open(f);
+    fixture_end(f);
+}
+
+#endif

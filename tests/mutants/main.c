@@ -1,0 +1,283 @@
+/* Hunting planted bugs: `stet-mutants [--seeds N] [--crash DIRECTORY] [NAME …]`.
+ *
+ * For each mutant of src/util/mutant.h, or those named: the standard seeds of the simulator, 1 to
+ * N (2000), until one fails; if none does, the crash programs in DIRECTORY, until one fails. First
+ * all seeds without any mutant: what fails then is no catch. Prints what found which, and fails if
+ * one survived.
+ *
+ * Each hunt is a process of its own: a mutant may crash it, or never come to an end.
+ */
+#include <fcntl.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "fleet/fleet.h"
+#include "util/mutant.h"
+
+enum {
+    HUNT_SEED_S = 60,   /* as long as the tests give a quarter of all seeds */
+    HUNT_CRASH_S = 300, /* a crash program as a whole; each of its tests has its own limit */
+    HUNT_TEXT = 200
+};
+
+typedef struct hunt {
+    uint64_t    seeds;
+    const char *crash; /* a directory, or NULL */
+    volatile uint64_t *seed; /* the one that is lived now; shared with the process that does */
+    uint64_t    done;  /* seeds of this mutant */
+    char        by[64];
+    char        what[HUNT_TEXT];
+} hunt;
+
+static const char *const hunt_names[STET__MUTANTS] = {
+    "none",
+#define HUNT_NAME(name, text) #name,
+    STET__MUTANT_LIST(HUNT_NAME)
+#undef HUNT_NAME
+};
+
+static const char *const hunt_texts[STET__MUTANTS] = {
+    "the code as it is",
+#define HUNT_DESCRIPTION(name, text) text,
+    STET__MUTANT_LIST(HUNT_DESCRIPTION)
+#undef HUNT_DESCRIPTION
+};
+
+static double
+hunt_now_s(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* ---- a process ------------------------------------------------------------------------------- */
+
+/* The process of a hunt: what it says goes to the file. */
+static pid_t
+hunt_fork(FILE *log)
+{
+    pid_t pid;
+
+    fflush(stdout);
+    if ((pid = fork()) < 0) {
+        perror("fork");
+        exit(2);
+    }
+    if (pid == 0 && (dup2(fileno(log), 1) < 0 || dup2(fileno(log), 2) < 0))
+        _exit(2);
+    return pid;
+}
+
+static int
+hunt_wait(pid_t pid)
+{
+    int status = 0;
+
+    while (waitpid(pid, &status, 0) < 0)
+        ;
+    return status;
+}
+
+/* The first line that begins with, or has in it, what is looked for; without its beginning. */
+static bool
+hunt_line(FILE *log, const char *wanted, char *out)
+{
+    char line[1024];
+
+    rewind(log);
+    while (fgets(line, sizeof line, log) != NULL) {
+        const char *at = strstr(line, wanted);
+
+        if (at == NULL)
+            continue;
+        (void)snprintf(out, HUNT_TEXT, "%s", at + strlen(wanted));
+        out[strcspn(out, "\n")] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* ---- seeds ----------------------------------------------------------------------------------- */
+
+static void
+hunt_live(const hunt *h, int mutant)
+{
+    fleet_options options = { .seed = 1 };
+
+    stet__mutant = (stet__mutant_name)mutant;
+    (void)setvbuf(stderr, NULL, _IOFBF, 1 << 16); /* the story is flushed when it is told */
+    for (; options.seed <= h->seeds; options.seed++) {
+        *h->seed = options.seed;
+        (void)alarm(HUNT_SEED_S);
+        if (!fleet_seed(&options, NULL, NULL))
+            _exit(1);
+    }
+    _exit(0);
+}
+
+/* True: found. */
+static bool
+hunt_seeds(hunt *h, int mutant)
+{
+    FILE *log = tmpfile();
+    pid_t pid;
+    int   status;
+    bool  is_found;
+
+    if (log == NULL) {
+        perror("tmpfile");
+        exit(2);
+    }
+    *h->seed = 0;
+    if ((pid = hunt_fork(log)) == 0)
+        hunt_live(h, mutant);
+    status = hunt_wait(pid);
+    is_found = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    h->done = *h->seed;
+    (void)snprintf(h->by, sizeof h->by, "seed %" PRIu64, h->done);
+    if (is_found && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+        (void)snprintf(h->what, sizeof h->what, "no end after %d s", HUNT_SEED_S);
+    else if (is_found && !hunt_line(log, " failed: ", h->what) &&
+             !hunt_line(log, "Assertion ", h->what))
+        (void)snprintf(h->what, sizeof h->what, "signal %d",
+                       WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    (void)fclose(log);
+    return is_found;
+}
+
+/* ---- crash everywhere ------------------------------------------------------------------------ */
+
+static bool
+hunt_program(hunt *h, int mutant, char *program)
+{
+    char *const argv[] = { program, NULL };
+    FILE       *log = tmpfile();
+    char        name[HUNT_TEXT] = "";
+    pid_t       pid;
+    int         status;
+
+    if (log == NULL) {
+        perror("tmpfile");
+        exit(2);
+    }
+    if ((pid = hunt_fork(log)) == 0) {
+        (void)setenv("STET_MUTANT", hunt_names[mutant], 1);
+        (void)alarm(HUNT_CRASH_S);
+        (void)execv(program, argv);
+        _exit(2);
+    }
+    status = hunt_wait(pid);
+    if (status != 0) {
+        (void)hunt_line(log, "not ok ", name);
+        (void)snprintf(h->by, sizeof h->by, "%s", strrchr(program, '/') + 1);
+        (void)snprintf(h->what, sizeof h->what, "%s",
+                       name[0] != '\0' ? name : "it did not end well");
+    }
+    (void)fclose(log);
+    return status != 0;
+}
+
+static bool
+hunt_crashes(hunt *h, int mutant)
+{
+    glob_t programs;
+    char   pattern[1024];
+    bool   is_found = false;
+    bool   is_file = strncmp(hunt_names[mutant], "file_", 5) == 0; /* pairs have no file */
+
+    if (h->crash == NULL)
+        return false;
+    (void)snprintf(pattern, sizeof pattern, "%s/crash_*_test", h->crash);
+    if (glob(pattern, 0, NULL, &programs) != 0) {
+        fprintf(stderr, "no crash programs in %s\n", h->crash);
+        exit(2);
+    }
+    for (int slow = 0; slow < 2; slow++) /* the one that kills real workers takes minutes: last */
+        for (size_t i = 0; i < programs.gl_pathc && !is_found; i++)
+            if ((strstr(programs.gl_pathv[i], "crash_kill") != NULL) == slow &&
+                !(is_file && strstr(programs.gl_pathv[i], "crash_pairs") != NULL))
+                is_found = hunt_program(h, mutant, programs.gl_pathv[i]);
+    globfree(&programs);
+    return is_found;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static int
+hunt_one(hunt *h, int mutant)
+{
+    double start_s = hunt_now_s();
+    bool   is_found = hunt_seeds(h, mutant) || hunt_crashes(h, mutant);
+
+    if (is_found)
+        printf("%-18s %-22s %6.1f s  %s\n%42s %s\n", hunt_names[mutant], h->by,
+               hunt_now_s() - start_s, hunt_texts[mutant], "found:", h->what);
+    else
+        printf("%-18s %-22s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
+               hunt_texts[mutant]);
+    return is_found ? 1 : 0;
+}
+
+static int
+hunt_named(const char *name)
+{
+    for (int i = 1; i < STET__MUTANTS; i++)
+        if (strcmp(name, hunt_names[i]) == 0)
+            return i;
+    fprintf(stderr, "there is no mutant \"%s\"\n", name);
+    exit(2);
+}
+
+static bool
+hunt_control(hunt *h)
+{
+    double start_s = hunt_now_s();
+
+    if (hunt_seeds(h, 0)) {
+        printf("without any mutant %s fails: %s\n", h->by, h->what);
+        return false;
+    }
+    printf("without any mutant %" PRIu64 " seeds hold, in %.1f s\n", h->done,
+           hunt_now_s() - start_s);
+    return true;
+}
+
+int
+main(int argc, char **argv)
+{
+    hunt h = { .seeds = 2000 };
+    int  chosen[STET__MUTANTS], n = 0, found = 0;
+
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
+            h.seeds = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(argv[i], "--crash") == 0 && i + 1 < argc)
+            h.crash = argv[++i];
+        else if (n < STET__MUTANTS)
+            chosen[n++] = hunt_named(argv[i]);
+    h.seed = mmap(NULL, sizeof *h.seed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (h.seed == MAP_FAILED) {
+        perror("mmap");
+        return 2;
+    }
+    if (n == 0) {
+        if (!hunt_control(&h))
+            return 1;
+        for (n = 0; n < STET__MUTANTS - 1; n++)
+            chosen[n] = n + 1;
+    }
+    for (int i = 0; i < n; i++)
+        found += hunt_one(&h, chosen[i]);
+    printf("%d of %d mutants found\n", found, n);
+    return found < n;
+}

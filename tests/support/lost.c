@@ -1,0 +1,394 @@
+/* See lost.h. */
+#include "lost.h"
+
+#ifdef STET_WITH_SQLITE
+
+#include <sqlite3.h>
+
+#include "engine/engine.h"
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static int
+lost_quick(stet_ctx *ctx, stet_bytes input)
+{
+    return stet_return(ctx, input);
+}
+
+static int
+lost_nap(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep(ctx, "cool down", "1h"));
+    return stet_return(ctx, input);
+}
+
+static int
+lost_caller(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes out;
+
+    (void)input;
+    STET_TRY(stet_call(ctx, &out, "t.nap", stet_text("child"), NULL));
+    return stet_return(ctx, out);
+}
+
+static int
+lost_fails(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_ERETRY, "the bank is closed");
+}
+
+static int
+lost_letter(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_EPERMANENT, "no such account");
+}
+
+static int
+lost_put(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_state_set(ctx, "note", input));
+    return stet_return(ctx, input);
+}
+
+static int
+lost_clear(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_state_clear(ctx, "greeting"));
+    return stet_return(ctx, input);
+}
+
+static int
+lost_hold(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_state_set(ctx, "note", input));
+    STET_TRY(stet_sleep(ctx, "hold", "1h"));
+    return STET_OK;
+}
+
+static int
+lost_tell(stet_ctx *ctx, stet_bytes input)
+{
+    char line[64];
+
+    (void)snprintf(line, sizeof line, "tell %.*s", (int)input.len, (const char *)input.data);
+    STET_TRY(stet_step(ctx, NULL, "tell", body_effect, line, NULL));
+    return stet_return(ctx, input);
+}
+
+/* "note|greeting", "-" for what is absent. */
+static int
+lost_read(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes note, greeting;
+    char       text[128];
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &note, "note"));
+    STET_TRY(stet_state_get(ctx, &greeting, "greeting"));
+    (void)snprintf(text, sizeof text, "%.*s|%.*s", note.data != NULL ? (int)note.len : 1,
+                   note.data != NULL ? (const char *)note.data : "-",
+                   greeting.data != NULL ? (int)greeting.len : 1,
+                   greeting.data != NULL ? (const char *)greeting.data : "-");
+    return stet_return(ctx, stet_text(text));
+}
+
+static const stet_handler lost_t[] = {
+    { "quick", lost_quick, NULL },   { "nap", lost_nap, NULL },     { "caller", lost_caller, NULL },
+    { "fails", lost_fails, NULL },   { "letter", lost_letter, NULL },
+    { "approval", h_approval, NULL }, { 0 },
+};
+static const stet_handler lost_o[] = {
+    { "put", lost_put, NULL },   { "clear", lost_clear, NULL }, { "hold", lost_hold, NULL },
+    { "tell", lost_tell, NULL }, { "read", lost_read, NULL },   { 0 },
+};
+static const stet_entry lost_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
+
+const fixture_service lost_services[] = { { "t", lost_t, false, NULL },
+                                          { "o", lost_o, true, lost_initial },
+                                          { 0 } };
+
+/* ---- the story ------------------------------------------------------------------------------- */
+
+static int
+lost_ignore(void *arg, const stet_run_info *info)
+{
+    (void)arg;
+    (void)info;
+    return STET_OK;
+}
+
+static void
+lost_put_now(fixture *f, const char *handler, const char *key, const char *value, bool is_brief)
+{
+    stet_run_id run = fixture_start(f->engine, handler, value,
+                                    STET_START(.key = key, .retention = is_brief ? "1ms" : "10h"));
+
+    if (is_brief)
+        AWAIT(stet_run_get(f->engine, &run, lost_ignore, NULL) == STET_ENOTFOUND);
+    else
+        EXPECT_RESULT(f->engine, &run, value);
+}
+
+static void
+lost_objects(fixture *f, lost_story *s)
+{
+    lost_put_now(f, "o.put", "p", "baseline", true);
+    lost_put_now(f, "o.clear", "q", "", true);
+    lost_put_now(f, "o.put", "r", "fact", false);
+    lost_put_now(f, "o.put", "s", "older fact", false);
+    lost_put_now(f, "o.put", "s", "newer baseline", true);
+    lost_put_now(f, "o.put", "u", "older baseline", true);
+    lost_put_now(f, "o.put", "u", "newer fact", false);
+    lost_put_now(f, "o.put", "w", "older fact", false);
+    lost_put_now(f, "o.clear", "w", "", true);
+    s->hold = fixture_start(f->engine, "o.hold", "held", STET_START(.key = "l"));
+    fixture_await_status(f->engine, &s->hold, STET_STATUS_SUSPENDED);
+    (void)fixture_start(f->engine, "o.tell", "1", STET_START(.key = "l"));
+    (void)fixture_start(f->engine, "o.tell", "2", STET_START(.key = "l"));
+    (void)fixture_start(f->engine, "o.tell", "3", STET_START(.key = "l"));
+    (void)fixture_start(f->engine, "o.tell", "4", STET_START(.key = "l", .delay = "1h"));
+    s->runs += 9;
+}
+
+static void
+lost_letters(fixture *f, lost_story *s)
+{
+    stet_result r;
+
+    s->letter = fixture_start(f->engine, "t.letter", "a", STET_START(.priority = 7, .group = "g"));
+    r = EXPECT_END(f->engine, &s->letter, STET_ERUN);
+    stet_result_free(&r);
+    s->discarded = fixture_start(f->engine, "t.letter", "b", NULL);
+    r = EXPECT_END(f->engine, &s->discarded, STET_ERUN);
+    stet_result_free(&r);
+    CHECK_OK(stet_dlq_discard(f->engine, &s->discarded));
+    CHECK_OK(stet_dlq_retry(f->engine, &s->retried, &s->letter));
+    r = EXPECT_END(f->engine, &s->retried, STET_ERUN);
+    stet_result_free(&r);
+    s->runs += 3;
+}
+
+static stet_run_id
+lost_child(fixture *f, const lost_story *s, const char *child_key, const char *retention,
+           bool *existed)
+{
+    stet_run_id run;
+
+    CHECK_OK(stet_start(f->engine, &run, "t.quick", stet_text("kid"),
+                        STET_START(.parent = &s->parent, .parent_step = "x", .child_key = child_key,
+                                   .retention = retention, .existed = existed)));
+    return run;
+}
+
+void
+lost_fill(fixture *f, lost_story *s)
+{
+    static const char *const labels[] = { "colour=red", "size=9", NULL };
+    stet_run_id              run;
+
+    memset(s, 0, sizeof *s);
+    f->options.sweep_ms = 10;
+    fixture_up(f, lost_services);
+    lost_objects(f, s);
+    lost_letters(f, s);
+    s->napping =
+        fixture_start(f->engine, "t.nap", "",
+                      STET_START(.timeout = "2h", .labels = labels, .idempotency_key = "once"));
+    fixture_await_status(f->engine, &s->napping, STET_STATUS_SUSPENDED);
+    s->settled = fixture_start(f->engine, "t.approval", "", NULL);
+    fixture_await_status(f->engine, &s->settled, STET_STATUS_SUSPENDED);
+    (void)snprintf(s->spent, sizeof s->spent, "%s", handed_out);
+    CHECK_OK(stet_resolve(f->engine, s->spent, stet_text("\"yes\"")));
+    EXPECT_RESULT(f->engine, &s->settled, "\"yes\"");
+    s->approval = fixture_start(f->engine, "t.approval", "", NULL);
+    fixture_await_status(f->engine, &s->approval, STET_STATUS_SUSPENDED);
+    (void)snprintf(s->awakeable, sizeof s->awakeable, "%s", handed_out);
+    s->caller = fixture_start(f->engine, "t.caller", "", NULL);
+    fixture_await_status(f->engine, &s->caller, STET_STATUS_SUSPENDED);
+    s->retrying = fixture_start(f->engine, "t.fails", "",
+                                STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
+    fixture_await_status(f->engine, &s->retrying, STET_STATUS_RETRYING);
+    (void)fixture_start(f->engine, "t.quick", "later", STET_START(.delay = "1h"));
+    (void)fixture_start(f->engine, "elsewhere.thing", "", NULL);
+    run = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
+    CHECK_OK(stet_cancel(f->engine, &run, "tester", "no need"));
+    s->parent = fixture_start(f->engine, "t.nap", "", NULL);
+    fixture_await_status(f->engine, &s->parent, STET_STATUS_SUSPENDED);
+    run = lost_child(f, s, "c1", "10h", NULL);
+    EXPECT_RESULT(f->engine, &run, "kid");
+    run = lost_child(f, s, "c2", "1ms", NULL);
+    AWAIT(stet_run_get(f->engine, &run, lost_ignore, NULL) == STET_ENOTFOUND);
+    s->runs += 11;
+    fixture_down(f);
+}
+
+static void
+lost_expect_state(fixture *f, const char *key, const char *want)
+{
+    stet_run_id run = fixture_start(f->engine, "o.read", "", STET_START(.key = key));
+
+    EXPECT_RESULT(f->engine, &run, want);
+}
+
+static int
+lost_count_letter(void *arg, const stet_run_info *info)
+{
+    (void)info;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+lost_no_finding(void *arg, const stet_finding *finding)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule,
+              finding->run != NULL ? finding->run : "-", finding->text);
+}
+
+void
+lost_goes_on(fixture *f, const lost_story *s)
+{
+    size_t          checked = 0;
+    bool            existed = false;
+    int             letters = 0;
+    char           *told;
+    stet_run_id     run;
+
+    fixture_up(f, lost_services);
+    CHECK_OK(stet_verify(f->engine, &checked, lost_no_finding, NULL));
+    CHECK_INT(checked, s->runs);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red")), 1);
+    CHECK_OK(stet_start(f->engine, &run, "t.nap", stet_text(""),
+                        STET_START(.idempotency_key = "once", .existed = &existed)));
+    CHECK(existed);
+    CHECK_STR(run.text, s->napping.text);
+    existed = false;
+    (void)lost_child(f, s, "c2", NULL, &existed);
+    CHECK(existed);
+    CHECK_CODE(stet_resolve(f->engine, s->spent, stet_text("1")), STET_ESETTLED);
+    CHECK_OK(stet_resolve(f->engine, s->awakeable, stet_text("\"ok\"")));
+    EXPECT_RESULT(f->engine, &s->approval, "\"ok\"");
+    CHECK_OK(stet_dlq_list(f->engine, NULL, lost_count_letter, &letters));
+    CHECK_INT(letters, 1); /* the retry of the first; that one was retried, the other discarded */
+    lost_expect_state(f, "p", "baseline|hello");
+    lost_expect_state(f, "q", "-|-");
+    lost_expect_state(f, "r", "fact|hello");
+    lost_expect_state(f, "s", "newer baseline|hello");
+    lost_expect_state(f, "u", "newer fact|hello");
+    lost_expect_state(f, "w", "older fact|-");
+    CHECK_INT(fixture_look(f->engine, &s->retrying).status, STET_STATUS_RETRYING);
+    CHECK_INT(effects("tell 1"), 0);
+    CHECK_OK(stet_cancel(f->engine, &s->hold, NULL, NULL));
+    effects_await("tell 3", 1);
+    told = effects_text();
+    CHECK(strstr(told, "tell 1") < strstr(told, "tell 2") &&
+          strstr(told, "tell 2") < strstr(told, "tell 3"));
+    free(told);
+    CHECK_INT(effects("tell 4"), 0);
+    fixture_down(f);
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+#define LOST_NOW "CAST(strftime('%s','now') AS INTEGER)*1000+60000"
+
+static const char lost_runs[] =
+    "SELECT 'run',hex(id),handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,"
+    "grp,reason,hex(extra),work,CASE WHEN due<" LOST_NOW " THEN 'now' ELSE due END,"
+    "(SELECT count(*) FROM runs b WHERE b.lane=r.lane AND b.lane_pos<r.lane_pos) "
+    "FROM runs r ORDER BY id";
+static const char lost_timers[] =
+    "SELECT 'timer',fire,hex(run),completion FROM timers ORDER BY fire,run,completion";
+static const char lost_values[] =
+    "SELECT 'value',space,hex(key),hex(data),hex(run),rev,space='awk' AND version>1 "
+    "FROM values_ ORDER BY space,key";
+static const char lost_parts[] = "SELECT 'part',type,name FROM sqlite_schema ORDER BY name";
+
+static const char *const lost_queries[] = { lost_runs, lost_timers, lost_values, lost_parts };
+
+static sqlite3 *
+lost_open(const char *path)
+{
+    sqlite3 *db = NULL;
+
+    CHECK_INT(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    CHECK_INT(sqlite3_busy_timeout(db, 20000), SQLITE_OK);
+    return db;
+}
+
+char *
+lost_text(const char *path)
+{
+    sqlite3      *db = lost_open(path);
+    sqlite3_stmt *stmt;
+    stet__buf     b;
+    char         *out;
+
+    stet__buf_init(&b, &stet__platform_real()->alloc);
+    for (size_t i = 0; i < sizeof lost_queries / sizeof lost_queries[0]; i++) {
+        if (sqlite3_prepare_v2(db, lost_queries[i], -1, &stmt, NULL) != SQLITE_OK)
+            test_fail(__FILE__, __LINE__, "%s", sqlite3_errmsg(db));
+        while (sqlite3_step(stmt) == SQLITE_ROW) {
+            for (int k = 0; k < sqlite3_column_count(stmt); k++) {
+                const char *text = (const char *)sqlite3_column_text(stmt, k);
+
+                stet__buf_printf(&b, "%s|", text != NULL ? text : "-");
+            }
+            stet__buf_str(&b, "\n");
+        }
+        sqlite3_finalize(stmt);
+    }
+    sqlite3_close(db);
+    out = strdup(stet__buf_cstr(&b));
+    stet__buf_free(&b);
+    CHECK(out != NULL);
+    return out;
+}
+
+void
+lost_sql(const char *path, const char *sql)
+{
+    sqlite3 *db = lost_open(path);
+
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
+typedef struct lost_found {
+    int findings, repaired;
+} lost_found;
+
+static int
+lost_on_finding(void *arg, const stet_finding *finding)
+{
+    lost_found *found = arg;
+
+    found->findings++;
+    found->repaired += finding->is_repaired;
+    if (!finding->is_repaired)
+        test_note("not repaired: %s of %s: %s", finding->rule,
+                  finding->run != NULL ? finding->run : "-", finding->text);
+    return STET_OK;
+}
+
+void
+lost_repair(const char *path, int *findings, int *repaired)
+{
+    lost_found   found = { 0, 0 };
+    stet_engine *e = NULL;
+    char         url[1024];
+
+    (void)snprintf(url, sizeof url, "%s?repair=1", path);
+    CHECK_OK(stet_open(&e, url, STET_OPTIONS(.log_level = STET_LOG_OFF)));
+    CHECK_OK(stet_repair(e, NULL, lost_on_finding, &found));
+    stet_close(e);
+    *findings = found.findings;
+    *repaired = found.repaired;
+}
+
+#endif
