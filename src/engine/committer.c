@@ -90,11 +90,12 @@ stet__submit(stet_engine *e, stet__work *w)
     stet__unlock(e->p, &m->lock);
 }
 
-/* The queue has something and nobody is at it: call the thread. With the queue's lock. */
+/* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
+ * lock. */
 static bool
 committer_must_call(stet__committer *m)
 {
-    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned) && !m->is_busy;
+    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy;
 
     if (must)
         m->is_waiting = false;
@@ -150,7 +151,8 @@ committer_fail(stet_engine *e, stet__work *w, int code)
 }
 
 /* Those who wait for an answer get the store's error instead of waiting for better times; nothing of
- * their units was applied. Returns how many are left. */
+ * their units was applied. With `all`, everybody does: what was with the store before may have been, whatever the
+ * store says now. Returns how many are left. */
 static size_t
 committer_refuse_clients(stet_engine *e, size_t n, int code, bool all)
 {
@@ -160,7 +162,7 @@ committer_refuse_clients(stet_engine *e, size_t n, int code, bool all)
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < n; i++)
         if (all || (m->batch[i]->is_client && !m->batch[i]->is_unknown))
-            committer_fail(e, m->batch[i], code);
+            committer_fail(e, m->batch[i], m->batch[i]->is_unknown ? STET_EUNCERTAIN : code);
         else
             m->batch[kept++] = m->batch[i];
     stet__broadcast(e->p, &e->store_cond);
@@ -264,13 +266,13 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         for (size_t i = 0; is_unknown && i < n; i++)
             m->batch[i]->is_unknown = true;
         n = committer_refuse_clients(e, n, err, false);
-        if (!is_thread && m->thread != NULL) {
+        if (!is_thread && m->has_thread) {
             committer_put_back(m, n); /* a caller does not wait for better times; the thread does */
             return 0;
         }
         do {
             if (!committer_pause(e, &wait_us)) {
-                (void)committer_refuse_clients(e, n, is_unknown ? STET_EUNCERTAIN : err, true);
+                (void)committer_refuse_clients(e, n, err, true);
                 return 0;
             }
         } while (n == 0 && !stet__committer_heal(e));
@@ -356,7 +358,7 @@ stet__committer_help(stet_engine *e)
         committer_round(e, n, false);
         stet__lock(e->p, &m->lock);
         m->is_busy = false;
-    } while (m->thread == NULL && (n = committer_take(m)) > 0);
+    } while (!m->has_thread && (n = committer_take(m)) > 0);
     must = committer_must_call(m);
     stet__unlock(e->p, &m->lock);
     if (must)
@@ -400,8 +402,13 @@ committer_main(void *arg)
 int
 stet__committer_start(stet_engine *e)
 {
+    int err;
+
     e->committer.is_closing = false;
-    return e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e);
+    e->committer.has_thread = true;
+    if ((err = e->p->ops->thread_start(e->p, &e->committer.thread, "stet-commit", committer_main, e)) != STET_OK)
+        e->committer.has_thread = false;
+    return err;
 }
 
 void
@@ -418,6 +425,7 @@ stet__committer_close(stet_engine *e)
     if (m->thread != NULL)
         e->p->ops->thread_join(e->p, m->thread);
     m->thread = NULL;
+    m->has_thread = false; /* from here on whoever helps sees to all of it */
     while (stet__committer_help(e))
         ;
 }

@@ -322,6 +322,37 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     return STET_OK;
 }
 
+/* What it wanted to record is more than the store takes, and would be so again with the next execution, which would
+ * enter its bodies again. So it is stuck, as a fact behind what is stored. Not STET_OK: it is given back. */
+static int
+end_too_big(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet_run_row row;
+    stet__fact   extra;
+    uint64_t     bad;
+    int          err;
+
+    stet__work_free(claim->open);
+    claim->open = NULL;
+    if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
+        return err;
+    if (row.session != claim->session || row.epoch != claim->epoch)
+        return stet__fail(STET_EFENCED, "another worker owns this run now");
+    stet__journal_free(&c->journal);
+    stet__journal_init(&c->journal, &c->arena, &e->p->alloc);
+    stet__run_init(&c->run, &c->arena, claim->run);
+    if ((err = stet__load_facts(e, &c->run, &c->journal, row.journal, &bad)) != STET_OK)
+        return err;
+    atomic_store(&c->inbox_known, row.inbox);
+    claim->is_new = c->run.epoch != claim->epoch;
+    claim->is_too_big = claim->is_refused = false;
+    c->stuck_code = STET_ETOOBIG;
+    c->stuck_text = "it records more than the store takes at once; give it a step or a sleep in between, or smaller values";
+    return STET_OK;
+}
+
 /* Trying at once would keep a slot spinning, and a host without threads inside its poll. */
 int64_t
 stet__end_again(stet_engine *e, int64_t now_us)
@@ -387,6 +418,8 @@ stet__host_end(stet_ctx *c)
             c->latch = STET_SUSPENDED;
         (void)stet__ctx_catch_up(c);
     }
+    if (claim->is_too_big && c->stuck_code != STET_ECORRUPT)
+        (void)end_too_big(c);
     if (c->stuck_code == STET_ECORRUPT)
         err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
     else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))

@@ -106,6 +106,7 @@ typedef struct stet__committer {
     stet__mutex   lock;
     stet__cond    cond;
     stet__thread *thread;
+    atomic_bool   has_thread; /* it sees to the queue; helpers ask without a lock */
     stet__work   *first, *last;
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
@@ -163,6 +164,7 @@ struct stet__claim {
     uint64_t         timer_completion;
     stet__handler   *handler;
     atomic_bool      is_refused;    /* a unit of it was refused: our picture of the journal is not what is stored */
+    bool             is_too_big;    /* … because it was more than the store takes: so would be the next */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
     bool             has_lane;      /* it holds a lane that it must give back */
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
@@ -318,7 +320,7 @@ struct stet_engine {
     int64_t         process;
     stet__mutex     lock;
     stet__life      life;
-    bool            has_threads;
+    atomic_bool     has_threads;
     bool            is_polled; /* driven by stet_engine_poll */
 
     stet__service  *services;

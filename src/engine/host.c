@@ -70,6 +70,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
         if (o->result == STET_EFENCED)
             stet__disown(claim);
         claim->is_refused = true;
+        claim->is_too_big = claim->is_too_big || o->result == STET_ETOOBIG;
         if (!host_is_outdated(w, o))
             stet__log(e, STET_LOG_WARN, &claim->run, NULL, NULL, o->result,
                   o->result == STET_EFENCED ? "fenced: another worker owns this run now; nothing was written"
@@ -836,6 +837,8 @@ host_may_execute(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
 
+    if (e->is_polled && !stet__lease_holds(e))
+        stet__renew(e); /* nobody else does, while its host's thread is in here */
     /* The lease is that of the session we have now; a claim of the one before is lost. In this order: a new session
      * is there before its lease, so the lease we see is never newer than the session. */
     if ((stet__lease_holds(e) || STET__MUTANT(lease_unasked)) &&

@@ -116,19 +116,24 @@ purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_
                           wrote->fact.revision, data);
 }
 
-/* The key of a child goes with its parent, who may still start it again. */
+/* The key of a child goes with its parent, who may still start it again. That the parent is there is a condition:
+ * it may be on its way out itself, and whoever removed it did not see this baseline, which would stay for ever. */
 static int
 purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet__want_value *want)
 {
     stet_run_row row;
     stet__fact   extra;
     stet_value   v = { 0 };
+    stet_cond   *cond;
     int          err = stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra);
 
     if (err == STET_ENOTFOUND)
         return purge_value(w, STET__SPACE_CHILD, want->key) ? STET_OK : STET_ENOMEM;
     if (err != STET_OK)
         return err;
+    if ((cond = stet__work_cond(w, STET_COND_JOURNAL, x->l.run.parent)) == NULL)
+        return STET_ENOMEM;
+    cond->number = row.journal;
     if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_CHILD, want->key, &v)) != STET_OK &&
         err != STET_ENOTFOUND)
         return err;
@@ -139,18 +144,14 @@ purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-typedef struct purge_keys {
-    stet__work *w;
-    const char *space;
-} purge_keys;
-
+/* In both spaces: the baseline may be in a unit that is on its way. */
 static int
-purge_on_key(void *arg, stet_bytes key, const stet_value *value)
+purge_on_key(void *work, stet_bytes key, const stet_value *value)
 {
-    purge_keys *keys = arg;
-
     (void)value;
-    return purge_value(keys->w, keys->space, key) ? STET_OK : STET_ENOMEM;
+    return purge_value(work, STET__SPACE_CHILD, key) && purge_value(work, STET__SPACE_BASE_CHILD, key)
+               ? STET_OK
+               : STET_ENOMEM;
 }
 
 /* All of a parent: its children's keys begin with its ID. */
@@ -160,12 +161,9 @@ purge_children(stet_engine *e, stet__work *w, stet_id run)
     static const char *const spaces[] = { STET__SPACE_CHILD, STET__SPACE_BASE_CHILD };
     int                      err = STET_OK;
 
-    for (size_t i = 0; err == STET_OK && i < 2; i++) {
-        purge_keys keys = { w, spaces[i] };
-
+    for (size_t i = 0; err == STET_OK && i < 2; i++)
         err = e->store->ops->values(e->store, spaces[i], stet__id_bytes(&run), NULL,
-                                    PURGE_CHILDREN_MAX, purge_on_key, &keys);
-    }
+                                    PURGE_CHILDREN_MAX, purge_on_key, w);
     return err;
 }
 

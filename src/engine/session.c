@@ -182,7 +182,7 @@ session_lost(stet_engine *e)
 bool
 stet__lease_holds(stet_engine *e)
 {
-    return e->is_polled || stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100;
+    return stet__mono_us(e->p) < atomic_load(&e->lease_us) - e->config.lease_ms * 100;
 }
 
 void

@@ -129,6 +129,13 @@ stet__exec_submit(stet__exec *x, stet_ctx *c)
     slot_call(x);
 }
 
+/* Foreign code may stay for long, and may be waiting for this very context: then it is for any slot. */
+static bool
+slot_is_in_code(const stet__slot *slot)
+{
+    return atomic_load(&slot->current_body) != NULL || (slot->current != NULL && atomic_load(&slot->current->is_inside));
+}
+
 void
 stet__exec_submit_here(stet__exec *x, stet_ctx *c)
 {
@@ -139,6 +146,8 @@ stet__exec_submit_here(stet__exec *x, stet_ctx *c)
 
         if (atomic_load(&slot->self) != self)
             continue;
+        if (slot_is_in_code(slot))
+            break;
         c->state = STET__CTX_QUEUED;
         c->slot = slot;
         slot_push(&slot->first, &slot->last, c);

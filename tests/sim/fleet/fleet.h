@@ -240,8 +240,8 @@ struct fleet_run {
     uint8_t      *result;
     size_t        result_len;
     bool          is_stopped; /* a cancel or deadline was put into its inbox */
-    uint64_t      stop_entry; /* as which entry */
     bool          is_stop_taken;
+    uint64_t      stop_entry; /* as which entry */
     bool          is_called;  /* somebody waits for it by a call */
     int64_t       not_before_ms; /* delay or backoff; 0: none, or a stop ended it */
     int64_t       deadline_ms;

@@ -458,6 +458,7 @@ model_stops(fleet *w, const stet_unit *unit)
         stet_bytes in = unit->ops[i].data;
         stet__fact fact;
 
+        /* Once: what it calls afterwards, to clean up, goes on. */
         while (run != NULL && run->is_stopped && !run->is_stop_taken &&
                stet__fact_decode(&fact, &in) == STET_OK)
             if (fact.kind == STET__FACT_TAKEN && (uint64_t)fact.number >= run->stop_entry) {
