@@ -347,7 +347,8 @@ end_too_big(stet_ctx *c)
         return err;
     atomic_store(&c->inbox_known, row.inbox);
     claim->is_new = c->run.epoch != claim->epoch;
-    claim->is_too_big = claim->is_refused = false;
+    claim->is_too_big = false;
+    claim->is_refused = false;
     c->stuck_code = STET_ETOOBIG;
     c->stuck_text = "it records more than the store takes at once; give it a step or a sleep in between, or smaller values";
     return STET_OK;
