@@ -33,6 +33,7 @@ void stet__verify_state_free(verify *v);
 int  stet__verify_wrote(verify *v, const stet__expect *x); /* take in what a run wrote */
 int  stet__verify_state(verify *v);                        /* after all runs: compare */
 int  stet__verify_children(verify *v);                     /* keys of children that were removed */
+int  stet__verify_owned(verify *v);                        /* values of runs that are gone */
 int  stet__verify_mending(verify *v);                      /* what has the store lost? */
 int  stet__verify_mended(verify *v);                       /* what the store had lost is there again */
 

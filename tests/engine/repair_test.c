@@ -359,6 +359,32 @@ TEST(I2_state_that_nobody_wrote_is_removed)
     fixture_end(f);
 }
 
+/* A start with that key would be answered with a run that is not there. */
+TEST(I2_values_of_runs_that_are_not_there_are_removed)
+{
+    static const char *const spaces[] = { STET__SPACE_IDEM, STET__SPACE_LABEL,
+                                          STET__SPACE_AWAKEABLE };
+    i2_world                 w;
+    fixture                 *f = i2_begin(&w);
+    stet_op                  op = { .kind = STET_OP_VALUE_PUT, .number = 1 };
+    repairs                  found;
+
+    for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; i++) {
+        op.space = spaces[i];
+        op.run.bytes[3] = 9;
+        op.key = stet_text("0123456789abcdef");
+        op.data = op.key;
+        damage_do(f, &op, 1);
+        CHECK_INT(verify_now(f->engine).n, 1);
+        found = repair_now(f->engine);
+        CHECK_INT(found.n, 1);
+        CHECK_INT(found.repaired, 1);
+        CHECK_STR(found.rule, "value");
+        CHECK_INT(verify_now(f->engine).n, 0);
+    }
+    fixture_end(f);
+}
+
 TEST(I2_an_owner_that_does_not_exist_is_taken_away)
 {
     i2_world w;
