@@ -80,6 +80,7 @@ stet__submit(stet_engine *e, stet__work *w)
 
     committer_seal(w);
     stet__lock(e->p, &m->lock);
+    w->is_unknown = false; /* under a new number */
     w->unit.seq = ++m->seq;
     w->next = NULL;
     if (m->last != NULL)

@@ -326,6 +326,8 @@ keeper_adopt(stet_engine *e)
     stet__unlock(e->p, &e->lock);
     err = e->store->ops->runs(e->store, &query, keeper_on_own, &o);
     stet__lock(e->p, &e->lock);
+    if (e->session != query.session)
+        o.n = 0; /* they were the last one's */
     for (size_t i = 0; (err == STET_OK || err == STET_END) && i < o.n; i++) {
         stet_grant *g = &o.found[i];
         void       *known;

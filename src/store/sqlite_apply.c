@@ -8,6 +8,8 @@
 
 #include "store/sqlite.h"
 
+#define APPLY_ENTRY_MAX 1000000u /* facts of several units become one entry up to here */
+
 /* ---- grants ---------------------------------------------------------------------------------- */
 
 static int
@@ -225,7 +227,11 @@ static int
 apply_facts(sqlite_store *st, sqlite_run *run, const stet_op *op)
 {
     char *both;
+    int   err;
 
+    if (run->n_facts > 0 && run->facts.len + op->data.len > APPLY_ENTRY_MAX &&
+        (err = stet__sqlite_runs_flush(st)) != STET_OK)
+        return err;
     if (run->n_facts == 0)
         run->facts = op->data;
     else {

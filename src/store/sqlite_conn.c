@@ -267,8 +267,11 @@ stet__sqlite_end(sqlite_store *st, sqlite_conn *c)
         return STET_OK;
     }
     err = stet__sqlite_fail(st, c->db, rc, "make it durable");
-    /* Memory and locks run out before anything is written; all else leaves the outcome open. */
-    if (err != STET_EBUSY && err != STET_ENOMEM)
+    /* Locks run out before anything is written; memory may be missing when the log is written already and only its
+     * index is not; all else leaves the outcome open, too. */
+    if (err == STET_ENOMEM)
+        err = stet__fail(STET_EUNCERTAIN, "store %s: out of memory in a commit", st->path);
+    else if (err != STET_EBUSY)
         err =
             stet__fail(STET_EPOISONED,
                        "store %s: the flush failed: %s (SQLite %d); nothing more is written until "
