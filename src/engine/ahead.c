@@ -243,13 +243,13 @@ stet__ahead_has_read(stet_engine *e, stet_bytes key, const stet__seen *seen, ste
 /* ---- beginning ------------------------------------------------------------------------------------------ */
 
 static bool
-ahead_may(stet_engine *e, const char *handler)
+ahead_may(stet_engine *e, const stet__work *w, const char *handler)
 {
     stet__handler *h;
     int            patience;
 
     if (!e->config.work_ahead || !stet__may_claim(e) || e->is_polled ||
-        atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || (h = stet__handler_find(e, handler)) == NULL)
+        w->asked == 0 || (h = stet__handler_find(e, handler)) == NULL)
         return false;
     if ((patience = atomic_load(&h->patience)) > 0)
         atomic_store(&h->patience, patience - 1);
@@ -274,6 +274,7 @@ ahead_begin(stet_engine *e, stet__work *w, stet_id run, stet_bytes facts)
     if (stet__claim_guess(e, run, preload)) {
         w->ahead = run;
         w->has_ahead = true;
+        stet__work_ask(w, -1); /* counted as ours from here on */
         return true;
     }
     stet__free(&e->p->alloc, (void *)(uintptr_t)preload.data);
@@ -293,7 +294,7 @@ stet__ahead_end(stet_engine *e, stet__work *w, const char *lane_name, const char
         return;
     }
     lane->is_held = true; /* by the next one, now or when it is granted */
-    if (ahead_may(e, handler) && ahead_begin(e, w, next->run, next->facts)) {
+    if (ahead_may(e, w, handler) && ahead_begin(e, w, next->run, next->facts)) {
         ahead_unlink(e, next);
         stet__free(&e->p->alloc, next);
     }
@@ -321,7 +322,7 @@ stet__submit_start(stet_engine *e, stet__work *w)
             lane = ahead_lane_get(e, enter->lane);
         if (lane != NULL && lane->is_held)
             ahead_remember(e, lane, s->run, s->facts);
-        else if ((enter == NULL || lane != NULL) && ahead_may(e, put->row->handler))
+        else if ((enter == NULL || lane != NULL) && ahead_may(e, w, put->row->handler))
             is_begun = ahead_begin(e, w, s->run, s->facts);
         if (lane != NULL)
             lane->is_held = true;

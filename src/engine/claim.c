@@ -127,7 +127,7 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
     if (claim->is_resumed && claim->timer_completion == t->completion && claim->timer_ms == t->fire_ms)
         return STET__RESUME_BEGUN;
     if (!stet__may_claim(e) || e->is_polled ||
-        atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max)
+        stet__room(e) == 0)
         return STET__RESUME_NO;
     if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t))
         return STET__RESUME_NO;

@@ -120,6 +120,7 @@ stet__committer_kick(stet_engine *e)
 static void
 committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
 {
+    bool is_missed = w->asked > 0 && e->has_backlog; /* somebody found no room because of what it asked for */
     bool is_kept;
 
     if (outcome->result == STET_OK) {
@@ -137,8 +138,13 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
     outcome->grants = NULL;
     if (w->has_state || w->has_ahead || w->started != NULL || outcome->result != STET_OK)
         stet__ahead_settled(e, w, outcome);
-    if (!is_kept)
-        stet__work_free(w);
+    if (is_kept)
+        return;
+    if (is_missed) {
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
+    stet__work_free(w);
 }
 
 static void

@@ -522,6 +522,7 @@ engine_start_threads(stet_engine *e)
     e->has_threads = true;
     if ((err = stet__committer_start(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
         return err;
+    stet__requeue_stuck(e);
     engine_set_life(e, STET__LIFE_STARTED);
     if ((err = stet__exec_start(&e->exec)) != STET_OK || (err = stet__renewer_start(e)) != STET_OK)
         return err;
@@ -593,6 +594,7 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         e->is_polled = true;
         if ((err = engine_prepare(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
             return err;
+        stet__requeue_stuck(e);
         engine_set_life(e, STET__LIFE_STARTED);
         if ((err = stet__keeper_start(e)) != STET_OK)
             return err;

@@ -66,6 +66,8 @@ struct stet__work {
     uint64_t       first;      /* revision of the first fact */
     uint32_t       n_facts;
     stet_claimer   claimer;
+    _Atomic size_t *room;      /* where the runs it may be granted are counted */
+    size_t         asked;      /* how many they are */
     stet__started *started;
     stet_id        ahead;      /* a run that is executed already, in the belief that this unit grants it */
     bool           has_ahead;
@@ -96,7 +98,11 @@ bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, ui
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
  * would give each run back and be granted it again, without end. */
 bool stet__may_claim(stet_engine *e);
-/* The claimer of this engine, if it wants more runs now; else NULL. */
+/* Lock held: runs there is room for, beside those we have and those that units on their way may be granted. */
+size_t stet__room(stet_engine *e);
+/* The unit may be granted n runs more, or has got them (n < 0). */
+void stet__work_ask(stet__work *w, int n);
+/* Lock held. The claimer of this engine, if it wants one more run now; else NULL. */
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
 /* ---- the committer (committer.c) ------------------------------------------------------------------ */
@@ -332,6 +338,7 @@ struct stet_engine {
     stet__exec      exec;
     stet__map       claims;     /* run -> stet_ctx: at most one incarnation */
     _Atomic size_t  in_flight;  /* claims that are ours */
+    _Atomic size_t  asked;      /* runs that units on their way may be granted */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */
@@ -363,7 +370,6 @@ struct stet_engine {
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
-    bool             has_swept;
     stet_id          purge_after;    /* retention: cursor over old runs */
     int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
     bool             purge_removes, purge_has_removed; /* this round something, the one before */
@@ -538,6 +544,9 @@ void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_se
 
 /* keeper.c */
 int  stet__keeper_start(stet_engine *e);
+/* Runs that are stuck may go on: this may be the fixed code they wait for. Before the engine takes its first run, or
+ * it would free one it has just found stuck itself. */
+void stet__requeue_stuck(stet_engine *e);
 void stet__keeper_close(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */

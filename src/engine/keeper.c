@@ -233,17 +233,16 @@ keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
 static void
 keeper_claim(stet_engine *e)
 {
-    size_t      in_flight = atomic_load(&e->in_flight), room;
+    size_t      room = stet__room(e);
     stet__work *w;
     stet_op    *op;
 
     if (!stet__may_claim(e))
         return;
-    if (in_flight >= (size_t)e->config.in_flight_max) {
+    if (room == 0) {
         e->has_backlog = true;
         return;
     }
-    room = (size_t)e->config.in_flight_max - in_flight;
     if (e->is_polled)
         room = 1;
     if ((w = stet__work_new(e, keeper_claimed, NULL)) == NULL)
@@ -258,6 +257,7 @@ keeper_claim(stet_engine *e)
     w->claimer.n_handlers = e->n_handlers;
     op->claimer = &w->claimer;
     op->count = (uint32_t)(room < KEEPER_CLAIM_MAX ? room : KEEPER_CLAIM_MAX);
+    stet__work_ask(w, (int)op->count);
     e->is_claiming = true;
     e->has_backlog = false;
     stet__unlock(e->p, &e->lock);
@@ -345,8 +345,8 @@ keeper_adopt(stet_engine *e)
     stet__free(&e->p->alloc, o.found);
 }
 
-static void
-keeper_requeue_stuck(stet_engine *e)
+void
+stet__requeue_stuck(stet_engine *e)
 {
     stet__work *w;
     stet_op    *op;
@@ -370,18 +370,12 @@ keeper_requeue_stuck(stet_engine *e)
 static void
 keeper_sweep(stet_engine *e)
 {
-    bool is_first = !e->has_swept;
-
-    e->has_swept = true;
     stet__unlock(e->p, &e->lock);
-    if (is_first)
-        keeper_requeue_stuck(e); /* this may be the fixed code they wait for */
     stet__reap(e);
     if (e->config.roles & STET_ROLE_TIMERS)
         stet__purge(e);
     stet__lock(e->p, &e->lock);
     keeper_adopt(e);
-    e->wants_claim = e->wants_claim || is_first;
 }
 
 /* ---- the round ------------------------------------------------------------------------------------- */
@@ -526,6 +520,7 @@ stet__keeper_start(stet_engine *e)
     int64_t now_us = stet__mono_us(e->p);
 
     e->is_keeper_closing = false;
+    e->wants_claim = true;
     e->poll_us = e->config.poll_ms * 1000;
     e->next_poll_us = now_us;
     e->next_sweep_us = now_us;

@@ -17,6 +17,7 @@ stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
     w->done = done;
     w->arg = arg;
     w->timer_ms = STET_NEVER;
+    w->room = &e->asked;
     return w;
 }
 
@@ -27,6 +28,7 @@ stet__work_free(stet__work *w)
 
     if (w == NULL)
         return;
+    stet__work_ask(w, -(int)w->asked);
     alloc = w->arena.alloc;
     stet__buf_free(&w->facts);
     stet__arena_free(&w->arena);
@@ -134,15 +136,32 @@ stet__may_claim(stet_engine *e)
            (e->config.roles & STET_ROLE_WORKER) != 0 && stet__lease_holds(e);
 }
 
+size_t
+stet__room(stet_engine *e)
+{
+    size_t taken = atomic_load(&e->in_flight) + atomic_load(&e->asked), most = (size_t)e->config.in_flight_max;
+
+    return taken < most ? most - taken : 0;
+}
+
+void
+stet__work_ask(stet__work *w, int n)
+{
+    w->asked += (size_t)n;
+    if (n != 0)
+        atomic_fetch_add(w->room, (size_t)n);
+}
+
 const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
     if (!stet__may_claim(e))
         return NULL;
-    if (atomic_load(&e->in_flight) >= (size_t)e->config.in_flight_max || e->is_polled) {
+    if (stet__room(e) == 0 || e->is_polled) {
         e->has_backlog = true;
         return NULL;
     }
+    stet__work_ask(w, 1);
     w->claimer.session = e->session;
     w->claimer.running_status = STET_STATUS_RUNNING;
     w->claimer.handlers = e->handler_names;

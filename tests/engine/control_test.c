@@ -1439,6 +1439,17 @@ static const stet_handler c7_handlers[] = { { "door", h_c7_door, NULL },
                                             { "quick", h_quick, NULL },
                                             { 0 } };
 
+static gate *c7_together;
+
+static int
+h_c7_together(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, c7_together, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler c7_together_handlers[] = { { "door", h_c7_together, NULL }, { 0 } };
+
 TEST(C7_in_flight_max_holds)
 {
     fixture    *f = fixture_begin();
@@ -1456,6 +1467,32 @@ TEST(C7_in_flight_max_holds)
     gate_open(&c7_door);
     for (int i = 0; i < 8; i++)
         EXPECT_RESULT(f->engine, &runs[i], "ok");
+    fixture_end(f);
+}
+
+/* Units that are on their way together may not each be granted the last place. */
+TEST(C7_in_flight_max_holds_for_starts_that_share_a_commit)
+{
+    static gate         door = GATE_INIT;
+    fixture            *f = fixture_begin();
+    stet_start_request  requests[8] = { { 0 } };
+    stet_health         health;
+
+    c7_together = &door;
+    f->options.in_flight_max = 2;
+    fixture_up_with(f, c7_together_handlers);
+    for (int i = 0; i < 8; i++) {
+        requests[i].handler = "t.door";
+        requests[i].input = stet_text("ok");
+    }
+    CHECK_OK(stet_start_many(f->engine, requests, 8));
+    gate_await(&door, 2);
+    CHECK_OK(stet_health_get(f->engine, &health));
+    CHECK_INT(health.in_flight, 2);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.statuses = 1u << STET_STATUS_RUNNING)), 2);
+    gate_open(&door);
+    for (int i = 0; i < 8; i++)
+        EXPECT_RESULT(f->engine, &requests[i].run, "ok");
     fixture_end(f);
 }
 
