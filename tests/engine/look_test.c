@@ -916,8 +916,8 @@ no_sessions(stet_store *s, stet_session_fn fn, void *arg)
     return stet__fail(STET_EIO, "sessions cannot be read");
 }
 
-/* An engine that will be dead for the others and alive in truth. It finds nobody dead, itself least: its first
- * sweep may be late. */
+/* An engine that will be dead for the others and alive in truth. It finds nobody dead, itself
+ * least: its first sweep may be late. */
 static stet_engine *
 i9_doomed(fixture *f)
 {
