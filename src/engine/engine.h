@@ -118,6 +118,7 @@ typedef struct stet__committer {
     bool          is_busy;    /* a batch is with the store */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
+    bool          is_patient; /* until what gathers is there; see committer_gathers() */
     stet_unit    *units;
     stet_outcome *outcomes;
     stet__work  **batch;
@@ -166,6 +167,7 @@ struct stet__claim {
     atomic_bool      is_void;       /* … and one of them was refused: nothing of it may be applied */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
     bool             must_resume;   /* … and has not begun that unit yet */
+    atomic_bool      is_gathered;   /* … and the next commit waits for it */
     int64_t          timer_ms;      /* … the timer */
     uint64_t         timer_completion;
     stet__handler   *handler;
@@ -231,6 +233,7 @@ void stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from
 typedef enum stet__resume { STET__RESUME_NO, STET__RESUME_NOW, STET__RESUME_BEGUN } stet__resume;
 stet__resume stet__claim_resume(stet_engine *e, const stet_timer *timer);
 void         stet__claim_drop(stet_engine *e, stet__claim *claim);
+void         stet__claim_gathered(stet__claim *claim); /* no commit has to wait for it any more */
 /* With the lock held: the claim is not ours any more; counted out of in_flight once. */
 void stet__disown(stet__claim *claim);
 /* With the lock held: something was put into this run's inbox. */
@@ -339,6 +342,8 @@ struct stet_engine {
     stet__map       claims;     /* run -> stet_ctx: at most one incarnation */
     _Atomic size_t  in_flight;  /* claims that are ours */
     _Atomic size_t  asked;      /* runs that units on their way may be granted */
+    _Atomic size_t  gathering;  /* runs woken by timers whose first unit is still to come */
+    _Atomic int64_t gather_until_us; /* no commit waits for them beyond this */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */

@@ -239,6 +239,7 @@ stet__host_submit_locked(stet__claim *claim)
     stet__submit(claim->engine, w);
     if (has_state)
         stet__ahead_written(claim->engine, w);
+    stet__claim_gathered(claim);
 }
 
 void
@@ -814,6 +815,7 @@ host_gone(stet_ctx *c)
     if (claim->is_resumed && !claim->is_detached)
         stet__claim_drop(e, claim); /* let go before it recorded anything */
     stet__disown(claim);
+    stet__claim_gathered(claim);
     if (!host_is_evidence(claim)) {
         stet__crumb_put(claim, claim->crumb);
         host_crumbs_release(claim, &claim->spent);
