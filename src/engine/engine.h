@@ -152,7 +152,7 @@ typedef struct stet__seen {
 } stet__seen;
 #define STET__RELIED_MAX 4
 
-/* ---- a claim: the engine's part of a context (host.c) ---------------------------------------------- */
+/* ---- a claim: the engine's part of a context (host*.c) ---------------------------------------------- */
 
 struct stet__claim {
     stet_engine     *engine;
@@ -207,18 +207,6 @@ extern const stet__host_ops stet__host;
 /* The claim's open unit, made if there is none. NULL: out of memory. */
 stet__work *stet__host_open(stet__claim *claim);
 
-/* For host.c and end.c. */
-int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
-bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
-bool stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o);
-void stet__host_submit(stet__claim *claim); /* the open unit */
-void stet__host_submit_locked(stet__claim *claim);
-/* Remember where the conditional tail of the open unit begins, and cut it off again. */
-int  stet__host_mark(stet_ctx *c);
-void stet__host_rollback(stet_ctx *c, stet__work *w);
-int  stet__host_inbox_cond(stet_ctx *c);
-bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
-bool stet__host_end(stet_ctx *c);
 /* Wake those whose end found no memory, if it is time; when it will be. Lock held. */
 int64_t stet__end_again(stet_engine *e, int64_t now_us);
 
