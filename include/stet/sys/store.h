@@ -257,6 +257,7 @@ typedef int (*stet_lane_fn)(void *arg, stet_id run);
 typedef int (*stet_session_fn)(void *arg, const stet_session_row *row);
 
 typedef void (*stet_hint_fn)(void *arg);
+typedef int (*stet_doctor_fn)(void *arg, const char *sentence);
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
@@ -332,6 +333,9 @@ typedef struct stet_store_ops {
     int (*ping)(stet_store *s);
     /* Must. When the earliest unclaimed run of these handlers is due (may be past), or STET_NEVER. */
     int (*due)(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);
+    /* May be NULL: nothing is known. What is wrong with the place the data are in, and what it risks, one sentence
+     * each; none: all is well. May ask a server. */
+    int (*doctor)(stet_store *s, stet_doctor_fn fn, void *arg);
 } stet_store_ops;
 
 struct stet_store {
