@@ -190,14 +190,14 @@ local values, timers, dirty_timers = {}, {}, {}
 local function value(space, key)
     local s = values[space]
     if not s then
-        s = { is = {}, dirty = {} }
+        s = { is = {}, had = {}, dirty = {} }
         values[space] = s
     end
     local v = s.is[key]
     if v == nil then
         local raw = call('HGET', K .. 'v:' .. space, key)
         v = raw and mp(raw)
-        s.is[key] = v
+        s.is[key], s.had[key] = v, v
     end
     return v, s
 end
@@ -668,7 +668,7 @@ local function flush_values(adds, rems)
             if v then
                 puts[#puts + 1] = key
                 puts[#puts + 1] = pack(v)
-                if v[1] == 1 then add(adds, K .. 'x:' .. space, key) end
+                if not s.had[key] then add(adds, K .. 'x:' .. space, key) end
             else
                 dels[#dels + 1] = key
                 table.insert(under(rems, K .. 'x:' .. space), key)
