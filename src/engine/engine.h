@@ -116,6 +116,7 @@ typedef struct stet__committer {
     stet__work   *first, *last;
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
+    uint64_t      busy_seq;   /* of the first unit in it */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
     bool          is_patient; /* until what gathers is there; see committer_gathers() */
