@@ -81,13 +81,16 @@ redis_pack_text(stet__buf *b, const char *text)
         redis_pack_bytes(b, text, strlen(text));
 }
 
+/* A time beyond the year 144,000, or before that many years, is that year: Lua has no more digits. */
 void
 redis_pack_time(stet__buf *b, int64_t ms)
 {
     if (ms == STET_NEVER)
         redis_pack_bool(b, false);
+    else if (ms >= REDIS_DUE_BIAS)
+        redis_pack_int(b, REDIS_DUE_BIAS - 1);
     else
-        redis_pack_int(b, ms);
+        redis_pack_int(b, ms < -REDIS_DUE_BIAS ? -REDIS_DUE_BIAS : ms);
 }
 
 void
