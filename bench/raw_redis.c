@@ -1,5 +1,5 @@
-/* Redis by hand (see raw_redis.h): a hash for a run, a list for its journal, a sorted set of what is
- * ready. */
+/* Redis by hand (see raw_redis.h): a hash for a run, a list for its journal, a sorted set of what
+ * is ready. */
 #include "raw_redis.h"
 
 #include <hiredis/hiredis.h>
@@ -47,7 +47,9 @@ raw_sync(raw_redis *r)
 static void
 raw_start(raw_redis *r, int64_t run)
 {
-    RAW_SEND(r, "HSET raw:r:%lld name orders.checkout input %s status 0 revision 1 created %lld updated %lld",
+    RAW_SEND(r,
+             "HSET raw:r:%lld name orders.checkout input %s status 0 revision 1 created %lld "
+             "updated %lld",
              (long long)run, RAW_INPUT, (long long)r->now_ms, (long long)r->now_ms);
     RAW_SEND(r, "RPUSH raw:j:%lld 1|0|orders.checkout|%s|%lld", (long long)run, RAW_INPUT,
              (long long)r->now_ms);

@@ -2,8 +2,8 @@
  *
  * They must be written without asking a server and outlive the process, so they cannot be with the
  * server. A worker on another machine does not find them; there the death of a worker tells nothing
- * of its runs. Files are TMPDIR/stet-UID/INSTANCE-SESSION; a directory that is somebody else's is not
- * used. Whoever calls sees to it that a session is mapped by one thread at a time.
+ * of its runs. Files are TMPDIR/stet-UID/INSTANCE-SESSION; a directory that is somebody else's is
+ * not used. Whoever calls sees to it that a session is mapped by one thread at a time.
  */
 #include "store/crumbs.h"
 

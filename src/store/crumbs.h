@@ -15,6 +15,7 @@ void stet__crumbs_unmap(const uint8_t instance[16], uint64_t session, void **map
 int stet__crumbs_load(stet__alloc *alloc, const uint8_t instance[16], uint64_t session,
                       stet_crumb **crumbs, size_t *n);
 /* Remove those of sessions that are not known any more. */
-void stet__crumbs_sweep(const uint8_t instance[16], const uint64_t *known, size_t n, int64_t now_ms);
+void stet__crumbs_sweep(const uint8_t instance[16], const uint64_t *known, size_t n,
+                        int64_t now_ms);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * Opening connects once, asks what the server can lose (redis_doctor.c), and marks the prefix as
  * stet's; the other connections are made when they are needed. A handle belongs to the process that
- * opened it; in a forked child every method says so, and close() there leaves the parent's connections
- * alone.
+ * opened it; in a forked child every method says so, and close() there leaves the parent's
+ * connections alone.
  */
 #include "store/redis.h"
 
@@ -18,18 +18,19 @@ stet__redis_enter(redis_store *st)
     if (!st->is_open)
         return stet__fail(STET_ESTATE, "the store is not open");
     if (st->pid != getpid())
-        return stet__fail(STET_EFORKED,
-                          "store %s was opened by process %ld; open stores after fork(), not before",
-                          st->name, (long)st->pid);
+        return stet__fail(
+            STET_EFORKED,
+            "store %s was opened by process %ld; open stores after fork(), not before", st->name,
+            (long)st->pid);
     return STET_OK;
 }
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* The server read its clock before its answer reached us, so what we count from here is late by that
- * way and never early: no timer fires before its time. The quickest answer knows best; each new one
- * is taken if it is ahead of what we have, or if what we have is far ahead of it (the clock was set
- * back). What is judged in the end is judged by the server. */
+/* The server read its clock before its answer reached us, so what we count from here is late by
+ * that way and never early: no timer fires before its time. The quickest answer knows best; each
+ * new one is taken if it is ahead of what we have, or if what we have is far ahead of it (the clock
+ * was set back). What is judged in the end is judged by the server. */
 #define CLOCK_SLACK_US 100000
 
 void
@@ -67,7 +68,7 @@ static int
 redis_init_locks(redis_store *st)
 {
     stet__platform *p = st->base.platform;
-    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock };
+    stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -120,9 +121,9 @@ static const char redis_claim[] =
 static int
 redis_take_claim(redis_store *st, const redisReply *r)
 {
-    if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 || r->element[0]->type != REDIS_REPLY_STRING ||
-        r->element[1]->type != REDIS_REPLY_STRING || r->element[1]->len != sizeof st->instance ||
-        r->element[2]->type != REDIS_REPLY_INTEGER)
+    if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 ||
+        r->element[0]->type != REDIS_REPLY_STRING || r->element[1]->type != REDIS_REPLY_STRING ||
+        r->element[1]->len != sizeof st->instance || r->element[2]->type != REDIS_REPLY_INTEGER)
         return stet__fail(STET_ENOTDB, "store %s: the keys under this prefix are not stet's",
                           st->name);
     if (strtol(r->element[0]->str, NULL, 10) > REDIS_FORMAT)

@@ -2,7 +2,8 @@
  *
  *   redis.c            the handle: open, close, reopen, the clock, the table of methods
  *   redis_url.c        its address
- *   redis_conn.c       connections: within a bounded time, again after they were lost; error texts; scripts by SHA
+ *   redis_conn.c       connections: within a bounded time, again after they were lost; error texts;
+ *                      scripts by SHA
  *   redis_doctor.c     what the server's settings can lose
  *   redis_pack.c       MessagePack, which Lua in the server reads and writes
  *   redis_encode.c     units as the argument of the commit script
@@ -10,14 +11,15 @@
  *   redis_session.c    sessions, crumbs, upkeep
  *   redis_read.c       reads; redis_runs.c  rows and lists of runs
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
- *   redis_*.lua        what the server executes; redis_commit.lua is the heart
+ *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit
  *
- * Keys. All begin with "{PREFIX}:", so that one engine is in one slot of a cluster; a letter and, behind ':', an ID
- * (16 bytes) or a name as it is. A prefix has no brace and no colon, and a name is always the whole rest of its key, so
- * no name can be taken for another key. Order in sorted sets is that of bytes (all scores 0), except in lanes.
+ * Keys. All begin with "{PREFIX}:", so that one engine is in one slot of a cluster; a letter and,
+ * behind ':', an ID (16 bytes) or a name as it is. A prefix has no brace and no colon, and a name
+ * is always the whole rest of its key, so no name can be taken for another key. Order in sorted
+ * sets is that of bytes (all scores 0), except in lanes.
  *
  *   m             hash    format, instance, session (the last number)
- *   r:ID          string  a run's row, packed: the columns of stet_run_row in their order (redis_read.c)
+ *   r:ID          string  a run's row, packed: the columns of stet_run_row in their order
  *   j:ID  i:ID    list    journal (first, count, facts), inbox
  *   ids           zset    all runs
  *   q:HANDLER     zset    unclaimed and due: due time, ID
@@ -30,9 +32,9 @@
  *   c:COMMITTER   string  answers of its last commit; forgotten after a week
  *   n             channel "somebody changed something";  h  stream "work was left for anybody"
  *
- * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks: side_lock; its own so
- * that a renewal never waits behind a commit), two of the hint thread, and up to REDIS_READERS readers. No two of these
- * locks are ever held together.
+ * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
+ * side_lock; its own so that a renewal never waits behind a commit), two of the hint thread, and up
+ * to REDIS_READERS readers. No two of these locks are ever held together.
  */
 #ifndef STET__REDIS_H
 #define STET__REDIS_H
@@ -173,21 +175,26 @@ bool stet__redis_append(redis_conn *c, const redis_words *w);
 /* Send what was appended, then take one answer after the other. STET_EIO: lost, and closed. */
 int stet__redis_send(redis_store *st, redis_conn *c, const char *what);
 int stet__redis_answer(redis_store *st, redis_conn *c, redisReply **reply, const char *what);
-/* One command and its answer. What the server refuses is an error here. *reply is freed by freeReplyObject(). */
-int stet__redis_ask(redis_store *st, redis_conn *c, const redis_words *w, redisReply **reply, const char *what);
+/* One command and its answer. What the server refuses is an error here. *reply is freed by
+ * freeReplyObject(). */
+int stet__redis_ask(redis_store *st, redis_conn *c, const redis_words *w, redisReply **reply,
+                    const char *what);
 /* The same for a script, which is loaded if the server does not know it. */
-int stet__redis_run(redis_store *st, redis_conn *c, redis_script script, const redis_words *w, redisReply **reply,
+int stet__redis_run(redis_store *st, redis_conn *c, redis_script script, const redis_words *w,
+                    redisReply **reply,
                     const char *what);
 int stet__redis_load(redis_store *st, redis_conn *c, redis_script script);
 
 /* ---- redis_doctor.c ---- */
 
-/* Reads the settings and refuses a server that can lose what it acknowledged, unless the address allows it. */
+/* Reads the settings and refuses a server that can lose what it acknowledged, unless the address
+ * allows it. */
 int stet__redis_doctor_open(redis_store *st, redis_conn *c);
 /* May this user do all that the scripts do? Nothing a script writes may be refused half way. */
 int stet__redis_doctor_rights(redis_store *st, redis_conn *c);
 int stet__redis_doctor(stet_store *s, stet_doctor_fn fn, void *arg);
-/* "redis_version:7.0.15" -> the text behind the colon, up to the end of the line; false: not there. */
+/* "redis_version:7.0.15" -> the text behind the colon, up to the end of the line; false: not
+ * there. */
 bool stet__redis_info(const char *info, const char *field, char *out, size_t size);
 
 /* ---- redis_pack.c ---- */
@@ -201,7 +208,13 @@ void redis_pack_text(stet__buf *b, const char *text); /* NULL: false */
 void redis_pack_time(stet__buf *b, int64_t ms);       /* STET_NEVER: false */
 void redis_pack_id(stet__buf *b, stet_id id);
 
-typedef enum redis_kind { REDIS_IS_BAD, REDIS_IS_FALSE, REDIS_IS_NUMBER, REDIS_IS_BYTES, REDIS_IS_ARRAY } redis_kind;
+typedef enum redis_kind {
+    REDIS_IS_BAD,
+    REDIS_IS_FALSE,
+    REDIS_IS_NUMBER,
+    REDIS_IS_BYTES,
+    REDIS_IS_ARRAY
+} redis_kind;
 /* Reading: moves on; false at anything unexpected. */
 redis_kind redis_peek(stet_bytes in);
 bool       redis_take_array(stet_bytes *in, size_t *n);
@@ -222,16 +235,19 @@ uint32_t redis_get_be32(const void *in);
 
 /* Timers as a member of "t": time, run, completion. */
 #define REDIS_TIMER_BYTES 32
-void redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run, uint64_t completion);
+void redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
+                        uint64_t completion);
 /* How many units from `from` on make the next part of a commit. */
 size_t stet__redis_part(const stet_unit *units, size_t n, size_t from);
 /* The argument of the script for units [from, to). false: out of memory. */
-bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from, size_t to);
+bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from,
+                        size_t to);
 int  stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 
 /* ---- redis_session.c ---- */
 
-int  stet__redis_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info);
+int  stet__redis_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
+                              stet_bytes info);
 int  stet__redis_session_renew(stet_store *s, uint64_t session, int64_t lease_ms);
 int  stet__redis_session_close(stet_store *s, uint64_t session);
 int  stet__redis_sessions(stet_store *s, stet_session_fn fn, void *arg);
@@ -249,21 +265,28 @@ void        stet__redis_reader_put(redis_store *st, redis_conn *c);
 /* Commands sent together, an answer to each; answers are to be freed also after a failure. */
 int  stet__redis_read(redis_store *st, const redis_words *commands, size_t n, redisReply **replies,
                       const char *what);
-int  stet__redis_read_script(redis_store *st, const redis_words *w, redisReply **reply, const char *what);
+int  stet__redis_read_script(redis_store *st, const redis_words *w, redisReply **reply,
+                             const char *what);
 /* "{prefix}:" KIND NAME; false: out of memory, and said so. To be freed in any case. */
 bool stet__redis_key(redis_store *st, stet__buf *b, const char *kind, const void *name, size_t len);
 
 int stet__redis_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg);
-int stet__redis_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg);
-int stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
-int stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
-int stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+int stet__redis_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn,
+                          void *arg);
+int stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                             stet_facts_fn fn, void *arg);
+int stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                           stet_facts_fn fn, void *arg);
+int stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn,
+                            void *arg,
                             int64_t *next_ms);
 int stet__redis_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg);
 int stet__redis_read_value(stet_store *s, const char *space, stet_bytes key, stet_value *value);
-int stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
+int stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix,
+                            const stet_bytes *after, size_t limit,
                             stet_value_fn fn, void *arg);
-int stet__redis_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg);
+int stet__redis_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn,
+                          void *arg);
 int stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);
 int stet__redis_ping(stet_store *s);
 

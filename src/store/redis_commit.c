@@ -1,11 +1,12 @@
 /* Commits: parts of a few hundred units, sent together, answered in order.
  *
- * Each part is one call of redis_commit.lua. A part refuses to run before the part in front of it, so parts that were
- * sent together are applied in order or not at all, also if the server lost its scripts between two of them. Redis
- * answers after it wrote its log as it is told to (redis_doctor.c), so what is answered is as durable as it gets.
+ * Each part is one call of redis_commit.lua. A part refuses to run before the part in front of it,
+ * so parts that were sent together are applied in order or not at all, also if the server lost its
+ * scripts between two of them. Redis answers after it wrote its log as it is told to
+ * (redis_doctor.c), so what is answered is as durable as it gets.
  *
- * What fails before anything was applied is told as such; what fails later leaves the outcome open, and the repeat of
- * the same units finds their answers.
+ * What fails before anything was applied is told as such; what fails later leaves the outcome open,
+ * and the repeat of the same units finds their answers.
  */
 #include <string.h>
 
@@ -44,7 +45,8 @@ answer_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
     for (size_t i = 0; i < n / 3; i++) {
         stet_grant *g = &out->grants[i];
 
-        if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) || !redis_take_uint(in, &g->inbox))
+        if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) ||
+            !redis_take_uint(in, &g->inbox))
             return answer_nonsense(st);
     }
     out->n_grants = n / 3;
@@ -52,15 +54,16 @@ answer_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
 }
 
 static int
-answer_unit(redis_store *st, stet_bytes *in, const stet_unit *unit, uint64_t last, stet_outcome *out)
+answer_unit(redis_store *st, stet_bytes *in, const stet_unit *unit, uint64_t last,
+            stet_outcome *out)
 {
     uint64_t seq;
     uint32_t result;
     size_t   n;
 
     if (!redis_take_array(in, &n) || n != 6 || !redis_take_uint(in, &seq) || seq != unit->seq ||
-        !redis_take_u32(in, &result) || !redis_take_u32(in, &out->cond) || !redis_take_uint(in, &out->inbox) ||
-        !redis_take_time(in, &out->next_due_ms))
+        !redis_take_u32(in, &result) || !redis_take_u32(in, &out->cond) ||
+        !redis_take_uint(in, &out->inbox) || !redis_take_time(in, &out->next_due_ms))
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
@@ -68,7 +71,8 @@ answer_unit(redis_store *st, stet_bytes *in, const stet_unit *unit, uint64_t las
 }
 
 static int
-answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, size_t n, stet_outcome *outcomes)
+answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, size_t n,
+            stet_outcome *outcomes)
 {
     stet_bytes in = { reply->str, reply->len };
     int64_t    now_ms;
@@ -77,8 +81,8 @@ answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, si
     int        err = STET_OK;
 
     if (reply->type != REDIS_REPLY_STRING || !redis_take_array(&in, &count) || count != 4 ||
-        !redis_take_int(&in, &now_ms) || !redis_take_uint(&in, &last) || !redis_take_uint(&in, &st->turn) ||
-        !redis_take_array(&in, &count) || count != n)
+        !redis_take_int(&in, &now_ms) || !redis_take_uint(&in, &last) ||
+        !redis_take_uint(&in, &st->turn) || !redis_take_array(&in, &count) || count != n)
         return answer_nonsense(st);
     stet__redis_clock_seen(st, now_ms - atomic_load(&st->advance_ms));
     for (size_t i = 0; err == STET_OK && i < n; i++)
@@ -118,7 +122,8 @@ commit_send(redis_store *st, commit_state *c, size_t sizes[COMMIT_PARTS], size_t
     size_t from = c->done;
     int    err = STET_OK;
 
-    for (*n_parts = 0; err == STET_OK && from < c->n && *n_parts < COMMIT_PARTS; from += sizes[(*n_parts)++]) {
+    for (*n_parts = 0; err == STET_OK && from < c->n && *n_parts < COMMIT_PARTS;
+         from += sizes[(*n_parts)++]) {
         sizes[*n_parts] = stet__redis_part(c->units, c->n, from);
         if ((err = part_append(st, c->units, from, from + sizes[*n_parts])) != STET_OK)
             break;
@@ -132,7 +137,8 @@ commit_send(redis_store *st, commit_state *c, size_t sizes[COMMIT_PARTS], size_t
 
 /* The answers of what was sent. *must_load: the server had lost the script. */
 static int
-commit_receive(redis_store *st, commit_state *c, const size_t *sizes, size_t n_parts, bool *must_load)
+commit_receive(redis_store *st, commit_state *c, const size_t *sizes, size_t n_parts,
+               bool *must_load)
 {
     int err = STET_OK;
 
@@ -162,7 +168,8 @@ static int
 commit_code(const commit_state *c, int err)
 {
     if (err == STET_EUNCERTAIN || c->done > 0)
-        return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known", stet_last_error());
+        return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
+                          stet_last_error());
     switch (err) {
     case STET_EBUSY:
     case STET_EFULL:
@@ -187,8 +194,10 @@ commit_all(redis_store *st, commit_state *c)
             (err = commit_receive(st, c, sizes, n_parts, &must_load)) != STET_OK)
             return commit_code(c, err);
         if (c->done == before && ++tries == COMMIT_TRIES)
-            return commit_code(c, stet__fail(STET_EIO, "store %s: the server forgets its scripts as soon as they are loaded",
-                                             st->name));
+            return commit_code(
+                c, stet__fail(STET_EIO,
+                              "store %s: the server forgets its scripts as soon as they are loaded",
+                              st->name));
     }
     return STET_OK;
 }

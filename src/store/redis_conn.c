@@ -82,6 +82,8 @@ static const conn_advice conn_advices[] = {
       "the server has no password: take it out of the address" },
     { "NOAUTH", STET_ECONFIG, "the server wants a password: redis://USER:PASSWORD@HOST" },
     { "NOPERM", STET_ECONFIG, "give the user of the address the right to do it (ACL SETUSER)" },
+    { "ERR The user executing the script", STET_ECONFIG,
+      "give the user of the address the right to do it (ACL SETUSER)" },
     { "ERR DB index", STET_ECONFIG, "the server has fewer databases: check the number behind '/'" },
     { "ERR SELECT is not allowed in cluster", STET_ECONFIG, "a cluster has only database 0" },
     { "DENIED", STET_ECONFIG, "the server is in protected mode: give it a password" },
@@ -331,8 +333,9 @@ conn_version(redis_store *st, redis_conn *c)
         err = stet__fail(STET_ENOTDB, "store %s: what answers there is no Redis server: check host "
                          "and port", st->name);
     else if (sscanf(text, "%d.%d", &a, &b) < 1 || a * 10000 + b * 100 < REDIS_SERVER_MIN)
-        err = stet__fail(STET_ECONFIG, "store %s: the server is Redis %s; stet needs %d.%d or newer",
-                         st->name, text, REDIS_SERVER_MIN / 10000, REDIS_SERVER_MIN / 100 % 100);
+        err =
+            stet__fail(STET_ECONFIG, "store %s: the server is Redis %s; stet needs %d.%d or newer",
+                       st->name, text, REDIS_SERVER_MIN / 10000, REDIS_SERVER_MIN / 100 % 100);
     freeReplyObject(reply);
     return err;
 }
@@ -416,7 +419,8 @@ stet__redis_conn_need(redis_store *st, redis_conn *c)
         return STET_OK;
     stet__redis_conn_close(c);
     if (now_us < c->retry_us)
-        return stet__fail(STET_EIO, "store %s: the connection was lost and is tried again in %lld ms",
+        return stet__fail(STET_EIO,
+                          "store %s: the connection was lost and is tried again in %lld ms",
                           st->name, (long long)(c->retry_us - now_us) / 1000 + 1);
     if ((err = conn_make(st, c)) == STET_OK) {
         c->wait_us = 0;

@@ -1,9 +1,10 @@
 /* What the server's settings can lose, and whether the user of the address may do what is needed.
  *
- * Redis answers a commit after it wrote its log, and flushed it if appendfsync is "always". With any
- * other setting, and if it may evict keys, work that was acknowledged can be lost without a word. Such
- * a server is refused unless the address says allow_lossy=1; then the doctor says what can be lost.
- * Settings are read by CONFIG GET, or from INFO where that is forbidden, again by every maintain().
+ * Redis answers a commit after it wrote its log, and flushed it if appendfsync is "always". With
+ * any other setting, and if it may evict keys, work that was acknowledged can be lost without a
+ * word. Such a server is refused unless the address says allow_lossy=1; then the doctor says what
+ * can be lost. Settings are read by CONFIG GET, or from INFO where that is forbidden, again by
+ * every maintain().
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +64,8 @@ doctor_info_take(redis_settings *s, const char *info)
     if (s->maxmemory < 0 && stet__redis_info(info, "maxmemory", text, sizeof text))
         s->maxmemory = strtoll(text, NULL, 10);
     (void)stet__redis_info(info, "role", s->role, sizeof s->role);
-    s->is_writing_badly =
-        stet__redis_info(info, "aof_last_write_status", text, sizeof text) && strcmp(text, "ok") != 0;
+    s->is_writing_badly = stet__redis_info(info, "aof_last_write_status", text, sizeof text) &&
+                          strcmp(text, "ok") != 0;
 }
 
 static int
@@ -90,7 +91,8 @@ doctor_read(redis_store *st, redis_conn *c, redis_settings *s)
     int  err;
 
     memset(s, 0, sizeof *s);
-    if ((err = doctor_config(st, c, "appendonly", s->appendonly, sizeof s->appendonly)) != STET_OK ||
+    if ((err = doctor_config(st, c, "appendonly", s->appendonly, sizeof s->appendonly)) !=
+            STET_OK ||
         (err = doctor_config(st, c, "appendfsync", s->appendfsync, sizeof s->appendfsync)) !=
             STET_OK ||
         (err = doctor_config(st, c, "maxmemory-policy", s->policy, sizeof s->policy)) != STET_OK ||
@@ -123,7 +125,8 @@ doctor_log_risk(const redis_settings *s)
                "stops, up to two seconds of acknowledged work are lost; a killed server loses "
                "nothing";
     if (strcmp(s->appendfsync, "always") != 0)
-        return "the server leaves flushing its log to the system (appendfsync no): when its machine "
+        return "the server leaves flushing its log to the system (appendfsync no): when its "
+               "machine "
                "stops, half a minute of acknowledged work or more is lost";
     return NULL;
 }
@@ -135,7 +138,7 @@ doctor_evicts(const redis_settings *s)
 }
 
 #define DOCTOR_EVICTS                                                                              \
-    "the server removes keys when its memory is full (maxmemory-policy %s): runs and facts would "  \
+    "the server removes keys when its memory is full (maxmemory-policy %s): runs and facts would " \
     "vanish without a word"
 
 int
@@ -201,7 +204,8 @@ static const char doctor_probe[] =
     "local call = redis.call "
     "call('DEL', a, b) call('SET', a, 1, 'PX', 1000) call('GET', a) call('MSET', a, 1) "
     "call('MGET', a) call('DEL', a) "
-    "call('RPUSH', a, 1) call('LRANGE', a, 0, 0) call('LINDEX', a, 0) call('LLEN', a) call('DEL', a) "
+    "call('RPUSH', a, 1) call('LRANGE', a, 0, 0) call('LINDEX', a, 0) call('LLEN', a) call('DEL', "
+    "a) "
     "call('ZADD', a, 0, 1) call('ZRANGE', a, 0, 0) call('ZRANGEBYLEX', a, '-', '+') "
     "call('ZREVRANGEBYLEX', a, '+', '-') call('ZSCORE', a, 1) call('ZREM', a, 1) "
     "call('HSET', a, 1, 1) call('HGET', a, 1) call('HGETALL', a) call('HLEN', a) "

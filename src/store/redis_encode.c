@@ -1,10 +1,11 @@
 /* Units as the argument of redis_commit.lua.
  *
- * [ committer, hash of the token, clock ahead, sticky statuses, quiet statuses, turn, seq of the call's first unit,
+ * [ committer, hash of the token, clock ahead, sticky statuses, quiet statuses, turn, seq of the
+ * call's first unit,
  *   seq of the unit before this part (0: none), claimers, IDs of runs to fetch together, units ]
- * A unit is [ seq, conditions, operations ]; conditions and operations are [ kind, … ] with the numbers of
- * stet/sys/store.h. One that cannot be right is sent as OP_INVALID: it is refused by the script, so that its answer is
- * remembered like any other.
+ * A unit is [ seq, conditions, operations ]; conditions and operations are [ kind, … ] with the
+ * numbers of stet/sys/store.h. One that cannot be right is sent as OP_INVALID: it is refused by the
+ * script, so that its answer is remembered like any other.
  */
 #include <string.h>
 
@@ -51,7 +52,8 @@ stet__redis_part(const stet_unit *units, size_t n, size_t from)
 {
     size_t bytes = 0, to = from;
 
-    while (to < n && to - from < PART_UNITS && (to == from || bytes + unit_bytes(&units[to]) <= PART_BYTES))
+    while (to < n && to - from < PART_UNITS &&
+           (to == from || bytes + unit_bytes(&units[to]) <= PART_BYTES))
         bytes += unit_bytes(&units[to++]);
     return to - from;
 }
@@ -221,7 +223,9 @@ op_is_valid(const stet_op *o)
     case STET_OP_CLAIM_DUE:
     case STET_OP_REQUEUE:
         if (o->claimer == NULL)
-            return stet__fail(STET_EINVAL, "due runs are to be claimed, or queued again, for nobody"), false;
+            return stet__fail(STET_EINVAL,
+                              "due runs are to be claimed, or queued again, for nobody"),
+                   false;
         return true;
     case STET_OP_REAP:
         if (o->session == 0)
@@ -437,7 +441,8 @@ collect_ids(encode *e, const stet_unit *units, size_t from, size_t to)
     stet__buf_init(&list, e->st->base.alloc);
     for (size_t i = from; i < to; i++) {
         for (size_t j = 0; j < units[i].n_conds; j++)
-            if (units[i].conds[j].kind == STET_COND_CLAIM || units[i].conds[j].kind == STET_COND_PARKED)
+            if (units[i].conds[j].kind == STET_COND_CLAIM ||
+                units[i].conds[j].kind == STET_COND_PARKED)
                 collect_id(&list, &units[i].conds[j].run);
         for (size_t j = 0; j < units[i].n_ops; j++)
             if (op_run(&units[i].ops[j]) != NULL)

@@ -5,12 +5,13 @@
  * Every commit that changes something is published, and every handle that watches hears of it, so
  * an answer that is waited for elsewhere arrives at once. What a subscriber misses while it is
  * disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
- * (which is cut to a thousand or so), and the group gives each entry to one of those that watch. One
- * that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
- * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way, because
- * we left that work for them.
+ * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
+ * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
+ * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
+ * because we left that work for them.
  *
- * Runs on: one thread a handle, with two connections. It waits at both, and at an eventfd for its end.
+ * Runs on: one thread a handle, with two connections. It waits at both, and at an eventfd for its
+ * end.
  */
 #include <errno.h>
 #include <poll.h>
@@ -57,7 +58,8 @@ static bool
 hint_is_news(const redis_store *st, const redisReply *r)
 {
     return r->type == REDIS_REPLY_ARRAY && r->elements == 3 &&
-           r->element[0]->type == REDIS_REPLY_STRING && strcmp(r->element[0]->str, "message") == 0 &&
+           r->element[0]->type == REDIS_REPLY_STRING &&
+           strcmp(r->element[0]->str, "message") == 0 &&
            r->element[2]->type == REDIS_REPLY_STRING && strcmp(r->element[2]->str, st->self) != 0;
 }
 
@@ -137,7 +139,8 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
     redis_words w = { 0 };
     bool        is_own;
 
-    if (e->type != REDIS_REPLY_ARRAY || e->elements != 2 || e->element[0]->type != REDIS_REPLY_STRING)
+    if (e->type != REDIS_REPLY_ARRAY || e->elements != 2 ||
+        e->element[0]->type != REDIS_REPLY_STRING)
         return false;
     is_own = e->element[1]->type == REDIS_REPLY_ARRAY && e->element[1]->elements == 2 &&
              e->element[1]->element[1]->type == REDIS_REPLY_STRING &&
@@ -213,7 +216,8 @@ hint_wait(redis_store *st)
     redis_conn   *conns[] = { NULL, &st->news, &st->work };
     bool          is_news = false, is_over = false;
 
-    /* A server that says nothing at all for so long is gone: the wait for the stream ends before. */
+    /* A server that says nothing at all for so long is gone: the wait for the stream ends
+     * before. */
     if (poll(at, 3, 3 * HINT_BLOCK_MS) == 0)
         stet__redis_conn_close(&st->work);
     for (int i = 1; i < 3; i++)

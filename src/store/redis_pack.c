@@ -1,8 +1,8 @@
 /* MessagePack: as much of it as cmsgpack in the server reads and writes.
  *
- * Numbers in Lua are doubles: exact up to 2^53, which is enough for revisions, epochs, sessions and milliseconds. What
- * uses all 64 bits (completions, revisions of values' writers) travels as bytes. "Not at all" is `false`, for a nil
- * would be a hole in a Lua table.
+ * Numbers in Lua are doubles: exact up to 2^53, which is enough for revisions, epochs, sessions and
+ * milliseconds. What uses all 64 bits (completions, revisions of values' writers) travels as bytes.
+ * "Not at all" is `false`, for a nil would be a hole in a Lua table.
  */
 #include <math.h>
 #include <string.h>
@@ -81,7 +81,8 @@ redis_pack_text(stet__buf *b, const char *text)
         redis_pack_bytes(b, text, strlen(text));
 }
 
-/* A time beyond the year 144,000, or before that many years, is that year: Lua has no more digits. */
+/* A time beyond the year 144,000, or before that many years, is that year: Lua has no more
+ * digits. */
 void
 redis_pack_time(stet__buf *b, int64_t ms)
 {
@@ -291,7 +292,8 @@ redis_get_be32(const void *in)
 }
 
 void
-redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run, uint64_t completion)
+redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
+                   uint64_t completion)
 {
     redis_put_be64(out, (uint64_t)fire_ms ^ (UINT64_C(1) << 63));
     memcpy(out + 8, run.bytes, sizeof run.bytes);

@@ -61,8 +61,8 @@ stet__redis_reader_put(redis_store *st, redis_conn *c)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static int
-read_try(redis_store *st, redis_conn *c, const redis_words *commands, size_t n, redisReply **replies,
-         const char *what)
+read_try(redis_store *st, redis_conn *c, const redis_words *commands, size_t n,
+         redisReply **replies, const char *what)
 {
     int err = STET_OK;
 
@@ -247,7 +247,8 @@ timer_give(redis_store *st, const redisReply *e, stet_timer_fn fn, void *arg)
 
     if (e->type != REDIS_REPLY_STRING || e->len != REDIS_TIMER_BYTES)
         return read_damaged(st, "a timer");
-    timer = (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
+    timer =
+        (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
     memcpy(timer.run.bytes, e->str + 8, sizeof timer.run.bytes);
     return fn(arg, &timer);
 }
@@ -401,8 +402,8 @@ values_is_after(stet_bytes after, stet_bytes prefix)
 }
 
 int
-stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
-                        size_t limit, stet_value_fn fn, void *arg)
+stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix,
+                        const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg)
 {
     redis_store *st = redis_of(s);
     bool         is_after = after != NULL && values_is_after(*after, prefix);

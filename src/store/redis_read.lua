@@ -7,8 +7,9 @@ local call = redis.call
 
 local reads = {}
 
--- A page of runs: the set to walk, from where ("" the beginning), "1" newest first, how many to look at, how many to
--- give, the filter (packed; "" none). Answers where it stopped ("" the end was reached), then ID and row in turn.
+-- A page of runs: the set to walk, from where ("" the beginning), "1" newest first, how many to
+-- look at, how many to give, the filter (packed; "" none). Answers where it stopped ("" the end was
+-- reached), then ID and row in turn.
 function reads.runs(set, from, is_reverse, scan, want, filter)
     local ids
     if is_reverse == '1' then
@@ -40,8 +41,8 @@ function reads.runs(set, from, is_reverse, scan, want, filter)
     return found
 end
 
--- Entries of a journal from a revision on. Entries hold one fact or more, so the revision's own entry is not later
--- than its number; it is found by halving.
+-- Entries of a journal from a revision on. Entries hold one fact or more, so the revision's own
+-- entry is not later than its number; it is found by halving.
 function reads.journal(id, from, limit)
     local key = K .. 'j:' .. id
     local low, high = 0, math.min(call('LLEN', key), tonumber(from)) - 1

@@ -1,9 +1,9 @@
 /* Rows of runs and lists of them.
  *
  * A list walks the set of all runs, or of those a session owns, in the order of their IDs, page by
- * page; the filter is applied by the server (redis_read.lua). Runs that have facts and no row can only
- * be found by going through all keys (SCAN); that is done when such a listing begins, and the pages
- * that follow look at what was found then.
+ * page; the filter is applied by the server (redis_read.lua). Runs that have facts and no row can
+ * only be found by going through all keys (SCAN); that is done when such a listing begins, and the
+ * pages that follow look at what was found then.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,8 @@ row_give(row_reader *r, const void *id, stet_bytes in, stet_run_row_fn fn, void 
     memcpy(row.id.bytes, id, sizeof row.id.bytes);
     if (!row_decode(r, in, &row)) {
         stet__id_text(text, STET__ID_RUN, row.id);
-        err = stet__fail(STET_ECORRUPT, "store %s: the row of run %s is damaged", r->st->name, text);
+        err =
+            stet__fail(STET_ECORRUPT, "store %s: the row of run %s is damaged", r->st->name, text);
     } else if (r->failed) {
         err = stet__fail(STET_ENOMEM, "store %s: out of memory", r->st->name);
     } else {

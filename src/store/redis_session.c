@@ -1,8 +1,9 @@
 /* Sessions of workers: a row with a lease, judged by the server's clock (redis_session.lua); their
  * crumbs; upkeep.
  *
- * Each call is one command on the side connection. To renew or to close twice is harmless, and a
- * session that was opened twice ends with its lease. Locks: side_lock.
+ * Each call is one command on the side connection, repeated once on a new one if that was lost. To
+ * renew or to close twice is harmless, and a session that was opened twice ends with its lease.
+ * Locks: side_lock.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,8 +66,12 @@ session_ask(redis_store *st, const redis_words *w, int64_t *number, const char *
     redisReply *reply = NULL;
     int         err;
 
-    if ((err = stet__redis_conn_need(st, &st->side)) != STET_OK ||
-        (err = stet__redis_run(st, &st->side, REDIS_SESSION, w, &reply, what)) != STET_OK)
+    if ((err = stet__redis_conn_need(st, &st->side)) != STET_OK)
+        return err;
+    if ((err = stet__redis_run(st, &st->side, REDIS_SESSION, w, &reply, what)) != STET_OK &&
+        st->side.ctx == NULL && (err = stet__redis_conn_need(st, &st->side)) == STET_OK)
+        err = stet__redis_run(st, &st->side, REDIS_SESSION, w, &reply, what);
+    if (err != STET_OK)
         return err;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
         reply->element[0]->type != REDIS_REPLY_INTEGER ||
@@ -289,7 +294,8 @@ stet__redis_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size
     if ((err = stet__redis_sessions(s, session_look_fn, &look)) != STET_OK)
         return err;
     if (look.is_alive)
-        return stet__fail(STET_ESTATE, "session %llu is alive; only a dead one's crumbs can be read",
+        return stet__fail(STET_ESTATE,
+                          "session %llu is alive; only a dead one's crumbs can be read",
                           (unsigned long long)session);
     return stet__crumbs_load(s->alloc, st->instance, session, crumbs, n);
 }

@@ -1,8 +1,8 @@
 -- Sessions of a Redis store: leases by the server's clock.
 --
--- A session is { id, hash of its token, started, seen, lease until, is closed } under its number in "s", what its
--- worker tells of itself in "S". KEYS[1]: "{prefix}:". ARGV[1]: what to do, ARGV[2]: milliseconds the clock of a
--- test is ahead.
+-- A session is { id, hash of its token, started, seen, lease until, is closed } under its number in
+-- "s", what its worker tells of itself in "S". KEYS[1]: "{prefix}:". ARGV[1]: what to do, ARGV[2]:
+-- milliseconds the clock of a test is ahead.
 
 local K = KEYS[1]
 local call, pack, mp = redis.call, cmsgpack.pack, cmsgpack.unpack
@@ -59,7 +59,8 @@ function jobs.forget(age)
     local all = call('HGETALL', K .. 's')
     for i = 1, #all, 2 do
         local s = mp(all[i + 1])
-        if math.max(s[4], s[6] and 0 or s[5]) < now - age and call('EXISTS', K .. 'o:' .. all[i]) == 0 then
+        local last = math.max(s[4], s[6] and 0 or s[5])
+        if last < now - age and call('EXISTS', K .. 'o:' .. all[i]) == 0 then
             call('HDEL', K .. 's', all[i])
             call('HDEL', K .. 'S', all[i])
         end

@@ -84,8 +84,8 @@ url_set_prefix(redis_store *st, const char *value, size_t len)
         i++;
     if (len == 0 || len > REDIS_PREFIX_MAX || i < len)
         return stet__fail(STET_EURL,
-                          "store %s: a prefix is 1 to %d letters, digits, '_', '-' and '.'", st->name,
-                          REDIS_PREFIX_MAX);
+                          "store %s: a prefix is 1 to %d letters, digits, '_', '-' and '.'",
+                          st->name, REDIS_PREFIX_MAX);
     memcpy(st->prefix, value, len);
     st->prefix[len] = '\0';
     return STET_OK;

@@ -1,11 +1,11 @@
 /* A private redis-server for tests: in a fresh directory, on a free port of 127.0.0.1, run by an
- * unprivileged user, with an append-only log that is flushed with every answer unless a test asks for
- * something else.
+ * unprivileged user, with an append-only log that is flushed with every answer unless a test asks
+ * for something else.
  *
- * A keeper process owns it. The keeper waits at a pipe whose other end is with the process that asked
- * for the server; when that process is gone, however it went, the keeper ends the server and removes
- * the directory. A server that ends on its own, or is killed by a test, is started again on the same
- * port with the same files.
+ * A keeper process owns it. The keeper waits at a pipe whose other end is with the process that
+ * asked for the server; when that process is gone, however it went, the keeper ends the server and
+ * removes the directory. A server that ends on its own, or is killed by a test, is started again on
+ * the same port with the same files.
  */
 #ifndef STET_REDIS_SERVER_H
 #define STET_REDIS_SERVER_H
