@@ -5,6 +5,7 @@
 # or leave by _exit() count as well.
 #
 #   ONLY=unit   only programs whose name has this in it (then the goals are not judged)
+#   LIST=src/engine/dlq.c  whose branches that were not taken are listed, instead of those of src/core
 #   JOBS=2      parallel compilations
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2

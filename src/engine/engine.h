@@ -518,8 +518,8 @@ bool stet__child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const 
 
 /* repair.c */
 typedef struct stet__crumbs_left stet__crumbs_left;
-stet__crumbs_left *stet__crumbs_gather(stet_engine *e); /* NULL: out of memory */
-void               stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
+int  stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out);
+void stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
 /* Take it from a session that does not exist. */

@@ -30,7 +30,6 @@ typedef struct repair_session {
 struct stet__crumbs_left {
     stet__arena     arena;
     repair_session *sessions;
-    bool            failed;
 };
 
 static int
@@ -60,16 +59,15 @@ stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left)
     stet__free(&e->p->alloc, left);
 }
 
-stet__crumbs_left *
-stet__crumbs_gather(stet_engine *e)
+int
+stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out)
 {
     stet__crumbs_left *left = stet__get0(&e->p->alloc, sizeof *left);
     int                err;
 
-    if (left == NULL) {
-        (void)stet__fail(STET_ENOMEM, "out of memory");
-        return NULL;
-    }
+    *out = NULL;
+    if (left == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
     stet__arena_init(&left->arena, &e->p->alloc);
     err = e->store->ops->sessions(e->store, repair_on_session, left);
     for (repair_session *s = left->sessions; err == STET_OK && s != NULL; s = s->next)
@@ -77,9 +75,10 @@ stet__crumbs_gather(stet_engine *e)
             e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n) != STET_OK)
             s->crumbs = NULL;
     if (err == STET_OK)
-        return left;
-    stet__crumbs_drop(e, left);
-    return NULL;
+        *out = left;
+    else
+        stet__crumbs_drop(e, left);
+    return err;
 }
 
 /* Could a worker have had it, by what is on record? */

@@ -721,12 +721,12 @@ verify_restore_all(verify *v, verify_rows *page, verify_lanes *lanes, const stet
 static int
 verify_restore_lost(verify *v, verify_rows *page)
 {
-    stet__crumbs_left *left = stet__crumbs_gather(v->e);
+    stet__crumbs_left *left;
     verify_lanes       lanes = { .n = 0 };
     int                err;
 
-    if (left == NULL)
-        return STET_ENOMEM;
+    if ((err = stet__crumbs_gather(v->e, &left)) != STET_OK)
+        return err;
     stet__arena_init(&lanes.arena, &v->e->p->alloc);
     err = verify_restore_all(v, page, &lanes, left);
     stet__free(&v->e->p->alloc, lanes.lost);

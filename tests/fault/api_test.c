@@ -3,6 +3,9 @@
  * and has changed nothing, or it works; afterwards, with memory again, it works. Nothing is leaked
  * (the sanitized build looks for that) and verify finds nothing.
  *
+ * And the same while the store is ill: each call of the store a function makes is answered with
+ * STET_EIO.
+ *
  * The table at the end has a row for every function the public headers declare. A new one without a
  * row fails the first test.
  *
@@ -18,7 +21,9 @@
 #include <stet.h>
 
 #include "api_fault.h"
+#include "engine/engine.h"
 #include "fault_vfs.h"
+#include "shim_store.h"
 #include "test.h"
 
 enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000 };
@@ -29,6 +34,7 @@ typedef struct api_row api_row;
 typedef struct api {
     const api_row *row;
     const char    *url;
+    shim_script   *script; /* NULL: memory fails; else the calls of a memory store */
     char           where[160];
     stet_engine   *e;
     stet_engine   *other; /* of rows about engines themselves */
@@ -308,6 +314,13 @@ api_forget(const char *url)
     }
 }
 
+/* By which the fault may show. */
+static int
+api_error(const api *t)
+{
+    return t->script != NULL ? STET_EIO : STET_ENOMEM;
+}
+
 /* Poll until the run is in this status; what is armed inside goes off at the end of each turn. */
 static void
 api_poll_until(api *t, const stet_run_id *run, stet_status status)
@@ -317,7 +330,7 @@ api_poll_until(api *t, const stet_run_id *run, stet_status status)
 
         api_fault_disarm();
         api_fault_skip(10);
-        if (rc != STET_OK && rc != STET_ENOMEM)
+        if (rc != STET_OK && rc != api_error(t))
             API_FAIL(t, "poll: %s: %s", stet_code_name(rc), stet_last_error());
         if (api_status(t->e, run) == status)
             return;
@@ -325,6 +338,25 @@ api_poll_until(api *t, const stet_run_id *run, stet_status status)
     (void)stet_run_facts(t->e, run, false, api_print_fact, NULL);
     API_FAIL(t, "%s never became %s, is %s", run->text, stet_status_name(status),
              stet_status_name(api_status(t->e, run)));
+}
+
+static bool
+api_store_is_well(void)
+{
+    return !api_fault_store_fails();
+}
+
+static int
+api_open(api *t)
+{
+    stet__platform *p = stet__platform_real();
+    stet_store     *store;
+
+    if (t->script == NULL)
+        return stet_open(&t->e, t->url, api_options());
+    CHECK_OK(stet__store_open(&store, p, t->url));
+    CHECK_OK(shim_store_new(&store, store, t->script));
+    return stet__open_on(&t->e, p, store, t->url, api_options());
 }
 
 static void
@@ -335,7 +367,7 @@ api_begin(api *t)
     t->is_bent = false;
     api_now = t;
     api_forget(t->url);
-    CHECK_OK(stet_open(&t->e, t->url, api_options()));
+    CHECK_OK(api_open(t));
     CHECK_OK(api_register(t->e));
 }
 
@@ -528,9 +560,9 @@ enum { API_ROWS = sizeof api_rows / sizeof api_rows[0] };
  * ---------------------------------------------------------------------------------------------- */
 
 static bool
-api_is_clean(int rc)
+api_is_clean(const api *t, int rc)
 {
-    return rc == STET_OK || (rc == STET_ENOMEM && stet_last_error()[0] != '\0');
+    return rc == STET_OK || (rc == api_error(t) && stet_last_error()[0] != '\0');
 }
 
 static void
@@ -543,11 +575,11 @@ api_round_engine(api *t)
     api_populate(t);
     api_look(t->e, &before);
     rc = t->row->engine(t);
-    if (!api_is_clean(rc))
-        API_FAIL(t, "%s: %s", rc == STET_ENOMEM ? "no text" : stet_code_name(rc),
+    if (!api_is_clean(t, rc))
+        API_FAIL(t, "%s: %s", rc == api_error(t) ? "no text" : stet_code_name(rc),
                  stet_last_error());
     if (rc != STET_OK && api_fault_failed() == 0)
-        API_FAIL(t, "failed though there was memory: %s", stet_last_error());
+        API_FAIL(t, "failed though nothing was wrong: %s", stet_last_error());
     if (rc != STET_OK && !t->row->is_vague) {
         api_look(t->e, &after);
         if (strcmp(before.text, after.text) != 0)
@@ -555,7 +587,7 @@ api_round_engine(api *t)
                      after.text);
         rc = t->row->engine(t);
         if (rc != STET_OK)
-            API_FAIL(t, "again, with memory: %s: %s", stet_code_name(rc), stet_last_error());
+            API_FAIL(t, "again, when all is well: %s: %s", stet_code_name(rc), stet_last_error());
     }
     api_end(t);
 }
@@ -652,7 +684,8 @@ api_round_cli(api *t, long at, bool is_for_good)
 static bool
 api_round(api *t, long at, bool is_for_good)
 {
-    (void)snprintf(t->where, sizeof t->where, "%s, allocation %ld fails %s, %s", t->row->name, at,
+    (void)snprintf(t->where, sizeof t->where, "%s, %s %ld fails %s, %s", t->row->name,
+                   t->script != NULL ? "store call" : "allocation", at,
                    is_for_good ? "for good" : "once", t->url);
     if (getenv("STET_FAULT_VERBOSE") != NULL)
         (void)fprintf(stderr, "%s\n", t->where);
@@ -660,7 +693,7 @@ api_round(api *t, long at, bool is_for_good)
     if (t->row->pure != NULL) {
         int rc = t->row->pure();
 
-        if (!api_is_clean(rc))
+        if (!api_is_clean(t, rc))
             API_FAIL(t, "%s: %s", stet_code_name(rc), stet_last_error());
     } else if (t->row->engine != NULL)
         api_round_engine(t);
@@ -672,11 +705,11 @@ api_round(api *t, long at, bool is_for_good)
 }
 
 static void
-api_all(const char *url, bool is_for_good, long stride)
+api_all_with(const char *url, shim_script *script, bool is_for_good, long stride)
 {
     const char *only = getenv("STET_FAULT_ROW");
     long        rounds = 0, first;
-    api         t = { .url = url };
+    api         t = { .url = url, .script = script };
 
     api_fault_init();
     fault_vfs_register();
@@ -691,7 +724,27 @@ api_all(const char *url, bool is_for_good, long stride)
         for (long at = first; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good); at += stride)
             rounds++;
     }
-    test_note("%d functions, %ld failed allocations", (int)API_ROWS, rounds);
+    test_note("%d functions, %ld failed %s", (int)API_ROWS, rounds,
+              script != NULL ? "store calls" : "allocations");
+}
+
+static void
+api_all(const char *url, bool is_for_good, long stride)
+{
+    api_all_with(url, NULL, is_for_good, stride);
+}
+
+static void
+api_all_ill(bool is_for_good)
+{
+    shim_script script = { .mode = SHIM_ERROR,
+                           .at = 1,
+                           .count = INT64_MAX,
+                           .code = STET_EIO,
+                           .is_asleep = api_store_is_well };
+
+    api_fault_of_store(true);
+    api_all_with("memory:", &script, is_for_good, 1);
 }
 
 static const char *
@@ -711,6 +764,16 @@ TEST_LIMIT(G1_every_public_function_without_memory_once_on_the_memory_store, 300
 TEST_LIMIT(G1_every_public_function_without_memory_for_good_on_the_memory_store, 300)
 {
     api_all("memory:", true, 1);
+}
+
+TEST_LIMIT(G2_every_public_function_while_the_store_is_ill_once, 300)
+{
+    api_all_ill(false);
+}
+
+TEST_LIMIT(G2_every_public_function_while_the_store_is_ill_for_good, 300)
+{
+    api_all_ill(true);
 }
 
 #ifdef STET_WITH_SQLITE

@@ -50,6 +50,8 @@ shim_count(stet_store *s, bool is_write)
     shim_script *script = shim_of(s)->script;
     uint64_t     n, last = script->at + (script->count > 0 ? script->count - 1 : 0);
 
+    if (!is_write)
+        (void)__atomic_fetch_add(&s->reads, 1, __ATOMIC_RELAXED);
     if (script->is_asleep != NULL && script->is_asleep())
         return false;
     atomic_fetch_add(is_write ? &script->writes : &script->reads, 1);
