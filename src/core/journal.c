@@ -74,7 +74,7 @@ journal_place(stet__journal *j, stet__row_of_cmds *row, stet__cmd *cmd)
     size_t at = (size_t)cmd->occurrence - 1;
 
     if (at >= row->cap) {
-        size_t      cap = row->cap ? row->cap * 2 : 4;
+        size_t      cap = stet__cap_next(j->arena->alloc, row->cap, 4);
         stet__cmd **grown;
 
         while (cap <= at)

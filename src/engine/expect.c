@@ -147,7 +147,7 @@ expect_fired(stet__expect *x, uint64_t completion)
     uint64_t *grown;
 
     if (x->n_fired == x->cap_fired) {
-        size_t cap = x->cap_fired ? x->cap_fired * 2 : 8;
+        size_t cap = stet__cap_next(x->l.arena.alloc, x->cap_fired, 8);
 
         if ((grown = stet__arena_get(&x->l.arena, cap * sizeof *grown)) == NULL)
             return false;

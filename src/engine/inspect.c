@@ -638,7 +638,7 @@ inspect_keep_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     (void)first;
     (void)count;
     if (f->n_inbox == f->cap_inbox) {
-        size_t      cap = f->cap_inbox ? f->cap_inbox * 2 : 16;
+        size_t      cap = stet__cap_next(&f->e->p->alloc, f->cap_inbox, 16);
         stet_bytes *grown = stet__arena_get(&f->arena, cap * sizeof *grown);
 
         if (grown == NULL)

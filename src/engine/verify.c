@@ -650,7 +650,7 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
     if (x.l.run.key != NULL &&
         (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
         if (lanes->n == lanes->cap) {
-            size_t cap = lanes->cap ? lanes->cap * 2 : 64;
+            size_t cap = stet__cap_next(&v->e->p->alloc, lanes->cap, 64);
 
             grown = stet__grow(&v->e->p->alloc, lanes->lost, cap * sizeof *grown);
             if (grown == NULL) {
