@@ -35,6 +35,7 @@ typedef struct api {
     const api_row *row;
     const char    *url;
     shim_script   *script; /* NULL: memory fails; else the calls of a memory store */
+    bool           is_tight; /* memory is asked for thing by thing (util.h) */
     char           where[160];
     stet_engine   *e;
     stet_engine   *other; /* of rows about engines themselves */
@@ -349,14 +350,17 @@ api_store_is_well(void)
 static int
 api_open(api *t)
 {
-    stet__platform *p = stet__platform_real();
-    stet_store     *store;
+    static stet__platform p;
+    stet_store           *store;
 
-    if (t->script == NULL)
+    if (t->script == NULL && !t->is_tight)
         return stet_open(&t->e, t->url, api_options());
-    CHECK_OK(stet__store_open(&store, p, t->url));
-    CHECK_OK(shim_store_new(&store, store, t->script));
-    return stet__open_on(&t->e, p, store, t->url, api_options());
+    p = *stet__platform_real();
+    p.alloc.is_tight = t->is_tight;
+    CHECK_OK(stet__store_open(&store, &p, t->url));
+    if (t->script != NULL)
+        CHECK_OK(shim_store_new(&store, store, t->script));
+    return stet__open_on(&t->e, &p, store, t->url, api_options());
 }
 
 static void
@@ -705,11 +709,10 @@ api_round(api *t, long at, bool is_for_good)
 }
 
 static void
-api_all_with(const char *url, shim_script *script, bool is_for_good, long stride)
+api_all_in(api t, bool is_for_good, long stride)
 {
     const char *only = getenv("STET_FAULT_ROW");
     long        rounds = 0, first;
-    api         t = { .url = url, .script = script };
 
     api_fault_init();
     fault_vfs_register();
@@ -718,20 +721,20 @@ api_all_with(const char *url, shim_script *script, bool is_for_good, long stride
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];
         /* A program's store must outlive the process. */
-        if ((t.row->cli != NULL && strcmp(url, "memory:") == 0) ||
+        if ((t.row->cli != NULL && strcmp(t.url, "memory:") == 0) ||
             (only != NULL && strcmp(only, t.row->name) != 0))
             continue;
         for (long at = first; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good); at += stride)
             rounds++;
     }
     test_note("%d functions, %ld failed %s", (int)API_ROWS, rounds,
-              script != NULL ? "store calls" : "allocations");
+              t.script != NULL ? "store calls" : "allocations");
 }
 
 static void
 api_all(const char *url, bool is_for_good, long stride)
 {
-    api_all_with(url, NULL, is_for_good, stride);
+    api_all_in((api){ .url = url }, is_for_good, stride);
 }
 
 static void
@@ -744,7 +747,7 @@ api_all_ill(bool is_for_good)
                            .is_asleep = api_store_is_well };
 
     api_fault_of_store(true);
-    api_all_with("memory:", &script, is_for_good, 1);
+    api_all_in((api){ .url = "memory:", .script = &script }, is_for_good, 1);
 }
 
 static const char *
@@ -764,6 +767,16 @@ TEST_LIMIT(G1_every_public_function_without_memory_once_on_the_memory_store, 300
 TEST_LIMIT(G1_every_public_function_without_memory_for_good_on_the_memory_store, 300)
 {
     api_all("memory:", true, 1);
+}
+
+TEST_LIMIT(G1_every_public_function_where_each_thing_finds_no_memory_once, 300)
+{
+    api_all_in((api){ .url = "memory:", .is_tight = true }, false, 1);
+}
+
+TEST_LIMIT(G1_every_public_function_where_each_thing_finds_no_memory_for_good, 300)
+{
+    api_all_in((api){ .url = "memory:", .is_tight = true }, true, 1);
 }
 
 TEST_LIMIT(G2_every_public_function_while_the_store_is_ill_once, 300)
