@@ -482,37 +482,58 @@ children_on_base(void *arg, stet_bytes key, const stet_value *value)
     return STET_OK;
 }
 
+/* One unit; refused if the key or its baseline is not what was looked at. */
+static int
+children_put(verify *v, const struct child *child, stet_id run, uint64_t version, uint64_t base)
+{
+    stet__work *w = stet__work_new(v->e, NULL, NULL);
+    stet_cond  *is, *stands;
+    stet_op    *op;
+
+    if (w == NULL)
+        return STET_ENOMEM;
+    /* Behind each other: the second may move the first. */
+    if (stet__work_cond(w, STET_COND_VALUE, run) == NULL ||
+        (stands = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
+        (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL ||
+        !stet__work_bytes(w, &op->key, child->key) || !stet__work_bytes(w, &op->data, child->data)) {
+        stet__work_free(w);
+        return state_no_memory();
+    }
+    is = stands - 1;
+    is->space = op->space = STET__SPACE_CHILD;
+    stands->space = STET__SPACE_BASE_CHILD;
+    is->key = stands->key = op->key;
+    is->number = version;
+    stands->number = base;
+    op->number = 1;
+    return stet__commit_sync(v->e, w, NULL);
+}
+
 static int
 children_check(verify *v, const struct child *child)
 {
-    stet_value  value = { 0 };
-    stet__work *w;
-    stet_cond  *cond;
-    stet_op    *op;
-    stet_id     run = stet__fact_id((stet_bytes){ child->data.data, sizeof run.bytes });
-    int         err = state_read(v, STET__SPACE_CHILD, child->key, &value);
+    stet_value is = { 0 }, base = { 0 };
+    stet_id    run = stet__fact_id((stet_bytes){ child->data.data, sizeof run.bytes });
+    bool       is_right;
+    int        err = state_read(v, STET__SPACE_CHILD, child->key, &is);
 
-    stet__free(v->e->store->alloc, (void *)(uintptr_t)value.data.data);
-    if (err != STET_OK || value.version > 0)
+    is_right = is.version > 0 && is.data.len == child->data.len &&
+               memcmp(is.data.data, child->data.data, is.data.len) == 0;
+    stet__free(v->e->store->alloc, (void *)(uintptr_t)is.data.data);
+    if (err != STET_OK || is_right)
         return err;
-    if (v->is_repairing) {
-        if ((w = stet__work_new(v->e, NULL, NULL)) == NULL)
-            return STET_ENOMEM;
-        if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
-            (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL ||
-            !stet__work_bytes(w, &cond->key, child->key) ||
-            !stet__work_bytes(w, &op->data, child->data)) {
-            stet__work_free(w);
-            return state_no_memory();
-        }
-        cond->space = op->space = STET__SPACE_CHILD;
-        op->key = cond->key;
-        op->number = 1;
-        if ((err = stet__commit_sync(v->e, w, NULL)) != STET_OK && err != STET_ECONFLICT)
-            return err;
-    }
-    (void)stet__verify_bad(v, "value", 0, "the key of a child that was removed is missing");
-    return stet__verify_tell(v, &run, v->is_repairing);
+    /* Its parent may have been removed since the baselines were read, and both with it. */
+    err = state_read(v, STET__SPACE_BASE_CHILD, child->key, &base);
+    stet__free(v->e->store->alloc, (void *)(uintptr_t)base.data.data);
+    if (err != STET_OK || base.version == 0)
+        return err;
+    if (v->is_repairing && (err = children_put(v, child, run, is.version, base.version)) != STET_OK &&
+        err != STET_ECONFLICT)
+        return err;
+    (void)stet__verify_bad(v, "value", 0, "the key of a child that was removed is %s",
+                           is.version > 0 ? "not what it was" : "missing");
+    return stet__verify_tell(v, &run, v->is_repairing && err == STET_OK);
 }
 
 int

@@ -100,6 +100,11 @@ static const stet_handler i2_handlers[] = {
     { "fails", i2_fails, NULL },   { "approval", h_approval, NULL },  { "set", i2_set, NULL },
     { "busy", i2_busy, NULL },     { 0 },
 };
+/* Of the test whose store is not what it seems. */
+static fixture *i2_fixture;
+static int (*i2_values)(stet_store *s, const char *space, stet_bytes prefix,
+                        const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
+
 static const stet_entry i2_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
 static const fixture_service i2_services[] = { { "t", i2_handlers, false, NULL },
                                                { "o", i2_handlers, true, i2_initial },
@@ -382,6 +387,71 @@ TEST(I2_values_of_runs_that_are_not_there_are_removed)
         CHECK_STR(found.rule, "value");
         CHECK_INT(verify_now(f->engine).n, 0);
     }
+    fixture_end(f);
+}
+
+/* A start with that key would be answered with another run. */
+TEST(I2_the_key_of_a_removed_child_that_was_changed_is_repaired)
+{
+    i2_world   w;
+    fixture   *f = i2_begin(&w);
+    stet_id    run;
+    uint8_t    key[64];
+    stet_op    ops[2] = { { .kind = STET_OP_VALUE_PUT }, { .kind = STET_OP_VALUE_PUT } };
+    stet_value v = { 0 };
+    repairs    found;
+
+    memset(&run, 7, sizeof run);
+    memcpy(key, run.bytes, sizeof run.bytes);
+    memcpy(key + sizeof run.bytes, "x\0c", 3);
+    for (int i = 0; i < 2; i++) {
+        ops[i].space = i == 0 ? STET__SPACE_BASE_CHILD : STET__SPACE_CHILD;
+        ops[i].key = (stet_bytes){ key, sizeof run.bytes + 3 };
+        ops[i].data = stet_text(i == 0 ? "0123456789abcdeft.quick" : "somebody else's");
+    }
+    damage_do(f, ops, 2);
+    found = verify_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_HAS(found.text, "not what it was");
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 1);
+    CHECK_OK(f->engine->store->ops->value(f->engine->store, STET__SPACE_CHILD, ops[0].key, &v));
+    CHECK(fixture_is(v.data, "0123456789abcdeft.quick"));
+    stet__free(f->engine->store->alloc, (void *)(uintptr_t)v.data.data);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    fixture_end(f);
+}
+
+/* The parent goes, and all that is kept of its children, while verify is about to look at them. */
+static int
+i2_values_vanish(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+                 size_t limit, stet_value_fn fn, void *arg)
+{
+    stet_op op = { .kind = STET_OP_VALUE_DEL, .space = space };
+    int     err = i2_values(s, space, prefix, after, limit, fn, arg);
+
+    if (strcmp(space, STET__SPACE_BASE_CHILD) == 0) {
+        op.key = (stet_bytes){ "0123456789abcdefx\0c", 19 };
+        damage_do(i2_fixture, &op, 1);
+    }
+    return err;
+}
+
+TEST(I2_the_key_of_a_child_that_goes_while_verify_looks_is_not_missed)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+    stet_op  op = { .kind = STET_OP_VALUE_PUT, .space = STET__SPACE_BASE_CHILD };
+
+    op.key = (stet_bytes){ "0123456789abcdefx\0c", 19 };
+    op.data = stet_text("0123456789abcdeft.quick");
+    damage_do(f, &op, 1);
+    CHECK_HAS(verify_now(f->engine).text, "is missing");
+    i2_fixture = f;
+    i2_values = f->engine->store->ops->values;
+    damage_ops(f->engine)->values = i2_values_vanish;
+    CHECK_INT(verify_now(f->engine).n, 0);
     fixture_end(f);
 }
 
