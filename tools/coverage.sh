@@ -30,8 +30,7 @@ CC=clang cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$f
 rm -rf "$out/profiles" "$out/logs"
 mkdir -p "$out/profiles" "$out/logs"
 export STET_TEST_SLOW=4
-# Every nth failing allocation or write only: the paths are the same ones.
-export STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-13} STET_POWER_SEEDS=1
+export STET_POWER_SEEDS=1
 
 export out
 run() { # PROGRAM@STORE
