@@ -554,8 +554,8 @@ void stet__keeper_timer(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 
-/* inspect.c: how many living workers serve a handler. */
-size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
+/* inspect.c: how many living workers serve a handler, and whether anybody serves timers. */
+int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers);
 
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */

@@ -412,7 +412,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "start", "orders.echo", "@none.json" }, "cannot read none.json" },
         { { "start", "orders.echo", "@." }, "cannot read ." },
         { { "start", "orders.echo", "[1, 2" }, "its end" },
-        { { "start", "orders.echo", "[1, nonsense that goes on and on and on]" }, "before: n" },
+        { { "start", "orders.echo", "[1, nonsense that goes on and on and on]" }, "before: onsense" },
         { { "wait", "run_00000000000000000000000000", "--timeout", "x" }, "x" },
     };
 

@@ -54,6 +54,7 @@ struct api_row {
     int (*ctx)(stet_ctx *c);
     int (*body)(stet_attempt *a);
     int (*cli)(int argc, char **argv);
+    void (*ready)(api *t); /* before an engine row: what it needs there */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
     const char *result;   /* of the run of a ctx row, else "done" */
 };
@@ -155,6 +156,34 @@ api_bent(stet_ctx *c, stet_bytes input)
     return STET_OK;
 }
 
+/* Something of all that a retry may inherit, then a failure. */
+static int
+api_sad(stet_ctx *c, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *f;
+    stet_bytes        out;
+    int64_t           now_ms;
+
+    STET_TRY(stet_state_get(c, &out, "n"));
+    STET_TRY(stet_state_set(c, "n", input));
+    STET_TRY(stet_state_clear(c, "gone"));
+    STET_TRY(stet_now(c, &now_ms));
+    STET_TRY(stet_step(c, NULL, "one", api_body, NULL, NULL));
+    STET_TRY(stet_sleep_ms(c, "nap", 1));
+    STET_TRY(stet_call(c, &out, "t.done", input, NULL));
+    STET_TRY(stet_awakeable(c, &id, &f, "a"));
+    STET_TRY(stet_ctx_resolve(c, id.text, stet_text("v")));
+    STET_TRY(stet_await_for(c, &out, f, "1h"));
+    return stet_fail(c, STET_EPERMANENT, "no way");
+}
+
+static int
+api_calls(stet_ctx *c, stet_bytes input)
+{
+    return stet_call(c, NULL, "t.waits", input, NULL);
+}
+
 static int
 api_set(stet_ctx *c, stet_bytes input)
 {
@@ -164,10 +193,12 @@ api_set(stet_ctx *c, stet_bytes input)
 
 static const stet_handler api_services[] = {
     { "done", api_done, NULL }, { "waits", api_waits, NULL }, { "fails", api_fails, NULL },
-    { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { 0 },
+    { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { "calls", api_calls, NULL },
+    { 0 },
 };
 static const stet_handler api_objects[] = { { "set", api_set, NULL },
                                             { "ctx", api_ctx, NULL },
+                                            { "sad", api_sad, NULL },
                                             { 0 } };
 
 /* ---- looking ------------------------------------------------------------------------------------
@@ -183,7 +214,7 @@ typedef struct api_dump {
 static int
 api_count_run(void *arg, const stet_run_info *info)
 {
-    (void)info;
+    CHECK(info->id != NULL && info->handler != NULL);
     ++*(size_t *)arg;
     return STET_OK;
 }
@@ -191,7 +222,7 @@ api_count_run(void *arg, const stet_run_info *info)
 static int
 api_count_fact(void *arg, const stet_fact_info *fact)
 {
-    (void)fact;
+    CHECK(fact->kind != NULL && (fact->occurrence == 0 || fact->name != NULL));
     ++*(size_t *)arg;
     return STET_OK;
 }
@@ -474,6 +505,10 @@ static const api_row api_rows[] = {
     { .name = "stet_engine_stop", .engine = engine_stop },
     { .name = "stet_close", .engine = engine_close },
     { .name = "stet_engine_poll", .engine = engine_poll, .is_vague = true },
+    { .name = "stet_engine_poll",
+      .engine = engine_poll_retention,
+      .ready = ready_old,
+      .is_vague = true },
     { .name = "stet_engine_now_ms", .engine = engine_now_ms },
     { .name = "stet_engine_reads", .engine = engine_reads },
     { .name = "stet_health_get", .engine = engine_health_get },
@@ -481,12 +516,18 @@ static const api_row api_rows[] = {
     { .name = "stet_handler_list", .engine = engine_handler_list },
     { .name = "stet_run_id_make", .engine = engine_run_id_make },
     { .name = "stet_start", .engine = engine_run_start },
+    { .name = "stet_start", .engine = engine_run_start_delayed },
+    { .name = "stet_start", .engine = engine_run_start_child },
     { .name = "stet_start_many", .engine = engine_start_many, .is_vague = true },
     { .name = "stet_wait", .engine = engine_wait },
     { .name = "stet_result_get", .engine = engine_result_get },
     { .name = "stet_result_free", .engine = engine_result_free },
     { .name = "stet_invoke", .engine = engine_invoke },
     { .name = "stet_cancel", .engine = engine_cancel },
+    { .name = "stet_cancel", .engine = engine_cancel_late },
+    { .name = "stet_cancel", .engine = engine_cancel_subject, .ready = ready_delayed },
+    { .name = "stet_cancel", .engine = engine_cancel_stuck },
+    { .name = "stet_cancel", .engine = engine_cancel_subject, .ready = ready_child },
     { .name = "stet_resolve", .engine = engine_resolve },
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_state_read", .engine = engine_state_read },
@@ -494,12 +535,17 @@ static const api_row api_rows[] = {
     { .name = "stet_free", .engine = engine_free },
     { .name = "stet_run_get", .engine = engine_run_get },
     { .name = "stet_run_list", .engine = engine_run_list },
+    { .name = "stet_run_list", .engine = engine_run_list_filtered, .ready = ready_labelled },
+    { .name = "stet_run_facts", .engine = engine_run_facts_sad, .ready = ready_sad },
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_why", .engine = engine_why },
+    { .name = "stet_why", .engine = engine_why_many, .ready = ready_lane },
+    { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
     { .name = "stet_verify", .engine = engine_verify },
     { .name = "stet_repair", .engine = engine_repair },
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
+    { .name = "stet_dlq_retry", .engine = engine_dlq_retry_sad, .ready = ready_sad },
     { .name = "stet_dlq_discard", .engine = engine_dlq_discard },
     { .name = "stet_unstick", .engine = engine_unstick },
     { .name = "stet_at", .ctx = ctx_at },
@@ -577,6 +623,8 @@ api_round_engine(api *t)
 
     api_begin(t);
     api_populate(t);
+    if (t->row->ready != NULL)
+        t->row->ready(t);
     api_look(t->e, &before);
     rc = t->row->engine(t);
     if (!api_is_clean(t, rc))
