@@ -70,8 +70,8 @@ run_move(stet__run *run, stet_status to)
     if (run->stop_code != 0 && (dispatch >> to & 1u))
         to = STET_STATUS_CANCELLING;
     if (!stet__status_can(run->status, to))
-        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s",
-                          run->status ? stet_status_name(run->status) : "nothing", stet_status_name(to));
+        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s", stet_status_name(run->status),
+                          stet_status_name(to));
     run->status = to;
     return STET_OK;
 }
