@@ -756,6 +756,17 @@ api_round(api *t, long at, bool is_for_good)
     return api_fault_failed() > 0;
 }
 
+/* Some have several rows, which stand together. */
+static size_t
+api_functions(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < API_ROWS; i++)
+        n += i == 0 || strcmp(api_rows[i].name, api_rows[i - 1].name) != 0;
+    return n;
+}
+
 static void
 api_all_in(api t, bool is_for_good, long stride)
 {
@@ -775,7 +786,7 @@ api_all_in(api t, bool is_for_good, long stride)
         for (long at = first; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good); at += stride)
             rounds++;
     }
-    test_note("%d functions, %ld failed %s", (int)API_ROWS, rounds,
+    test_note("%zu functions, %ld failed %s", api_functions(), rounds,
               t.script != NULL ? "store calls" : "allocations");
 }
 
@@ -912,5 +923,5 @@ TEST(G1_every_public_function_has_a_row)
         n += api_check_header(path);
     }
     (void)closedir(dir);
-    CHECK_INT(n, API_ROWS);
+    CHECK_INT(n, api_functions());
 }
