@@ -228,6 +228,45 @@ TEST(I2_a_row_that_lies_is_repaired)
     fixture_end(f);
 }
 
+#ifdef STET_WITH_SQLITE
+/* Columns that no unit writes twice. */
+TEST(I2_a_row_with_another_start_or_end_is_repaired)
+{
+    static const struct {
+        const char *sql, *rule;
+        bool        is_open;
+    } lies[] = {
+        { "UPDATE runs SET created=created+1 WHERE id=?1", "projection", true },
+        { "UPDATE runs SET priority=priority+1 WHERE id=?1", "projection", true },
+        { "UPDATE runs SET grp='others' WHERE id=?1", "projection", true },
+        { "UPDATE runs SET handler='t.nap' WHERE id=?1", "projection", true },
+        { "UPDATE runs SET key='else' WHERE id=?1", "projection", true },
+        { "UPDATE runs SET key=NULL WHERE id=?1", "projection", true },
+        { "UPDATE runs SET epoch=0 WHERE id=?1", "projection", true },
+        { "UPDATE runs SET inbox=inbox+1 WHERE id=?1", "projection", true },
+        { "UPDATE runs SET lane='o/else' WHERE id=?1", "lane", true },
+        { "UPDATE runs SET ended=ended+1 WHERE id=?1", "projection", false },
+        { "UPDATE runs SET status=11 WHERE id=?1", "projection", false },
+        { "UPDATE runs SET handler='t.nap' WHERE id=?1", "projection", false },
+        { "UPDATE runs SET lane='t/k', lane_pos=1 WHERE id=?1", "lane", false },
+    };
+    stet_bytes none = { NULL, 0 };
+    i2_world   w;
+    fixture   *f = i2_begin(&w);
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        const stet_run_id *run = lies[i].is_open ? &w.nap : &w.ended;
+
+        test_note("%s", lies[i].sql);
+        damage_sql(f, lies[i].sql, run, none);
+        i2_expect(f, run, lies[i].rule);
+    }
+    fixture_end(f);
+}
+#endif
+
 TEST(I2_a_run_that_left_its_lane_is_put_back)
 {
     i2_world w;
