@@ -218,7 +218,7 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
-    if (f->kind >= STET__FACT_STARTED && f->kind <= STET__FACT_STUCK)
+    if (f->kind <= STET__FACT_STUCK)
         run->dispatch = f->kind;
     switch (f->kind) {
     case STET__FACT_STARTED: return run_apply_started(run, f);

@@ -706,6 +706,10 @@ TEST(C11_what_this_execution_added_is_no_contradiction)
     APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
     CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
     CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
+    /* It is not taken from what is recorded and still to be asked for. */
+    CHECK_INT(s.journal.unasked, 1);
+    CHECK(ask(&s, STET__FACT_SLEEP, "fresh") != NULL);
+    CHECK_INT(s.journal.unasked, 1);
     CHECK_STR(stet__journal_unasked(&s.journal)->name, "left");
     subject_free(&s);
 }
