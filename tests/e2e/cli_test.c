@@ -412,7 +412,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "start", "orders.echo", "@none.json" }, "cannot read none.json" },
         { { "start", "orders.echo", "@." }, "cannot read ." },
         { { "start", "orders.echo", "[1, 2" }, "its end" },
-        { { "start", "orders.echo", "[1, nonsense that goes on and on and on]" }, "before: onsense" },
+        { { "start", "orders.echo", "[1, nonsense that goes on and on]" }, "before: onsense" },
         { { "wait", "run_00000000000000000000000000", "--timeout", "x" }, "x" },
     };
 
@@ -529,7 +529,7 @@ TEST(H2_cli_a_terminal_gets_colours_and_lines_that_fit)
     CHECK(strchr(on_terminal(200, ARGS("ls", "--no-color")), '\033') == NULL);
     CHECK_HAS(on_terminal(60, ARGS("dlq", "ls")), "\xe2\x80\xa6");
     CHECK(strstr(on_terminal(250, ARGS("dlq", "ls")), "\xe2\x80\xa6") == NULL);
-    /* One that does not know its width has 80 columns; one that is too narrow for that shows all. */
+    /* One that does not know its width has 80 columns; a very narrow one shows all. */
     CHECK_HAS(on_terminal(0, ARGS("dlq", "ls")), "\xe2\x80\xa6");
     CHECK_HAS(on_terminal(60, ARGS("show", run)), "\xe2\x80\xa6");
     CHECK_HAS(on_terminal(25, ARGS("show", run)), "no terminal shows it");

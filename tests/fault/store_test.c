@@ -1,7 +1,7 @@
 /* Every call of the store is answered with an error in turn, once and several times in a row, while
  * everything an engine does is done (see fault_world.h): reads that fail, commits that were not
- * made, sessions that cannot be opened. Every call works or says so and works later; the engine goes
- * on by itself when the store is well again; nothing is lost, repeated or leaked.
+ * made, sessions that cannot be opened. Every call works or says so and works later; the engine
+ * goes on by itself when the store is well again; nothing is lost, repeated or leaked.
  *
  *   STET_FAULT_AT=N      only the round in which the Nth call fails
  *   STET_FAULT_STRIDE=N  every Nth round only

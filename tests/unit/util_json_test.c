@@ -251,7 +251,7 @@ TEST(util_json_printf_refuses_what_is_not_json)
     CHECK_UNCHANGED(
         &b, stet__json_printf(&b, "[%----------------------------------------------------d]", 1));
     CHECK_UNCHANGED(
-        &b, stet__json_printf(&b, "[%.00000000000000000000000000000000000000000000000000001f]", 1.0));
+        &b, stet__json_printf(&b, "[%.000000000000000000000000000000000000000000000000001f]", 1.0));
     CHECK_UNCHANGED(&b, stet__json_printf(&b, "[%300d", 1));
     CHECK_HAS(stet_last_error(), "wrong at byte");
     CHECK_UNCHANGED(&b, stet__json_printf(&b, "%g", 1.0 / (double)(f.held - 1)));
