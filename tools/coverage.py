@@ -11,8 +11,8 @@ import sys
 
 # Percentage of branches covered: below the floor it fails; floors are raised with what is reached.
 GOALS = {  # part: (floor, goal)
-    "src/core/": (96.0, 100.0),
-    "src/": (83.0, 90.0),
+    "src/core/": (99.5, 100.0),
+    "src/": (90.0, 90.0),
 }
 LISTED = os.environ.get("LIST") or "src/core/"
 MUTANT = "STET__MUTANT("

@@ -19,7 +19,9 @@ for tool in clang llvm-profdata llvm-cov python3; do
     command -v "$tool" >/dev/null || { echo "coverage: $tool is missing" >&2; exit 2; }
 done
 
-flags="-fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation -Wno-unused-command-line-argument"
+# Atomic: an outcome is often counted as the difference of two counters, and threads that lose counts of
+# the one would hide the other.
+flags="-fprofile-update=atomic -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation -Wno-unused-command-line-argument"
 CC=clang cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$flags" \
     >"$out/build.log" 2>&1 && cmake --build "$out/build" -j "$JOBS" >>"$out/build.log" 2>&1 || {
     tail -n 30 "$out/build.log"
