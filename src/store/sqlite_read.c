@@ -163,23 +163,25 @@ read_runs_sql(const stet_run_query *q)
     return q->oldest_first ? LITE_SQL_RUNS_OLDEST : LITE_SQL_RUNS_NEWEST;
 }
 
-/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. */
+#define READ_END_MAX (2 * STET__NAME_MAX + 4)
+
+/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. That text is in `end`, which
+ * must live until the statement was reset: a copy that SQLite finds no memory for would be no limit. */
 static void
-read_bind_handler(sqlite3_stmt *stmt, const char *handler)
+read_bind_handler(sqlite3_stmt *stmt, const char *handler, char end[READ_END_MAX])
 {
     size_t len = handler != NULL ? strlen(handler) : 0;
     bool   is_service = len > 0 && handler[len - 1] == '.';
-    char   end[2 * STET__NAME_MAX + 4];
 
     sqlite_bind_text(stmt, 2, is_service ? NULL : handler);
     sqlite_bind_text(stmt, 3, is_service ? handler : NULL);
-    if (!is_service || len >= sizeof end) {
+    if (!is_service || len >= READ_END_MAX) {
         sqlite3_bind_null(stmt, 4);
         return;
     }
     memcpy(end, handler, len + 1);
     end[len - 1] = '/';
-    sqlite3_bind_text(stmt, 4, end, (int)len, SQLITE_TRANSIENT);
+    sqlite_bind_text(stmt, 4, end);
 }
 
 static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -215,6 +217,7 @@ stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_
     sqlite_conn   *c;
     sqlite3_stmt  *stmt;
     const stet_id *from = &query->before;
+    char           end[READ_END_MAX];
     size_t         n;
     int            err, rc;
 
@@ -225,7 +228,7 @@ stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_
     if (!query->oldest_first && stet__id_is_zero(query->before))
         from = &read_last;
     sqlite_bind_id(stmt, 1, from);
-    read_bind_handler(stmt, query->handler);
+    read_bind_handler(stmt, query->handler, end);
     sqlite_bind_text(stmt, 5, query->key);
     sqlite_bind_u64(stmt, 6, query->status_mask);
     sqlite3_bind_int64(stmt, 7, query->created_from_ms);
