@@ -122,7 +122,8 @@
                  "ORDER BY rev LIMIT ?3")                                                          \
     X(INBOX_GET, "SELECT seq,1,data FROM $inbox WHERE run=?1 AND seq>=?2 ORDER BY seq LIMIT ?3")   \
     X(TIMERS, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "       \
-              "ON r.id=t.run ORDER BY t.fire,t.run,t.completion")                                  \
+              "ON r.id=t.run WHERE (t.fire,t.run,t.completion)>(?1,?2,?3) "                        \
+              "ORDER BY t.fire,t.run,t.completion")                                                \
     X(TIMERS_OF, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "    \
                  "ON r.id=t.run WHERE t.run=?1 ORDER BY t.fire,t.completion")                      \
     X(VALUE_GET, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key=?2")        \

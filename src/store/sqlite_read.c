@@ -288,33 +288,62 @@ read_timer(sqlite3_stmt *stmt, stet_timer *timer)
     timer->handler = stet__sqlite_column_text(stmt, 3);
 }
 
+/* So many at once, then the log may be emptied in between: verify reads all there are. */
+#define READ_TIMERS 1000u
+
+typedef struct read_timers {
+    int64_t    until_ms, next_ms;
+    size_t     limit, n;
+    stet_timer last;
+    bool       has_more;
+} read_timers;
+
+static int
+read_timers_page(sqlite_store *st, read_timers *r, stet_timer_fn fn, void *arg)
+{
+    sqlite_conn  *c;
+    sqlite3_stmt *stmt;
+    stet_timer    after = r->last;
+    size_t        end = r->n + READ_TIMERS;
+    int           err, rc;
+
+    r->has_more = false;
+    if ((err = read_begin(st, LITE_SQL_TIMERS, &c, &stmt)) != STET_OK)
+        return err;
+    sqlite3_bind_int64(stmt, 1, after.fire_ms);
+    sqlite_bind_id(stmt, 2, &after.run);
+    sqlite3_bind_int64(stmt, 3, (sqlite3_int64)after.completion);
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (r->n == end) {
+            r->has_more = true;
+            break;
+        }
+        read_timer(stmt, &r->last);
+        if (r->n == r->limit || r->last.fire_ms > r->until_ms) {
+            r->next_ms = r->last.fire_ms;
+            break;
+        }
+        r->n++;
+        if ((err = fn(arg, &r->last)) != 0)
+            break;
+    }
+    return read_end(st, c, stmt, rc, err);
+}
+
 int
 stet__sqlite_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
                          int64_t *next_ms)
 {
-    sqlite_store *st = sqlite_of(s);
-    sqlite_conn  *c;
-    sqlite3_stmt *stmt;
-    stet_timer    timer;
-    int64_t       next = STET_NEVER;
-    size_t        n = 0;
-    int           err, rc;
+    read_timers r = { .until_ms = until_ms, .next_ms = STET_NEVER, .limit = limit };
+    int         err;
 
-    if ((err = read_begin(st, LITE_SQL_TIMERS, &c, &stmt)) != STET_OK)
-        return err;
-    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        read_timer(stmt, &timer);
-        if (n == limit || timer.fire_ms > until_ms) {
-            next = timer.fire_ms;
-            break;
-        }
-        n++;
-        if ((err = fn(arg, &timer)) != 0)
-            break;
-    }
+    r.last.fire_ms = INT64_MIN;
+    do
+        err = read_timers_page(sqlite_of(s), &r, fn, arg);
+    while (err == STET_OK && r.has_more);
     if (next_ms != NULL)
-        *next_ms = next;
-    return read_end(st, c, stmt, rc, err);
+        *next_ms = r.next_ms;
+    return err;
 }
 
 int

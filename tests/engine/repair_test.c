@@ -240,6 +240,138 @@ TEST(I2_a_run_that_left_its_lane_is_put_back)
     fixture_end(f);
 }
 
+typedef struct i2_lane {
+    stet_id runs[8];
+    size_t  n;
+} i2_lane;
+
+static int
+i2_on_lane(void *arg, stet_id run)
+{
+    i2_lane *lane = arg;
+
+    CHECK(lane->n < 8);
+    lane->runs[lane->n++] = run;
+    return STET_OK;
+}
+
+static void
+i2_expect_lane(fixture *f, const stet_run_id *const *want, size_t n)
+{
+    stet_store *s = damage_open(f);
+    i2_lane     lane = { .n = 0 };
+    stet__arena arena;
+
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    CHECK_OK(s->ops->lane(s, stet__lane_name(&arena, "o.nap", "k"), 8, i2_on_lane, &lane));
+    CHECK_INT(lane.n, n);
+    for (size_t i = 0; i < n; i++)
+        CHECK(stet__id_equal(lane.runs[i], damage_id(want[i])));
+    stet__arena_free(&arena);
+    stet__store_close(s);
+}
+
+/* To the end of its lane, as if it had come last. */
+static void
+i2_go_back(fixture *f, const stet_run_id *run)
+{
+    stet_op     ops[2] = { { .kind = STET_OP_LANE_LEAVE, .status = STET_STATUS_PENDING },
+                           { .kind = STET_OP_LANE_ENTER, .status = STET_STATUS_PENDING } };
+    stet__arena arena;
+
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    ops[0].run = ops[1].run = damage_id(run);
+    ops[1].lane = stet__lane_name(&arena, "o.nap", "k");
+    damage_do(f, ops, 2);
+    stet__arena_free(&arena);
+}
+
+/* It holds the key: whoever is in front of it would work on what it has half done. */
+TEST(I2_a_run_that_has_begun_is_put_in_front_of_its_lane)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    stet_run_id        last = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
+    const stet_run_id *order[] = { &w.nap, &w.waiting, &last };
+
+    i2_go_back(f, &w.nap);
+    CHECK(fixture_look(f->engine, &w.waiting).due_ms != 0);
+    i2_expect(f, &w.nap, "lane");
+    i2_expect_lane(f, order, 3);
+    CHECK_INT(fixture_look(f->engine, &w.nap).status, STET_STATUS_SUSPENDED);
+    CHECK_INT(fixture_look(f->engine, &w.nap).due_ms, 0);
+    CHECK_INT(fixture_look(f->engine, &w.waiting).due_ms, 0);
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    CHECK_OK(stet_cancel(f->engine, &w.nap, NULL, NULL));
+    EXPECT_RESULT(f->engine, &w.waiting, "w");
+    EXPECT_RESULT(f->engine, &last, "z");
+    fixture_end(f);
+}
+
+/* Who has begun meanwhile finishes; then it is the turn of the one it passed. */
+TEST(I2_a_lane_is_not_put_in_order_under_a_worker)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    stet_run_id  nap, busy;
+    repairs      found;
+
+    fixture_up(f, i2_services);
+    nap = fixture_start(f->engine, "o.nap", "n", STET_START(.key = "k"));
+    fixture_await_status(f->engine, &nap, STET_STATUS_SUSPENDED);
+    busy = fixture_start(f->engine, "o.busy", "b", STET_START(.key = "k"));
+    i2_go_back(f, &nap);
+    gate_await(&i2_door, 1);
+    other = fixture_open(f);
+    found = repair_now(other);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 0);
+    CHECK_STR(found.rule, "lane");
+    CHECK_STR(found.run, nap.text);
+    gate_open(&i2_door);
+    EXPECT_RESULT(f->engine, &busy, "b");
+    CHECK_INT(verify_now(other).n, 0);
+    stet_close(other);
+    fixture_end(f);
+}
+
+/* Due means that anybody may take it. */
+TEST(I2_a_run_that_is_due_before_its_turn_waits_again)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    const stet_run_id *order[] = { &w.nap, &w.waiting };
+
+    i2_set_row(f, &w.waiting, STET_RUN_DUE, (stet_run_row){ .due_ms = 1 });
+    i2_expect(f, &w.waiting, "lane");
+    CHECK_INT(fixture_look(f->engine, &w.waiting).due_ms, 0);
+    i2_expect_lane(f, order, 2);
+    fixture_end(f);
+}
+
+/* Facts are written before the commit that decides who came first (decision 14), so any order of
+ * those who have not begun is right: they go one after the other in it. */
+TEST(I2_the_order_of_those_who_wait_is_not_judged)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    stet_run_id        last = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
+    const stet_run_id *order[] = { &w.nap, &last, &w.waiting };
+
+    i2_go_back(f, &w.waiting);
+    i2_expect_lane(f, order, 3);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_INT(repair_now(f->engine).n, 0);
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    CHECK_OK(stet_cancel(f->engine, &w.nap, NULL, NULL));
+    EXPECT_RESULT(f->engine, &last, "z");
+    EXPECT_RESULT(f->engine, &w.waiting, "w");
+    CHECK(fixture_look(f->engine, &last).ended_ms <= fixture_look(f->engine, &w.waiting).ended_ms);
+    fixture_end(f);
+}
+
 TEST(I2_a_timer_that_is_gone_is_put_back)
 {
     static const uint64_t completions[] = { 0, 3 };
@@ -382,6 +514,35 @@ TEST(I2_values_of_runs_that_are_not_there_are_removed)
         CHECK_STR(found.rule, "value");
         CHECK_INT(verify_now(f->engine).n, 0);
     }
+    fixture_end(f);
+}
+
+/* Until it fires, which may be in years, it would be nobody's. */
+TEST(I2_timers_of_runs_that_are_not_there_are_removed)
+{
+    static const uint64_t completions[] = { STET__TIMER_DEADLINE, STET__TIMER_VISIBLE, 3 };
+    i2_world              w;
+    fixture              *f = i2_begin(&w);
+    stet_op               ops[3];
+    repairs               found;
+
+    memset(ops, 0, sizeof ops);
+    for (size_t i = 0; i < 3; i++) {
+        ops[i].kind = STET_OP_TIMER_PUT;
+        ops[i].run.bytes[3] = 9;
+        ops[i].fire_ms = stet__wall_ms(stet__platform_real()) + 3600000;
+        ops[i].number = completions[i];
+    }
+    damage_do(f, ops, 3);
+    found = verify_now(f->engine);
+    CHECK_INT(found.n, 3);
+    CHECK_STR(found.rule, "timer");
+    CHECK_HAS(found.text, "not there");
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 3);
+    CHECK_INT(found.repaired, 3);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    CHECK_INT(repair_now(f->engine).n, 0);
     fixture_end(f);
 }
 
@@ -604,24 +765,24 @@ f2_body(stet_attempt *a, void *arg)
 static int
 f2_risky(stet_ctx *ctx, stet_bytes input)
 {
+    STET_TRY(stet_step(ctx, NULL, "first", body_effect, (void *)(uintptr_t)"first", NULL));
     STET_TRY(stet_step(ctx, NULL, "risky", f2_body, NULL, NULL));
     return stet_return(ctx, input);
 }
 
 static const stet_handler f2_handlers[] = { { "risky", f2_risky, NULL }, { 0 } };
 
-/* Who had the run is lost with its row, and what that worker was doing is told all the same. */
-TEST(F2_a_body_that_was_entered_is_at_risk_after_a_rebuild)
+/* A worker dies in the second step's body, then tables are lost. */
+static fixture *
+f2_die(stet_run_id *run, const char *lost)
 {
-    fixture    *f = fixture_begin();
-    stet_run_id run;
-    pid_t       child;
-    int         findings, repaired;
+    fixture *f = fixture_begin();
+    pid_t    child;
 
     if (!f->is_sqlite)
         test_skip("needs a process that is killed");
     f->engine = fixture_open(f);
-    run = fixture_start(f->engine, "t.risky", "in", NULL);
+    *run = fixture_start(f->engine, "t.risky", "in", NULL);
     fixture_down(f);
     CHECK((child = fork()) >= 0);
     if (child == 0) {
@@ -632,15 +793,133 @@ TEST(F2_a_body_that_was_entered_is_at_risk_after_a_rebuild)
     effects_await("entered 0", 1);
     CHECK_INT(kill(child, SIGKILL), 0);
     CHECK(waitpid(child, NULL, 0) == child);
-    lost_sql(f->url, "DROP TABLE runs");
+    lost_sql(f->url, lost);
+    return f;
+}
+
+/* Recorded steps stay recorded, and the one that was entered knows it. */
+static void
+f2_expect_risk(fixture *f, const stet_run_id *run)
+{
+    fixture_up_with(f, f2_handlers);
+    EXPECT_RESULT(f->engine, run, "in");
+    CHECK_INT(effects("first"), 1);
+    CHECK_INT(effects("entered 1"), 1);
+    CHECK_INT(effects("entered 0"), 1);
+    CHECK_INT(fixture_facts(f->engine, run, "worker lost", NULL), 1);
+    fixture_end(f);
+}
+
+/* Who had the run is lost with its row, and what that worker was doing is told all the same. */
+TEST(F2_a_body_that_was_entered_is_at_risk_after_a_rebuild)
+{
+    stet_run_id run;
+    fixture    *f = f2_die(&run, "DROP TABLE runs");
+    int         findings, repaired;
+
     lost_repair(f->url, &findings, &repaired);
     CHECK_INT(findings, 1);
     CHECK_INT(repaired, 1);
-    fixture_up_with(f, f2_handlers);
-    EXPECT_RESULT(f->engine, &run, "in");
-    CHECK_INT(effects("entered 1"), 1);
-    CHECK_INT(effects("entered 0"), 1);
-    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 1);
+    f2_expect_risk(f, &run);
+}
+
+/* ---- F2: tables about the living are lost ---------------------------------------------------- */
+
+#define LIFE_LOST "DROP TABLE sessions; DROP TABLE committers"
+
+/* Nothing in them matters once nobody has the file open: whoever opens it makes them again. */
+TEST(F2_lost_sessions_and_committers_are_made_again_by_who_opens_the_file)
+{
+    lost_story story;
+    fixture   *f = f2_begin(&story);
+    char      *before = lost_text(f->url), *after;
+    int        findings, repaired;
+
+    lost_sql(f->url, LIFE_LOST);
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 0);
+    after = lost_text(f->url);
+    CHECK_STR(after, before);
+    lost_sql(f->url, LIFE_LOST);
+    lost_goes_on(f, &story);
+    free(before);
+    free(after);
+    fixture_end(f);
+}
+
+/* Who has it is in the run's row; what they did with it in the live file. */
+TEST(F2_a_body_that_was_entered_is_at_risk_after_sessions_are_lost)
+{
+    stet_run_id run;
+    fixture    *f = f2_die(&run, LIFE_LOST);
+
+    f2_expect_risk(f, &run);
+}
+
+TEST(F2_a_body_that_was_entered_is_at_risk_after_all_but_the_facts_is_lost)
+{
+    stet_run_id run;
+    fixture    *f = f2_die(&run, LIFE_LOST "; DROP TABLE runs; DROP TABLE timers;"
+                                           "DROP TABLE values_");
+    int         findings, repaired;
+
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, 1);
+    CHECK_INT(repaired, 1);
+    f2_expect_risk(f, &run);
+}
+
+/* Nobody knows what they did who had it: that is told. */
+static void
+f2_without_live(const char *lost)
+{
+    stet_run_id run;
+    fixture    *f = f2_die(&run, lost);
+    int         findings, repaired;
+
+    CHECK_INT(remove(test_path("engine.db-live")), 0);
+    lost_repair(f->url, &findings, &repaired);
+    CHECK_INT(findings, repaired);
+    f2_expect_risk(f, &run);
+}
+
+TEST(F2_a_body_that_was_entered_is_at_risk_after_sessions_and_the_live_file_are_lost)
+{
+    f2_without_live(LIFE_LOST);
+}
+
+TEST(F2_a_body_that_was_entered_is_at_risk_after_sessions_rows_and_the_live_file_are_lost)
+{
+    f2_without_live(LIFE_LOST "; DROP TABLE runs");
+}
+
+/* A handle that is open may have a commit in doubt, and only `committers` knows what came of it. */
+TEST(F2_sessions_and_committers_are_not_made_again_under_a_worker)
+{
+    static const char *const lost[] = { "DROP TABLE sessions", "DROP TABLE committers" };
+    fixture                 *f = fixture_begin();
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+    for (size_t i = 0; i < 2; i++) {
+        stet_engine *e = NULL;
+        stet_run_id  run;
+
+        fixture_up(f, i2_services);
+        run = fixture_start(f->engine, "t.nap", "", NULL);
+        fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+        lost_sql(f->url, lost[i]);
+        CHECK_CODE(stet_open(&e, f->url, &f->options), STET_EBUSY);
+        CHECK_HAS(stet_last_error(), "stop them");
+        stet_close(f->engine);
+        f->engine = NULL;
+        fixture_up(f, i2_services);
+        CHECK_INT(verify_now(f->engine).n, 0);
+        fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+        CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+        fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+        fixture_down(f);
+    }
     fixture_end(f);
 }
 
