@@ -329,6 +329,12 @@ stet__run_attempt(const stet__run *run)
 }
 
 bool
+stet__run_has_begun(const stet__run *run)
+{
+    return run->dispatch != STET__FACT_STARTED;
+}
+
+bool
 stet__run_is_terminal(const stet__run *run)
 {
     return stet_status_is_terminal(run->status);

@@ -522,6 +522,8 @@ stet__crumbs_left *stet__crumbs_gather(stet_engine *e); /* NULL: out of memory *
 void               stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* Is the first in its lane another that is being executed or has begun? */
+int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
 /* Take it from a session that does not exist. */
 int stet__repair_owner(stet_engine *e, const stet_run_row *row);
 

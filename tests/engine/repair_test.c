@@ -336,6 +336,42 @@ TEST(I2_a_lane_is_not_put_in_order_under_a_worker)
     fixture_end(f);
 }
 
+/* Two have begun: that is told, nothing is made worse, and what else is wrong is repaired. */
+TEST(I2_of_two_that_have_begun_the_first_stays)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    stet_run_id        other = fixture_start(f->engine, "o.nap", "x", STET_START(.key = "k"));
+    const stet_run_id *order[] = { &other, &w.nap, &w.waiting };
+    stet_op            op = { .kind = STET_OP_VALUE_DEL, .space = STET__SPACE_IDEM };
+    repairs            found;
+
+    i2_go_back(f, &w.nap);
+    i2_go_back(f, &w.waiting);
+    i2_expect_lane(f, order, 3);
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    fixture_await_status(f->engine, &other, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    op.key = (stet_bytes){ "o.nap\0k\0once", 12 };
+    damage_do(f, &op, 1);
+    f->engine = fixture_open(f);
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 2);
+    CHECK_INT(found.repaired, 1);
+    found = verify_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_STR(found.run, w.nap.text);
+    CHECK_HAS(found.text, "another began");
+    i2_expect_lane(f, order, 3);
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    CHECK_OK(stet_cancel(f->engine, &other, NULL, NULL));
+    fixture_await_status(f->engine, &other, STET_STATUS_CANCELLED);
+    CHECK_INT(verify_now(f->engine).n, 0);
+    fixture_end(f);
+}
+
 /* Due means that anybody may take it. */
 TEST(I2_a_run_that_is_due_before_its_turn_waits_again)
 {
