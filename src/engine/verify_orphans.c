@@ -1,8 +1,9 @@
 /* What belongs to runs that are not there: values and timers that were left behind.
  *
- * Retention removes a run with all that is its own, in one unit, so what is found without its run is
- * damage: a key that would be answered with a run nobody has, a timer that would fire for nobody. The
- * store goes on meanwhile, so what looks like it is read again when its run is not there.
+ * Retention removes a run with all that is its own, in one unit, so what is found without its run
+ * is damage: a key that would be answered with a run nobody has, a timer that would fire for
+ * nobody. The store goes on meanwhile, so what looks like it is read again when its run is not
+ * there.
  */
 #include "engine/verify.h"
 

@@ -166,7 +166,7 @@ read_runs_sql(const stet_run_query *q)
 #define READ_END_MAX (2 * STET__NAME_MAX + 4)
 
 /* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. That text is in `end`, which
- * must live until the statement was reset: a copy that SQLite finds no memory for would be no limit. */
+ * must live until the statement was reset: SQLite may find no memory for a copy, and nothing is before NULL. */
 static void
 read_bind_handler(sqlite3_stmt *stmt, const char *handler, char end[READ_END_MAX])
 {

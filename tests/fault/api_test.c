@@ -740,7 +740,7 @@ TEST_LIMIT(G1_every_public_function_without_memory_for_good_on_sqlite, 300)
     api_all(api_sqlite(), true, 29);
 }
 
-/* What SQLite cannot copy must not become a listing without a limit. */
+/* What SQLite cannot copy must not become an empty list. */
 TEST(G1_runs_of_a_service_are_listed_right_or_not_at_all_without_memory)
 {
     api_some("stet_run_list", api_sqlite(), false, 1);
