@@ -7,13 +7,6 @@
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 static int
-h_quick(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"quick", NULL));
-    return stet_return(ctx, input);
-}
-
-static int
 h_nap(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_step(ctx, NULL, "before", body_effect, (void *)"before", NULL));

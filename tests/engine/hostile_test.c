@@ -66,12 +66,6 @@ TEST(B18_a_host_without_threads_begins_no_body_after_its_lease)
 static stet_engine *hostile_engine;
 
 static int
-h_quick(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
-static int
 body_starts_and_waits(stet_attempt *a, void *arg)
 {
     stet_run_id run;
@@ -103,7 +97,7 @@ h_waits(stet_ctx *ctx, stet_bytes input)
  * start may have to happen for another slot to take it. */
 TEST(B8_a_run_that_a_body_starts_and_waits_for_is_executed_by_another_slot)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL },
                                              { "waits", h_waits, NULL },
                                              { 0 } };
     fixture                  *f = fixture_begin();
@@ -151,7 +145,7 @@ starts(void *code)
 /* "Busy" says that nothing was written and that one may start again; but the run is there. */
 TEST(A4_a_start_whose_answer_was_lost_is_uncertain_also_when_the_engine_closes)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     pthread_t                 thread;
     int                       code = STET_OK;
@@ -223,7 +217,7 @@ count_values(const char *space)
 /* Or a store whose runs come and go grows for ever. */
 TEST(A16_nothing_is_left_of_a_parent_and_its_children_after_their_retention)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL },
                                              { "parent", h_parent, NULL },
                                              { 0 } };
     static const char *const  labels[] = { "a=b", NULL };
@@ -263,7 +257,7 @@ starts_on(void *arg)
 /* A caller that commits for itself is the last one at the store: whoever waits for it is told. */
 TEST(G4_an_engine_stops_while_others_start_runs_with_it)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     pthread_t                 thread;
 

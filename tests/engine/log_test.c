@@ -18,15 +18,8 @@ h_logs(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static int
-h_fails(stet_ctx *ctx, stet_bytes input)
-{
-    (void)input;
-    return stet_fail(ctx, STET_ERETRY, "the bank is closed");
-}
-
 static const stet_handler h7_handlers[] = { { "logs", h_logs, NULL },
-                                            { "fails", h_fails, NULL },
+                                            { "fails", h_bank_closed, NULL },
                                             { 0 } };
 
 static const fixture_record *

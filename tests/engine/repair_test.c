@@ -59,12 +59,6 @@ i2_nap(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
-i2_quick(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
-static int
 i2_letter(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
@@ -96,7 +90,7 @@ i2_busy(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler i2_handlers[] = {
-    { "nap", i2_nap, NULL },       { "quick", i2_quick, NULL },       { "letter", i2_letter, NULL },
+    { "nap", i2_nap, NULL },       { "quick", h_echo, NULL },       { "letter", i2_letter, NULL },
     { "fails", i2_fails, NULL },   { "approval", h_approval, NULL },  { "set", i2_set, NULL },
     { "busy", i2_busy, NULL },     { 0 },
 };

@@ -12,13 +12,6 @@ echo(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
-pauses(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(fixture_pause(ctx));
-    return stet_return(ctx, input);
-}
-
-static int
 fails(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
@@ -60,7 +53,7 @@ tells_time(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler handlers[] = { { "echo", echo, NULL },
-                                         { "pause", pauses, NULL },
+                                         { "pause", h_pauses, NULL },
                                          { "fail", fails, NULL },
                                          { "passing", fails_passing, NULL },
                                          { "hold", holds, NULL },
@@ -581,15 +574,9 @@ TEST(A6_a_repeat_after_the_end_and_after_a_restart_gives_the_same_run)
     fixture_end(f);
 }
 
-static int
-object_echo(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
 TEST(A6_other_handlers_and_object_keys_have_their_own_idempotency_keys)
 {
-    static const stet_handler object[] = { { "echo", object_echo, NULL }, { 0 } };
+    static const stet_handler object[] = { { "echo", h_echo, NULL }, { 0 } };
     const fixture_service     services[] = { { "t", handlers, false, NULL },
                                              { "o", object, true, NULL },
                                              { 0 } };
@@ -910,14 +897,8 @@ h_invokes(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("done"));
 }
 
-static int
-h_leaf(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
 static const stet_handler nested_handlers[] = { { "invokes", h_invokes, NULL },
-                                                { "leaf", h_leaf, NULL },
+                                                { "leaf", h_echo, NULL },
                                                 { 0 } };
 
 TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
@@ -944,7 +925,7 @@ TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
 TEST(A5_a_body_of_the_only_slot_waits_for_other_workers_runs_and_not_for_its_own)
 {
     static const stet_handler callers[] = { { "invokes", h_invokes, NULL }, { 0 } };
-    static const stet_handler leaves[] = { { "leaf", h_leaf, NULL }, { 0 } };
+    static const stet_handler leaves[] = { { "leaf", h_echo, NULL }, { 0 } };
     const fixture_service     caller[] = { { "c", callers, false, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_engine              *other;
