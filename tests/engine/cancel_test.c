@@ -200,14 +200,12 @@ TEST(C4_cancel_of_a_suspended_run_is_told_once_and_its_result_does_not_count)
     static const stet_handler handlers[] = { { "h", h_told_once, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
-    stet_result               r;
 
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.h", "", NULL);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_OK(stet_cancel(f->engine, &run, "ann", "enough"));
-    r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
     CHECK(effects("first STET_ECANCELLED") >= 1);
     CHECK(effects("second 0") >= 1);
@@ -220,15 +218,13 @@ TEST(C4_cancel_of_a_retrying_run_does_not_wait_for_the_backoff)
     static const stet_handler handlers[] = { { "fails", h_unlucky, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
-    stet_result               r;
 
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.fails", "",
                         STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
     fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
     CHECK_OK(stet_cancel(f->engine, &run, "ann", "enough"));
-    r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
     fixture_end(f);
 }
@@ -322,7 +318,6 @@ TEST(C4_called_children_are_cancelled_and_sent_ones_are_not)
 {
     fixture    *f = fixture_begin();
     stet_run_id parent, child, grandchild, sent;
-    stet_result r;
 
     fixture_up_with(f, c4_family);
     parent = fixture_start(f->engine, "t.parent", "", NULL);
@@ -333,12 +328,9 @@ TEST(C4_called_children_are_cancelled_and_sent_ones_are_not)
     effects_await("sent", 1);
     CHECK_OK(stet_run_id_parse(&sent, c4_sent));
     CHECK_OK(stet_cancel(f->engine, &parent, "ann", "stop it all"));
-    r = EXPECT_END(f->engine, &parent, STET_ECANCELLED);
-    stet_result_free(&r);
-    r = EXPECT_END(f->engine, &child, STET_ECANCELLED);
-    stet_result_free(&r);
-    r = EXPECT_END(f->engine, &grandchild, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &parent, STET_ECANCELLED);
+    EXPECT_ANSWER(f->engine, &child, STET_ECANCELLED);
+    EXPECT_ANSWER(f->engine, &grandchild, STET_ECANCELLED);
     fixture_await_status(f->engine, &parent, STET_STATUS_CANCELLED);
     fixture_await_status(f->engine, &child, STET_STATUS_CANCELLED);
     fixture_await_status(f->engine, &grandchild, STET_STATUS_CANCELLED);
@@ -395,7 +387,6 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
 
     for (int i = 0; i < 3; i++) {
         stet_run_id parent, child;
-        stet_result r;
 
         f = fixture_begin();
         fixture_up(f, services);
@@ -411,8 +402,7 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
         fixture_await_status(f->engine, &parent, STET_STATUS_SUSPENDED);
         CHECK_OK(stet_cancel(f->engine, &parent, "ann", "stop it all"));
         fixture_await_status(f->engine, &parent, STET_STATUS_CANCELLED);
-        r = EXPECT_END(f->engine, &child, STET_ECANCELLED);
-        stet_result_free(&r);
+        EXPECT_ANSWER(f->engine, &child, STET_ECANCELLED);
         fixture_await_status(f->engine, &child, STET_STATUS_CANCELLED);
         if (i == 2) { /* while the key was held; and its place in the lane keeps nobody up */
             stet_run_id next = fixture_start(f->engine, "o.next", "free", STET_START(.key = "k"));
@@ -425,22 +415,18 @@ TEST(C4_called_children_that_do_not_execute_are_cancelled_too)
         fixture_end(f);
         if (!getenv("STET_TEST_STORE") || strcmp(getenv("STET_TEST_STORE"), "sqlite") != 0)
             continue;
-        (void)remove(test_path("engine.db"));
-        (void)remove(test_path("engine.db-wal"));
-        (void)remove(test_path("engine.db-shm"));
+        fixture_wipe();
     }
 }
 
 static int
 h_awaits(stet_ctx *ctx, stet_bytes input)
 {
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
+    stet_future *future;
+    stet_bytes   out;
 
     (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(fixture_hand_out(ctx, &future));
     STET_TRY(stet_await_for(ctx, &out, future, "200ms"));
     return stet_return(ctx, out);
 }
@@ -453,7 +439,6 @@ TEST(C4_later_timers_and_signals_change_nothing)
     fixture                  *f = fixture_begin();
     stet_run_id               run, sleeper, clock_;
     fixture_run               before, after;
-    stet_result               r;
 
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.awaits", "", NULL);
@@ -472,8 +457,7 @@ TEST(C4_later_timers_and_signals_change_nothing)
     CHECK_INT(after.facts, before.facts);
     CHECK_INT(after.status, STET_STATUS_CANCELLED);
     CHECK_INT(after.ended_ms, before.ended_ms);
-    r = EXPECT_END(f->engine, &sleeper, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &sleeper, STET_ECANCELLED);
     fixture_end(f);
 }
 

@@ -69,8 +69,7 @@ TEST(C5_it_expires_while_suspended_and_may_compensate)
     CHECK(look.ended_ms >= look.deadline_ms);
     CHECK(effects("told STET_EEXPIRED") >= 1);
     CHECK_INT(effects("undo"), 1);
-    r = EXPECT_END(f->engine, &hurried, STET_EEXPIRED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &hurried, STET_EEXPIRED);
     fixture_await_status(f->engine, &hurried, STET_STATUS_EXPIRED);
     CHECK_CODE(stet_cancel(f->engine, &run, "ann", "late"), STET_EENDED);
     fixture_end(f);
@@ -80,15 +79,13 @@ TEST(C5_retries_do_not_reset_it)
 {
     fixture    *f = fixture_begin();
     stet_run_id run;
-    stet_result r;
     fixture_run look;
 
     fixture_up_with(f, c5_handlers);
     run = fixture_start(f->engine, "t.fails", "",
                         STET_START(.timeout = "300ms",
                                    .retry = { .attempts = 100000, .first_ms = 10, .max_ms = 20 }));
-    r = EXPECT_END(f->engine, &run, STET_EEXPIRED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_EEXPIRED);
     fixture_await_status(f->engine, &run, STET_STATUS_EXPIRED);
     look = fixture_look(f->engine, &run);
     CHECK_INT(look.deadline_ms, look.created_ms + 300);
@@ -122,7 +119,6 @@ TEST(C5_it_expires_before_a_dispatch_that_is_too_late)
 {
     fixture    *f = fixture_begin();
     stet_run_id waited, delayed, past;
-    stet_result r;
 
     f->engine = fixture_open(f);
     CHECK_OK(stet_register(f->engine, "t", c5_handlers));
@@ -130,14 +126,11 @@ TEST(C5_it_expires_before_a_dispatch_that_is_too_late)
     delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h", .timeout_ms = 100));
     AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &waited).deadline_ms);
     CHECK_OK(stet_engine_start(f->engine));
-    r = EXPECT_END(f->engine, &waited, STET_EEXPIRED);
-    stet_result_free(&r);
-    r = EXPECT_END(f->engine, &delayed, STET_EEXPIRED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &waited, STET_EEXPIRED);
+    EXPECT_ANSWER(f->engine, &delayed, STET_EEXPIRED);
     past = fixture_start(f->engine, "t.quick", "",
                          STET_START(.deadline_ms = stet_engine_now_ms(f->engine) - 5));
-    r = EXPECT_END(f->engine, &past, STET_EEXPIRED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &past, STET_EEXPIRED);
     fixture_await_status(f->engine, &waited, STET_STATUS_EXPIRED);
     fixture_await_status(f->engine, &delayed, STET_STATUS_EXPIRED);
     fixture_await_status(f->engine, &past, STET_STATUS_EXPIRED);

@@ -76,13 +76,11 @@ TEST(C3_dead_letters_are_listed_newest_first)
     EXPECT_RESULT(f->engine, &fine, "");
     CHECK_INT(letters_now(f->engine).n, 0);
     for (int i = 0; i < 4; i++) {
-        char        input[16];
-        stet_result r;
+        char input[16];
 
         (void)snprintf(input, sizeof input, "order %d", i);
         runs[i] = fixture_start(f->engine, "t.letter", input, NULL);
-        r = EXPECT_END(f->engine, &runs[i], STET_ERUN);
-        stet_result_free(&r);
+        EXPECT_ANSWER(f->engine, &runs[i], STET_ERUN);
     }
     l = letters_now(f->engine);
     CHECK_INT(l.n, 4);
@@ -150,9 +148,8 @@ TEST(C3_all_can_be_retried_and_a_retry_that_fails_is_a_letter_again)
     fixture_up_with(f, c3_handlers);
     for (int i = 0; i < 5; i++) {
         stet_run_id run = fixture_start(f->engine, "t.letter", "x", NULL);
-        stet_result r = EXPECT_END(f->engine, &run, STET_ERUN);
 
-        stet_result_free(&r);
+        EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     }
     for (int round = 0; round < 2; round++) {
         atomic_store(&c3_is_mended, round == 1);
@@ -160,12 +157,10 @@ TEST(C3_all_can_be_retried_and_a_retry_that_fails_is_a_letter_again)
         CHECK_INT(l.n, 5);
         for (int i = 0; i < l.n; i++) {
             stet_run_id run, again;
-            stet_result r;
 
             CHECK_OK(stet_run_id_parse(&run, l.ids[i]));
             CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
-            r = EXPECT_END(f->engine, &again, round == 1 ? STET_OK : STET_ERUN);
-            stet_result_free(&r);
+            EXPECT_ANSWER(f->engine, &again, round == 1 ? STET_OK : STET_ERUN);
         }
     }
     CHECK_INT(letters_now(f->engine).n, 0);
@@ -177,12 +172,10 @@ TEST(C3_a_discarded_letter_stays_readable_and_cannot_be_retried)
 {
     fixture    *f = fixture_begin();
     stet_run_id run, done, again;
-    stet_result r;
 
     fixture_up_with(f, c3_handlers);
     run = fixture_start(f->engine, "t.letter", "order 1", NULL);
-    r = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     CHECK_OK(stet_dlq_discard(f->engine, &run));
     CHECK_INT(letters_now(f->engine).n, 0);
     CHECK_STR(fixture_look(f->engine, &run).error, "broken pipe");
@@ -198,15 +191,13 @@ TEST(C3_an_open_run_cannot_be_retried_and_a_cancelled_one_can)
 {
     fixture    *f = fixture_begin();
     stet_run_id run, again;
-    stet_result r;
 
     fixture_up_with(f, c3_handlers);
     run = fixture_start(f->engine, "t.nap", "", NULL);
     CHECK_CODE(stet_dlq_retry(f->engine, &again, &run), STET_EOPEN);
     CHECK_CODE(stet_dlq_discard(f->engine, &run), STET_EOPEN);
     CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
-    r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
     CHECK_INT(letters_now(f->engine).n, 0);
     CHECK_OK(stet_dlq_retry(f->engine, &again, &run));

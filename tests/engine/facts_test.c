@@ -280,8 +280,7 @@ TEST(F2_rows_and_facts_agree_after_restarts)
         fixture_down(f); /* wherever they are just now */
         f->engine = fixture_open(f);
         CHECK_INT(fixture_sound(f->engine), (round + 1) * 11);
-        stet_close(f->engine);
-        f->engine = NULL;
+        fixture_close(f);
     }
     fixture_end(f);
 }
@@ -607,7 +606,6 @@ f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
     stet_engine    *other = fixture_open(f);
     stet_store_ops *ops;
     stet_run_id     run, approval, nap;
-    stet_result     result;
 
     CHECK(f->engine == NULL);
     f->engine = fixture_open(f);
@@ -629,8 +627,7 @@ f4_check(int (*watch)(stet_store *s, stet_hint_fn on_hint, void *arg))
     CHECK_CODE(stet_resolve(other, handed_out, stet_text("no")), STET_ESETTLED); /* it stands */
     EXPECT_RESULT(other, &approval, "yes");
     CHECK_OK(stet_cancel(other, &nap, "somebody", "enough"));
-    result = EXPECT_END(f->engine, &nap, STET_ECANCELLED);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &nap, STET_ECANCELLED);
     fixture_await_status(other, &nap, STET_STATUS_CANCELLED);
     CHECK_INT(effects("quick"), 1);
     CHECK_INT(effects("one"), 1);
@@ -758,8 +755,7 @@ TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
     ops[0].number = last + 1;
     ops[0].data = stet_text("\x0c garbage here!!");
     damage_do(f, ops, 2);
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
 
     fixture_up_with(f, facts_handlers);
     fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
@@ -838,8 +834,7 @@ TEST_LIMIT(F6_every_flipped_byte_is_found, 120)
     test_note("%zu bytes", flips);
     CHECK(flips > 50);
     (void)fixture_sound(f->engine);
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
     damage_end(f);
 }
 
@@ -926,8 +921,7 @@ TEST(F6_settling_twice_keeps_the_first)
     CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("second")), STET_ESETTLED);
     CHECK_HAS(stet_last_error(), "resolved");
     CHECK_CODE(stet_reject(f->engine, handed_out, "third"), STET_ESETTLED);
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
     fixture_up_with(f, facts_handlers);
     EXPECT_RESULT(f->engine, &run, "first");
     fixture_end(f);

@@ -43,8 +43,7 @@ TEST(B18_a_host_without_threads_begins_no_body_after_its_lease)
 
     f->options.lease_ms = 100;
     f->options.renew_ms = 50;
-    polled = fixture_open(f);
-    fixture_register(polled, services);
+    polled = fixture_open_with(f, services);
     run = fixture_start(polled, "t.thinks", "ok", NULL);
     CHECK_INT(pthread_create(&thread, NULL, polls, polled), 0);
     gate_await(&hostile_door, 1);
@@ -290,8 +289,8 @@ commit_small(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
         bool is_big = false;
 
         for (size_t k = 0; k < units[i].n_ops; k++)
-            is_big = is_big || (units[i].ops[k].kind == STET_OP_FACTS &&
-                                units[i].ops[k].data.len > 100000);
+            is_big = is_big ||
+                     (units[i].ops[k].kind == STET_OP_FACTS && units[i].ops[k].data.len > 100000);
         if (!is_big)
             err = hostile_inner->commit(s, &units[i], 1, &outcomes[i]);
         else
@@ -331,8 +330,7 @@ TEST(B24_a_run_that_records_more_than_the_store_takes_is_stuck)
     fixture_register(f->engine, services);
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, "o.much", "", STET_START(.key = "k"));
-    AWAIT(effects("charged") > 5 ||
-          fixture_look(f->engine, &run).status == STET_STATUS_STUCK);
+    AWAIT(effects("charged") > 5 || fixture_look(f->engine, &run).status == STET_STATUS_STUCK);
     look = fixture_look(f->engine, &run);
     CHECK_INT(look.status, STET_STATUS_STUCK);
     CHECK_HAS(look.reason, "more than the store takes");

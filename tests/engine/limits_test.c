@@ -144,8 +144,7 @@ TEST(C7_stop_drains_to_the_next_recorded_point)
     gate_open(&c7_door);
     pthread_join(thread, &stopped);
     CHECK_INT((intptr_t)stopped, STET_OK);
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
     CHECK_INT(fixture_facts(other, &run, "step", "door"), 1); /* the body's result was kept */
     CHECK(fixture_look(other, &run).status == STET_STATUS_PENDING ||
           fixture_look(other, &run).status == STET_STATUS_COMPLETED);
@@ -181,8 +180,7 @@ TEST(C7_stop_with_a_body_that_does_not_end_says_which)
     CHECK_OK(stet_engine_stop(f->engine, 0));
     CHECK_OK(stet_engine_stop(f->engine, 0));
     CHECK_INT(effects("quick"), 0);
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
     fixture_up_with(f, c7_handlers);
     EXPECT_RESULT(f->engine, &run, "ok");
     CHECK_INT(c7_door.arrived, 1);

@@ -90,9 +90,10 @@ i2_busy(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler i2_handlers[] = {
-    { "nap", i2_nap, NULL },       { "quick", h_echo, NULL },       { "letter", i2_letter, NULL },
-    { "fails", i2_fails, NULL },   { "approval", h_approval, NULL },  { "set", i2_set, NULL },
-    { "busy", i2_busy, NULL },     { 0 },
+    { "nap", i2_nap, NULL },          { "quick", h_echo, NULL },
+    { "letter", i2_letter, NULL },    { "fails", i2_fails, NULL },
+    { "approval", h_approval, NULL }, { "set", i2_set, NULL },
+    { "busy", i2_busy, NULL },        { 0 },
 };
 static const stet_entry i2_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
 static const fixture_service i2_services[] = { { "t", i2_handlers, false, NULL },
@@ -102,16 +103,8 @@ static const fixture_service i2_services[] = { { "t", i2_handlers, false, NULL }
 typedef struct i2_world {
     stet_run_id nap, waiting, ended, letter, discarded, again, retrying, approval, set, parent,
         child;
-    char        awakeable[STET_ID_TEXT_MAX];
+    char awakeable[STET_ID_TEXT_MAX];
 } i2_world;
-
-static void
-i2_end(fixture *f, const stet_run_id *run)
-{
-    stet_result r = EXPECT_END(f->engine, run, STET_ERUN);
-
-    stet_result_free(&r);
-}
 
 /* Nobody executes anything when the damage is done. */
 static fixture *
@@ -130,11 +123,11 @@ i2_begin(i2_world *w)
     w->ended = fixture_start(f->engine, "t.quick", "", NULL);
     EXPECT_RESULT(f->engine, &w->ended, "");
     w->letter = fixture_start(f->engine, "t.letter", "", NULL);
-    i2_end(f, &w->letter);
+    EXPECT_ANSWER(f->engine, &w->letter, STET_ERUN);
     CHECK_OK(stet_dlq_retry(f->engine, &w->again, &w->letter));
-    i2_end(f, &w->again);
+    EXPECT_ANSWER(f->engine, &w->again, STET_ERUN);
     w->discarded = fixture_start(f->engine, "t.letter", "", NULL);
-    i2_end(f, &w->discarded);
+    EXPECT_ANSWER(f->engine, &w->discarded, STET_ERUN);
     CHECK_OK(stet_dlq_discard(f->engine, &w->discarded));
     w->retrying = fixture_start(f->engine, "t.fails", "",
                                 STET_START(.retry = { .first_ms = 7200000, .max_ms = 7200000 }));
@@ -407,11 +400,11 @@ TEST(I2_a_timer_that_is_gone_is_put_back)
     static const uint64_t completions[] = { 0, 3 };
 
     for (size_t i = 0; i < 2; i++) {
-        i2_world      w;
-        fixture      *f = i2_begin(&w);
-        stet_store   *s = damage_open(f);
-        stet__loaded  l;
-        stet_op       op = { .kind = STET_OP_TIMER_DEL, .number = completions[i] };
+        i2_world     w;
+        fixture     *f = i2_begin(&w);
+        stet_store  *s = damage_open(f);
+        stet__loaded l;
+        stet_op      op = { .kind = STET_OP_TIMER_DEL, .number = completions[i] };
 
         CHECK_OK(stet__load(f->engine, &l, damage_id(&w.nap), true));
         op.run = l.run.id;
@@ -421,9 +414,7 @@ TEST(I2_a_timer_that_is_gone_is_put_back)
         damage_do(f, &op, 1);
         i2_expect(f, &w.nap, "timer");
         fixture_end(f);
-        (void)remove(test_path("engine.db"));
-        (void)remove(test_path("engine.db-wal"));
-        (void)remove(test_path("engine.db-shm"));
+        fixture_wipe();
     }
 }
 
@@ -762,9 +753,18 @@ f2_lose(const char *sql, const char *named)
     fixture_end(f);
 }
 
-TEST(F2_the_table_of_runs_is_rebuilt) { f2_lose("DROP TABLE runs", "table runs"); }
-TEST(F2_the_table_of_timers_is_rebuilt) { f2_lose("DROP TABLE timers", "table timers"); }
-TEST(F2_the_table_of_values_is_rebuilt) { f2_lose("DROP TABLE values_", "table values_"); }
+TEST(F2_the_table_of_runs_is_rebuilt)
+{
+    f2_lose("DROP TABLE runs", "table runs");
+}
+TEST(F2_the_table_of_timers_is_rebuilt)
+{
+    f2_lose("DROP TABLE timers", "table timers");
+}
+TEST(F2_the_table_of_values_is_rebuilt)
+{
+    f2_lose("DROP TABLE values_", "table values_");
+}
 TEST(F2_all_projections_at_once_are_rebuilt)
 {
     f2_lose("DROP TABLE runs; DROP TABLE timers; DROP TABLE values_", "table runs");
@@ -795,7 +795,7 @@ f2_body(stet_attempt *a, void *arg)
 static int
 f2_risky(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "first", body_effect, (void *)(uintptr_t)"first", NULL));
+    STET_TRY(stet_step(ctx, NULL, "first", body_effect, (void *)(uintptr_t) "first", NULL));
     STET_TRY(stet_step(ctx, NULL, "risky", f2_body, NULL, NULL));
     return stet_return(ctx, input);
 }
@@ -890,7 +890,7 @@ TEST(F2_a_body_that_was_entered_is_at_risk_after_all_but_the_facts_is_lost)
 {
     stet_run_id run;
     fixture    *f = f2_die(&run, LIFE_LOST "; DROP TABLE runs; DROP TABLE timers;"
-                                           "DROP TABLE values_");
+                                              "DROP TABLE values_");
     int         findings, repaired;
 
     lost_repair(f->url, &findings, &repaired);
@@ -941,8 +941,7 @@ TEST(F2_sessions_and_committers_are_not_made_again_under_a_worker)
         lost_sql(f->url, lost[i]);
         CHECK_CODE(stet_open(&e, f->url, &f->options), STET_EBUSY);
         CHECK_HAS(stet_last_error(), "stop them");
-        stet_close(f->engine);
-        f->engine = NULL;
+        fixture_close(f);
         fixture_up(f, i2_services);
         CHECK_INT(verify_now(f->engine).n, 0);
         fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
@@ -991,9 +990,7 @@ TEST(F2_lost_facts_and_baselines_are_not_made_up)
         CHECK_CODE(stet_open(&e, url, &f->options), STET_ECORRUPT);
         CHECK_HAS(stet_last_error(), "restore a backup");
         fixture_end(f);
-        (void)remove(test_path("engine.db"));
-        (void)remove(test_path("engine.db-wal"));
-        (void)remove(test_path("engine.db-shm"));
+        fixture_wipe();
     }
 }
 
@@ -1023,8 +1020,7 @@ TEST(F2_tables_are_not_rebuilt_beside_another_process)
     (void)snprintf(url, sizeof url, "%s?repair=1", f->url);
     CHECK_CODE(stet_open(&e, url, &f->options), STET_EBUSY);
     CHECK_HAS(stet_last_error(), "stop them");
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
     CHECK_OK(stet_open(&e, url, &f->options));
     /* Half way: nobody else may begin to work on it, and it can be gone on with. */
     CHECK_CODE(stet_open(&f->engine, f->url, &f->options), STET_ECORRUPT);

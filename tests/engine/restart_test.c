@@ -4,13 +4,11 @@
 static int
 h_c6_awaits(stet_ctx *ctx, stet_bytes input)
 {
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
+    stet_future *future;
+    stet_bytes   out;
 
     (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(fixture_hand_out(ctx, &future));
     STET_TRY(stet_await(ctx, &out, future));
     STET_TRY(stet_step(ctx, NULL, "after", body_effect, (void *)"after", NULL));
     return stet_return(ctx, out);

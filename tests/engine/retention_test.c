@@ -19,7 +19,6 @@ TEST(C10_finished_runs_are_removed_and_nothing_else)
                                              { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               quick, kept, put, failed, cancelled, again, nap, delayed, retrying;
-    stet_result               r;
     stet_bytes                value;
     bool                      existed = true;
 
@@ -53,8 +52,7 @@ TEST(C10_finished_runs_are_removed_and_nothing_else)
                           STET_START(.idempotency_key = "once", .existed = &existed));
     CHECK(!existed);
     CHECK(strcmp(again.text, quick.text) != 0);
-    r = EXPECT_END(f->engine, &again, STET_OK);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &again, STET_OK);
     CHECK(fixture_sound(f->engine) >= 4);
     fixture_end(f);
 }

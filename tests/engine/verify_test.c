@@ -62,7 +62,6 @@ static size_t
 i2_everything(fixture *f)
 {
     stet_run_id run;
-    stet_result r;
 
     run = fixture_start(f->engine, "t.nap", "", STET_START(.timeout = "2h"));
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
@@ -79,8 +78,7 @@ i2_everything(fixture *f)
     run = fixture_start(f->engine, "t.quick", "", NULL);
     EXPECT_RESULT(f->engine, &run, "");
     run = fixture_start(f->engine, "t.permanent", "", NULL);
-    r = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     run = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
     CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
     run = fixture_start(f->engine, "t.nap", "", STET_START(.timeout_ms = 20));
@@ -192,9 +190,7 @@ TEST(I2_a_row_that_disagrees_with_its_facts_is_found)
         damage_do(f, &op, 1);
         expect_finding(f->engine, 3, &run, "projection");
         damage_end(f);
-        (void)remove(test_path("engine.db"));
-        (void)remove(test_path("engine.db-wal"));
-        (void)remove(test_path("engine.db-shm"));
+        fixture_wipe();
     }
 }
 
@@ -249,9 +245,7 @@ TEST(I2_a_missing_timer_is_found)
         damage_do(f, &op, 1);
         expect_finding(f->engine, 3, &run, "timer");
         damage_end(f);
-        (void)remove(test_path("engine.db"));
-        (void)remove(test_path("engine.db-wal"));
-        (void)remove(test_path("engine.db-shm"));
+        fixture_wipe();
     }
 }
 

@@ -138,7 +138,6 @@ TEST(I1_why_stuck_and_ended)
                                              { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, quick, failed, cancelled;
-    stet_result               r;
 
     f->options.parked_max = STET_NONE;
     fixture_up_with(f, handlers);
@@ -153,8 +152,7 @@ TEST(I1_why_stuck_and_ended)
     EXPECT_RESULT(f->engine, &quick, "");
     expect_why(f->engine, &quick, "ended", "completed", "");
     failed = fixture_start(f->engine, "t.permanent", "", NULL);
-    r = EXPECT_END(f->engine, &failed, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &failed, STET_ERUN);
     expect_why(f->engine, &failed, "ended", "no such account", failed.text);
     cancelled = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
     CHECK_OK(stet_cancel(f->engine, &cancelled, "ann", NULL));
@@ -208,8 +206,7 @@ TEST(I1_why_a_circle_of_runs_is_named)
     CHECK_HAS(v.help, "stet cancel run_");
     CHECK_STR(fixture_why(f->engine, &b).kind, "deadlock");
     CHECK_OK(stet_cancel(f->engine, &a, "ann", "break the circle"));
-    r = EXPECT_END(f->engine, &a, STET_ECANCELLED);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &a, STET_ECANCELLED);
     r = EXPECT_END(f->engine, &b, STET_OK); /* its call got the key */
     stet_result_free(&r);
     fixture_end(f);

@@ -161,12 +161,37 @@ fixture_register(stet_engine *e, const fixture_service *services)
     }
 }
 
+stet_engine *
+fixture_open_with(fixture *f, const fixture_service *services)
+{
+    stet_engine *e = fixture_open(f);
+
+    fixture_register(e, services);
+    return e;
+}
+
+void
+fixture_close(fixture *f)
+{
+    stet_close(f->engine);
+    f->engine = NULL;
+}
+
+void
+fixture_wipe(void)
+{
+    static const char *const names[] = { "engine.db", "engine.db-wal", "engine.db-shm",
+                                         "engine.db-live" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)remove(test_path(names[i]));
+}
+
 void
 fixture_up(fixture *f, const fixture_service *services)
 {
     CHECK(f->engine == NULL);
-    f->engine = fixture_open(f);
-    fixture_register(f->engine, services);
+    f->engine = fixture_open_with(f, services);
     CHECK_OK(stet_engine_start(f->engine));
 }
 
@@ -184,8 +209,7 @@ fixture_down(fixture *f)
     if (f->engine == NULL)
         return;
     CHECK_OK(stet_engine_stop(f->engine, 0));
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
 }
 
 /* ---- effects --------------------------------------------------------------------------------- */
@@ -534,6 +558,14 @@ fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run
                   answer != STET_OK ? stet_code_name(answer) : "STET_OK",
                   got != STET_OK ? stet_last_error() : "");
     return result;
+}
+
+void
+fixture_answer(const char *file, int line, stet_engine *e, const stet_run_id *run, int answer)
+{
+    stet_result r = fixture_ended(file, line, e, run, answer);
+
+    stet_result_free(&r);
 }
 
 void

@@ -57,6 +57,8 @@ void     fixture_end(fixture *f);
 /* One more engine on the same data with f->options, nothing registered, not started. */
 stet_engine *fixture_open(fixture *f);
 void         fixture_register(stet_engine *e, const fixture_service *services);
+/* Both. */
+stet_engine *fixture_open_with(fixture *f, const fixture_service *services);
 /* Open, register and start f->engine. */
 void fixture_up(fixture *f, const fixture_service *services);
 /* The same with one service called "t". */
@@ -65,6 +67,10 @@ void fixture_up_with(fixture *f, const stet_handler *handlers);
 size_t fixture_sound(stet_engine *e);
 /* Stop and close f->engine. */
 void fixture_down(fixture *f);
+/* Close f->engine as it is. */
+void fixture_close(fixture *f);
+/* After fixture_end(): the next fixture of this test finds no file. */
+void fixture_wipe(void);
 
 /* ---- effects: what happened, told outside the engine ----------------------------------------- */
 
@@ -119,6 +125,8 @@ int body_gate(stet_attempt *a, void *door);
 /* Hand out the awakeable with this ID: it is in handed_out, and told. */
 int body_hand_out(stet_attempt *a, void *id);
 extern char handed_out[STET_ID_TEXT_MAX];
+/* In a handler: make an awakeable "approval" and hand it out. */
+int fixture_hand_out(stet_ctx *ctx, stet_future **future);
 /* Hand out an awakeable "approval", wait for it, return what it was resolved with. */
 int h_approval(stet_ctx *ctx, stet_bytes input);
 /* Return the input; the same after a step "one" that tells "quick", after sleeping "cool down" for
@@ -180,7 +188,11 @@ void fixture_expect(const char *file, int line, stet_engine *e, const stet_run_i
 /* Wait until it ended with this answer; the result, to be freed. */
 stet_result fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run,
                           int answer);
+void        fixture_answer(const char *file, int line, stet_engine *e, const stet_run_id *run,
+                           int answer);
 #define EXPECT_RESULT(e, run, want) fixture_expect(__FILE__, __LINE__, e, run, want)
+/* The same, where only the answer counts. */
+#define EXPECT_ANSWER(e, run, answer) fixture_answer(__FILE__, __LINE__, e, run, answer)
 #define EXPECT_END(e, run, answer) fixture_ended(__FILE__, __LINE__, e, run, answer)
 
 /* In a handler: suspend until the test says fixture_go_on(). */

@@ -29,15 +29,22 @@ body_hand_out(stet_attempt *a, void *id)
 }
 
 int
-h_approval(stet_ctx *ctx, stet_bytes input)
+fixture_hand_out(stet_ctx *ctx, stet_future **future)
 {
     stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
+
+    STET_TRY(stet_awakeable(ctx, &id, future, "approval"));
+    return stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL);
+}
+
+int
+h_approval(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *future;
+    stet_bytes   out;
 
     (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(fixture_hand_out(ctx, &future));
     STET_TRY(stet_await(ctx, &out, future));
     return stet_return(ctx, out);
 }

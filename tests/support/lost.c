@@ -115,18 +115,13 @@ lost_objects(fixture *f, lost_story *s)
 static void
 lost_letters(fixture *f, lost_story *s)
 {
-    stet_result r;
-
     s->letter = fixture_start(f->engine, "t.letter", "a", STET_START(.priority = 7, .group = "g"));
-    r = EXPECT_END(f->engine, &s->letter, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->letter, STET_ERUN);
     s->discarded = fixture_start(f->engine, "t.letter", "b", NULL);
-    r = EXPECT_END(f->engine, &s->discarded, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->discarded, STET_ERUN);
     CHECK_OK(stet_dlq_discard(f->engine, &s->discarded));
     CHECK_OK(stet_dlq_retry(f->engine, &s->retried, &s->letter));
-    r = EXPECT_END(f->engine, &s->retried, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->retried, STET_ERUN);
     s->runs += 3;
 }
 
