@@ -499,6 +499,18 @@ verify_check(verify *v, const stet__expect *x)
                                           x->l.row.lane);
 }
 
+static int
+verify_timed(verify *v, const stet__expect *x)
+{
+    const stet_id *id = &x->l.run.id;
+
+    if (x->timers == NULL)
+        return STET_OK;
+    return stet__map_put(&v->timed, id->bytes, sizeof id->bytes, v) == STET_OK
+               ? STET_OK
+               : stet__fail(STET_ENOMEM, "out of memory while looking at timers");
+}
+
 static bool
 verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
 {
@@ -515,8 +527,10 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
     if (x.is_unreadable)
         ok = stet__verify_bad(v, "facts", x.l.bad_revision, "%s", stet_last_error());
     else {
-        if (is_first_look)
+        if (is_first_look) {
             verify_note(v, stet__verify_wrote(v, &x));
+            verify_note(v, verify_timed(v, &x));
+        }
         ok = verify_check(v, &x);
     }
     *row = x.l.row;

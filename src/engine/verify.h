@@ -21,6 +21,7 @@ typedef struct verify {
     /* State entries as all facts together leave them: key -> verify_entry. */
     stet__arena arena;
     stet__map   entries;
+    stet__map   timed; /* runs that were seen and have timers: their IDs */
 } verify;
 
 /* Remember what is wrong; false. */

@@ -26,12 +26,14 @@ stet__verify_state_init(verify *v)
 {
     stet__arena_init(&v->arena, &v->e->p->alloc);
     stet__map_init(&v->entries, &v->e->p->alloc);
+    stet__map_init(&v->timed, &v->e->p->alloc);
 }
 
 void
 stet__verify_state_free(verify *v)
 {
     stet__map_free(&v->entries);
+    stet__map_free(&v->timed);
     stet__arena_free(&v->arena);
 }
 
