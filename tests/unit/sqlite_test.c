@@ -49,6 +49,7 @@ shell_sql(const char *path, const char *sql)
     sqlite3 *db = NULL;
 
     CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_busy_timeout(db, 20000), SQLITE_OK);
     CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
