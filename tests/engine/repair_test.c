@@ -323,6 +323,53 @@ TEST(I2_a_lane_is_not_put_in_order_under_a_worker)
     fixture_end(f);
 }
 
+static stet_store *i2_rival; /* claims what is due just before the next commit */
+static uint64_t    i2_session;
+static int (*i2_commit)(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+
+static int
+i2_commit_late(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    static const char *const handlers[] = { "o.quick" };
+    stet_claimer claimer = { i2_session, STET_STATUS_RUNNING, handlers, 1 };
+    stet_op      op = { .kind = STET_OP_CLAIM_DUE, .count = 1, .claimer = &claimer };
+    stet_store  *rival = i2_rival;
+
+    i2_rival = NULL;
+    if (rival != NULL)
+        CHECK_INT(damage_try(rival, NULL, 0, &op, 1).n_grants, 1);
+    return i2_commit(s, units, n, outcomes);
+}
+
+/* Between the look and the commit a worker takes the run that is to go back. */
+TEST(I2_a_lane_is_not_put_in_order_under_a_worker_that_was_quicker)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    stet_store        *s = damage_open(f);
+    stet_store_ops    *ops = damage_ops(f->engine);
+    const stet_run_id *passed[] = { &w.waiting, &w.nap }, *order[] = { &w.nap, &w.waiting };
+    repairs            found;
+
+    i2_go_back(f, &w.nap);
+    CHECK_OK(s->ops->session_open(s, &i2_session, damage_id(&w.nap), 60000, stet_text("")));
+    i2_commit = ops->commit;
+    ops->commit = i2_commit_late;
+    i2_rival = s;
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 0);
+    CHECK_STR(found.run, w.nap.text);
+    i2_expect_lane(f, passed, 2);
+    CHECK_INT(fixture_look(f->engine, &w.waiting).status, STET_STATUS_RUNNING);
+    CHECK_OK(s->ops->session_close(s, i2_session));
+    found = repair_now(f->engine);
+    CHECK_INT(found.repaired, found.n);
+    i2_expect_lane(f, order, 2);
+    stet__store_close(s);
+    fixture_end(f);
+}
+
 /* Two have begun: that is told, nothing is made worse, and what else is wrong is repaired. */
 TEST(I2_of_two_that_have_begun_the_first_stays)
 {
