@@ -908,8 +908,8 @@ copy_file(const char *from, const char *to)
     CHECK_INT(fclose(in) | fclose(out), 0);
 }
 
-/* Commits overwrite what is there already; and what is behind the log's end is not taken for a part of
- * it by whoever opens the file after a crash. */
+/* Commits overwrite what is there already; and what is behind the log's end is not taken for a part
+ * of it by whoever opens the file after a crash. */
 TEST(G2_the_log_has_room_ahead_that_means_nothing)
 {
     stet_store  *s = open_ok(test_path("room.db")), *copy;
