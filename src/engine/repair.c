@@ -255,7 +255,7 @@ static int
 repair_to_front(stet_engine *e, stet__work *w, const stet__expect *x, stet_run_row *row)
 {
     repair_lane lane = { .arena = &w->arena };
-    bool        sleeps = row->due_ms == STET_NEVER;
+    bool        sleeps = x->due != STET__DUE_AT; /* else its time is written with the row */
     int         err;
 
     if ((err = e->store->ops->lane(e->store, x->l.row.lane, INT32_MAX, repair_on_lane, &lane)) !=

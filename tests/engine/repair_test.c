@@ -238,14 +238,14 @@ i2_on_lane(void *arg, stet_id run)
 }
 
 static void
-i2_expect_lane(fixture *f, const stet_run_id *const *want, size_t n)
+i2_expect_lane(fixture *f, const char *key, const stet_run_id *const *want, size_t n)
 {
     stet_store *s = damage_open(f);
     i2_lane     lane = { .n = 0 };
     stet__arena arena;
 
     stet__arena_init(&arena, &stet__platform_real()->alloc);
-    CHECK_OK(s->ops->lane(s, stet__lane_name(&arena, "o.nap", "k"), 8, i2_on_lane, &lane));
+    CHECK_OK(s->ops->lane(s, stet__lane_name(&arena, "o.nap", key), 8, i2_on_lane, &lane));
     CHECK_INT(lane.n, n);
     for (size_t i = 0; i < n; i++)
         CHECK(stet__id_equal(lane.runs[i], damage_id(want[i])));
@@ -255,7 +255,7 @@ i2_expect_lane(fixture *f, const stet_run_id *const *want, size_t n)
 
 /* To the end of its lane, as if it had come last. */
 static void
-i2_go_back(fixture *f, const stet_run_id *run)
+i2_go_back(fixture *f, const char *key, const stet_run_id *run)
 {
     stet_op     ops[2] = { { .kind = STET_OP_LANE_LEAVE, .status = STET_STATUS_PENDING },
                            { .kind = STET_OP_LANE_ENTER, .status = STET_STATUS_PENDING } };
@@ -263,7 +263,7 @@ i2_go_back(fixture *f, const stet_run_id *run)
 
     stet__arena_init(&arena, &stet__platform_real()->alloc);
     ops[0].run = ops[1].run = damage_id(run);
-    ops[1].lane = stet__lane_name(&arena, "o.nap", "k");
+    ops[1].lane = stet__lane_name(&arena, "o.nap", key);
     damage_do(f, ops, 2);
     stet__arena_free(&arena);
 }
@@ -276,10 +276,10 @@ TEST(I2_a_run_that_has_begun_is_put_in_front_of_its_lane)
     stet_run_id        last = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
     const stet_run_id *order[] = { &w.nap, &w.waiting, &last };
 
-    i2_go_back(f, &w.nap);
+    i2_go_back(f, "k", &w.nap);
     CHECK(fixture_look(f->engine, &w.waiting).due_ms != 0);
     i2_expect(f, &w.nap, "lane");
-    i2_expect_lane(f, order, 3);
+    i2_expect_lane(f, "k", order, 3);
     CHECK_INT(fixture_look(f->engine, &w.nap).status, STET_STATUS_SUSPENDED);
     CHECK_INT(fixture_look(f->engine, &w.nap).due_ms, 0);
     CHECK_INT(fixture_look(f->engine, &w.waiting).due_ms, 0);
@@ -288,6 +288,38 @@ TEST(I2_a_run_that_has_begun_is_put_in_front_of_its_lane)
     CHECK_OK(stet_cancel(f->engine, &w.nap, NULL, NULL));
     EXPECT_RESULT(f->engine, &w.waiting, "w");
     EXPECT_RESULT(f->engine, &last, "z");
+    fixture_end(f);
+}
+
+/* In one unit: no crash in the middle leaves it without the time it is due. */
+TEST(I2_a_run_that_is_retried_is_put_in_front_with_its_time)
+{
+    i2_world           w;
+    fixture           *f = i2_begin(&w);
+    stet_run_id        retried, next;
+    const stet_run_id *order[] = { &retried, &next };
+    int64_t            due_ms;
+    repairs            found;
+
+    fixture_down(f);
+    fixture_up(f, i2_services);
+    retried =
+        fixture_start(f->engine, "o.fails", "",
+                      STET_START(.key = "r", .retry = { .first_ms = 7200000, .max_ms = 7200000 }));
+    fixture_await_status(f->engine, &retried, STET_STATUS_RETRYING);
+    due_ms = fixture_look(f->engine, &retried).due_ms;
+    fixture_down(f);
+    f->engine = fixture_open(f);
+    next = fixture_start(f->engine, "o.quick", "n", STET_START(.key = "r"));
+    i2_go_back(f, "r", &retried);
+    found = repair_now(f->engine);
+    CHECK_INT(found.n, 1);
+    CHECK_INT(found.repaired, 1);
+    CHECK_STR(found.run, retried.text);
+    i2_expect_lane(f, "r", order, 2);
+    CHECK_INT(fixture_look(f->engine, &retried).status, STET_STATUS_RETRYING);
+    CHECK_INT(fixture_look(f->engine, &retried).due_ms, due_ms);
+    CHECK_INT(fixture_look(f->engine, &next).due_ms, 0);
     fixture_end(f);
 }
 
@@ -303,7 +335,7 @@ TEST(I2_a_lane_is_not_put_in_order_under_a_worker)
     nap = fixture_start(f->engine, "o.nap", "n", STET_START(.key = "k"));
     fixture_await_status(f->engine, &nap, STET_STATUS_SUSPENDED);
     busy = fixture_start(f->engine, "o.busy", "b", STET_START(.key = "k"));
-    i2_go_back(f, &nap);
+    i2_go_back(f, "k", &nap);
     gate_await(&i2_door, 1);
     other = fixture_open(f);
     found = repair_now(other);
@@ -326,9 +358,9 @@ static int
 i2_commit_late(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
     static const char *const handlers[] = { "o.quick" };
-    stet_claimer claimer = { i2_session, STET_STATUS_RUNNING, handlers, 1 };
-    stet_op      op = { .kind = STET_OP_CLAIM_DUE, .count = 1, .claimer = &claimer };
-    stet_store  *rival = i2_rival;
+    stet_claimer             claimer = { i2_session, STET_STATUS_RUNNING, handlers, 1 };
+    stet_op                  op = { .kind = STET_OP_CLAIM_DUE, .count = 1, .claimer = &claimer };
+    stet_store              *rival = i2_rival;
 
     i2_rival = NULL;
     if (rival != NULL)
@@ -346,7 +378,7 @@ TEST(I2_a_lane_is_not_put_in_order_under_a_worker_that_was_quicker)
     const stet_run_id *passed[] = { &w.waiting, &w.nap }, *order[] = { &w.nap, &w.waiting };
     repairs            found;
 
-    i2_go_back(f, &w.nap);
+    i2_go_back(f, "k", &w.nap);
     CHECK_OK(s->ops->session_open(s, &i2_session, damage_id(&w.nap), 60000, stet_text("")));
     i2_commit = ops->commit;
     ops->commit = i2_commit_late;
@@ -355,12 +387,12 @@ TEST(I2_a_lane_is_not_put_in_order_under_a_worker_that_was_quicker)
     CHECK_INT(found.n, 1);
     CHECK_INT(found.repaired, 0);
     CHECK_STR(found.run, w.nap.text);
-    i2_expect_lane(f, passed, 2);
+    i2_expect_lane(f, "k", passed, 2);
     CHECK_INT(fixture_look(f->engine, &w.waiting).status, STET_STATUS_RUNNING);
     CHECK_OK(s->ops->session_close(s, i2_session));
     found = repair_now(f->engine);
     CHECK_INT(found.repaired, found.n);
-    i2_expect_lane(f, order, 2);
+    i2_expect_lane(f, "k", order, 2);
     stet__store_close(s);
     fixture_end(f);
 }
@@ -375,9 +407,9 @@ TEST(I2_of_two_that_have_begun_the_first_stays)
     stet_op            op = { .kind = STET_OP_VALUE_DEL, .space = STET__SPACE_IDEM };
     repairs            found;
 
-    i2_go_back(f, &w.nap);
-    i2_go_back(f, &w.waiting);
-    i2_expect_lane(f, order, 3);
+    i2_go_back(f, "k", &w.nap);
+    i2_go_back(f, "k", &w.waiting);
+    i2_expect_lane(f, "k", order, 3);
     fixture_down(f);
     fixture_up(f, i2_services);
     fixture_await_status(f->engine, &other, STET_STATUS_SUSPENDED);
@@ -392,7 +424,7 @@ TEST(I2_of_two_that_have_begun_the_first_stays)
     CHECK_INT(found.n, 1);
     CHECK_STR(found.run, w.nap.text);
     CHECK_HAS(found.text, "another began");
-    i2_expect_lane(f, order, 3);
+    i2_expect_lane(f, "k", order, 3);
     fixture_down(f);
     fixture_up(f, i2_services);
     CHECK_OK(stet_cancel(f->engine, &other, NULL, NULL));
@@ -411,7 +443,7 @@ TEST(I2_a_run_that_is_due_before_its_turn_waits_again)
     i2_set_row(f, &w.waiting, STET_RUN_DUE, (stet_run_row){ .due_ms = 1 });
     i2_expect(f, &w.waiting, "lane");
     CHECK_INT(fixture_look(f->engine, &w.waiting).due_ms, 0);
-    i2_expect_lane(f, order, 2);
+    i2_expect_lane(f, "k", order, 2);
     fixture_end(f);
 }
 
@@ -424,8 +456,8 @@ TEST(I2_the_order_of_those_who_wait_is_not_judged)
     stet_run_id        last = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
     const stet_run_id *order[] = { &w.nap, &last, &w.waiting };
 
-    i2_go_back(f, &w.waiting);
-    i2_expect_lane(f, order, 3);
+    i2_go_back(f, "k", &w.waiting);
+    i2_expect_lane(f, "k", order, 3);
     CHECK_INT(verify_now(f->engine).n, 0);
     CHECK_INT(repair_now(f->engine).n, 0);
     fixture_down(f);
