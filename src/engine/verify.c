@@ -216,7 +216,7 @@ verify_status(verify *v, const stet__expect *x)
         return true;
     if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
         return true; /* running: let go by a worker that could not even read its facts */
-    if (row->lane != NULL && !stet__run_has_begun(&x->l.run) && is == STET_STATUS_PENDING)
+    if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
         return true; /* stopped by its caller before its turn: it learns of it then */
     return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
                             stet_status_name(is), stet_status_name(want));
