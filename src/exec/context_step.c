@@ -330,7 +330,7 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
     stet__fact fact = { 0 };
     int        err;
 
-    if (stet__run_take_risk(&c->run, f->name, f->occurrence)) {
+    if (stet__run_take_risk(&c->run, f->name, f->occurrence, f->is_tx)) {
         fact.kind = STET__FACT_AT_RISK;
         fact.name = stet_text(f->name);
         fact.occurrence = (int64_t)f->occurrence;
