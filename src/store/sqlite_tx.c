@@ -25,7 +25,8 @@ static int
 tx_guest_init(sqlite_store *st, sqlite_store *guest)
 {
     memset(guest, 0, sizeof *guest);
-    guest->base = st->base;
+    guest->base.platform = st->base.platform;
+    guest->base.alloc = st->base.alloc;
     guest->path = st->path;
     guest->full_path = st->full_path;
     guest->vfs = st->vfs;
