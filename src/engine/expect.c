@@ -440,7 +440,7 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
     if (x->l.run.stop_code != 0)
         x->stop = x->l.run.stop_code;
     x->is_visible =
-        x->l.run.dispatch != STET__FACT_STARTED || x->l.run.visible_ms <= stet__store_now(e);
+        stet__run_has_begun(&x->l.run) || x->l.run.visible_ms <= stet__store_now(e);
     expect_status(e, x);
     if ((err = expect_marks(e, x)) != STET_OK)
         goto failed;

@@ -60,12 +60,6 @@ on_entry(void *arg, const char *name, stet_bytes value)
     return STET_OK;
 }
 
-static int
-h_echo(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
 static const stet_handler echo_only[] = { { "echo", h_echo, NULL }, { 0 } };
 
 #define CALL(name, ...)                                                                            \
