@@ -70,8 +70,8 @@ run_move(stet__run *run, stet_status to)
     if (run->stop_code != 0 && (dispatch >> to & 1u))
         to = STET_STATUS_CANCELLING;
     if (!stet__status_can(run->status, to))
-        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s",
-                          run->status ? stet_status_name(run->status) : "nothing", stet_status_name(to));
+        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s", stet_status_name(run->status),
+                          stet_status_name(to));
     run->status = to;
     return STET_OK;
 }
@@ -218,7 +218,7 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
-    if (f->kind >= STET__FACT_STARTED && f->kind <= STET__FACT_STUCK)
+    if (f->kind <= STET__FACT_STUCK)
         run->dispatch = f->kind;
     switch (f->kind) {
     case STET__FACT_STARTED: return run_apply_started(run, f);
@@ -329,6 +329,12 @@ stet__run_attempt(const stet__run *run)
 }
 
 bool
+stet__run_has_begun(const stet__run *run)
+{
+    return run->dispatch != STET__FACT_STARTED;
+}
+
+bool
 stet__run_is_terminal(const stet__run *run)
 {
     return stet_status_is_terminal(run->status);
@@ -353,13 +359,13 @@ stet__run_answer(const stet__run *run)
 }
 
 bool
-stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence)
+stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence, bool only_named)
 {
     bool is_at_risk = false;
 
     for (stet__risk **at = &run->risks; *at != NULL; at = &(*at)->next) {
         if ((*at)->step == NULL)
-            is_at_risk = true; /* stays: futures may have had several bodies running */
+            is_at_risk = !only_named; /* stays: futures may have had several bodies running */
         else if ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0) {
             *at = (*at)->next;
             return true;

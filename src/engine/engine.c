@@ -249,7 +249,7 @@ engine_register(stet_engine *e, const char *service, const stet_handler *handler
     stet__service *s;
     int            err;
 
-    if ((err = stet__alive(e, "stet_register")) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
+    if ((err = stet__alive(e, is_object ? "stet_register_object" : "stet_register")) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
         return err;
     if (e->life != STET__LIFE_OPEN)
         return stet__fail(STET_ESTATE, "service %s: register everything before the engine is started", service);
@@ -339,6 +339,21 @@ stet__in_body(stet_engine *e)
     for (size_t i = 0; i < e->exec.n_slots; i++)
         if (atomic_load(&e->exec.slots[i].self) == self && atomic_load(&e->exec.slots[i].current_body) != NULL)
             return true;
+    return false;
+}
+
+bool
+stet__in_transaction(stet_engine *e)
+{
+    const void *self = e->p->ops->thread_self(e->p);
+
+    for (size_t i = 0; i < e->exec.n_slots; i++) {
+        const stet__slot   *slot = &e->exec.slots[i];
+        const stet_attempt *a = atomic_load(&slot->self) == self ? atomic_load(&slot->current_body) : NULL;
+
+        if (a != NULL && a->tx != NULL)
+            return true;
+    }
     return false;
 }
 

@@ -95,6 +95,8 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Fix the facts in place: the buffer does not move any more. */
+void       stet__work_seal(stet__work *w);
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
  * would give each run back and be granted it again, without end. */
 bool stet__may_claim(stet_engine *e);
@@ -397,6 +399,7 @@ int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_E
 /* Not from handler code of this engine: STET_EUSAGE naming the right call. */
 int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
 bool           stet__in_body(stet_engine *e); /* of this engine, on this thread */
+bool           stet__in_transaction(stet_engine *e); /* the same, of a transactional step */
 static inline int64_t
 stet__store_now(stet_engine *e)
 {
@@ -513,10 +516,12 @@ bool stet__child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const 
 
 /* repair.c */
 typedef struct stet__crumbs_left stet__crumbs_left;
-stet__crumbs_left *stet__crumbs_gather(stet_engine *e); /* NULL: out of memory */
-void               stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
+int  stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out);
+void stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* Is the first in its lane another that is being executed or has begun? */
+int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
 /* Take it from a session that does not exist. */
 int stet__repair_owner(stet_engine *e, const stet_run_row *row);
 
@@ -551,8 +556,8 @@ void stet__keeper_timer(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 
-/* inspect.c: how many living workers serve a handler. */
-size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
+/* inspect.c: how many living workers serve a handler, and whether anybody serves timers. */
+int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers);
 
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */

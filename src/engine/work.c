@@ -38,15 +38,16 @@ stet__work_free(stet__work *w)
 static void *
 work_grow(stet__work *w, void *old, size_t n, size_t *cap, size_t size)
 {
-    void *grown;
+    size_t more = stet__cap_next(w->arena.alloc, *cap, 4);
+    void  *grown;
 
     if (n < *cap)
         return old;
-    if ((grown = stet__arena_get(&w->arena, (*cap ? *cap * 2 : 4) * size)) == NULL)
+    if ((grown = stet__arena_get(&w->arena, more * size)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(grown, old, n * size);
-    *cap = *cap ? *cap * 2 : 4;
+    *cap = more;
     return grown;
 }
 
@@ -167,4 +168,18 @@ stet__work_claimer(stet_engine *e, stet__work *w)
     w->claimer.handlers = e->handler_names;
     w->claimer.n_handlers = e->n_handlers;
     return &w->claimer;
+}
+
+void
+stet__work_seal(stet__work *w)
+{
+    w->unit.conds = w->conds;
+    w->unit.ops = w->ops;
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_FACTS && w->ops[i].data.data == NULL) {
+            w->ops[i].data = stet__buf_bytes(&w->facts);
+            w->ops[i].number = w->first;
+            w->ops[i].count = w->n_facts;
+        }
+    w->is_sealed = true;
 }
