@@ -138,7 +138,7 @@ add_jobs() { # CONFIG
     for program in $(programs "$1"); do
         case $program in
         # The engine's tests hold on every store.
-        engine_*) jobs+=("$1/$program@memory" "$1/$program@sqlite") ;;
+        engine_*) jobs+=("$1/$program@memory" "$1/$program@sqlite" "$1/$program@redis") ;;
         *) jobs+=("$1/$program") ;;
         esac
     done
