@@ -27,20 +27,33 @@ stet__redis_enter(redis_store *st)
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* The server read its clock before its answer reached us, so what we count from here is late by
- * that way and never early: no timer fires before its time. The quickest answer knows best; each
- * new one is taken if it is ahead of what we have, or if what we have is far ahead of it (the clock
- * was set back). What is judged in the end is judged by the server. */
-#define CLOCK_SLACK_US 100000
+/* The server read its clock before its answer reached us, so what we count from an answer is late
+ * by that way and never early. The quickest answer knows best: the greatest offset of the last ten
+ * seconds or so counts. Not of longer: two clocks drift apart, and then it would be early. A clock
+ * that was set back is followed at once. What is judged in the end is judged by the server. */
+#define CLOCK_WINDOW_US 5000000
+#define CLOCK_SLACK_US  100000
 
 void
 stet__redis_clock_seen(redis_store *st, int64_t now_ms)
 {
-    int64_t offset_us = now_ms * 1000 - stet__mono_us(st->base.platform);
-    int64_t old_us = atomic_load(&st->offset_us);
+    int64_t mono_us = stet__mono_us(st->base.platform);
+    int64_t offset_us = now_ms * 1000 - mono_us, best_us;
 
-    if (offset_us > old_us || old_us - offset_us > CLOCK_SLACK_US)
-        atomic_store(&st->offset_us, offset_us);
+    stet__lock(st->base.platform, &st->clock_lock);
+    if (mono_us - st->clock_began_us > CLOCK_WINDOW_US) {
+        st->clock_older_us = mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN
+                                                                                : st->clock_us;
+        st->clock_us = offset_us;
+        st->clock_began_us = mono_us;
+    } else if (offset_us > st->clock_us) {
+        st->clock_us = offset_us;
+    }
+    best_us = st->clock_us > st->clock_older_us ? st->clock_us : st->clock_older_us;
+    if (best_us - CLOCK_SLACK_US > offset_us)
+        best_us = st->clock_us = st->clock_older_us = offset_us;
+    atomic_store(&st->offset_us, best_us);
+    stet__unlock(st->base.platform, &st->clock_lock);
 }
 
 int64_t
@@ -68,7 +81,8 @@ static int
 redis_init_locks(redis_store *st)
 {
     stet__platform *p = st->base.platform;
-    stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock };
+    stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
+                                  &st->clock_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -95,6 +109,7 @@ redis_destroy_locks(redis_store *st)
     p->ops->mutex_destroy(p, &st->side_lock);
     p->ops->mutex_destroy(p, &st->read_lock);
     p->ops->mutex_destroy(p, &st->hint_lock);
+    p->ops->mutex_destroy(p, &st->clock_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash. */
@@ -183,7 +198,8 @@ redis_open(stet_store *s, const char *address)
 
     st->pid = getpid();
     st->hint_fd = -1;
-    atomic_store(&st->offset_us, INT64_MIN / 4);
+    st->clock_us = st->clock_older_us = INT64_MIN;
+    st->clock_began_us = stet__mono_us(s->platform);
     if ((err = redis_init_locks(st)) != STET_OK)
         return err;
     stet__buf_init(&st->args, s->alloc);

@@ -34,7 +34,8 @@
  *
  * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
  * side_lock; its own so that a renewal never waits behind a commit), two of the hint thread, and up
- * to REDIS_READERS readers. No two of these locks are ever held together.
+ * to REDIS_READERS readers. No two of these locks are ever held together; clock_lock is
+ * held inside them for a moment.
  */
 #ifndef STET__REDIS_H
 #define STET__REDIS_H
@@ -98,6 +99,8 @@ typedef struct redis_store {
     uint8_t token[REDIS_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t instance[16];
     bool    has_instance;
+    stet__mutex     clock_lock;
+    int64_t         clock_us, clock_older_us, clock_began_us; /* offsets of two windows of time */
     _Atomic int64_t offset_us;  /* of the server's clock against our steady one, at most */
     _Atomic int64_t advance_ms; /* for tests */
 

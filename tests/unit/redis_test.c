@@ -566,6 +566,33 @@ TEST(F2_redis_runs_that_have_facts_and_no_row_are_listed_and_restored)
     world_end(&w);
 }
 
+/* One prefix is one slot: all that a script touches is where the script runs. */
+TEST(G4_a_store_lives_on_a_node_of_a_cluster)
+{
+    uint64_t      session;
+    redis_server *server = redis_server_new("cluster-enabled yes\n");
+    world         w = { .server = server };
+    redisReply   *reply = NULL;
+    bool          is_ready = false;
+    int64_t       until_us = stet__mono_us(stet__platform_real()) + PATIENCE_US;
+
+    CHECK(server != NULL);
+    hand_connect(&w);
+    by_hand(&w, "CLUSTER ADDSLOTSRANGE 0 16383");
+    while (!is_ready) {
+        CHECK(stet__mono_us(stet__platform_real()) < until_us);
+        reply = redisCommand(w.hand, "CLUSTER INFO");
+        is_ready = strstr(reply->str, "cluster_state:ok") != NULL;
+        freeReplyObject(reply);
+    }
+    w.store = open_store(&w, "a");
+    CHECK_OK(w.store->ops->session_open(w.store, &session, run_id(1), 60000, stet_text("")));
+    for (uint32_t n = 1; n <= 5; n++)
+        put_run(&w, n, "h.b");
+    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 5);
+    world_end(&w);
+}
+
 /* ---- hints ----------------------------------------------------------------------------------- */
 
 typedef struct hints {
