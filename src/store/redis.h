@@ -173,7 +173,8 @@ void redis_word_int(redis_words *w, int64_t number);
 /* EVALSHA SHA 1 KEY; the arguments follow. */
 void redis_word_script(redis_store *st, redis_words *w, redis_script script);
 
-/* Put a command behind those to be sent together; false: out of memory. */
+/* Put a command behind those to be sent together; false: out of memory, and all of them are
+ * gone. */
 bool stet__redis_append(redis_conn *c, const redis_words *w);
 /* Send what was appended, then take one answer after the other. STET_EIO: lost, and closed. */
 int stet__redis_send(redis_store *st, redis_conn *c, const char *what);

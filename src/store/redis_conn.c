@@ -53,8 +53,6 @@ redis_word_script(redis_store *st, redis_words *w, redis_script script)
 bool
 stet__redis_append(redis_conn *c, const redis_words *w)
 {
-    size_t before = c->out.len;
-
     stet__buf_printf(&c->out, "*%d\r\n", w->n);
     for (int i = 0; i < w->n; i++) {
         stet__buf_printf(&c->out, "$%zu\r\n", w->len[i]);
@@ -63,7 +61,7 @@ stet__redis_append(redis_conn *c, const redis_words *w)
     }
     if (!c->out.failed)
         return true;
-    stet__buf_cut(&c->out, before);
+    stet__buf_free(&c->out); /* a failed buffer would stay so */
     return false;
 }
 

@@ -226,8 +226,8 @@ hint_wait(redis_store *st)
             stet__redis_conn_close(conns[i]);
     if (is_news && atomic_load(&st->is_watching))
         st->on_hint(st->hint_arg);
-    if (st->work.ctx != NULL && is_over)
-        (void)hint_ask_work(st);
+    if (st->work.ctx != NULL && is_over && hint_ask_work(st) != STET_OK)
+        stet__redis_conn_close(&st->work);
 }
 
 static void

@@ -1,10 +1,10 @@
 /* A fleet on one Redis server: workers are killed and stopped beyond their leases, the server is
- * killed, all under load. No run is lost, and a step is executed again only where a worker went down
- * with its record in hand.
+ * killed, all under load. No run is lost, and a step is executed again only where a worker went
+ * down with its record in hand.
  *
  * Workers are made by a process of their own that has no threads (the nursery), so that forking is
- * safe at any time. Executions are counted in memory shared by all. What happens next depends on how
- * far the fleet has come, not on time.
+ * safe at any time. Executions are counted in memory shared by all. What happens next depends on
+ * how far the fleet has come, not on time.
  */
 #include <errno.h>
 #include <poll.h>

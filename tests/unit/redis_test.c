@@ -1,6 +1,6 @@
 /* What is special to the Redis store: commits in parts, scripts that are lost, servers that are
  * killed, connections that are cut, keys and their names, hints, memory. Everything else is in the
- * contract suite. */
+ * contract suite. tsan: yes */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
