@@ -425,6 +425,8 @@ stet__redis_conn_need(redis_store *st, redis_conn *c)
         return STET_OK;
     }
     stet__redis_conn_close(c);
+    if (err == STET_ENOMEM)
+        return err; /* it is not the server's fault */
     /* Each waits a bit longer than the last, and not all the same time: a server that comes back is
      * not run over. */
     c->wait_us = c->wait_us == 0 ? CONN_WAIT_FIRST_US : c->wait_us * 2;
