@@ -185,6 +185,8 @@ redis_first_look(redis_store *st)
         return err;
     for (int i = 0; err == STET_OK && i < REDIS_SCRIPTS; i++)
         err = stet__redis_load(st, &st->side, (redis_script)i);
+    if (err == STET_OK && st->may_mend)
+        err = stet__redis_mend(st);
     return err;
 }
 

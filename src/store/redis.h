@@ -10,6 +10,7 @@
  *   redis_commit.c     commits: parts in one round trip, what to do when one fails
  *   redis_session.c    sessions, crumbs, upkeep
  *   redis_read.c       reads; redis_runs.c  rows and lists of runs
+ *   redis_mend.c       lost indexes
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
  *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit
  *
@@ -58,7 +59,13 @@
 #define REDIS_TOKEN_BYTES 32
 #define REDIS_DUE_BIAS    INT64_C(4503599627370496) /* redis_commit.lua: due_bytes */
 
-typedef enum redis_script { REDIS_COMMIT, REDIS_READ, REDIS_SESSION, REDIS_SCRIPTS } redis_script;
+typedef enum redis_script {
+    REDIS_COMMIT,
+    REDIS_READ,
+    REDIS_SESSION,
+    REDIS_MEND,
+    REDIS_SCRIPTS
+} redis_script;
 
 typedef struct redis_conn {
     redisContext *ctx;
@@ -87,7 +94,7 @@ typedef struct redis_store {
     int     db;
     char   *user, *password; /* NULL: none */
     char    prefix[REDIS_PREFIX_MAX + 1];
-    bool    is_lossy_allowed;
+    bool    is_lossy_allowed, may_mend;
     int64_t connect_ms, answer_ms;
     char    name[REDIS_HOST_MAX + REDIS_PREFIX_MAX + 64]; /* for texts: no password */
     char    key[REDIS_PREFIX_MAX + 8];                    /* "{prefix}:" */
@@ -200,6 +207,10 @@ int stet__redis_doctor(stet_store *s, stet_doctor_fn fn, void *arg);
 /* "redis_version:7.0.15" -> the text behind the colon, up to the end of the line; false: not
  * there. */
 bool stet__redis_info(const char *info, const char *field, char *out, size_t size);
+
+/* ---- redis_mend.c ---- */
+
+int stet__redis_mend(redis_store *st);
 
 /* ---- redis_pack.c ---- */
 

@@ -152,6 +152,9 @@ end
 local function flush()
     local adds, rems = {}, {}
     local is_ready = flush_runs(adds, rems)
+    for member, handler in pairs(strays) do
+        table.insert(under(rems, K .. 'q:' .. handler), member)
+    end
     flush_facts()
     flush_timers(adds, rems)
     flush_values(adds, rems)

@@ -222,6 +222,7 @@ local function ready_runs(handler, page_size)
 end
 
 local next_due -- of the unit under way
+local strays = {} -- entries of ready sets to be removed: the handler of each
 
 local function claim_due(o)
     local left, claimer = o[2], claimers[o[3]]
@@ -236,9 +237,11 @@ local function claim_due(o)
         if due and due <= now then
             local _, id = next_of[i](true)
             local r = run(id)
-            if r then
+            if r and r[SESSION] == 0 and r[TERMINAL] == 0 and r[DUE] and r[DUE] <= now then
                 grant(id, r, claimer)
                 left = left - 1
+            else -- an entry that no row stands for is damage; it would be found first for ever
+                put(strays, due_bytes(due) .. id, handlers[i])
             end
             idle = 0
         else

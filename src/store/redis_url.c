@@ -9,8 +9,8 @@
 
 #include "store/redis.h"
 
-static const char *const url_options[] = { "prefix", "allow_lossy", "connect_timeout",
-                                           "answer_timeout", NULL };
+static const char *const url_options[] = { "prefix",         "allow_lossy", "connect_timeout",
+                                           "answer_timeout", "repair",      NULL };
 
 #define URL_FORM "redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME"
 
@@ -59,7 +59,7 @@ url_unknown(redis_store *st, const char *typed, size_t len)
     if (nearest == NULL || best > 1 + len / 3)
         return stet__fail(STET_EURL,
                           "store %s: unknown option \"%.*s\" in the address; there are prefix, "
-                          "allow_lossy, connect_timeout and answer_timeout",
+                          "allow_lossy, connect_timeout, answer_timeout and repair",
                           st->name, (int)(len < 40 ? len : 40), typed);
     return stet__fail(STET_EURL,
                       "store %s: unknown option \"%.*s\" in the address; did you mean %s?",
@@ -124,11 +124,14 @@ url_option(redis_store *st, const char *text, size_t len)
         return url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms);
     if (url_is(text, name, "answer_timeout"))
         return url_set_seconds(st, "answer_timeout", value, value_len, &st->answer_ms);
-    if (!url_is(text, name, "allow_lossy"))
+    if (!url_is(text, name, "allow_lossy") && !url_is(text, name, "repair"))
         return url_unknown(st, text, name);
     if (!url_is(value, value_len, "0") && !url_is(value, value_len, "1"))
-        return stet__fail(STET_EURL, "store %s: allow_lossy is 0 or 1", st->name);
-    st->is_lossy_allowed = value[0] == '1';
+        return stet__fail(STET_EURL, "store %s: %.*s is 0 or 1", st->name, (int)name, text);
+    if (url_is(text, name, "repair"))
+        st->may_mend = value[0] == '1';
+    else
+        st->is_lossy_allowed = value[0] == '1';
     return STET_OK;
 }
 

@@ -566,6 +566,81 @@ TEST(F2_redis_runs_that_have_facts_and_no_row_are_listed_and_restored)
     world_end(&w);
 }
 
+static int
+one_timer(void *arg, const stet_timer *timer)
+{
+    (void)timer;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Rows and values are there, what finds them is not. */
+TEST(F2_redis_lost_indexes_are_made_again)
+{
+    static const char *const handlers[] = { "h.b" };
+    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
+                                         .n_handlers = 1 };
+    stet_op                  ops[] = { { .kind = STET_OP_TIMER_PUT, .run = run_id(1), .fire_ms = 5,
+                                         .number = 1 },
+                                       op_value("s", "a", "v"), op_value("s", "b", "v") };
+    stet_op                  claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
+    char                     url[300];
+    int64_t                  due_ms;
+    int                      values = 0, timers = 0;
+    world                    w;
+
+    world_begin(&w, NULL);
+    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000,
+                                        stet_text("")));
+    put_run(&w, 1, "h.b");
+    put_run(&w, 2, "h.b");
+    CHECK_CODE(commit_on(w.store, ++w.seq, ops, 3, NULL), STET_OK);
+    CHECK_CODE(commit_on(w.store, ++w.seq, &claim, 1, NULL), STET_OK);
+    CHECK_INT(by_hand(&w, "DEL {a}:ids {a}:q:h.b {a}:o:1 {a}:x:s {a}:t"), 5);
+    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 0);
+    stet__store_close(w.store);
+    (void)snprintf(url, sizeof url, "%s&repair=1", redis_server_url(w.server, "a"));
+    CHECK_OK(stet__store_open(&w.store, stet__platform_real(), url));
+    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 2);
+    CHECK_INT(count_runs(w.store, (stet_run_query){ .session = claimer.session }), 1);
+    CHECK_OK(w.store->ops->due(w.store, handlers, 1, &due_ms));
+    CHECK(due_ms != STET_NEVER);
+    CHECK_OK(w.store->ops->values(w.store, "s", stet_text(""), NULL, 9, one_more, &values));
+    CHECK_INT(values, 2);
+    CHECK_OK(w.store->ops->timers(w.store, 100, 9, one_timer, &timers, NULL));
+    CHECK_INT(timers, 1);
+    world_end(&w);
+}
+
+/* An index that names a run which is another's does not give it away. */
+TEST(F3_redis_a_stray_entry_grants_nothing_and_is_removed)
+{
+    static const char *const handlers[] = { "h.b" };
+    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
+                                         .n_handlers = 1 };
+    stet_op                  claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 9 };
+    stet_unit                unit = { .ops = &claim, .n_ops = 1 };
+    stet_outcome             out;
+    stet_id                  id = run_id(1);
+    world                    w;
+
+    world_begin(&w, NULL);
+    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000,
+                                        stet_text("")));
+    put_run(&w, 1, "h.b");
+    CHECK_CODE(commit_on(w.store, ++w.seq, &claim, 1, NULL), STET_OK);
+    by_hand(&w, "EVAL %s 0 %b", "return redis.call('ZADD', '{a}:q:h.b', 0, "
+                                "struct.pack('>I8', 4503599627370496) .. ARGV[1])",
+            id.bytes, sizeof id.bytes);
+    unit.seq = ++w.seq;
+    CHECK_OK(w.store->ops->commit(w.store, &unit, 1, &out));
+    CHECK_CODE(out.result, STET_OK);
+    CHECK_INT(out.n_grants, 0);
+    CHECK(out.next_due_ms == STET_NEVER);
+    CHECK_INT(by_hand(&w, "ZCARD {a}:q:h.b"), 0);
+    world_end(&w);
+}
+
 /* One prefix is one slot: all that a script touches is where the script runs. */
 TEST(G4_a_store_lives_on_a_node_of_a_cluster)
 {
