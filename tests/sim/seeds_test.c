@@ -101,3 +101,27 @@ TEST(C6_one_seed_is_one_history)
             CHECK(histories[k] != histories[i]);
     }
 }
+
+/* Recoveries of one state that differ are found: in what had ended, in values, in what was open. */
+static size_t
+seeds_tampered(fleet_tamper tampers, const char *found)
+{
+    size_t n = 0;
+
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        char          failure[512] = "";
+        fleet_options options = { .seed = seed, .tampers = tampers, .failure = failure };
+
+        n += !fleet_seed(&options, NULL, NULL) && strstr(failure, found) != NULL;
+    }
+    return n;
+}
+
+TEST_LIMIT(C6_a_recovery_that_comes_to_another_state_is_found, 60)
+{
+    CHECK_INT(seeds_tampered(FLEET_TAMPER_NOT, ""), 0);
+    CHECK(seeds_tampered(FLEET_TAMPER_STATUS, "changes what was recorded") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_FACT, "recorded") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_VALUE, "changes the state") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_OPEN, "after one recovery") > 0);
+}

@@ -327,36 +327,3 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
         fleet_trace(w, NULL, run, "does not end:", kind, 0, 0);
     }
 }
-
-/* ---- the state ------------------------------------------------------------------------------- */
-
-static uint64_t
-state_of(const mem_run *row)
-{
-    uint64_t h = row->row.status;
-
-    for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL; n = stet__mem_tree_next(n)) {
-        const mem_facts *f = MEM_OF(mem_facts, node, n);
-
-        h = stet__hash64(f->data, f->len, h);
-    }
-    return h;
-}
-
-void
-fleet_state_note(fleet *w)
-{
-    for (fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->end != 0 && !run->is_purged)
-            run->state = state_of(stet__mem_run(w->db, run->id));
-}
-
-void
-fleet_state_check(fleet *w)
-{
-    for (const fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->state != 0 && !run->is_purged &&
-            run->state != state_of(stet__mem_run(w->db, run->id)))
-            fleet_fail(w, run, "recovering again changes what was recorded of it");
-    check_objects(w);
-}

@@ -8,6 +8,9 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
+ * image.c        copies of the store's state, and hashes over it
+ * fate.c         what of a state every recovery must bring to the same end
+ * recover.c      one state recovered several times: the same must come of it
  * trace.c        the history: its hash, and its last events when something is wrong
  * world.c        nodes and their lives, the phases of a seed
  *
@@ -33,6 +36,7 @@ enum {
     FLEET_OPS_MAX = 30,
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
+    FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };
 
@@ -249,7 +253,6 @@ struct fleet_run {
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
-    uint64_t      state;      /* hash of its facts when everything was over */
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
@@ -292,8 +295,8 @@ typedef struct fleet_object {
 
 void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
                          const stet_outcome *outcome);
-fleet_run *fleet_run_of(fleet *w, stet_id id);
-fleet_run *fleet_run_named(fleet *w, const char *text);
+fleet_run *fleet_run_of(const fleet *w, stet_id id);
+fleet_run *fleet_run_named(const fleet *w, const char *text);
 
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
 
@@ -348,23 +351,46 @@ typedef struct fleet_stats {
     uint64_t faults[FLEET_FAULTS];
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
+    uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
     int64_t  virtual_us;
 } fleet_stats;
 
+/* What a test does to the result of a recovery, to see whether it is noticed (recover.c). */
+typedef enum fleet_tamper {
+    FLEET_TAMPER_NOT,
+    FLEET_TAMPER_STATUS,
+    FLEET_TAMPER_FACT,
+    FLEET_TAMPER_VALUE,
+    FLEET_TAMPER_OPEN
+} fleet_tamper;
+
 typedef struct fleet_options {
     uint64_t seed;
+    fleet_tamper tampers;
+    char    *failure;    /* 512 bytes: told here, not on standard error; or NULL */
     bool     is_large;
     bool     is_verbose; /* print events as they come */
 } fleet_options;
 
+/* A state of the store that is recovered several times when the history is over. */
+typedef struct fleet_image {
+    stet__memory_db *db;
+    int64_t          now_ms; /* by the store */
+    bool             is_end;
+    bool             is_damaged;
+} fleet_image;
+
+enum { FLEET_IMAGES_MAX = 2 }; /* one of the history and its end */
+
 struct fleet {
     fleet_options    options;
+    const fleet     *of; /* a recovery: of this world's state; else NULL */
     size_t           n_nodes, n_tasks, ops_max;
     stet__sim       *sim;
     stet__platform  *server; /* the node the store lives on; never crashes */
     stet__memory_db *db;
     stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
-    stet__rng        draws, faults;
+    stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     fleet_plan       plan;
     bool             has_faults; /* now */
     int64_t          healed_ms;  /* when they ended, by the store */
@@ -382,6 +408,8 @@ struct fleet {
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];
     stet__arena      arena;
+    fleet_image      images[FLEET_IMAGES_MAX];
+    size_t           n_images;
     /* trace */
     uint64_t         hash;
     fleet_event     *events; /* a ring */
@@ -398,6 +426,9 @@ bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash
 uint64_t fleet_draw(stet__rng *r, uint64_t below);
 fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
 int64_t  fleet_now_ms(fleet *w); /* the store's clock */
+/* Simulators are used again: to map their stacks takes as long as a small simulation. */
+stet__sim *fleet_sim_get(uint64_t seed);
+void       fleet_sim_put(stet__sim *sim);
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
@@ -405,6 +436,11 @@ int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
 void     fleet_leave_node(fleet *w, fleet_node *node);
 /* Does not return if called on a fiber of the node. */
 void     fleet_crash(fleet *w, fleet_node *node);
+/* Begin the next life of every node whose time has come. */
+void     fleet_raise(fleet *w);
+/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
+ * happen. */
+bool     fleet_is_quiet(fleet *w);
 /* The handlers read the world here: they have no argument of their own. */
 extern fleet *fleet_here;
 
@@ -414,9 +450,44 @@ size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
 void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
-/* Remember the state of all ended runs; and compare: it must be the same for ever. */
-void     fleet_state_note(fleet *w);
-void     fleet_state_check(fleet *w);
+
+/* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
+
+void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
+/* Facts that begin not after revision `upto`. */
+uint64_t fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h);
+/* A run's row and facts, but for session, epoch and due_ms. */
+uint64_t fleet_hash_run(const mem_run *run);
+/* Runs, lanes, timers, values. NULL: also what fleet_hash_run() leaves out, and sessions; else but
+ * for runs that are damaged in that world. */
+uint64_t fleet_hash_db(const stet__memory_db *db, const fleet *w);
+
+typedef struct fleet_fate {
+    const mem_run *run; /* as it was when the recovery began; if it is new, as it is now */
+    const mem_run *now;
+    fleet_order    order;
+    stet_id        parent;
+    int            key;
+    bool           is_new, is_called, is_stoppable, has_idem;
+    bool           is_chance; /* how it ends depends on order or time */
+} fleet_fate;
+
+typedef struct fleet_fates {
+    fleet_fate *fates; /* by ID */
+    size_t      n;
+    unsigned    keys;  /* whose state depends on order or time, a bit each */
+} fleet_fates;
+
+void     fleet_fates_make(fleet_fates *all, const stet__memory_db *image,
+                          const stet__memory_db *db, size_t ops_max, unsigned keys);
+void     fleet_fates_free(fleet_fates *all);
+uint64_t fleet_fate_lineage(fleet_fates *all, const fleet_fate *fate);
+
+/* Keep the state of the store as it is now, if the seed says so; the end always. */
+void fleet_image_take(fleet *w, bool is_end);
+/* Recover every image, when the history is over. */
+void fleet_recover(fleet *w);
+void fleet_images_free(fleet *w);
 
 /* ---- the history (trace.c) ------------------------------------------------------------------- */
 

@@ -18,13 +18,13 @@
 #define MODEL_GRANTS_MAX 1000
 
 fleet_run *
-fleet_run_of(fleet *w, stet_id id)
+fleet_run_of(const fleet *w, stet_id id)
 {
     return stet__map_find(&w->runs, id.bytes, sizeof id.bytes);
 }
 
 fleet_run *
-fleet_run_named(fleet *w, const char *text)
+fleet_run_named(const fleet *w, const char *text)
 {
     stet_id id;
 
@@ -238,7 +238,8 @@ static fleet_run *
 model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_t epoch,
            const stet__fact *fact)
 {
-    char name[20];
+    char   name[20];
+    size_t n;
 
     if (run == NULL && fact->kind == STET__FACT_STARTED)
         run = model_started(w, id, fact);
@@ -246,8 +247,10 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
         fleet_fail(w, NULL, "a fact of a run that was never started");
         return NULL;
     }
-    (void)snprintf(name, sizeof name, "%.*s", (int)(fact->name.len < 19 ? fact->name.len : 19),
-                   fact->name.data != NULL ? (const char *)fact->name.data : "");
+    n = fact->name.len < sizeof name - 1 ? fact->name.len : sizeof name - 1;
+    if (n > 0)
+        memcpy(name, fact->name.data, n);
+    name[n] = '\0';
     fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name, (int64_t)(fact->revision),
                 fact->code != 0 ? fact->code : fact->number);
     w->stats.facts++;

@@ -4,8 +4,8 @@
  *   2. Healing: no more faults; everything must end, or `why` must know why not.
  *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must
  *      end but what was damaged and what waits for that.
- *   4. Checks, on the store and by `verify`; then all nodes are killed and started once more:
- *      nothing changes.
+ *   4. Checks, on the store and by `verify`.
+ *   5. The history is over: states of it are recovered, each several times (recover.c).
  */
 #include <inttypes.h>
 #include <malloc.h>
@@ -68,6 +68,7 @@ fleet_crash(fleet *w, fleet_node *node)
 
     fleet_trace(w, node, NULL, "the node crashes", NULL, node->life, 0);
     fleet_ledger_crash(w, node);
+    fleet_image_take(w, false);
     node->is_up = false;
     node->engine = NULL;
     node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
@@ -109,6 +110,8 @@ world_options(fleet_node *node, stet_options *o)
     o->wait_poll_ms = 100 + (int64_t)fleet_draw(&r, 1000);
     o->work_ahead = fleet_draw(&r, 2) == 0 ? 1 : STET_NONE;
     o->retention_ms = w->plan.retention_ms;
+    if (w->of != NULL)
+        o->lost_max = 1000; /* how often a worker dies is chance */
     /* The first does everything; some of the others only work, only keep time, or do neither. */
     if (node->index > 0)
         o->roles = roles[fleet_draw(&r, 8)];
@@ -128,8 +131,10 @@ world_open(fleet_node *node)
     int          err;
 
     world_options(node, &options);
-    if ((err = stet__memory_open(&memory, node->p, w->db)) != STET_OK ||
-        (err = fleet_store_new(&store, memory, node)) != STET_OK ||
+    if ((err = stet__memory_open(&memory, node->p, w->db)) != STET_OK)
+        return err;
+    store = memory;
+    if ((w->of == NULL && (err = fleet_store_new(&store, memory, node)) != STET_OK) ||
         (err = stet__open_on(&e, node->p, store, "memory:", &options)) != STET_OK)
         return err;
     if ((err = fleet_register(e)) != STET_OK || (err = stet_engine_start(e)) != STET_OK) {
@@ -149,7 +154,7 @@ world_life(void *arg)
 
     while (world_open(node) != STET_OK)
         fleet_nap(node->p, 100000);
-    for (unsigned i = 0; i <= FLEET_CLIENTS; i++) {
+    for (unsigned i = 0; w->of == NULL && i <= FLEET_CLIENTS; i++) {
         node->seats[i] = (fleet_seat){ node, i };
         if (stet__sim_spawn(w->sim, node->p, i < FLEET_CLIENTS ? fleet_client : fleet_operator,
                             &node->seats[i]) != STET_OK)
@@ -212,8 +217,8 @@ world_up(fleet *w, fleet_node *node)
         abort();
 }
 
-static void
-world_raise(fleet *w)
+void
+fleet_raise(fleet *w)
 {
     for (size_t i = 0; i < w->n_nodes; i++)
         if (!w->nodes[i].is_up && stet__sim_now_us(w->sim) >= w->nodes[i].up_at_us)
@@ -254,7 +259,7 @@ world_engine(fleet *w)
         for (size_t i = 0; i < w->n_nodes; i++)
             if (w->nodes[i].is_up && w->nodes[i].engine != NULL && !w->nodes[i].is_leaving)
                 return w->nodes[i].engine;
-        world_raise(w);
+        fleet_raise(w);
         fleet_nap(w->server, 100000);
     }
 }
@@ -265,7 +270,8 @@ world_has_timer(fleet *w)
 {
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
-        const fleet_run *run = fleet_run_of(w, MEM_OF(mem_timer, by_time, n)->run);
+        const fleet_run *run = fleet_run_of(w->of != NULL ? w->of : w,
+                                            MEM_OF(mem_timer, by_time, n)->run);
 
         if (run == NULL || !run->is_damaged)
             return true;
@@ -273,10 +279,8 @@ world_has_timer(fleet *w)
     return false;
 }
 
-/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
- * happen. */
-static bool
-world_is_quiet(fleet *w)
+bool
+fleet_is_quiet(fleet *w)
 {
     return world_is_started(w) && stet__mem_tree_first(&w->db->owned) == NULL &&
            stet__mem_tree_first(&w->db->ready) == NULL && !world_has_timer(w);
@@ -289,8 +293,8 @@ world_settle(fleet *w)
     int64_t until_us = stet__sim_now_us(w->sim) + WORLD_HEAL_US;
 
     while (stet__sim_now_us(w->sim) < until_us && !w->is_failed) {
-        world_raise(w);
-        if (world_is_quiet(w))
+        fleet_raise(w);
+        if (fleet_is_quiet(w))
             return;
         fleet_nap(w->server, 500000);
     }
@@ -298,7 +302,7 @@ world_settle(fleet *w)
         fleet_fail(w, NULL, "a client cannot start its run");
     else if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false); /* names the first that does not end */
-    if (!w->is_failed && !world_is_quiet(w))
+    if (!w->is_failed && !fleet_is_quiet(w))
         fleet_fail(w, NULL, "it does not come to rest");
 }
 
@@ -326,35 +330,20 @@ world_help(fleet *w, stet_engine *e)
     }
 }
 
-/* Kill everybody, start again, look whether anything changed. */
-static void
-world_again(fleet *w)
-{
-    fleet_state_note(w);
-    for (size_t i = 0; i < w->n_nodes; i++)
-        if (w->nodes[i].is_up)
-            fleet_crash(w, &w->nodes[i]);
-    world_heal(w);
-    world_raise(w);
-    fleet_nap(w->server, 3000 * w->plan.lease_ms);
-    world_settle(w);
-    if (!w->is_failed)
-        fleet_state_check(w);
-}
-
 static void
 world_story(void *arg)
 {
     fleet *w = arg;
 
     while (stet__sim_now_us(w->sim) < w->plan.last_us && !w->is_failed) {
-        world_raise(w);
+        fleet_raise(w);
         fleet_nap(w->server, 100000);
     }
     world_heal(w);
     world_settle(w);
     if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false);
+    fleet_image_take(w, false);
     for (int i = 0; i < 3 && !w->is_failed && fleet_open_runs(w) > 0; i++) {
         world_help(w, world_engine(w));
         world_settle(w);
@@ -364,7 +353,7 @@ world_story(void *arg)
     if (!w->is_failed)
         fleet_check_end(w, world_engine(w));
     if (!w->is_failed)
-        world_again(w);
+        fleet_image_take(w, true);
     w->is_over = true;
     stet__sim_stop(w->sim);
 }
@@ -395,11 +384,41 @@ world_tasks(fleet *w)
     }
 }
 
+static fleet_event world_events[FLEET_EVENTS_KEPT];
+static stet__sim  *world_sims[3]; /* not in use; as many as worlds live at once */
+
+stet__sim *
+fleet_sim_get(uint64_t seed)
+{
+    for (size_t i = 0; i < sizeof world_sims / sizeof world_sims[0]; i++)
+        if (world_sims[i] != NULL) {
+            stet__sim *sim = world_sims[i];
+
+            world_sims[i] = NULL;
+            stet__sim_restart(sim, seed);
+            return sim;
+        }
+    return stet__sim_new(seed);
+}
+
+void
+fleet_sim_put(stet__sim *sim)
+{
+    stet__sim_restart(sim, 0); /* what lives in it ends now */
+    for (size_t i = 0; i < sizeof world_sims / sizeof world_sims[0]; i++)
+        if (world_sims[i] == NULL) {
+            world_sims[i] = sim;
+            return;
+        }
+    stet__sim_free(sim);
+}
+
 static void
 world_begin(fleet *w, const fleet_options *options)
 {
     memset(w, 0, sizeof *w);
     w->options = *options;
+    w->events = world_events;
     w->n_nodes = options->is_large ? 10 : 3;
     /* With the children they start, some 40 and 2,000 runs. */
     w->n_tasks = options->is_large ? 650 : 18;
@@ -410,7 +429,8 @@ world_begin(fleet *w, const fleet_options *options)
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
     stet__rng_seed(&w->draws, options->seed);
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
-    if ((w->sim = stet__sim_new(options->seed)) == NULL ||
+    stet__rng_seed(&w->moments, options->seed * 131 + 7);
+    if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
         w->server->ops->mutex_init(w->server, &w->gate) != STET_OK)
@@ -434,14 +454,14 @@ world_begin(fleet *w, const fleet_options *options)
 static void
 world_end(fleet *w)
 {
-    stet__sim_free(w->sim); /* with the store, which is the server's memory */
+    fleet_images_free(w);
+    fleet_sim_put(w->sim); /* with the store, which is the server's memory */
     stet__map_free(&w->runs);
     stet__map_free(&w->idems);
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
     free(w->awakeables);
     free(w->tasks);
-    free(w->events);
 }
 
 /* A seed opens some ten engines, each with large tables: asking the kernel for them every time
@@ -475,8 +495,12 @@ fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash)
     }
     w->stats.faults[FLEET_NO_MEMORY] = stet__sim_memory_failures(w->sim);
     w->stats.virtual_us = stet__sim_now_us(w->sim);
+    if (!w->is_failed)
+        fleet_recover(w);
     is_ok = !w->is_failed;
-    if (!is_ok || options->is_verbose)
+    if (options->failure != NULL)
+        (void)snprintf(options->failure, sizeof w->failure, "%s", w->failure);
+    else if (!is_ok || options->is_verbose)
         fleet_tell(w, stderr);
     if (stats != NULL) {
         const uint64_t *from = (const uint64_t *)(const void *)&w->stats;

@@ -65,6 +65,9 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
     printf("%" PRIu64 " runs, %" PRIu64 " operations, %" PRIu64 " bodies, %" PRIu64
            " commits, %" PRIu64 " facts, %" PRIu64 " outcomes checked\n",
            s->runs, ops, s->bodies, s->commits, s->facts, s->checks);
+    printf("%" PRIu64 " recoveries, %" PRIu64 " of %" PRIu64
+           " open runs bound to come to one end\n",
+           s->recoveries, s->recovered, s->left);
     printf("operations:");
     for (int i = 0; i < FLEET_OPS; i++)
         printf(" %s %" PRIu64 "%s", fleet_op_names[i], s->ops[i], i + 1 < FLEET_OPS ? "," : "\n");
