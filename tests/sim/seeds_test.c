@@ -125,3 +125,9 @@ TEST_LIMIT(C6_a_recovery_that_comes_to_another_state_is_found, 60)
     CHECK(seeds_tampered(FLEET_TAMPER_VALUE, "changes the state") > 20);
     CHECK(seeds_tampered(FLEET_TAMPER_OPEN, "after one recovery") > 0);
 }
+
+TEST_LIMIT(C6_an_object_without_an_order_of_its_runs_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_READ, "no order") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_ANSWER, "no order") > 20);
+}

@@ -76,6 +76,7 @@ client_start(fleet_node *node, fleet_task *task)
     run = task->run;
     was_unclear = task->was_unclear;
     task->was_unclear = true; /* until it is answered; this node may crash first */
+    fleet_asked(w, task->order.nonce);
     err = stet_start(node->engine, &run, options.key != NULL ? "obj.run" : "svc.run",
                      stet_text(input), &options);
     if (err == STET_EEXISTS && task->has_id && was_unclear) {
@@ -122,6 +123,9 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if ((answer == STET_ECANCELLED || answer == STET_EEXPIRED) && !run->is_stopped &&
         run->end != STET__FACT_CANCELLED && run->end != STET__FACT_EXPIRED)
         fleet_fail(w, run, "a waiter is told of a stop that is not recorded");
+    if (answer == STET_OK || answer == STET_ERUN)
+        fleet_answered(w, run);
+    run->is_told = run->is_told || answer == STET_OK;
     /* A run that was stopped has answered; its row may say cancelling first and cancelled later. */
     if (answer != STET_OK)
         hash = (uint64_t)-answer;
@@ -319,6 +323,7 @@ operator_act(fleet_node *node)
         operator_check(w, run, "cancel", err, err == STET_EENDED);
         break;
     case 1:
+        fleet_asked(w, fleet_nonce_of_retry(id.text));
         err = stet_dlq_retry(node->engine, &fresh, &id);
         operator_check(w, run, "dlq retry", err,
                        err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);

@@ -2,7 +2,7 @@
  *
  * Two recoveries of one state do the same work in another order and at other times. So they may
  * differ in what depends on order or time, and in nothing else. A run is *open to chance* if
- *   - it may be stopped (it has a deadline, or a stop is in its inbox), or a run that called it may;
+ *   - it may be stopped (it has a deadline, or a stop is in its inbox), or who called it may;
  *   - it, or what it calls, has a limit of time, waits for the first of several, settles an
  *     awakeable, or has a body that is too late the first time;
  *   - it, or what it calls, works on a key that another run open to chance works on, or that a run
@@ -109,7 +109,7 @@ fate_program(fate_walk *f, const fleet_order *order, int key, unsigned *reach)
     return flags;
 }
 
-/* ---- runs of a store --------------------------------------------------------------------------- */
+/* ---- runs of a store ------------------------------------------------------------------------- */
 
 static bool
 fate_is_stoppable(const mem_run *run, const stet__fact *started)
@@ -237,7 +237,7 @@ fleet_fates_free(fleet_fates *all)
     memset(all, 0, sizeof *all);
 }
 
-/* A run that is new has another ID in every recovery; its name is who asked for it, and what for. */
+/* A run that is new has another ID in every recovery; its name is who asked for it, for what. */
 uint64_t
 fleet_fate_lineage(fleet_fates *all, const fleet_fate *fate)
 {

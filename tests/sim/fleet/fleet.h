@@ -8,6 +8,8 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
+ * history.c      what the outside saw of the objects, and whether one order explains it
+ * linear.c       the search for that order
  * image.c        copies of the store's state, and hashes over it
  * fate.c         what of a state every recovery must bring to the same end
  * recover.c      one state recovered several times: the same must come of it
@@ -256,6 +258,9 @@ struct fleet_run {
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
+    uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
+    int64_t       answered_us; /* when somebody was first told that it completed or failed; 0 */
+    bool          is_told;    /* somebody was told its result */
     fleet_run    *next;       /* in the order of their appearance */
 };
 
@@ -351,17 +356,20 @@ typedef struct fleet_stats {
     uint64_t faults[FLEET_FAULTS];
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
+    uint64_t orders, undecided; /* histories of keys for which an order was looked for */
     uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
     int64_t  virtual_us;
 } fleet_stats;
 
-/* What a test does to the result of a recovery, to see whether it is noticed (recover.c). */
+/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c). */
 typedef enum fleet_tamper {
     FLEET_TAMPER_NOT,
     FLEET_TAMPER_STATUS,
     FLEET_TAMPER_FACT,
     FLEET_TAMPER_VALUE,
-    FLEET_TAMPER_OPEN
+    FLEET_TAMPER_OPEN,
+    FLEET_TAMPER_READ, /* an object's state at the end */
+    FLEET_TAMPER_ANSWER /* a run that wrote was answered before anybody wrote */
 } fleet_tamper;
 
 typedef struct fleet_options {
@@ -371,6 +379,12 @@ typedef struct fleet_options {
     bool     is_large;
     bool     is_verbose; /* print events as they come */
 } fleet_options;
+
+/* An object's state as the outside can know it. */
+typedef struct fleet_linear_state {
+    uint64_t writes, sum; /* of the account */
+    uint64_t scribble;    /* hash of it; 0: none */
+} fleet_linear_state;
 
 /* A state of the store that is recovered several times when the history is over. */
 typedef struct fleet_image {
@@ -404,10 +418,12 @@ struct fleet {
     stet__map        runs;      /* ID -> fleet_run */
     stet__map        idems;     /* idempotency key -> fleet_run */
     stet__map        nonces;    /* nonce -> fleet_run */
+    stet__map        asked;     /* nonce -> when somebody first asked for it */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];
     stet__arena      arena;
+    fleet_linear_state last_read[FLEET_KEYS]; /* of the objects, when everything was over */
     fleet_image      images[FLEET_IMAGES_MAX];
     size_t           n_images;
     /* trace */
@@ -450,6 +466,44 @@ size_t   fleet_open_runs(fleet *w);
 /* Why those that have not ended have not, by `why` and by what is known. */
 void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
+
+/* ---- one order for every key (linear.c, history.c) ------------------------------------------- */
+
+typedef struct fleet_linear_op {
+    int64_t     asked_us, answered_us; /* INT64_MAX: nobody was answered */
+    uint64_t    writes_max; /* it cannot come after more writes than these */
+    bool        is_read;    /* it changes nothing, whenever it comes */
+    const void *what;
+} fleet_linear_op;
+
+typedef enum fleet_linear {
+    FLEET_LINEAR_YES,
+    FLEET_LINEAR_NO,
+    FLEET_LINEAR_UNDECIDED /* too many states, or too many operations */
+} fleet_linear;
+
+enum { FLEET_LINEAR_NEXT_MAX = 128 };
+
+/* The states the operation may lead to from this one, none if it cannot have seen what it saw.
+ * *is_cut: there are more than fit. */
+typedef size_t (*fleet_linear_fn)(void *arg, const void *what, const fleet_linear_state *from,
+                                  fleet_linear_state *next, bool *is_cut);
+
+/* Is there an order of the operations that respects real time and that the step function allows? */
+fleet_linear fleet_linear_check(const fleet_linear_op *ops, size_t n,
+                                const fleet_linear_state *first, fleet_linear_fn step, void *arg,
+                                size_t states_max);
+
+/* Somebody outside is about to ask for the run of that nonce. */
+void     fleet_asked(fleet *w, uint64_t nonce);
+uint64_t fleet_nonce_of_retry(const char *run);
+/* Somebody outside was told that it completed or failed. */
+void     fleet_answered(fleet *w, fleet_run *run);
+void     fleet_answered_call(fleet *w, uint64_t nonce);
+/* Tell everybody the rest, and read the objects. */
+void     fleet_history_end(fleet *w, stet_engine *e);
+/* Look for an order. Not on a fiber: its stack is too small for long histories. */
+void     fleet_check_history(fleet *w);
 
 /* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
 

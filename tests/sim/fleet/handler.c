@@ -126,19 +126,27 @@ handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *bod
 
 static const char *const handler_keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
 
+static uint64_t
+handler_nonce(stet_ctx *ctx, size_t op, int part)
+{
+    const char *run = stet_info(ctx)->run;
+
+    return stet__hash64(run, strlen(run), op * 16 + (uint64_t)(part + 1));
+}
+
 static const char *
 handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool is_call,
               const char *awakeable, stet_start_options *options)
 {
     const fleet_op *o = &x->program.ops[op];
     fleet_order     child = { .depth = x->order.depth + 1 };
-    const char     *run = stet_info(ctx)->run;
     char           *text = stet_ctx_alloc(ctx, 160);
 
     if (text == NULL)
         return NULL;
     child.seed = o->seed + (uint64_t)(part + 1);
-    child.nonce = stet__hash64(run, strlen(run), op * 16 + (uint64_t)(part + 1));
+    child.nonce = handler_nonce(ctx, op, part);
+    fleet_asked(x->w, child.nonce);
     child.floor = is_call ? x->order.floor : -1;
     if (o->key >= 0)
         child.floor = o->key > child.floor ? o->key : child.floor;
@@ -160,10 +168,14 @@ handler_call(stet_ctx *ctx, fleet_execution *x, size_t op, stet_bytes *out)
 {
     stet_start_options options = { 0 };
     const char        *input = handler_child(ctx, x, op, -1, true, NULL, &options);
+    int                rc;
 
     if (input == NULL)
         return STET_ENOMEM;
-    return stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+    rc = stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+    if (rc == STET_OK)
+        fleet_answered_call(x->w, handler_nonce(ctx, op, -1));
+    return rc;
 }
 
 static int
@@ -322,12 +334,12 @@ handler_deposit(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
     if ((rc = stet_state_get(ctx, &out, "account")) != STET_OK)
         return rc;
-    *value = handler_hash(out);
     if (out.data != NULL && out.len < sizeof text) {
         memcpy(text, out.data, out.len);
         text[out.len] = '\0';
         (void)sscanf(text, "%" SCNu64 " %" SCNu64, &writes, &sum);
     }
+    *value = writes << 32 | sum;
     if (o->ms % 4 == 0 && (rc = handler_step(ctx, x, op, &o->body[0], NULL)) != STET_OK)
         return rc;
     (void)snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, writes + 1, sum + o->seed % 100 + 1);

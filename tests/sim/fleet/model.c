@@ -83,6 +83,12 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->parent = stet__fact_id(fact->run);
     run->retry_of = stet__fact_id(fact->retry_of);
     run->is_retry = !stet__id_is_zero(run->retry_of);
+    if (run->is_retry) {
+        char text[STET_ID_TEXT_MAX];
+
+        stet__id_text(text, STET__ID_RUN, run->retry_of);
+        run->retry_nonce = fleet_nonce_of_retry(text);
+    }
     run->created_ms = fact->time_ms;
     run->attempts_max = (uint32_t)fact->attempts_max;
     run->is_called = fact->completion != 0;

@@ -166,16 +166,17 @@ static void
 recover_tamper(fleet *r, const fleet_image *image)
 {
     mem_node *first = stet__mem_tree_first(&r->db->runs), *facts;
+    mem_node *value = stet__mem_tree_first(&r->db->values);
 
+    if (first == NULL || value == NULL)
+        return;
     switch (r->of->options.tampers) {
     case FLEET_TAMPER_STATUS: MEM_OF(mem_run, by_id, first)->row.status ^= 1u; break;
     case FLEET_TAMPER_FACT:
         facts = stet__mem_tree_first(&MEM_OF(mem_run, by_id, first)->journal);
         MEM_OF(mem_facts, node, facts)->data[5] ^= 1u;
         break;
-    case FLEET_TAMPER_VALUE:
-        MEM_OF(mem_value, node, stet__mem_tree_first(&r->db->values))->value.version++;
-        break;
+    case FLEET_TAMPER_VALUE: MEM_OF(mem_value, node, value)->value.version++; break;
     case FLEET_TAMPER_OPEN: /* of one recovery only */
         for (; first != NULL && r->crashes > 0; first = stet__mem_tree_next(first)) {
             mem_run       *run = MEM_OF(mem_run, by_id, first);

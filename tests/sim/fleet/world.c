@@ -353,6 +353,8 @@ world_story(void *arg)
     if (!w->is_failed)
         fleet_check_end(w, world_engine(w));
     if (!w->is_failed)
+        fleet_history_end(w, world_engine(w));
+    if (!w->is_failed)
         fleet_image_take(w, true);
     w->is_over = true;
     stet__sim_stop(w->sim);
@@ -426,6 +428,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__arena_init(&w->arena, &stet__platform_real()->alloc);
     stet__map_init(&w->runs, &stet__platform_real()->alloc);
     stet__map_init(&w->idems, &stet__platform_real()->alloc);
+    stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
     stet__rng_seed(&w->draws, options->seed);
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
@@ -458,6 +461,7 @@ world_end(fleet *w)
     fleet_sim_put(w->sim); /* with the store, which is the server's memory */
     stet__map_free(&w->runs);
     stet__map_free(&w->idems);
+    stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
     free(w->awakeables);
@@ -495,6 +499,8 @@ fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash)
     }
     w->stats.faults[FLEET_NO_MEMORY] = stet__sim_memory_failures(w->sim);
     w->stats.virtual_us = stet__sim_now_us(w->sim);
+    if (!w->is_failed)
+        fleet_check_history(w);
     if (!w->is_failed)
         fleet_recover(w);
     is_ok = !w->is_failed;
