@@ -1,5 +1,5 @@
-/* The search for an order: histories that have one, and histories that have none. A check that could
- * not say no would prove nothing about the fleet. */
+/* The search for an order: histories that have one, and histories that have none. A check that
+ * could not say no would prove nothing about the fleet. */
 #include "fleet/fleet.h"
 #include "test.h"
 

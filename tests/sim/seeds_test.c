@@ -131,3 +131,8 @@ TEST_LIMIT(C6_an_object_without_an_order_of_its_runs_is_found, 60)
     CHECK(seeds_tampered(FLEET_TAMPER_READ, "no order") > 20);
     CHECK(seeds_tampered(FLEET_TAMPER_ANSWER, "no order") > 20);
 }
+
+TEST_LIMIT(C6_a_reason_that_is_not_true_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_WHY, "and why says") > 15);
+}

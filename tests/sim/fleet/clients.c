@@ -44,6 +44,14 @@ client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_
     task->run = *run;
 }
 
+static const char *
+client_handler(const fleet_task *task)
+{
+    if (task->is_unserved)
+        return "nobody.run";
+    return task->key >= 0 ? "obj.run" : "svc.run";
+}
+
 static int
 client_start(fleet_node *node, fleet_task *task)
 {
@@ -77,8 +85,7 @@ client_start(fleet_node *node, fleet_task *task)
     was_unclear = task->was_unclear;
     task->was_unclear = true; /* until it is answered; this node may crash first */
     fleet_asked(w, task->order.nonce);
-    err = stet_start(node->engine, &run, options.key != NULL ? "obj.run" : "svc.run",
-                     stet_text(input), &options);
+    err = stet_start(node->engine, &run, client_handler(task), stet_text(input), &options);
     if (err == STET_EEXISTS && task->has_id && was_unclear) {
         run = task->run;
         err = STET_OK; /* an earlier try had worked */

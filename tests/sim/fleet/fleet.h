@@ -8,6 +8,7 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
+ * why.c          why those that have not ended have not, by `why` and by what is known
  * history.c      what the outside saw of the objects, and whether one order explains it
  * linear.c       the search for that order
  * image.c        copies of the store's state, and hashes over it
@@ -33,12 +34,16 @@
 #include "platform/platform.h"
 #include "store/memory.h"
 
+/* What lies further ahead does not happen in a seed. */
+#define FLEET_FAR_MS ((int64_t)86400000)
+
 enum {
     FLEET_NODES_MAX = 10,
     FLEET_OPS_MAX = 30,
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
+    FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };
 
@@ -254,6 +259,8 @@ struct fleet_run {
     unsigned      grants;
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
+    bool          is_idle;    /* it waits for what lies far ahead, or for a worker */
+    bool          is_unserved; /* no node has its handler */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
     bool          is_damaged;
     bool          is_reported; /* by verify */
@@ -310,6 +317,7 @@ typedef struct fleet_task {
     int         key;           /* -1: a service */
     int64_t     at_us, delay_ms, timeout_ms;
     bool        has_idem, has_id, waits, cancels;
+    bool        is_unserved;
     bool        is_done;       /* the client has nothing left to do for it */
     bool        is_acked;      /* somebody was told that it was started */
     bool        was_unclear;
@@ -356,12 +364,13 @@ typedef struct fleet_stats {
     uint64_t faults[FLEET_FAULTS];
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
+    uint64_t reasons; /* why a run has not ended */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */
     uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
     int64_t  virtual_us;
 } fleet_stats;
 
-/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c). */
+/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c, why.c). */
 typedef enum fleet_tamper {
     FLEET_TAMPER_NOT,
     FLEET_TAMPER_STATUS,
@@ -369,6 +378,7 @@ typedef enum fleet_tamper {
     FLEET_TAMPER_VALUE,
     FLEET_TAMPER_OPEN,
     FLEET_TAMPER_READ, /* an object's state at the end */
+    FLEET_TAMPER_WHY,   /* the names and times in its sentence */
     FLEET_TAMPER_ANSWER /* a run that wrote was answered before anybody wrote */
 } fleet_tamper;
 
@@ -463,9 +473,9 @@ extern fleet *fleet_here;
 /* ---- the end (checks.c) ---------------------------------------------------------------------- */
 
 size_t   fleet_open_runs(fleet *w);
-/* Why those that have not ended have not, by `why` and by what is known. */
-void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
+/* Why those that have not ended have not (why.c). */
+void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 
 /* ---- one order for every key (linear.c, history.c) ------------------------------------------- */
 

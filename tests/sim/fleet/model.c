@@ -97,6 +97,9 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->is_kept = fact->retention_ms > 86400000;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
+    run->is_unserved = fact->name.len == 10 && memcmp(fact->name.data, "nobody.run", 10) == 0;
+    run->is_idle = run->is_unserved || run->order.depth == FLEET_DEPTH_IDLE ||
+                   run->not_before_ms > run->created_ms + FLEET_FAR_MS;
     fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
     if (w->last != NULL)
         w->last->next = run;

@@ -268,22 +268,39 @@ world_engine(fleet *w)
 static bool
 world_has_timer(fleet *w)
 {
+    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
+
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
         const fleet_run *run = fleet_run_of(w->of != NULL ? w->of : w,
                                             MEM_OF(mem_timer, by_time, n)->run);
 
+        if (MEM_OF(mem_timer, by_time, n)->fire_ms > far_ms)
+            return false; /* and so are all behind it */
         if (run == NULL || !run->is_damaged)
             return true;
     }
     return false;
 }
 
+static bool
+world_has_work(fleet *w)
+{
+    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
+
+    for (mem_node *n = stet__mem_tree_first(&w->db->ready); n != NULL; n = stet__mem_tree_next(n)) {
+        const stet_run_row *row = &MEM_OF(mem_run, by_place, n)->row;
+
+        if (row->due_ms < far_ms && strcmp(row->handler, "nobody.run") != 0)
+            return true;
+    }
+    return stet__mem_tree_first(&w->db->owned) != NULL;
+}
+
 bool
 fleet_is_quiet(fleet *w)
 {
-    return world_is_started(w) && stet__mem_tree_first(&w->db->owned) == NULL &&
-           stet__mem_tree_first(&w->db->ready) == NULL && !world_has_timer(w);
+    return world_is_started(w) && !world_has_work(w) && !world_has_timer(w);
 }
 
 /* Every run has ended, or what has not waits for the outside. */
@@ -322,10 +339,14 @@ world_help(fleet *w, stet_engine *e)
         const mem_run *row = stet__mem_run(w->db, run->id);
         stet_run_id    id;
 
-        if (run->end != 0 || row == NULL || row->row.status != STET_STATUS_STUCK || run->is_damaged)
+        if (run->end != 0 || row == NULL || run->is_damaged)
             continue;
         memcpy(id.text, run->text, sizeof id.text);
-        if (stet_unstick(e, &id, "helper") != STET_OK)
+        if (run->is_idle && stet_cancel(e, &id, "helper", "it takes too long") != STET_OK)
+            fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
+        row = stet__mem_run(w->db, run->id);
+        if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
+            stet_unstick(e, &id, "helper") != STET_OK)
             fleet_fail(w, run, "a stuck run cannot be freed: %s", stet_last_error());
     }
 }
@@ -362,6 +383,26 @@ world_story(void *arg)
 
 /* ---- the world ------------------------------------------------------------------------------- */
 
+/* It does not end in this seed, unless somebody ends it. */
+static void
+world_idle(fleet *w, fleet_task *t)
+{
+    t->timeout_ms = 0;
+    switch (fleet_draw(&w->draws, 3)) {
+    case 0: t->delay_ms = 10 * FLEET_FAR_MS; break;
+    case 1:
+        t->order.depth = FLEET_DEPTH_IDLE;
+        if (w->options.is_large)
+            t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
+        break;
+    default:
+        t->is_unserved = true;
+        t->key = t->order.floor = -1;
+        t->delay_ms = 0;
+        break;
+    }
+}
+
 static void
 world_tasks(fleet *w)
 {
@@ -383,6 +424,8 @@ world_tasks(fleet *w)
         t->has_id = !t->has_idem && fleet_draw(&w->draws, 2) == 0;
         t->waits = fleet_draw(&w->draws, 2) == 0;
         t->cancels = fleet_draw(&w->draws, 12) == 0;
+        if (fleet_draw(&w->draws, 24) == 0)
+            world_idle(w, t);
     }
 }
 
