@@ -120,6 +120,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         want = check_step_code(&op->body[0]);
         return check_is_unlucky(w, op, seen) ||
                (seen->code == want && (want != STET_OK || seen->value != 0));
+    case FLEET_OP_SCOPE:
+        return check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
     case FLEET_OP_DEPOSIT:
         return op->ms % 4 != 0
                    ? seen->code == STET_OK

@@ -68,6 +68,7 @@ fate_op(fate_walk *f, const fleet_order *order, const fleet_op *op, unsigned *re
 
     switch (op->kind) {
     case FLEET_OP_STEP:
+    case FLEET_OP_SCOPE:
     case FLEET_OP_DEPOSIT: return op->body[0].is_late ? FATE_CHANCE : 0;
     case FLEET_OP_CALL: return fate_child(f, order, op, -1, false, reach);
     case FLEET_OP_SEND:

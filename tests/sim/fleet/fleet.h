@@ -64,7 +64,7 @@ typedef struct fleet_node fleet_node;
     X(REPLY_LOST, 60, "replies of commits lost")                                                   \
     X(POISONED, 150, "stores poisoned")                                                            \
     X(SLOW, 300, "slow answers")                                                                   \
-    X(READ_FAILED, 300, "reads failed")                                                            \
+    X(READ_FAILED, 100, "reads failed")                                                            \
     X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
     X(LEASE_SLOW, 6,  "session calls answered after the lease")                                    \
     X(HINT_LOST, 4, "hints lost")                                                                  \
@@ -73,6 +73,7 @@ typedef struct fleet_node fleet_node;
     X(SAME_NAME, 0, "workers of one name")                                                         \
     X(SKEW, 0, "clocks apart by hours")                                                            \
     X(JUMP, 0, "jumps of a clock")                                                                 \
+    X(STORE_JUMP, 0, "jumps of the store's clock ahead")                                           \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
     X(DAMAGE, 0, "facts damaged")
 
@@ -119,6 +120,7 @@ void fleet_chaos(void *arg);
     X(NOW, 4, 2, "now")                                                                            \
     X(RANDOM, 4, 2, "random")                                                                      \
     X(DEFER, 3, 1, "defer")                                                                        \
+    X(SCOPE, 4, 2, "scopes")                                                                       \
     X(SETTLE, 0, 0, "settle")
 
 typedef enum fleet_op_kind {
@@ -312,12 +314,15 @@ fleet_run *fleet_run_named(const fleet *w, const char *text);
 
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
 
+typedef enum fleet_way { FLEET_WAY_START, FLEET_WAY_MANY, FLEET_WAY_INVOKE } fleet_way;
+
 typedef struct fleet_task {
     fleet_order order;
     int         key;           /* -1: a service */
     int64_t     at_us, delay_ms, timeout_ms;
     bool        has_idem, has_id, waits, cancels;
     bool        is_unserved;
+    fleet_way   way;           /* how its client starts it */
     bool        is_done;       /* the client has nothing left to do for it */
     bool        is_acked;      /* somebody was told that it was started */
     bool        was_unclear;
@@ -343,7 +348,9 @@ struct fleet_node {
     unsigned        life;   /* 1, 2 … */
     bool            is_up;
     bool            is_leaving; /* it is stopped in an orderly way; its clients end soon */
+    bool            is_polled;  /* it has no threads; a fiber polls */
     unsigned        clients;    /* fibers that use its engine */
+    unsigned        exits;      /* hooks of handlers that are to be called */
     bool            is_poisoned; /* its store handle, until it is reopened */
     int64_t         up_at_us; /* when the next life begins */
     int64_t         pause_end_us;
@@ -364,6 +371,7 @@ typedef struct fleet_stats {
     uint64_t faults[FLEET_FAULTS];
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
+    uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
     uint64_t reasons; /* why a run has not ended */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */
     uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
@@ -417,6 +425,7 @@ struct fleet {
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     fleet_plan       plan;
     bool             has_faults; /* now */
+    int64_t          jumped_us;  /* when the store's clock jumped last */
     int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
     unsigned         crashes;

@@ -342,7 +342,7 @@ model_purged(fleet *w, const fleet_node *node, const stet_op *op)
     run->is_purged = true;
     if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
         (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
-    if (run->order.depth == 0)
+    if (run->order.depth == 0 || run->order.depth == FLEET_DEPTH_IDLE)
         (void)stet__map_remove(&w->nonces, &run->order.nonce, sizeof run->order.nonce);
 }
 

@@ -115,6 +115,7 @@ world_options(fleet_node *node, stet_options *o)
     /* The first does everything; some of the others only work, only keep time, or do neither. */
     if (node->index > 0)
         o->roles = roles[fleet_draw(&r, 8)];
+    node->is_polled = node->index > 0 && o->roles == 0 && fleet_draw(&r, 4) == 0;
     o->worker = names[(int)node->index < w->same_name ? 0 : node->index];
     o->log = world_log;
     o->log_arg = node;
@@ -137,12 +138,42 @@ world_open(fleet_node *node)
     if ((w->of == NULL && (err = fleet_store_new(&store, memory, node)) != STET_OK) ||
         (err = stet__open_on(&e, node->p, store, "memory:", &options)) != STET_OK)
         return err;
-    if ((err = fleet_register(e)) != STET_OK || (err = stet_engine_start(e)) != STET_OK) {
+    if ((err = fleet_register(e)) != STET_OK ||
+        (err = node->is_polled ? stet_engine_poll(e, NULL, 0) : stet_engine_start(e)) != STET_OK) {
         stet_close(e);
         return err;
     }
     node->engine = e;
     return STET_OK;
+}
+
+/* The loop of a host without threads. It may fail as long as the store does. When all others have
+ * gone it stops the engine: what it began is its own to end. */
+static void
+world_poll(fleet_node *node)
+{
+    fleet *w = node->w;
+
+    while (!node->is_leaving || node->clients > 1) {
+        int did = 0, err = stet_engine_poll(node->engine, &did, 1000);
+
+        w->stats.polls++;
+        if (err != STET_OK && !w->has_faults)
+            fleet_fail(w, NULL, "polling gives %s: %s", stet_code_name(err), stet_last_error());
+        if (err != STET_OK)
+            fleet_nap(node->p, 50000);
+    }
+    while (stet_engine_stop(node->engine, 0) != STET_OK)
+        fleet_nap(node->p, 50000);
+    node->clients--;
+}
+
+static void
+world_spawn(fleet_node *node, void (*fn)(void *arg), void *arg)
+{
+    if (stet__sim_spawn(node->w->sim, node->p, fn, arg) != STET_OK)
+        abort();
+    node->clients++;
 }
 
 /* A life begins: a root fiber of the new node. */
@@ -156,10 +187,11 @@ world_life(void *arg)
         fleet_nap(node->p, 100000);
     for (unsigned i = 0; w->of == NULL && i <= FLEET_CLIENTS; i++) {
         node->seats[i] = (fleet_seat){ node, i };
-        if (stet__sim_spawn(w->sim, node->p, i < FLEET_CLIENTS ? fleet_client : fleet_operator,
-                            &node->seats[i]) != STET_OK)
-            abort();
+        world_spawn(node, i < FLEET_CLIENTS ? fleet_client : fleet_operator, &node->seats[i]);
+    }
+    if (node->is_polled) {
         node->clients++;
+        world_poll(node); /* on the fiber it was opened by: polls are one thread's */
     }
 }
 
@@ -180,6 +212,9 @@ world_leave(void *arg)
     fleet_trace(w, node, NULL, "the node has stopped", NULL, node->life, 0);
     if (!stet__sim_node_is_clean(w->sim, node->p))
         fleet_fail(w, NULL, "node %u was closed and has not given all memory back", node->index);
+    if (node->exits > 0)
+        fleet_fail(w, NULL, "node %u was closed, and %u exit hooks were not called", node->index,
+                   node->exits);
     fleet_ledger_crash(w, node); /* what it could not record is lost */
     node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
     node->is_up = false;
@@ -203,7 +238,7 @@ world_up(fleet *w, fleet_node *node)
     node->life++;
     node->is_up = true;
     node->is_leaving = false;
-    node->clients = 0;
+    node->clients = node->exits = 0;
     node->engine = NULL;
     node->is_poisoned = false;
     node->skew_ms = 0;
@@ -416,7 +451,7 @@ world_tasks(fleet *w)
         t->key = fleet_draw(&w->draws, 3) == 0 ? (int)fleet_draw(&w->draws, FLEET_KEYS) : -1;
         t->order.floor = t->key;
         t->at_us = (int64_t)fleet_draw(&w->draws, (uint64_t)w->plan.last_us);
-        if (fleet_draw(&w->draws, 4) == 0)
+        if (fleet_draw(&w->draws, t->key >= 0 ? 2 : 4) == 0)
             t->delay_ms = (int64_t)fleet_draw(&w->draws, 5000);
         if (fleet_draw(&w->draws, 8) == 0)
             t->timeout_ms = 1 + (int64_t)fleet_draw(&w->draws, 20000);
@@ -424,6 +459,7 @@ world_tasks(fleet *w)
         t->has_id = !t->has_idem && fleet_draw(&w->draws, 2) == 0;
         t->waits = fleet_draw(&w->draws, 2) == 0;
         t->cancels = fleet_draw(&w->draws, 12) == 0;
+        t->way = (fleet_way)(fleet_draw(&w->draws, 2) * fleet_draw(&w->draws, 3));
         if (fleet_draw(&w->draws, 24) == 0)
             world_idle(w, t);
     }
