@@ -456,6 +456,52 @@ TEST(B02_poll_returns_while_the_store_fails)
     fixture_end(f);
 }
 
+static int
+ends_in_vain(stet_ctx *ctx, stet_bytes input)
+{
+    static bool was_here;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "one", body_effect, "one", NULL));
+    STET_TRY(stet_step(ctx, NULL, "two", body_effect, "two", NULL));
+    if (!was_here)
+        atomic_store(&hook_fails, true);
+    was_here = true;
+    return stet_return(ctx, stet_text("ok"));
+}
+
+static int
+on_no_finding(void *arg, const stet_finding *finding)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "verify: %s: %s", finding->rule, finding->text);
+    return 0;
+}
+
+/* An end that the store did not take is none: given back, the run's row must not say when it ended. */
+TEST(I2_a_run_whose_end_was_refused_is_given_back_without_a_time_of_its_end)
+{
+    static const stet_handler handlers[] = { { "ends", ends_in_vain, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    hook_begin(f->engine);
+    hooked.commit = hook_commit;
+    run = fixture_start(f->engine, "t.ends", "", NULL);
+    while (!atomic_load(&hook_fails))
+        CHECK_OK(stet_engine_poll(f->engine, NULL, 10));
+    atomic_store(&hook_fails, false);
+    while (stet_result_get(f->engine, NULL, &run) == STET_EOPEN) {
+        CHECK_OK(stet_verify(f->engine, NULL, on_no_finding, NULL));
+        CHECK_OK(stet_engine_poll(f->engine, NULL, 10));
+    }
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("one"), 1);
+    fixture_end(f);
+}
+
 /* ---- timers ---------------------------------------------------------------------------------- */
 
 /* A read that fails when a delayed run becomes visible must not cost the run. */
