@@ -281,9 +281,12 @@ world_heal(fleet *w)
 static bool
 world_is_started(const fleet *w)
 {
-    for (size_t i = 0; i < w->n_tasks; i++)
-        if (!w->tasks[i].is_acked && !w->tasks[i].is_given_up)
-            return false;
+    for (size_t i = 0; i < w->n_tasks; i++) {
+        const fleet_task *t = &w->tasks[i];
+
+        if (!t->is_given_up && (!t->is_acked || (t->cancels && !t->is_done)))
+            return false; /* its client will still start or cancel it */
+    }
     return true;
 }
 
