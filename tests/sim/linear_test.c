@@ -29,8 +29,8 @@ linear_step(void *arg, const void *what, const fleet_linear_state *from, fleet_l
 static fleet_linear_op
 linear_op(int64_t asked_us, int64_t answered_us, const linear_deposit *d)
 {
-    return (fleet_linear_op){ asked_us, answered_us,
-                              d->read >= 0 ? (uint64_t)d->read : UINT64_MAX, d->amount == 0, d };
+    return (fleet_linear_op){ asked_us, answered_us, d->read >= 0 ? (uint64_t)d->read : UINT64_MAX,
+                              d->amount == 0, d };
 }
 
 static fleet_linear
@@ -77,9 +77,9 @@ TEST(C6_what_was_not_answered_may_have_happened_or_not)
 
     CHECK_INT(LINEAR(linear_op(1, INT64_MAX, &write), linear_op(3, 4, D(0, 0))), FLEET_LINEAR_YES);
     CHECK_INT(LINEAR(linear_op(1, INT64_MAX, &write), linear_op(3, 4, D(1, 0))), FLEET_LINEAR_YES);
-    CHECK_INT(LINEAR(linear_op(1, INT64_MAX, &write), linear_op(3, 4, D(1, 0)),
-                     linear_op(5, 6, D(0, 0))),
-              FLEET_LINEAR_NO);
+    CHECK_INT(
+        LINEAR(linear_op(1, INT64_MAX, &write), linear_op(3, 4, D(1, 0)), linear_op(5, 6, D(0, 0))),
+        FLEET_LINEAR_NO);
     /* Not before it was asked for. */
     CHECK_INT(LINEAR(linear_op(5, INT64_MAX, &write), linear_op(3, 4, D(1, 0))), FLEET_LINEAR_NO);
     /* Once. */

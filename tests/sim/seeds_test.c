@@ -84,6 +84,13 @@ TEST_LIMIT(C6_every_fault_strikes_and_every_operation_is_executed, 60)
     for (int i = 0; i < FLEET_OPS; i++)
         if (stats.ops[i] == 0)
             test_fail(__FILE__, __LINE__, "no %s in 100 seeds", fleet_op_names[i]);
+    for (int i = 0; i < 3; i++)
+        CHECK(stats.ways[i] > 0);
+    CHECK(stats.polls > 0);
+    CHECK(stats.exits > 0);
+    CHECK(stats.reasons > 0);
+    CHECK(stats.orders == 400 && stats.undecided < 4);
+    CHECK(stats.recoveries > 100 && stats.recovered > 10);
 }
 
 TEST(C6_one_seed_is_one_history)

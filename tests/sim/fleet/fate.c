@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct fate_walk {
-    unsigned keys;    /* open to chance, a bit each */
+    unsigned keys; /* open to chance, a bit each */
     size_t   ops_max;
 } fate_walk;
 

@@ -143,9 +143,9 @@ history_seen(const fleet_run *run, size_t op)
 static bool
 history_fails(const fleet_op *op)
 {
-    return op->ms % 4 == 0 && (op->body[0].is_permanent || (op->body[0].attempts > 0 &&
-                                                            op->body[0].fails >=
-                                                                op->body[0].attempts));
+    return op->ms % 4 == 0 &&
+           (op->body[0].is_permanent ||
+            (op->body[0].attempts > 0 && op->body[0].fails >= op->body[0].attempts));
 }
 
 static bool
@@ -342,9 +342,9 @@ history_key(fleet *w, int key)
             fleet_fail(w, run, "nobody asked for it");
             goto done;
         }
-        ops[n++] = (fleet_linear_op){ *asked_us,
-                                      run->answered_us != 0 ? run->answered_us : INT64_MAX,
-                                      history_writes(run), history_is_read(run), run };
+        ops[n++] =
+            (fleet_linear_op){ *asked_us, run->answered_us != 0 ? run->answered_us : INT64_MAX,
+                               history_writes(run), history_is_read(run), run };
     }
     ops[n++] = (fleet_linear_op){ now_us, now_us, last->writes, true, last };
     qsort(ops, n, sizeof *ops, history_by_answer);

@@ -28,7 +28,7 @@ image_facts(stet__memory_db *to, mem_tree *into, const mem_tree *from)
     for (mem_node *n = stet__mem_tree_first(from); n != NULL; n = stet__mem_tree_next(n)) {
         const mem_facts *f = MEM_OF(mem_facts, node, n);
         mem_facts       *copy = image_must(
-            stet__mem_facts_new(to, f->first, f->count, (stet_bytes){ f->data, f->len }));
+                  stet__mem_facts_new(to, f->first, f->count, (stet_bytes){ f->data, f->len }));
 
         stet__mem_tree_add(into, &copy->node);
     }
@@ -134,8 +134,7 @@ hash_number(uint64_t number, uint64_t h)
 static uint64_t
 hash_bytes(stet_bytes bytes, uint64_t h)
 {
-    return stet__hash64(bytes.data != NULL ? bytes.data : "", bytes.len,
-                        hash_number(bytes.len, h));
+    return stet__hash64(bytes.data != NULL ? bytes.data : "", bytes.len, hash_number(bytes.len, h));
 }
 
 uint64_t

@@ -27,8 +27,8 @@ typedef struct linear_search {
     size_t                 answered; /* operations that must still be placed */
     uint64_t              *memo;     /* open addressing; 0: free */
     size_t                 memo_n, memo_cap;
-    size_t                 left;     /* how many more states may be looked at */
-    bool                   is_cut;   /* something was not tried */
+    size_t                 left;   /* how many more states may be looked at */
+    bool                   is_cut; /* something was not tried */
 } linear_search;
 
 static bool
@@ -68,9 +68,9 @@ linear_memo_grow(linear_search *s)
 static bool
 linear_is_known(linear_search *s, const fleet_linear_state *state)
 {
-    uint64_t h = stet__hash64(s->done, (s->n + 63) / 64 * 8,
-                              stet__hash64(state, sizeof *state, 1)) | 1u;
-    size_t   at;
+    uint64_t h =
+        stet__hash64(s->done, (s->n + 63) / 64 * 8, stet__hash64(state, sizeof *state, 1)) | 1u;
+    size_t at;
 
     if (s->memo_n * 2 >= s->memo_cap)
         linear_memo_grow(s);

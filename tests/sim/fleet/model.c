@@ -14,7 +14,7 @@
 #include "fleet.h"
 
 /* No program here needs nearly as many. */
-#define MODEL_FACTS_MAX 1000
+#define MODEL_FACTS_MAX  1000
 #define MODEL_GRANTS_MAX 1000
 
 fleet_run *

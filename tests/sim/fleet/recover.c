@@ -239,8 +239,7 @@ recover_check(fleet *w, const fleet_image *image, const fleet *r)
 
         recover_check_run(w, run, stet__mem_run(r->db, run->row.id));
     }
-    if (image->is_end && !w->is_failed &&
-        fleet_hash_db(image->db, w) != fleet_hash_db(r->db, w))
+    if (image->is_end && !w->is_failed && fleet_hash_db(image->db, w) != fleet_hash_db(r->db, w))
         fleet_fail(w, NULL, "everything was over, and a recovery changes the state");
 }
 
@@ -357,8 +356,9 @@ recover_compare_run(fleet *w, const fleet_fate *a, const fleet_fate *b)
     if (a == NULL || b == NULL)
         fleet_fail(w, run, "%s is there after one recovery, and not after another", what);
     else if (recover_digest(a->now) != recover_digest(b->now))
-        fleet_fail(w, run, "%s is %s (%" PRIu64 " facts) after one recovery, %s (%" PRIu64
-                           " facts) after another",
+        fleet_fail(w, run,
+                   "%s is %s (%" PRIu64 " facts) after one recovery, %s (%" PRIu64
+                   " facts) after another",
                    what, stet_status_name((stet_status)a->now->row.status), a->now->row.journal,
                    stet_status_name((stet_status)b->now->row.status), b->now->row.journal);
     w->stats.recovered += known->is_new || !known->run->row.is_terminal;

@@ -310,8 +310,8 @@ world_has_timer(fleet *w)
 
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
-        const fleet_run *run = fleet_run_of(w->of != NULL ? w->of : w,
-                                            MEM_OF(mem_timer, by_time, n)->run);
+        const fleet_run *run =
+            fleet_run_of(w->of != NULL ? w->of : w, MEM_OF(mem_timer, by_time, n)->run);
 
         if (MEM_OF(mem_timer, by_time, n)->fire_ms > far_ms)
             return false; /* and so are all behind it */
