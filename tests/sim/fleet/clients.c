@@ -249,10 +249,11 @@ client_invoke(fleet_node *node, fleet_task *task)
         client_answered(w, node, &run, &result, err);
     } else if (err == STET_ETIMEOUT || (err == STET_EEXISTS && task->has_id && q.was_unclear)) {
         client_acked(w, node, task, err == STET_ETIMEOUT ? &run : &task->run);
-    } else if (err == STET_ENOTFOUND && (known = fleet_run_named(w, run.text)) != NULL &&
-               known->is_purged) {
-        client_acked(w, node, task, &run); /* it ended, and was removed meanwhile */
-    } else if (!client_is_passing(err) && err != STET_ECORRUPT)
+    } else if ((known = fleet_run_named(w, run.text)) != NULL &&
+               ((err == STET_ENOTFOUND && known->is_purged) ||
+                (err == STET_ECORRUPT && known->is_damaged))) {
+        client_acked(w, node, task, &run); /* it is there, or was; only its end cannot be told */
+    } else if (!client_is_passing(err))
         fleet_fail(w, NULL, "invoking gives %s: %s", stet_code_name(err), stet_last_error());
     stet_result_free(&result);
     return task->is_acked ? STET_OK : err;
