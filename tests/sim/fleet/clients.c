@@ -202,6 +202,8 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if (answer == STET_OK || answer == STET_ERUN)
         fleet_answered(w, run);
     run->is_told = run->is_told || answer == STET_OK;
+    if (answer == STET_ERUN)
+        fleet_failed(run, r);
     /* A run that was stopped has answered; its row may say cancelling first and cancelled later. */
     if (answer != STET_OK)
         hash = (uint64_t)-answer;

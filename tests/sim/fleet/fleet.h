@@ -270,6 +270,8 @@ struct fleet_run {
     uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
     int64_t       answered_us; /* when somebody was first told that it completed or failed; 0 */
     bool          is_told;    /* somebody was told its result */
+    bool          is_exact;   /* somebody was told in which of its operations it failed: */
+    size_t        failed_in;  /* in this one; behind the last: when it was through */
     fleet_run    *next;       /* in the order of their appearance */
 };
 
@@ -519,6 +521,8 @@ uint64_t fleet_nonce_of_retry(const char *run);
 /* Somebody outside was told that it completed or failed. */
 void     fleet_answered(fleet *w, fleet_run *run);
 void     fleet_answered_call(fleet *w, uint64_t nonce);
+/* Somebody was told how it failed. */
+void     fleet_failed(fleet_run *run, const stet_result *result);
 /* Tell everybody the rest, and read the objects. */
 void     fleet_history_end(fleet *w, stet_engine *e);
 /* Look for an order. Not on a fiber: its stack is too small for long histories. */

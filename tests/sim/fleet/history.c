@@ -5,7 +5,7 @@
  * that it completed or failed. What it did to the key's state is what its result says: the client
  * reads there what each of its operations read. A run that did not complete, or of which nobody was
  * told, may have done any beginning of its program, but not less than its own code was sure of when
- * it entered a body (ledger.c). That a stop was told is no answer: the run may
+ * it entered a body (ledger.c); a failure may say in which operation it was. That a stop was told is no answer: the run may
  * still clean up. A retried run begins anywhere: what its forerunner did is not done again.
  *
  * Nothing here asks the store or the model; times are those of the simulator, not of any node.
@@ -54,6 +54,23 @@ fleet_answered_call(fleet *w, uint64_t nonce)
 {
     if (w->of == NULL)
         fleet_answered(w, stet__map_find(&w->nonces, &nonce, sizeof nonce));
+}
+
+void
+fleet_failed(fleet_run *run, const stet_result *result)
+{
+    size_t op;
+    char   end;
+
+    if (result->code == STET_EPERMANENT && result->error != NULL &&
+        strcmp(result->error, "doomed") == 0) {
+        run->is_exact = true;
+        run->failed_in = run->program.n;
+    } else if (result->code == STET_ESTEP && result->origin != NULL &&
+               sscanf(result->origin, "step s%zu%c", &op, &end) == 2 && end == '#') {
+        run->is_exact = true;
+        run->failed_in = op;
+    }
 }
 
 /* ---- what a run does to its key -------------------------------------------------------------- */
@@ -163,14 +180,14 @@ history_unknown(history_walk *h, const fleet_linear_state *from, size_t at)
     const fleet_op    *op;
     bool               is_written;
 
-    for (; at < h->run->program.n; at++) {
+    for (; at < (h->run->is_exact ? h->run->failed_in : h->run->program.n); at++) {
         const fleet_seen *seen = history_seen(h->run, at);
 
         op = &h->run->program.ops[at];
         if (op->kind != FLEET_OP_DEPOSIT && op->kind != FLEET_OP_SCRIBBLE)
             continue;
         is_written = seen != NULL ? seen->code == STET_OK : !history_fails(op);
-        if (seen == NULL)
+        if (seen == NULL && !h->run->is_exact)
             history_out(h, &s);
         if (seen == NULL && op->kind == FLEET_OP_DEPOSIT && history_may_fail(fleet_here, op))
             history_unknown(h, &s, at + 1);
@@ -216,6 +233,8 @@ history_tell(fleet *w, stet_engine *e, fleet_run *run)
     run->is_told = run->is_told || err == STET_OK;
     if (err == STET_OK || err == STET_ERUN)
         fleet_answered(w, run);
+    if (err == STET_ERUN)
+        fleet_failed(run, &result);
     stet_result_free(&result);
 }
 
