@@ -439,6 +439,7 @@ struct fleet {
     stet__map        runs;      /* ID -> fleet_run */
     stet__map        idems;     /* idempotency key -> fleet_run */
     stet__map        nonces;    /* nonce -> fleet_run */
+    stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
@@ -518,6 +519,8 @@ fleet_linear fleet_linear_check(const fleet_linear_op *ops, size_t n,
 /* Somebody outside is about to ask for the run of that nonce. */
 void     fleet_asked(fleet *w, uint64_t nonce);
 uint64_t fleet_nonce_of_retry(const char *run);
+/* The code of a run is entered. */
+void     fleet_entered(fleet *w, const char *run);
 /* Somebody outside was told that it completed or failed. */
 void     fleet_answered(fleet *w, fleet_run *run);
 void     fleet_answered_call(fleet *w, uint64_t nonce);

@@ -43,6 +43,19 @@ fleet_asked(fleet *w, uint64_t nonce)
 }
 
 void
+fleet_entered(fleet *w, const char *run)
+{
+    static char yes;
+    stet_id     id;
+
+    if (w->of != NULL || stet__id_parse(&id, STET__ID_RUN, run) != STET_OK ||
+        stet__map_find(&w->entered, id.bytes, sizeof id.bytes) != NULL)
+        return;
+    if (stet__map_put(&w->entered, id.bytes, sizeof id.bytes, &yes) != STET_OK)
+        abort();
+}
+
+void
 fleet_answered(fleet *w, fleet_run *run)
 {
     if (run != NULL && run->answered_us == 0)
@@ -288,10 +301,12 @@ history_any(void *arg, const void *what, const fleet_linear_state *from, fleet_l
     return 1;
 }
 
-/* Does it touch the state at all? */
+/* Does it touch the state at all? Nothing does but the code of a run. */
 static bool
-history_is_concerned(const fleet_run *run)
+history_is_concerned(const fleet *w, const fleet_run *run)
 {
+    if (stet__map_find(&w->entered, run->id.bytes, sizeof run->id.bytes) == NULL)
+        return false;
     for (size_t i = 0; i < run->program.n; i++)
         if (run->program.ops[i].kind == FLEET_OP_DEPOSIT ||
             run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
@@ -355,7 +370,7 @@ history_key(fleet *w, int key)
         uint64_t nonce = run->is_retry ? run->retry_nonce : run->order.nonce;
         int64_t *asked_us = stet__map_find(&w->asked, &nonce, sizeof nonce);
 
-        if (run->key != key || !history_is_concerned(run))
+        if (run->key != key || !history_is_concerned(w, run))
             continue;
         if (asked_us == NULL) {
             fleet_fail(w, run, "nobody asked for it");

@@ -403,7 +403,11 @@ world_story(void *arg)
     if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false);
     fleet_image_take(w, false);
-    for (int i = 0; i < 3 && !w->is_failed && fleet_open_runs(w) > 0; i++) {
+    /* Who is helped may let others go on that need help then. */
+    for (size_t i = 0, left = 0; !w->is_failed && fleet_open_runs(w) > 0; i++) {
+        if (i >= 3 && fleet_open_runs(w) == left)
+            break;
+        left = fleet_open_runs(w);
         world_help(w, world_engine(w));
         world_settle(w);
     }
@@ -510,6 +514,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__arena_init(&w->arena, &stet__platform_real()->alloc);
     stet__map_init(&w->runs, &stet__platform_real()->alloc);
     stet__map_init(&w->idems, &stet__platform_real()->alloc);
+    stet__map_init(&w->entered, &stet__platform_real()->alloc);
     stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
     stet__rng_seed(&w->draws, options->seed);
@@ -543,6 +548,7 @@ world_end(fleet *w)
     fleet_sim_put(w->sim); /* with the store, which is the server's memory */
     stet__map_free(&w->runs);
     stet__map_free(&w->idems);
+    stet__map_free(&w->entered);
     stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
