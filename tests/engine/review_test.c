@@ -478,7 +478,8 @@ on_no_finding(void *arg, const stet_finding *finding)
     return 0;
 }
 
-/* An end that the store did not take is none: given back, the run's row must not say when it ended. */
+/* An end that the store did not take is none: given back, the run's row must not tell a time of it.
+ */
 TEST(I2_a_run_whose_end_was_refused_is_given_back_without_a_time_of_its_end)
 {
     static const stet_handler handlers[] = { { "ends", ends_in_vain, NULL }, { 0 } };
