@@ -586,7 +586,7 @@ engine_is_poller(stet_engine *e)
 {
     const void *self = e->p->ops->thread_self(e->p), *nobody = NULL;
 
-    return atomic_compare_exchange_strong(&e->poller, &nobody, self) || nobody == self;
+    return atomic_compare_exchange_strong(&e->poller, &nobody, self) || nobody == self || STET__MUTANT(poll_by_anybody);
 }
 
 int

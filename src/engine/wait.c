@@ -391,7 +391,8 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
     } else if ((err = wait_join(e, &w)) == STET_OK) {
         if (is_body)
             err = wait_in_body(e, &w, until_us);
-        else if (e->is_polled && e->committer.thread == NULL && atomic_load(&e->poller) == e->p->ops->thread_self(e->p)) {
+        else if (e->is_polled && e->committer.thread == NULL &&
+                 (STET__MUTANT(poll_by_anybody) || atomic_load(&e->poller) == e->p->ops->thread_self(e->p))) {
             stet__unlock(e->p, &e->lock);
             err = wait_polled(e, &w, until_us);
             stet__lock(e->p, &e->lock);
