@@ -534,6 +534,8 @@ void     fleet_check_history(fleet *w);
 /* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
 
 void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
+/* Is no fact of it damaged? */
+bool     fleet_is_readable(const mem_run *run);
 /* Facts that begin not after revision `upto`. */
 uint64_t fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h);
 /* A run's row and facts, but for session, epoch and due_ms. */

@@ -117,6 +117,26 @@ fleet_image_copy(stet__memory_db *to, const stet__memory_db *from)
         image_crumbs(to, MEM_OF(mem_crumbs, node, n));
 }
 
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+/* What the world knows of damage it may have learnt after the image was taken. */
+bool
+fleet_is_readable(const mem_run *run)
+{
+    for (mem_node *n = stet__mem_tree_first(&run->journal); n != NULL; n = stet__mem_tree_next(n)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, n);
+        stet_bytes       in = { f->data, f->len };
+        stet__fact       fact;
+        int              err;
+
+        while ((err = stet__fact_decode(&fact, &in)) == STET_OK)
+            continue;
+        if (err != STET_END)
+            return false;
+    }
+    return true;
+}
+
 /* ---- hashes ---------------------------------------------------------------------------------- */
 
 static uint64_t

@@ -66,10 +66,13 @@ fleet_images_free(fleet *w)
 static int
 recover_on_finding(void *arg, const stet_finding *finding)
 {
-    fleet           *r = arg;
-    const fleet_run *run = finding->run != NULL ? fleet_run_named(r->of, finding->run) : NULL;
+    fleet         *r = arg;
+    const mem_run *row = NULL;
+    stet_id        id;
 
-    if (run == NULL || !run->is_damaged)
+    if (finding->run != NULL && stet__id_parse(&id, STET__ID_RUN, finding->run) == STET_OK)
+        row = stet__mem_run(r->db, id);
+    if (row == NULL || fleet_is_readable(row))
         fleet_fail(r, NULL, "verify: %s: %s: %s", finding->run != NULL ? finding->run : "",
                    finding->rule, finding->text);
     return 0;

@@ -310,12 +310,13 @@ world_has_timer(fleet *w)
 
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
-        const fleet_run *run =
-            fleet_run_of(w->of != NULL ? w->of : w, MEM_OF(mem_timer, by_time, n)->run);
+        const mem_timer *timer = MEM_OF(mem_timer, by_time, n);
+        const fleet_run *run = fleet_run_of(w, timer->run);
+        const mem_run   *row = w->of != NULL ? stet__mem_run(w->db, timer->run) : NULL;
 
-        if (MEM_OF(mem_timer, by_time, n)->fire_ms > far_ms)
+        if (timer->fire_ms > far_ms)
             return false; /* and so are all behind it */
-        if (run == NULL || !run->is_damaged)
+        if (w->of != NULL ? row == NULL || fleet_is_readable(row) : run == NULL || !run->is_damaged)
             return true;
     }
     return false;
