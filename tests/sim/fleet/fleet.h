@@ -430,6 +430,7 @@ struct fleet {
     int64_t          jumped_us;  /* when the store's clock jumped last */
     int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
+    bool             is_helped;  /* the helper has done what it can */
     unsigned         crashes;
     int              same_name; /* nodes below this index share a worker's name */
     fleet_node       nodes[FLEET_NODES_MAX];
