@@ -1,5 +1,5 @@
-/* The Redis store when its connections are cut, before and after each thing it asks in turn: what is
- * repeated until it is answered has happened once. */
+/* The Redis store when its connections are cut, before and after each thing it asks in turn: what
+ * is repeated until it is answered has happened once. */
 #include "redis_proxy.h"
 #include "redis_server.h"
 #include "store/redis.h"
