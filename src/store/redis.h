@@ -218,6 +218,7 @@ void redis_pack_array(stet__buf *b, size_t n);
 void redis_pack_uint(stet__buf *b, uint64_t v);
 void redis_pack_int(stet__buf *b, int64_t v);
 void redis_pack_bool(stet__buf *b, bool v);
+void redis_pack_head(stet__buf *b, size_t len); /* of so many bytes that follow */
 void redis_pack_bytes(stet__buf *b, const void *data, size_t len);
 void redis_pack_text(stet__buf *b, const char *text); /* NULL: false */
 void redis_pack_time(stet__buf *b, int64_t ms);       /* STET_NEVER: false */

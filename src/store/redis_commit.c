@@ -74,7 +74,7 @@ static int
 answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, size_t n,
             stet_outcome *outcomes)
 {
-    stet_bytes in = { reply->str, reply->len };
+    stet_bytes in = { reply->str, reply->len }, answers;
     int64_t    now_ms;
     uint64_t   last;
     size_t     count;
@@ -82,11 +82,12 @@ answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, si
 
     if (reply->type != REDIS_REPLY_STRING || !redis_take_array(&in, &count) || count != 4 ||
         !redis_take_int(&in, &now_ms) || !redis_take_uint(&in, &last) ||
-        !redis_take_uint(&in, &st->turn) || !redis_take_array(&in, &count) || count != n)
+        !redis_take_uint(&in, &st->turn) || !redis_take_bytes(&in, &answers) ||
+        !redis_take_array(&answers, &count) || count != n)
         return answer_nonsense(st);
     stet__redis_clock_seen(st, now_ms - atomic_load(&st->advance_ms));
     for (size_t i = 0; err == STET_OK && i < n; i++)
-        err = answer_unit(st, &in, &units[i], last, &outcomes[i]);
+        err = answer_unit(st, &answers, &units[i], last, &outcomes[i]);
     return err;
 }
 

@@ -28,12 +28,13 @@ local function inbox_of(u)
 end
 
 -- { seq, result, condition, inbox, next due, grants }
+local NONE = {}
 local function decide(u)
     grants, next_due, n_undo = {}, false, 0
     local result, cond = judge(u)
     if result ~= OK then
         roll_back()
-        return { u[1], result, cond, 0, false, {} }, false
+        return { u[1], result, cond, 0, false, NONE }, false
     end
     return { u[1], OK, 0, inbox_of(u), next_due, grants }, n_undo > 0
 end
@@ -209,12 +210,14 @@ for i = 1, #units do
 end
 
 if is_changed then flush() end
+local packed = pack(fresh)
 if #fresh > 0 then
     local kept = { fresh[#fresh][1] }
     for i = 2, #memory do
         if memory[i][2] >= first_seq then kept[#kept + 1] = memory[i] end
     end
-    kept[#kept + 1] = { fresh[1][1], fresh[#fresh][1], pack(fresh) }
+    kept[#kept + 1] = { fresh[1][1], fresh[#fresh][1], packed }
     call('SET', memory_key, pack(kept), 'PX', 604800000)
 end
-return pack({ now, last_seq, turn, answers })
+if #fresh < #answers then packed = pack(answers) end
+return pack({ now, last_seq, turn, packed })

@@ -300,14 +300,22 @@ encode_lane(encode *e, const stet_op *o)
     redis_pack_uint(e->b, claimer_number(e, o->claimer));
 }
 
+/* The entry as it is kept: number, count, facts. */
 static void
 encode_facts(stet__buf *b, const stet_op *o)
 {
+    uint8_t head[12];
+
     encode_head(b, 5, STET_OP_FACTS);
     redis_pack_id(b, o->run);
     redis_pack_uint(b, o->number);
     redis_pack_uint(b, o->count);
-    redis_pack_bytes(b, o->data.data, o->data.len);
+    redis_put_be64(head, o->number);
+    for (int i = 0; i < 4; i++)
+        head[8 + i] = (uint8_t)(o->count >> 8 * (3 - i));
+    redis_pack_head(b, sizeof head + o->data.len);
+    stet__buf_add(b, head, sizeof head);
+    stet__buf_add(b, o->data.data, o->data.len);
 }
 
 static void

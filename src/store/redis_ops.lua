@@ -96,25 +96,26 @@ local function run_put(o)
     end
 end
 
+local band = bit.band
+
 -- { kind, id, mask, status, is terminal, ended, due, attempt, reason, extra }
 local function run_set(o)
     local id, mask = o[2], o[3]
     local r = run(id)
     if not r then return CONFLICT end
-    local function has(b) return bit.band(mask, b) ~= 0 end
-    if has(1) then
+    if band(mask, 1) ~= 0 then
         edit(id, r, STATUS, o[4])
         edit(id, r, TERMINAL, o[5])
         edit(id, r, ENDED, o[6])
     end
-    if has(2) then
+    if band(mask, 2) ~= 0 then
         edit(id, r, SESSION, 0)
         edit(id, r, DUE, o[7])
     end
-    if has(32) and r[SESSION] == 0 then edit(id, r, DUE, o[7]) end
-    if has(4) then edit(id, r, ATTEMPT, o[8]) end
-    if has(8) then edit(id, r, REASON, o[9]) end
-    if has(16) then edit(id, r, EXTRA, o[10]) end
+    if band(mask, 32) ~= 0 and r[SESSION] == 0 then edit(id, r, DUE, o[7]) end
+    if band(mask, 4) ~= 0 then edit(id, r, ATTEMPT, o[8]) end
+    if band(mask, 8) ~= 0 then edit(id, r, REASON, o[9]) end
+    if band(mask, 16) ~= 0 then edit(id, r, EXTRA, o[10]) end
 end
 
 local function op_facts(o)
@@ -123,7 +124,7 @@ local function op_facts(o)
     if not r or number ~= r[JOURNAL] + 1 then return CONFLICT end
     edit(id, r, JOURNAL, r[JOURNAL] + count)
     local j = facts_of(id).journal
-    put(j, #j + 1, struct.pack('>I8I4', number, count) .. o[5])
+    put(j, #j + 1, o[5]) -- with number and count in front
 end
 
 local function op_inbox(o)

@@ -61,7 +61,7 @@ redis_pack_bool(stet__buf *b, bool v)
 }
 
 void
-redis_pack_bytes(stet__buf *b, const void *data, size_t len)
+redis_pack_head(stet__buf *b, size_t len)
 {
     if (len < 32)
         stet__buf_byte(b, (uint8_t)(0xa0 | len));
@@ -69,6 +69,12 @@ redis_pack_bytes(stet__buf *b, const void *data, size_t len)
         pack_be(b, 0xda, len, 2);
     else
         pack_be(b, 0xdb, len, 4);
+}
+
+void
+redis_pack_bytes(stet__buf *b, const void *data, size_t len)
+{
+    redis_pack_head(b, len);
     stet__buf_add(b, data, len);
 }
 

@@ -56,11 +56,23 @@ local had, at_key, at_member = {}, {}, {} -- what the server has of it
 -- Order of bytes is order of time.
 local function due_bytes(due) return struct.pack('>I8', due + 4503599627370496) end
 
+-- Names of keys, put together once a call.
+local owned_key = setmetatable({}, { __index = function(t, session)
+    local key = K .. 'o:' .. session
+    rawset(t, session, key)
+    return key
+end })
+local ready_key = setmetatable({}, { __index = function(t, handler)
+    local key = K .. 'q:' .. handler
+    rawset(t, handler, key)
+    return key
+end })
+
 -- The one sorted set a run is in besides the list of all: owned, ready, or idle and worth finding.
 local function place(id, r)
-    if r[SESSION] ~= 0 then return K .. 'o:' .. r[SESSION], id end
+    if r[SESSION] ~= 0 then return owned_key[r[SESSION]], id end
     if r[TERMINAL] == 1 then return nil end
-    if r[DUE] then return K .. 'q:' .. r[HANDLER], due_bytes(r[DUE]) .. id end
+    if r[DUE] then return ready_key[r[HANDLER]], due_bytes(r[DUE]) .. id end
     if quiet[r[STATUS]] then return nil end
     return K .. 'w:' .. r[STATUS] .. ':' .. r[HANDLER], id
 end
