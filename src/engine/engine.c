@@ -435,6 +435,7 @@ int
 stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url, const stet_options *options)
 {
     stet_engine *e = stet__get0(&p->alloc, sizeof *e);
+    char         shown[512];
     int          err;
 
     *out = NULL;
@@ -458,7 +459,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
-    e->url = stet__strdup(&p->alloc, url);
+    e->url = stet__strdup(&p->alloc, stet__store_shown(shown, sizeof shown, url));
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_uses = stet__get0(&p->alloc, e->n_crumbs * sizeof *e->crumb_uses);
     if (e->url == NULL || e->recent == NULL || e->crumb_uses == NULL)
