@@ -23,12 +23,51 @@ stet__pg_enter(pg_store *st)
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* The server read its clock before its answer reached us, so what we count from here is late by that way and never
- * early: no timer fires before its time. What is judged in the end is judged by the server. */
-void
-stet__pg_clock_seen(pg_store *st, int64_t now_ms)
+/* The server read its clock (to the millisecond) between our question and its answer, so how far its clock is ahead of
+ * our steady one lies between two bounds, and what many answers say lies between the narrowest. We take the lower one: late
+ * by a fraction of the quickest answer and never early, so no timer fires before its time. What is judged in the end is
+ * judged by the server. An answer that contradicts the bounds means that its clock was set. */
+#define CLOCK_DRIFT 10000 /* one in so many: how far two clocks may run apart meanwhile */
+
+int64_t
+stet__pg_clock_ask(pg_store *st)
 {
-    atomic_store(&st->offset_us, now_ms * 1000 - stet__mono_us(st->base.platform));
+    return stet__mono_us(st->base.platform);
+}
+
+void
+stet__pg_clock_seen(pg_store *st, int64_t asked_us, int64_t now_ms)
+{
+    stet__platform *p = st->base.platform;
+    int64_t         mono_us = stet__mono_us(p), drift_us;
+    int64_t         least = now_ms * 1000 - mono_us, most = now_ms * 1000 + 1000 - asked_us;
+
+    stet__lock(p, &st->clock_lock);
+    drift_us = (mono_us - st->clock_us) / CLOCK_DRIFT;
+    if (st->clock_us != 0 && least <= st->clock_most + drift_us && most >= st->clock_least - drift_us) {
+        if (least < st->clock_least - drift_us)
+            least = st->clock_least - drift_us;
+        if (most > st->clock_most + drift_us)
+            most = st->clock_most + drift_us;
+    }
+    st->clock_us = mono_us;
+    st->clock_least = least;
+    st->clock_most = most;
+    atomic_store(&st->offset_us, least);
+    stet__unlock(p, &st->clock_lock);
+}
+
+int
+stet__pg_clock_read(pg_store *st, pg_conn *c)
+{
+    int64_t   asked_us = stet__pg_clock_ask(st);
+    PGresult *res = NULL;
+    int       err;
+
+    if ((err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "read the clock")) == STET_OK && PQntuples(res) == 1)
+        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0));
+    PQclear(res);
+    return err;
 }
 
 int64_t
@@ -55,7 +94,8 @@ static int
 pg_init_locks(pg_store *st)
 {
     stet__platform *p = st->base.platform;
-    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock };
+    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
+                                  &st->clock_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -82,6 +122,7 @@ pg_destroy_locks(pg_store *st)
     p->ops->mutex_destroy(p, &st->side_lock);
     p->ops->mutex_destroy(p, &st->read_lock);
     p->ops->mutex_destroy(p, &st->hint_lock);
+    p->ops->mutex_destroy(p, &st->clock_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash only. */
@@ -118,16 +159,15 @@ pg_make_sql(pg_store *st)
 static int
 pg_first_look(pg_store *st)
 {
-    PGresult *res = NULL;
-    int       err;
+    int err;
 
     if ((err = stet__pg_conn_need(st, &st->side)) != STET_OK ||
-        (err = stet__pg_schema_prepare(st, &st->side)) != STET_OK ||
-        (err = stet__pg_query(st, &st->side, PG_SQL_PING, NULL, &res, "read the clock")) != STET_OK)
+        (err = stet__pg_schema_prepare(st, &st->side)) != STET_OK)
         return err;
-    stet__pg_clock_seen(st, pg_int8(res, 0, 0));
-    PQclear(res);
-    return STET_OK;
+    /* The first prepares the statement. */
+    for (int i = 0; err == STET_OK && i < 3; i++)
+        err = stet__pg_clock_read(st, &st->side);
+    return err;
 }
 
 static void pg_close(stet_store *s);

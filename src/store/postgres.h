@@ -145,7 +145,9 @@ typedef struct pg_store {
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
     _Atomic bool    is_pooled; /* something stands between us and the server: nothing of a session lasts */
-    _Atomic int64_t offset_us; /* of the server's clock against our steady one, at most */
+    _Atomic int64_t offset_us; /* of the server's clock against our steady one, at least */
+    stet__mutex     clock_lock;
+    int64_t         clock_us, clock_least, clock_most; /* see postgres.c */
     _Atomic int64_t advance_ms; /* for tests */
 
     stet__mutex commit_lock;
@@ -177,8 +179,10 @@ pg_of(stet_store *s)
 }
 /* STET_OK, STET_ESTATE when it is not open, STET_EFORKED. First call of every method. */
 int stet__pg_enter(pg_store *st);
-/* The server said what time it is: what we took it for may be late, never early. */
-void    stet__pg_clock_seen(pg_store *st, int64_t now_ms);
+/* The server said what time it is, asked at stet__pg_clock_ask(). */
+int64_t stet__pg_clock_ask(pg_store *st);
+void    stet__pg_clock_seen(pg_store *st, int64_t asked_us, int64_t now_ms);
+int     stet__pg_clock_read(pg_store *st, pg_conn *c);
 int64_t stet__pg_now(pg_store *st);
 /* Test hook: moves this handle's clock. */
 void stet__pg_test_advance(stet_store *s, int64_t ms);

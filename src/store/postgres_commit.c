@@ -141,17 +141,19 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 {
     PGresult *res = NULL;
     size_t    middle = from + (to - from) / 2;
+    int64_t   asked_us;
     char      state[6];
     int       err, tries = 0;
 
-    do
+    do {
+        asked_us = stet__pg_clock_ask(st);
         err = commit_send(st, units, outcomes, from, to, &res, state);
-    while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
+    } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
         err = answer_outcomes(st, res, units + from, to - from, outcomes + from);
         *is_news = *is_news || pg_bool(res, 0, OUT_NEWS);
         st->turn = pg_int4(res, 0, OUT_TURN);
-        stet__pg_clock_seen(st, pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));
+        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));
         PQclear(res);
         return err;
     }

@@ -463,13 +463,12 @@ int
 stet__pg_ping(stet_store *s)
 {
     pg_store *st = pg_of(s);
-    PGresult *res;
+    pg_conn  *c;
     int       err;
 
-    if ((err = stet__pg_read(st, PG_SQL_PING, NULL, &res, "reach the server")) != STET_OK)
+    if ((err = stet__pg_reader_take(st, &c)) != STET_OK)
         return err;
-    if (PQntuples(res) == 1)
-        stet__pg_clock_seen(st, pg_int8(res, 0, 0));
-    PQclear(res);
-    return STET_OK;
+    err = stet__pg_clock_read(st, c);
+    stet__pg_reader_give(st, c);
+    return err;
 }

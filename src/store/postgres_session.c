@@ -53,6 +53,7 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
     pg_session *own;
     PGresult   *res = NULL;
     pg_args     args = { 0 };
+    int64_t     asked_us = stet__pg_clock_ask(st);
     int         err;
 
     *session = 0;
@@ -70,7 +71,7 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
     stet__lock(s->platform, &st->side_lock);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) == STET_OK) {
         *session = own->session = (uint64_t)pg_int8(res, 0, 0);
-        stet__pg_clock_seen(st, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
+        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
         own->next = st->sessions;
         st->sessions = own;
         own = NULL;
@@ -85,6 +86,7 @@ int
 stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
 {
     pg_store *st = pg_of(s);
+    int64_t   asked_us = stet__pg_clock_ask(st);
     PGresult *res = NULL;
     pg_args   args = { 0 };
     int       err;
@@ -98,7 +100,7 @@ stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
     stet__lock(s->platform, &st->side_lock);
     err = stet__pg_query(st, &st->side, PG_SQL_SESSION_RENEW, &args, &res, "renew a session");
     if (err == STET_OK && PQntuples(res) == 1)
-        stet__pg_clock_seen(st, pg_int8(res, 0, 0) - atomic_load(&st->advance_ms));
+        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0) - atomic_load(&st->advance_ms));
     else if (err == STET_OK)
         err = stet__fail(STET_EFENCED, "session %llu has expired or is not of this handle; open a new one",
                          (unsigned long long)session);
