@@ -35,6 +35,10 @@ const bench_figure bench_figures[] = {
       ">= 0.8", "0.95", bench_history1m },
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
     { "idle", "reads of the store by an idle worker", "<= 5, ~0 %", "1", bench_idle },
+#ifdef STET_WITH_POSTGRES
+    { "postgres.steps3", "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined",
+      ">= 0.4", "0.7", bench_postgres_steps3 },
+#endif
     { "size", "the shared library, stripped", "< 1 MiB, libc and SQLite", "400 KiB", bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };

@@ -11,7 +11,10 @@
 #include <poll.h>
 #include <pwd.h>
 #include <signal.h>
-#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -19,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "test.h"
 
 #define CLUSTER_PATIENCE_MS 60000
 #define CLUSTER_TRIES       3
@@ -352,51 +354,13 @@ cluster_await(const cluster *c)
     return is_ready;
 }
 
-/* ---- the shared one ---------------------------------------------------------------------------- */
-
-static char *
-cluster_print(char *out, size_t size, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(out, size, fmt, args);
-    va_end(args);
-    return out;
-}
-
 const char *
 cluster_url_of(const cluster *c, const char *schema)
 {
     static char url[512];
 
     /* By the socket: no password, so a connection costs no key derivation. */
-    return cluster_print(url, sizeof url, "postgres://%s@:%d/postgres?host=%s%s%s", CLUSTER_USER,
-                         c->port, c->dir, schema != NULL ? "&schema=" : "",
-                         schema != NULL ? schema : "");
-}
-
-void
-cluster_share(void)
-{
-    cluster *c;
-
-    if (getenv(CLUSTER_ENV) != NULL)
-        return;
-    if ((c = cluster_new()) != NULL)
-        setenv(CLUSTER_ENV, cluster_url_of(c, NULL), 1);
-    else
-        fprintf(stderr, "no PostgreSQL for the tests: %s\n", cluster_why());
-    free(c); /* not cluster_free(): the server lives as long as this process */
-}
-
-const char *
-cluster_url(const char *schema)
-{
-    static char url[512];
-    const char *server = getenv(CLUSTER_ENV);
-
-    if (server == NULL)
-        test_fail(__FILE__, __LINE__, "there is no PostgreSQL server: %s", cluster_why());
-    return cluster_print(url, sizeof url, "%s&schema=%s", server, schema);
+    (void)snprintf(url, sizeof url, "postgres://%s@:%d/postgres?host=%s%s%s", CLUSTER_USER, c->port,
+                   c->dir, schema != NULL ? "&schema=" : "", schema != NULL ? schema : "");
+    return url;
 }
