@@ -139,6 +139,8 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
     claim->is_new = true;
     claim->is_resumed = true;
     claim->must_resume = true;
+    atomic_store(&claim->is_gathered, true);
+    atomic_fetch_add(&e->gathering, 1);
     claim->timer_ms = t->fire_ms;
     claim->timer_completion = t->completion;
     claim->crumb = stet__crumb_get(claim);
@@ -148,8 +150,16 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
 }
 
 void
+stet__claim_gathered(stet__claim *claim)
+{
+    if (atomic_exchange(&claim->is_gathered, false))
+        atomic_fetch_sub(&claim->engine->gathering, 1);
+}
+
+void
 stet__claim_drop(stet_engine *e, stet__claim *claim)
 {
+    stet__claim_gathered(claim);
     stet__disown(claim);
     claim->is_detached = true;
     claim->is_refused = true;

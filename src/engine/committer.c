@@ -91,12 +91,24 @@ stet__submit(stet_engine *e, stet__work *w)
     stet__unlock(e->p, &m->lock);
 }
 
+/* Timers that are due together wake many runs at once, and each ends or goes on within microseconds: a flush for the
+ * first of them would make the others wait for the next one. Bounded: a slot may be busy. */
+static bool
+committer_gathers(stet__committer *m)
+{
+    stet_engine *e = m->engine;
+
+    return atomic_load(&e->gathering) > 0 && m->has_thread && !m->is_closing &&
+           stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
+}
+
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
  * lock. */
 static bool
 committer_must_call(stet__committer *m)
 {
-    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy;
+    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy &&
+                !(m->is_patient && committer_gathers(m));
 
     if (must)
         m->is_waiting = false;
@@ -116,8 +128,8 @@ stet__committer_kick(stet_engine *e)
         stet__broadcast(e->p, &m->cond);
 }
 
-/* Tell everybody what became of a unit; lock held. */
-static void
+/* Tell everybody what became of a unit; lock held. True: it is of no use any more. */
+static bool
 committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
 {
     bool is_missed = w->asked > 0 && e->has_backlog; /* somebody found no room because of what it asked for */
@@ -139,12 +151,13 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
     if (w->has_state || w->has_ahead || w->started != NULL || outcome->result != STET_OK)
         stet__ahead_settled(e, w, outcome);
     if (is_kept)
-        return;
+        return false;
+    stet__work_ask(w, -(int)w->asked);
     if (is_missed) {
         e->wants_claim = true;
         stet__keeper_poke(e);
     }
-    stet__work_free(w);
+    return true;
 }
 
 static void
@@ -154,7 +167,8 @@ committer_fail(stet_engine *e, stet__work *w, int code)
 
     outcome.result = code;
     outcome.next_due_ms = STET_NEVER;
-    committer_deliver(e, w, &outcome);
+    if (committer_deliver(e, w, &outcome))
+        stet__work_free(w);
 }
 
 /* Those who wait for an answer get the store's error instead of waiting for better times; nothing of
@@ -325,9 +339,12 @@ committer_round(stet_engine *e, size_t n, bool is_thread)
         n = committer_settle(e, n, is_thread);
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; i < n; i++)
-        committer_deliver(e, m->batch[i], &m->outcomes[i]);
+        if (!committer_deliver(e, m->batch[i], &m->outcomes[i]))
+            m->batch[i] = NULL;
     stet__broadcast(e->p, &e->store_cond);
     stet__unlock(e->p, &e->lock);
+    for (size_t i = 0; i < n; i++)
+        stet__work_free(m->batch[i]);
 }
 
 /* Take the batch and the turn; 0: nothing to do, or somebody else is at it. With the queue's lock. */
@@ -336,7 +353,7 @@ committer_take(stet__committer *m)
 {
     size_t n = 0;
 
-    if (m->is_busy)
+    if (m->is_busy || committer_gathers(m))
         return 0;
     while (m->first != NULL && n < m->cap) {
         m->batch[n++] = m->first;
@@ -357,7 +374,10 @@ stet__committer_help(stet_engine *e)
 
     stet__lock(e->p, &m->lock);
     if ((n = committer_take(m)) == 0) {
+        must = committer_gathers(m) && committer_must_call(m); /* to commit them if we cannot */
         stet__unlock(e->p, &m->lock);
+        if (must)
+            stet__broadcast(e->p, &m->cond);
         return false;
     }
     do { /* what came meanwhile is for the thread; without one, nobody else would see to it */
@@ -392,8 +412,11 @@ committer_main(void *arg)
         if (m->is_closing && m->first == NULL && !m->is_busy)
             break;
         m->is_waiting = true;
+        m->is_patient = m->first != NULL && committer_gathers(m);
         (void)stet__wait(e->p, &m->cond, &m->lock,
-                         e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US : STET__FOREVER);
+                         m->is_patient    ? atomic_load(&e->gather_until_us)
+                         : e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US
+                                          : STET__FOREVER);
         m->is_waiting = false;
         if (e->is_poisoned && m->first == NULL && !m->is_busy && !m->is_closing) {
             m->is_busy = true;

@@ -6,15 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/host.h"
 
 #define END_AGAIN_US 20000
-
-static stet__claim *
-host_claim(stet_ctx *c)
-{
-    return c->host;
-}
 
 static bool
 end_done(stet_engine *e, stet__work *w, const stet_outcome *o)

@@ -118,6 +118,7 @@ typedef struct stet__committer {
     bool          is_busy;    /* a batch is with the store */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
+    bool          is_patient; /* until what gathers is there; see committer_gathers() */
     stet_unit    *units;
     stet_outcome *outcomes;
     stet__work  **batch;
@@ -151,7 +152,7 @@ typedef struct stet__seen {
 } stet__seen;
 #define STET__RELIED_MAX 4
 
-/* ---- a claim: the engine's part of a context (host.c) ---------------------------------------------- */
+/* ---- a claim: the engine's part of a context (host*.c) ---------------------------------------------- */
 
 struct stet__claim {
     stet_engine     *engine;
@@ -166,6 +167,7 @@ struct stet__claim {
     atomic_bool      is_void;       /* … and one of them was refused: nothing of it may be applied */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
     bool             must_resume;   /* … and has not begun that unit yet */
+    atomic_bool      is_gathered;   /* … and the next commit waits for it */
     int64_t          timer_ms;      /* … the timer */
     uint64_t         timer_completion;
     stet__handler   *handler;
@@ -205,18 +207,6 @@ extern const stet__host_ops stet__host;
 /* The claim's open unit, made if there is none. NULL: out of memory. */
 stet__work *stet__host_open(stet__claim *claim);
 
-/* For host.c and end.c. */
-int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
-bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
-bool stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o);
-void stet__host_submit(stet__claim *claim); /* the open unit */
-void stet__host_submit_locked(stet__claim *claim);
-/* Remember where the conditional tail of the open unit begins, and cut it off again. */
-int  stet__host_mark(stet_ctx *c);
-void stet__host_rollback(stet_ctx *c, stet__work *w);
-int  stet__host_inbox_cond(stet_ctx *c);
-bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
-bool stet__host_end(stet_ctx *c);
 /* Wake those whose end found no memory, if it is time; when it will be. Lock held. */
 int64_t stet__end_again(stet_engine *e, int64_t now_us);
 
@@ -231,6 +221,7 @@ void stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from
 typedef enum stet__resume { STET__RESUME_NO, STET__RESUME_NOW, STET__RESUME_BEGUN } stet__resume;
 stet__resume stet__claim_resume(stet_engine *e, const stet_timer *timer);
 void         stet__claim_drop(stet_engine *e, stet__claim *claim);
+void         stet__claim_gathered(stet__claim *claim); /* no commit has to wait for it any more */
 /* With the lock held: the claim is not ours any more; counted out of in_flight once. */
 void stet__disown(stet__claim *claim);
 /* With the lock held: something was put into this run's inbox. */
@@ -339,6 +330,8 @@ struct stet_engine {
     stet__map       claims;     /* run -> stet_ctx: at most one incarnation */
     _Atomic size_t  in_flight;  /* claims that are ours */
     _Atomic size_t  asked;      /* runs that units on their way may be granted */
+    _Atomic size_t  gathering;  /* runs woken by timers whose first unit is still to come */
+    _Atomic int64_t gather_until_us; /* no commit waits for them beyond this */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
     stet__map       waiters;    /* run -> list of stet__waiter */

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 
 #define KEEPER_TIMERS_MAX 512u
+#define KEEPER_GATHER_US 1000 /* how long a commit waits for runs that were woken together */
 #define KEEPER_CLAIM_MAX 256u
 #define KEEPER_STALL_US 5000
 #define KEEPER_BEHIND_MS 5
@@ -131,8 +132,7 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
 static bool
 keeper_fire_one(stet_engine *e, const stet_timer *t)
 {
-    stet__work  *w;
-    stet__resume resume;
+    stet__work *w;
 
     if (t->completion == STET__TIMER_DEADLINE) {
         int err = STET__MUTANT(deadline_ignored)
@@ -153,11 +153,6 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
         }
         return true;
     }
-    stet__lock(e->p, &e->lock);
-    resume = stet__claim_resume(e, t);
-    stet__unlock(e->p, &e->lock);
-    if (resume != STET__RESUME_NO)
-        return resume == STET__RESUME_NOW;
     if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
         return false;
     if (!keeper_timer_ops(e, w, t)) {
@@ -171,13 +166,37 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
     return true;
 }
 
+/* Runs that are parked here go on at once; what is left in t takes the way through the store. Under one lock: the runs
+ * need it to record anything, so those that are woken first would else hinder us to wake the others. */
+static size_t
+keeper_resume(stet_engine *e, keeper_timers *t)
+{
+    size_t n_left = 0, n_resumed = 0;
+
+    stet__lock(e->p, &e->lock);
+    if (atomic_load(&e->gathering) == 0) /* else one sits on a busy slot: the others need not wait for it again */
+        atomic_store(&e->gather_until_us, stet__mono_us(e->p) + KEEPER_GATHER_US);
+    for (size_t i = 0; i < t->n; i++) {
+        stet__resume resume =
+            t->timers[i].completion != STET__TIMER_DEADLINE ? stet__claim_resume(e, &t->timers[i]) : STET__RESUME_NO;
+
+        if (resume == STET__RESUME_NOW)
+            n_resumed++;
+        else if (resume == STET__RESUME_NO)
+            t->timers[n_left++] = t->timers[i];
+    }
+    stet__unlock(e->p, &e->lock);
+    t->n = n_left;
+    return n_resumed;
+}
+
 /* Lock held on entry and return. */
 static void
 keeper_timers_round(stet_engine *e)
 {
     keeper_timers t = { 0 };
     int64_t       now_ms = stet__store_now(e), next_ms = STET_NEVER;
-    size_t        n_fired = 0;
+    size_t        n_read, n_fired = 0;
     int           err;
 
     if (STET__MUTANT(timer_early))
@@ -192,6 +211,9 @@ keeper_timers_round(stet_engine *e)
     err = t.timers != NULL
               ? e->store->ops->timers(e->store, now_ms, KEEPER_TIMERS_MAX, keeper_on_timer, &t, &next_ms)
               : STET_ENOMEM;
+    n_read = t.n;
+    if (err == STET_OK)
+        n_fired = keeper_resume(e, &t);
     for (size_t i = 0; err == STET_OK && i < t.n; i++)
         n_fired += keeper_fire_one(e, &t.timers[i]) ? 1 : 0;
     stet__arena_free(&t.arena);
@@ -202,7 +224,7 @@ keeper_timers_round(stet_engine *e)
     stet__lock(e->p, &e->lock);
     if (err != STET_OK)
         next_ms = now_ms + 1000;
-    else if (t.n == KEEPER_TIMERS_MAX) /* there are more, behind these, which may just be on their way */
+    else if (n_read == KEEPER_TIMERS_MAX) /* there are more, behind these, which may just be on their way */
         next_ms = n_fired > 0 ? now_ms : now_ms + KEEPER_BEHIND_MS;
     if (next_ms < e->next_timer_ms)
         e->next_timer_ms = next_ms;

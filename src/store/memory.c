@@ -491,15 +491,11 @@ static void
 mem_timer_read(mem_read *read, const mem_timer *timer)
 {
     mem_item *item = mem_read_add(read);
-    mem_run  *run = stet__mem_run(read->h->db, timer->run);
 
-    if (item == NULL)
-        return;
-    item->timer = (stet_timer){ .fire_ms = timer->fire_ms,
-                                .run = timer->run,
-                                .completion = timer->completion };
-    if (run != NULL)
-        item->timer.handler = mem_read_text(read, run->row.handler);
+    if (item != NULL)
+        item->timer = (stet_timer){ .fire_ms = timer->fire_ms,
+                                    .run = timer->run,
+                                    .completion = timer->completion };
 }
 
 static int

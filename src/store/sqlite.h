@@ -121,10 +121,8 @@
                  "(SELECT max(rev) FROM $facts WHERE run=?1 AND rev<=?2),?2) AND rev+count>?2 "    \
                  "ORDER BY rev LIMIT ?3")                                                          \
     X(INBOX_GET, "SELECT seq,1,data FROM $inbox WHERE run=?1 AND seq>=?2 ORDER BY seq LIMIT ?3")   \
-    X(TIMERS, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "       \
-              "ON r.id=t.run ORDER BY t.fire,t.run,t.completion")                                  \
-    X(TIMERS_OF, "SELECT t.fire,t.run,t.completion,r.handler FROM $timers t LEFT JOIN $runs r "    \
-                 "ON r.id=t.run WHERE t.run=?1 ORDER BY t.fire,t.completion")                      \
+    X(TIMERS, "SELECT fire,run,completion FROM $timers ORDER BY fire,run,completion")              \
+    X(TIMERS_OF, "SELECT fire,run,completion FROM $timers WHERE run=?1 ORDER BY fire,completion")  \
     X(VALUE_GET, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key=?2")        \
     X(VALUES_FROM, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>=?2 "     \
                    "ORDER BY key")                                                                 \
@@ -339,6 +337,7 @@ typedef struct sqlite_store {
     bool          log_stop;
     _Atomic int   log_pages; /* in the log, after the last commit */
     _Atomic int   log_mark;  /* from how many on the thread is wanted */
+    _Atomic int   log_room_mark; /* from how many on its file is lengthened */
 
     stet__mutex      watch_lock;
     stet__thread    *watch_thread;

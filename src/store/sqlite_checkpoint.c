@@ -3,7 +3,11 @@
  * A passive checkpoint disturbs nobody, but while commits go on it never quite catches up and the log
  * would grow without end. So a long log is first copied passively and then, with the writers' queue
  * held, the small rest; after that the log starts again from its beginning.
+ *
+ * The same thread keeps the log's file longer than the log; see log_make_room().
  */
+#include <limits.h>
+
 #include "store/sqlite.h"
 
 /* In pages of 4 KiB: 4, 32 and 256 MiB. */
@@ -11,6 +15,10 @@
 #define LOG_PAGES_RESTART  8000
 #define LOG_PAGES_TRUNCATE 64000
 #define LOG_LOOK_US        1000000
+/* How far ahead of the log its file is written, in pages: a little in the beginning, 2 MiB later. */
+#define LOG_AHEAD_MIN      64
+#define LOG_AHEAD_MAX      512
+#define LOG_FRAME_BYTES    (4096 + 24) /* a page with its header */
 #define LOG_FORGET_MS      (24 * 3600 * 1000LL)
 
 /* Runs on: the committer. The thread also looks by itself now and then, so a signal that falls between
@@ -23,7 +31,7 @@ log_hook(void *arg, sqlite3 *db, const char *name, int pages)
     (void)db;
     (void)name;
     atomic_store(&st->log_pages, pages);
-    if (pages >= atomic_load(&st->log_mark))
+    if (pages >= atomic_load(&st->log_mark) || pages >= atomic_load(&st->log_room_mark))
         stet__signal(st->base.platform, &st->log_cond);
     return SQLITE_OK;
 }
@@ -54,6 +62,55 @@ log_checkpoint(sqlite_store *st, int restart_from)
     if (sqlite3_wal_checkpoint_v2(st->log.db, NULL, mode, NULL, NULL) == SQLITE_OK) {
         atomic_store(&st->log_pages, 0);
         atomic_store(&st->log_mark, LOG_PAGES_PASSIVE);
+        if (mode == SQLITE_CHECKPOINT_TRUNCATE)
+            atomic_store(&st->log_room_mark, 1);
+    }
+    stet__sqlite_queue_leave(st, st->log.queue_fd);
+}
+
+/* ---- room ahead ------------------------------------------------------------------------------ */
+
+/* Zeros behind the end of the log's file until it has this many bytes, flushed. The writers' lock is
+ * held: nobody appends. */
+static int
+log_lengthen(sqlite_store *st, sqlite3_int64 bytes, sqlite3_int64 *size)
+{
+    static const char zeros[65536] = { 0 };
+    sqlite3_file     *file = NULL;
+    int               rc;
+
+    rc = sqlite3_file_control(st->log.db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &file);
+    if (rc != SQLITE_OK || file == NULL || file->pMethods == NULL)
+        return SQLITE_ERROR;
+    if ((rc = file->pMethods->xFileSize(file, size)) != SQLITE_OK || *size >= bytes)
+        return rc;
+    while (*size < bytes && rc == SQLITE_OK)
+        if ((rc = file->pMethods->xWrite(file, zeros, sizeof zeros, *size)) == SQLITE_OK)
+            *size += (sqlite3_int64)sizeof zeros;
+    return rc == SQLITE_OK ? file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) : rc;
+}
+
+/* A flush of bytes that overwrite others takes half as long as one that lengthens the file, because
+ * the file system has nothing to note of its own; so the file is lengthened here, ahead of the commits.
+ * What lies behind the end of the log means nothing to SQLite: its pages carry a salt and a checksum.
+ * Should this fail, as on a full disk, commits are slower and that is all. Locks: log_lock. */
+static void
+log_make_room(sqlite_store *st)
+{
+    int           pages = atomic_load(&st->log_pages), ahead = pages;
+    sqlite3_int64 size = 0;
+
+    if (ahead < LOG_AHEAD_MIN)
+        ahead = LOG_AHEAD_MIN;
+    if (ahead > LOG_AHEAD_MAX)
+        ahead = LOG_AHEAD_MAX;
+    atomic_store(&st->log_room_mark, INT_MAX);
+    if (stet__sqlite_queue_enter(st, st->log.queue_fd) != STET_OK)
+        return;
+    if (sqlite3_exec(st->log.db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK) {
+        if (log_lengthen(st, (sqlite3_int64)(pages + ahead) * LOG_FRAME_BYTES, &size) == SQLITE_OK)
+            atomic_store(&st->log_room_mark, (int)(size / LOG_FRAME_BYTES) - ahead / 2);
+        (void)sqlite3_exec(st->log.db, "ROLLBACK", NULL, NULL, NULL);
     }
     stet__sqlite_queue_leave(st, st->log.queue_fd);
 }
@@ -66,7 +123,9 @@ log_loop(void *arg)
 
     stet__lock(p, &st->log_lock);
     while (!st->log_stop) {
-        if (atomic_load(&st->log_pages) < atomic_load(&st->log_mark))
+        if (atomic_load(&st->log_pages) >= atomic_load(&st->log_room_mark))
+            log_make_room(st);
+        else if (atomic_load(&st->log_pages) < atomic_load(&st->log_mark))
             stet__wait(p, &st->log_cond, &st->log_lock, stet__mono_us(p) + LOG_LOOK_US);
         else
             log_checkpoint(st, LOG_PAGES_RESTART);
@@ -85,6 +144,7 @@ stet__sqlite_log_start(sqlite_store *st)
     sqlite3_busy_timeout(st->log.db, 100); /* it holds the queue while it waits for readers */
     st->log_stop = false;
     atomic_store(&st->log_mark, LOG_PAGES_PASSIVE);
+    atomic_store(&st->log_room_mark, 1);
     return p->ops->thread_start(p, &st->log_thread, "stet-log", log_loop, st);
 }
 

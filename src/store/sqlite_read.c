@@ -282,7 +282,6 @@ read_timer(sqlite3_stmt *stmt, stet_timer *timer)
     timer->fire_ms = sqlite3_column_int64(stmt, 0);
     timer->run = stet__sqlite_column_id(stmt, 1);
     timer->completion = (uint64_t)sqlite3_column_int64(stmt, 2);
-    timer->handler = stet__sqlite_column_text(stmt, 3);
 }
 
 int

@@ -251,11 +251,13 @@ stet__sqlite_run_put(sqlite_store *st, sqlite_run *run, const stet_run_row *row)
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static void
-runs_bind_work(sqlite3_stmt *stmt, int at, const sqlite_run *run)
+runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
 {
+    bool is_quiet = run->status < 64 && (st->base.quiet >> run->status & 1u) != 0;
+
     if (run->session != 0)
         sqlite_bind_u64(stmt, at, run->session);
-    else if (run->is_terminal)
+    else if (run->is_terminal || (run->due_ms == STET_NEVER && is_quiet))
         sqlite3_bind_null(stmt, at);
     else if (run->due_ms == STET_NEVER)
         sqlite3_bind_int64(stmt, at, -1 - (int64_t)run->status);
@@ -282,7 +284,7 @@ runs_insert(sqlite_store *st, const sqlite_run *run)
         sqlite3_bind_null(stmt, 5);
     sqlite3_bind_int64(stmt, 6, run->status);
     sqlite3_bind_int64(stmt, 7, run->is_terminal);
-    runs_bind_work(stmt, 8, run);
+    runs_bind_work(st, stmt, 8, run);
     sqlite_bind_u64(stmt, 9, run->epoch);
     sqlite_bind_u64(stmt, 10, run->inbox);
     sqlite_bind_time(stmt, 11, run->due_ms);
@@ -309,7 +311,7 @@ runs_update(sqlite_store *st, const sqlite_run *run)
     sqlite_bind_id(stmt, 1, &run->id);
     sqlite3_bind_int64(stmt, 2, run->status);
     sqlite3_bind_int64(stmt, 3, run->is_terminal);
-    runs_bind_work(stmt, 4, run);
+    runs_bind_work(st, stmt, 4, run);
     sqlite_bind_u64(stmt, 5, run->epoch);
     sqlite_bind_u64(stmt, 6, run->inbox);
     sqlite_bind_time(stmt, 7, run->due_ms);

@@ -8,10 +8,10 @@
  * time, so what is in flight lies together at the end of each tree and a commit touches few pages.
  *
  * runs.work says who may execute a run, in one indexed number:
- *   NULL  nobody any more (terminal)      N > 0  the holder of session N
+ *   NULL  nobody, till somebody names it  N > 0  the holder of session N
  *   0     anybody, from `due` on          -1-S   nobody for now, its status is S
  * The one index over it finds due work, the runs of a session, and idle runs by status. It has no
- * entries for ended runs, so it stays as small as the work at hand. So does the index over lanes: a run has
+ * entries for runs that ended or are suspended, so it stays as small as the work at hand. So does the index over lanes: a run has
  * one only while it stands in it.
  *
  * runs, timers and values_ are projections of facts, inbox and base: a file that lost one of them is not

@@ -115,6 +115,7 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
         return stet__fail(STET_EBUSY, "refused by the test");
     }
     shim->inner->sticky = s->sticky;
+    shim->inner->quiet = s->quiet;
     stet__lock(s->platform, &shim->gate);
     if ((err = shim->inner->ops->commit(shim->inner, units, n, outcomes)) == STET_OK)
         shim_tell(script, units, n, outcomes);

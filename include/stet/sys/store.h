@@ -60,10 +60,9 @@ typedef struct stet_run_row {
 #define STET_RUN_DUE 32u      /* due_ms only, and only if unclaimed; else ignored */
 
 typedef struct stet_timer {
-    int64_t     fire_ms;
-    stet_id     run;
-    uint64_t    completion;
-    const char *handler; /* filled by timers(): the run's handler, or NULL if there is no such run */
+    int64_t  fire_ms;
+    stet_id  run;
+    uint64_t completion;
 } stet_timer;
 
 typedef struct stet_value {
@@ -343,6 +342,8 @@ struct stet_store {
     uint64_t               reads;     /* how many read calls were made (atomic), for the idle figure */
     uint64_t               sticky;    /* bit per status that grants, wakes and reaps leave as it is; only
                                          STET_OP_RUN_SET changes it. Set by the engine before use */
+    uint64_t               quiet;     /* bit per status that STET_OP_REQUEUE is never asked for: the store
+                                         need not be able to find such runs. Set by the engine before use */
 };
 
 #ifdef __cplusplus

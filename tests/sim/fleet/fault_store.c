@@ -68,6 +68,7 @@ fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     int         err;
 
     fault_inner(s)->sticky = s->sticky;
+    fault_inner(s)->quiet = s->quiet;
     stet__lock(w->server, &w->gate);
     err = fault_inner(s)->ops->commit(fault_inner(s), units, n, outcomes);
     for (size_t i = 0; err == STET_OK && i < n; i++)

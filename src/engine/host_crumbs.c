@@ -1,0 +1,117 @@
+/* Crumbs of bodies: written before a body is entered, cleared when its record is durable. Whoever takes the run
+ * of a dead worker over reads in them which steps are at risk.
+ */
+#include <string.h>
+
+#include "engine/host.h"
+
+/* From the wish to suspend until the run is ours again the crumb is the committer's, who gives it back: a
+ * context that is woken for nothing in between must not write into what may be another run's by now. */
+static bool
+host_is_parking(stet_ctx *c)
+{
+    stet__park park = atomic_load(&c->park);
+
+    return park == STET__PARK_ASKED || park == STET__PARK_PARKED;
+}
+
+bool
+stet__host_crumb_set(stet_ctx *c, stet_attempt *a)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet_crumb  *crumb;
+    int          at = a == NULL && host_is_parking(c) ? -1 : claim->crumb;
+
+    if (a != NULL)
+        a->fence = claim->epoch; /* the run learns of its epoch only with the first fact of this claim */
+    if (a != NULL && a->future != NULL && !a->future->is_sync) {
+        stet__lock(e->p, &e->lock);
+        a->crumb = stet__crumb_get(claim);
+        stet__unlock(e->p, &e->lock);
+        at = a->crumb;
+    }
+    if (at < 0 && a != NULL && claim->session == atomic_load(&e->session))
+        stet__log(e, STET_LOG_WARN, &claim->run, NULL, a->step, STET_EBUSY,
+                  "too many bodies are not on record yet; this one is not begun and the run is let go");
+    if (at < 0)
+        return a == NULL;
+    crumb = &claim->crumbs[at];
+    crumb->run = claim->run;
+    crumb->epoch = claim->epoch;
+    if (a != NULL) {
+        size_t len = strlen(a->step);
+
+        if (len >= sizeof crumb->step)
+            len = sizeof crumb->step - 1;
+        memcpy(crumb->step, a->step, len);
+        crumb->step[len] = '\0';
+        crumb->occurrence = a->occurrence;
+    }
+    atomic_signal_fence(memory_order_seq_cst);
+    if (a != NULL)
+        crumb->is_body = 1;
+    crumb->is_busy = 1;
+    return true;
+}
+
+/* Out of user code: after a body until its record is durable, the crumb says "entered" (2); the record
+ * is durable when the handler code of this context runs again behind its barrier. */
+void
+stet__host_crumb_rest(stet_ctx *c, stet_attempt *a)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    int          at = -1;
+
+    if (a != NULL && a->future != NULL && !a->future->is_sync)
+        at = a->crumb; /* -1: there was none left; the claim's own is its slot's */
+    else if (a != NULL || !host_is_parking(c))
+        at = claim->crumb;
+    if (at < 0)
+        return;
+    if (a != NULL) {
+        claim->crumbs[at].is_busy = STET__MUTANT(crumb_early) ? 0 : 2;
+        if (at == claim->crumb)
+            claim->is_unrecorded = true;
+    } else if (claim->crumbs[at].is_body &&
+               (claim->is_unrecorded || claim->has_broken || claim->is_refused || !stet__host_is_durable(c)))
+        claim->crumbs[at].is_busy = 2;
+    else {
+        claim->crumbs[at].is_busy = 0;
+        claim->crumbs[at].is_body = 0;
+        if (claim->spent != NULL && !claim->is_refused && stet__host_is_durable(c)) {
+            stet__lock(e->p, &e->lock);
+            stet__host_crumbs_release(claim, &claim->spent);
+            stet__unlock(e->p, &e->lock);
+        }
+    }
+}
+
+void
+stet__host_crumbs_release(stet__claim *claim, stet_attempt **spent)
+{
+    while (*spent != NULL) {
+        stet_attempt *a = *spent;
+
+        *spent = a->next;
+        stet__crumb_put(claim, a->crumb);
+        a->crumb = -1;
+    }
+}
+
+void
+stet__host_crumb_spent(stet_ctx *c, stet_attempt *a)
+{
+    stet__claim   *claim = host_claim(c);
+    bool           is_broken = a->future != NULL && a->future->is_broken;
+    stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
+
+    claim->has_broken = claim->has_broken || is_broken;
+    if (a->crumb < 0 && !a->is_unrecorded) {
+        claim->is_unrecorded = false;
+        return;
+    }
+    a->next = *list;
+    *list = a;
+}

@@ -1,0 +1,205 @@
+/* News: entries of the inbox are taken into a run's picture in the order they came, each once. A run that was
+ * resumed by its timer takes the firing into its journal instead. What stops a run also stops the runs it called.
+ */
+#include <string.h>
+
+#include "engine/host.h"
+
+/* The first unit of a run that was resumed by its timer: take the run and the timer. */
+static bool
+host_open_resumed(stet__claim *claim)
+{
+    stet_engine *e = claim->engine;
+    stet__work  *w = stet__work_new(e, stet__host_unit_done, claim);
+    stet_cond   *cond;
+    stet_op     *op;
+
+    if (w == NULL)
+        return false;
+    claim->open = w;
+    w->run = claim->run;
+    w->first = claim->ctx->run.journal + 1;
+    w->is_resume = true;
+    w->claimer = (stet_claimer){ claim->session, STET_STATUS_RUNNING, e->handler_names, e->n_handlers };
+    if ((cond = stet__work_cond(w, STET_COND_PARKED, claim->run)) == NULL)
+        return false;
+    cond->session = claim->session;
+    cond->epoch = claim->epoch - 1;
+    cond->number = claim->ctx->run.taken;
+    if ((op = stet__work_op(w, STET_OP_TIMER_DEL, claim->run)) == NULL)
+        return false;
+    op->fire_ms = claim->timer_ms;
+    op->number = claim->timer_completion;
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, claim->run)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    op->claimer = &w->claimer;
+    return stet__work_op(w, STET_OP_FACTS, claim->run) != NULL;
+}
+
+typedef struct host_inbox {
+    stet_ctx *c;
+    uint64_t  last;
+    size_t    rows;
+    bool      was_stopped;
+} host_inbox;
+
+static int
+host_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    host_inbox *in = arg;
+    stet__fact  fact;
+    int         err;
+
+    (void)count;
+    if ((err = stet__fact_decode(&fact, &facts)) != STET_OK)
+        return err == STET_END ? stet__fail(STET_ECORRUPT, "inbox entry %llu is empty", (unsigned long long)first) : err;
+    if ((err = stet__run_apply_inbox(&in->c->run, &fact)) != STET_OK ||
+        (err = stet__journal_apply(&in->c->journal, &fact)) != STET_OK)
+        return err;
+    in->last = first;
+    in->rows++;
+    return STET_OK;
+}
+
+/* Runs this one called and waits for are to stop with it. */
+static int
+host_stop_children(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet__fact   cancel = { 0 };
+    char         why[96] = "its caller was stopped: ";
+
+    stet__id_text(why + strlen(why), STET__ID_RUN, claim->run);
+    cancel.kind = STET__FACT_CANCEL;
+    cancel.time_ms = stet__store_now(e);
+    cancel.who = stet_text("caller");
+    cancel.flags = STET__FACT_UNTOLD; /* we have not been answered, and may wait for it to clean up */
+    cancel.text = stet_text(why);
+    for (const stet__cmd *cmd = c->journal.waiting; cmd != NULL; cmd = cmd->next) {
+        stet_op      *op;
+        stet_run_row  row, *now;
+        stet__fact    extra;
+
+        if (cmd->kind != STET__FACT_CALL || cmd->is_settled)
+            continue;
+        /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
+         * so that need not wait for our record of it. */
+        if (stet__stop_unstarted(e, cmd->run, "caller", why))
+            continue;
+        if ((op = stet__work_op(claim->open, STET_OP_INBOX, cmd->run)) == NULL ||
+            !stet__work_fact(claim->open, &op->data, &cancel))
+            return STET_ENOMEM;
+        op->flags = STET_OP_IF_OPEN;
+        if ((op = stet__work_op(claim->open, STET_OP_RUN_WAKE, cmd->run)) == NULL)
+            return STET_ENOMEM;
+        op->flags = STET_OP_HASTEN; /* also out of a delay or backoff */
+        op->status = STET_STATUS_PENDING;
+        stet__lock(e->p, &e->lock);
+        op->claimer = stet__work_claimer(e, claim->open);
+        stet__unlock(e->p, &e->lock);
+        /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
+        if (stet__load_row(e, cmd->run, &claim->open->arena, &row, &extra) != STET_OK || row.is_terminal ||
+            row.session != 0 || row.due_ms == STET_NEVER)
+            continue;
+        if ((op = stet__work_op(claim->open, STET_OP_RUN_SET, cmd->run)) == NULL ||
+            (now = stet__arena_get0(&claim->open->arena, sizeof *now)) == NULL)
+            return STET_ENOMEM;
+        now->id = cmd->run;
+        now->due_ms = cancel.time_ms;
+        op->row = now;
+        op->mask = STET_RUN_DUE;
+        if (cancel.time_ms < claim->open->timer_ms)
+            claim->open->timer_ms = cancel.time_ms;
+    }
+    return STET_OK;
+}
+
+/* Entries may have been applied and cannot be recorded as taken, so our picture is not what is stored: what
+ * was recorded before is kept, and the run is read anew by its next execution. */
+static int
+host_refresh_failed(stet_ctx *c, int err)
+{
+    host_claim(c)->is_refused = true;
+    stet__host_commit(c);
+    if (err == STET_ECORRUPT) {
+        c->stuck_code = STET_ECORRUPT;
+        c->stuck_text = stet__arena_str(&c->arena, stet_last_error());
+    }
+    (void)stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    return stet__ctx_latch(c, err);
+}
+
+/* Entries that were not taken yet. The one that woke the run may be at hand; if more has come since, it is
+ * not missed, because suspending and ending are conditional on the inbox. */
+static int
+host_inbox_take(stet__claim *claim, host_inbox *in)
+{
+    stet_store *store = claim->engine->store;
+    int         err;
+
+    if (claim->news.data != NULL && claim->news_seq == in->last + 1)
+        return host_on_inbox(in, claim->news_seq, 1, claim->news);
+    do {
+        in->rows = 0;
+        if ((err = store->ops->inbox(store, claim->run, in->last + 1, 256, host_on_inbox, in)) != STET_OK)
+            return err;
+    } while (in->rows == 256);
+    return STET_OK;
+}
+
+/* Its timer is taken by the unit that is begun here, instead of from the inbox. */
+static int
+host_resume(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    stet__fact   fired = { 0 };
+    bool         ok;
+
+    claim->must_resume = false;
+    fired.kind = STET__FACT_TIMER;
+    fired.completion = (int64_t)claim->timer_completion;
+    ok = host_open_resumed(claim) && stet__host_append(c, &fired, NULL) == STET_OK &&
+         stet__journal_apply(&c->journal, &fired) == STET_OK;
+    if (ok)
+        return STET_OK;
+    stet__lock(e->p, &e->lock);
+    stet__claim_drop(e, claim);
+    stet__unlock(e->p, &e->lock);
+    return stet__ctx_latch(c, STET_SUSPENDED);
+}
+
+int
+stet__host_refresh(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    host_inbox   in = { c, c->run.taken, 0, c->run.stop_code != 0 };
+    stet__fact   taken = { 0 };
+    int          err;
+
+    if (claim->must_resume)
+        return host_resume(c);
+    if (claim->returned != NULL) {
+        stet__host_rollback(c, claim->returned);
+        claim->returned = NULL;
+    }
+    atomic_store(&c->has_news, false);
+    if ((err = host_inbox_take(claim, &in)) != STET_OK)
+        return host_refresh_failed(c, err);
+    if (in.last == c->run.taken)
+        return STET_OK;
+    taken.kind = STET__FACT_TAKEN;
+    taken.number = (int64_t)in.last;
+    if ((err = stet__host_mark(c)) != STET_OK)
+        return host_refresh_failed(c, err);
+    err = stet__host_append(c, &taken, NULL);
+    if (err == STET_OK && !in.was_stopped && c->run.stop_code != 0 && !STET__MUTANT(children_go_on) && (err = host_stop_children(c)) != STET_OK)
+        (void)stet__fail(err, "out of memory for a unit");
+    if (err != STET_OK) {
+        stet__host_rollback(c, claim->open);
+        return host_refresh_failed(c, err);
+    }
+    return STET_OK;
+}
