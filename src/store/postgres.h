@@ -50,14 +50,11 @@
     "r.handler<$4)) AND ($5::bytea IS NULL OR r.key=$5) "                                          \
     "AND ($6::bigint=0 OR (r.status BETWEEN 0 AND 63 AND ($6>>r.status)&1=1)) "                    \
     "AND r.created>=$7 AND ($8::bigint=0 OR r.created<=$8) "
-#define PG_TIMER                                                                                   \
-    "SELECT t.fire,t.run,t.completion,r.handler FROM @timers t LEFT JOIN @runs r ON r.id=t.run "
-
 /* Every statement but the commit, once. '@' stands for the schema. */
 #define PG_SQL_LIST(X)                                                                             \
     X(COMMIT, "SELECT * FROM @commit($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"  \
               "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"   \
-              "$38,$39,$40,$41,$42,$43,$44)")                                                      \
+              "$38,$39,$40,$41,$42,$43,$44,$45)")                                                  \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \
@@ -91,8 +88,8 @@
                  "max(rev) FROM @facts WHERE run=$1 AND rev<=$2),$2) AND rev+count>$2 "            \
                  "ORDER BY rev LIMIT $3")                                                          \
     X(INBOX_GET, "SELECT seq,1,data FROM @inbox WHERE run=$1 AND seq>=$2 ORDER BY seq LIMIT $3")   \
-    X(TIMERS, PG_TIMER "ORDER BY t.fire,t.run,t.completion LIMIT $1")                              \
-    X(TIMERS_OF, PG_TIMER "WHERE t.run=$1 ORDER BY t.fire,t.completion")                           \
+    X(TIMERS, "SELECT fire,run,completion FROM @timers ORDER BY fire,run,completion LIMIT $1")     \
+    X(TIMERS_OF, "SELECT fire,run,completion FROM @timers WHERE run=$1 ORDER BY fire,completion")  \
     X(VALUE_GET, "SELECT key,version,data,run,rev FROM @vals WHERE space=$1 AND key=$2")           \
     X(VALUES_FROM, "SELECT key,version,data,run,rev FROM @vals WHERE space=$1 AND key>=$2 AND "    \
                    "($3::bytea IS NULL OR key<$3) ORDER BY key LIMIT $4")                          \
@@ -119,6 +116,7 @@ typedef enum pg_sql {
 typedef struct pg_conn {
     PGconn *db;
     int64_t retry_us, wait_us; /* after a failure: not before, and then wait so long */
+    char    reason[400];       /* of the last failure */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_conn;
 
@@ -201,6 +199,8 @@ int  stet__pg_conn_need(pg_store *st, pg_conn *c);
 void stet__pg_conn_close(pg_conn *c); /* safe twice */
 /* Wait until the socket can be read (or written), by a deadline; false: the time is up. */
 bool stet__pg_conn_wait(pg_store *st, PGconn *db, bool for_write, int64_t until_us);
+/* One line of libpq's, without its line ends. */
+void stet__pg_reason(char *out, size_t size, const char *text);
 /* The stet code and sentence for a failed statement. */
 int stet__pg_fail(pg_store *st, pg_conn *c, const PGresult *res, const char *what);
 

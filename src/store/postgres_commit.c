@@ -5,7 +5,7 @@
  *   22…, 23…, 54…, XX…   something in the batch cannot be written: it is cut in half until the unit is found
  *   no answer      the outcome is not known; the same units come again and are told from new ones by their numbers
  *   anything else  nothing of it was applied
- * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at (docs/decisions/0015).
+ * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at (docs/decisions/0016).
  * Locks: commit_lock.
  */
 #include <string.h>
@@ -98,6 +98,7 @@ commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
         pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
         pg_arg_int8(&args, atomic_load(&st->advance_ms));
         pg_arg_int8(&args, (int64_t)st->base.sticky);
+        pg_arg_int8(&args, (int64_t)st->base.quiet);
         pg_arg_int4(&args, st->turn);
         pg_arg_int8(&args, (int64_t)units[0].seq);
         stet__pg_batch_args(&batch, &args);

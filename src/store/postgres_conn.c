@@ -33,9 +33,8 @@ stet__pg_conn_wait(pg_store *st, PGconn *db, bool for_write, int64_t until_us)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* One line of libpq's, without its line ends. */
-static void
-conn_reason(char *out, size_t size, const char *text)
+void
+stet__pg_reason(char *out, size_t size, const char *text)
 {
     size_t n = 0;
 
@@ -84,7 +83,7 @@ conn_refused(pg_store *st, PGconn *db, bool is_late)
                           "store %s: the server did not answer as PostgreSQL in %lld ms; check host and port, or raise "
                           "connect_timeout",
                           st->name, (long long)st->connect_ms);
-    conn_reason(reason, sizeof reason, text);
+    stet__pg_reason(reason, sizeof reason, text);
     for (size_t i = 0; i < sizeof conn_advices / sizeof *conn_advices; i++)
         if (strstr(text, conn_advices[i].said) != NULL)
             return stet__fail(conn_advices[i].code, "store %s: cannot connect: %s; %s", st->name, reason,
@@ -121,7 +120,7 @@ stet__pg_fail(pg_store *st, pg_conn *c, const PGresult *res, const char *what)
 
     (void)c;
     state = state != NULL ? state : "?";
-    conn_reason(reason, sizeof reason, text != NULL ? text : PQresultErrorMessage(res));
+    stet__pg_reason(reason, sizeof reason, text != NULL ? text : PQresultErrorMessage(res));
     if (strcmp(state, "42P01") == 0 || strcmp(state, "3F000") == 0 || strcmp(state, "42883") == 0)
         return stet__fail(STET_EIO, "store %s: cannot %s: %s (%s); was the schema removed? open the store again", st->name,
                           what, reason, state);
@@ -238,13 +237,14 @@ stet__pg_conn_need(pg_store *st, pg_conn *c)
     if (c->db != NULL)
         stet__pg_conn_close(c);
     if (now_us < c->retry_us)
-        return stet__fail(STET_EIO, "store %s: the connection was lost and is tried again in %lld ms", st->name,
+        return stet__fail(STET_EIO, "%s; it is tried again in %lld ms", c->reason,
                           (long long)(c->retry_us - now_us) / 1000 + 1);
     if ((err = conn_make(st, c)) == STET_OK && (err = conn_greet(st, c)) == STET_OK) {
         c->wait_us = 0;
         return STET_OK;
     }
     stet__pg_conn_close(c);
+    (void)snprintf(c->reason, sizeof c->reason, "%s", stet_last_error());
     /* Each waits a bit longer than the last, and not all the same time: a server that comes back is not run over. */
     c->wait_us = c->wait_us == 0 ? CONN_WAIT_FIRST_US : c->wait_us * 2;
     if (c->wait_us > CONN_WAIT_MAX_US)

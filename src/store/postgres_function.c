@@ -17,15 +17,20 @@
 
 #define FN_NEVER "9223372036854775807"
 
+/* Nobody may execute it, and STET_OP_REQUEUE may ask for it. */
+#define FN_IDLE                                                                                    \
+    "(cur_session=0 AND cur_due IS NULL AND NOT cur_terminal AND NOT (cur_status BETWEEN 0 AND 63 " \
+    "AND (p_quiet>>cur_status)&1=1))"
+
 /* Write the run that is in the variables. */
 #define FN_FLUSH                                                                                   \
     "IF cur_put > 0 THEN "                                                                         \
     " INSERT INTO @runs(id,handler,key,grp,status,terminal,session,epoch,inbox,due,created,ended," \
-    "  priority,attempt,lane,lane_pos,reason,extra) VALUES(cur_id,cur_handler,r_key[cur_put],"     \
+    "  priority,attempt,lane,lane_pos,reason,extra,idle) VALUES(cur_id,cur_handler,r_key[cur_put],"     \
     "  r_grp[cur_put],cur_status,cur_terminal,cur_session,cur_epoch,cur_inbox,cur_due,"            \
     "  r_created[cur_put],cur_ended,r_priority[cur_put],cur_attempt,cur_lane,cur_pos,"             \
     "  CASE WHEN has_reason THEN new_reason ELSE r_reason[cur_put] END,"                           \
-    "  CASE WHEN has_extra THEN new_extra ELSE r_extra[cur_put] END)"                              \
+    "  CASE WHEN has_extra THEN new_extra ELSE r_extra[cur_put] END," FN_IDLE ")"                  \
     "  ON CONFLICT DO NOTHING;"                                                                    \
     " IF NOT FOUND THEN RAISE EXCEPTION 'stet: raced' USING ERRCODE='40001'; END IF;"              \
     " changed := true;"                                                                            \
@@ -33,13 +38,13 @@
     " IF has_reason OR has_extra THEN "                                                            \
     "  UPDATE @runs SET status=cur_status,terminal=cur_terminal,session=cur_session,"              \
     "   epoch=cur_epoch,inbox=cur_inbox,due=cur_due,ended=cur_ended,attempt=cur_attempt,"          \
-    "   lane=cur_lane,lane_pos=cur_pos,"                                                           \
+    "   lane=cur_lane,lane_pos=cur_pos,idle=" FN_IDLE ","                                          \
     "   reason=CASE WHEN has_reason THEN new_reason ELSE reason END,"                              \
     "   extra=CASE WHEN has_extra THEN new_extra ELSE extra END WHERE id=cur_id;"                  \
     " ELSE "                                                                                       \
     "  UPDATE @runs SET status=cur_status,terminal=cur_terminal,session=cur_session,"              \
     "   epoch=cur_epoch,inbox=cur_inbox,due=cur_due,ended=cur_ended,attempt=cur_attempt,"          \
-    "   lane=cur_lane,lane_pos=cur_pos WHERE id=cur_id;"                                           \
+    "   lane=cur_lane,lane_pos=cur_pos,idle=" FN_IDLE " WHERE id=cur_id;"                          \
     " END IF;"                                                                                     \
     " changed := true;"                                                                            \
     "END IF;"                                                                                      \
@@ -88,7 +93,7 @@
 
 const char *const stet__pg_function[] = {
     "CREATE OR REPLACE FUNCTION @commit(p_committer uuid, p_token bytea, p_advance bigint,"
-    " p_sticky bigint, p_turn int, p_first bigint, p_sessions bigint[], p_reaps bigint[],"
+    " p_sticky bigint, p_quiet bigint, p_turn int, p_first bigint, p_sessions bigint[], p_reaps bigint[],"
     " p_lanes bytea[], p_leaves uuid[], p_locks uuid[], p_spaces bytea[], p_keys bytea[],"
     " p_k int[], p_f int[], p_x int[], p_y int[], p_n bigint[], p_s bigint[], p_e bigint[],"
     " p_t bigint[], p_run uuid[], p_a bytea[], p_b bytea[], p_d bytea[],"
@@ -346,16 +351,16 @@ const char *const stet__pg_function[] = {
     " " FN_FLUSH " cur_id := NULL;\n",
     " IF l.s<>0 THEN\n",
     "  PERFORM 1 FROM @runs WHERE session=l.s ORDER BY id FOR NO KEY UPDATE;\n",
-    "  UPDATE @runs r SET session=0,due=CASE WHEN r.terminal THEN NULL ELSE x_now END,"
+    "  UPDATE @runs r SET session=0,idle=false,due=CASE WHEN r.terminal THEN NULL ELSE x_now END,"
     "   status=CASE WHEN r.terminal OR " FN_STICKY("r.status") " THEN r.status ELSE l.x END"
     "   WHERE r.session=l.s; changed := changed OR FOUND;\n",
     "  DELETE FROM @sessions WHERE session=l.s; changed := changed OR FOUND; s_id := NULL;\n",
     " END IF;\n",
     "WHEN 56 THEN\n", /* requeue */
     " " FN_FLUSH " cur_id := NULL; who := l.y; " FN_CLAIMER
-    " UPDATE @runs r SET due=x_now,status=CASE WHEN " FN_STICKY("r.status")
+    " UPDATE @runs r SET due=x_now,idle=false,status=CASE WHEN " FN_STICKY("r.status")
     "  THEN r.status ELSE l.n::int END WHERE r.id IN (SELECT q.id FROM @runs q WHERE"
-    "  q.handler=ANY(c_names) AND q.status=l.x AND q.session=0 AND q.due IS NULL AND NOT q.terminal"
+    "  q.handler=ANY(c_names) AND q.status=l.x AND q.idle"
     "  ORDER BY q.id FOR NO KEY UPDATE); changed := changed OR FOUND; who := 0;\n",
     "ELSE RAISE EXCEPTION 'stet: unknown line %',l.k;\n",
     "END CASE;\n",

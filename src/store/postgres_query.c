@@ -123,14 +123,16 @@ static int
 query_lost(pg_store *st, pg_conn *c, const char *what)
 {
     bool is_late = PQstatus(c->db) == CONNECTION_OK;
+    char reason[400];
     int  err;
 
+    stet__pg_reason(reason, sizeof reason, PQerrorMessage(c->db));
     if (is_late)
         err = stet__fail(STET_EIO, "store %s: cannot %s: the server did not answer in %lld ms", st->name, what,
                          (long long)st->answer_ms);
     else
         err = stet__fail(STET_EIO, "store %s: cannot %s: the connection was lost: %s", st->name, what,
-                         PQerrorMessage(c->db));
+                         reason);
     stet__pg_conn_close(c);
     return err;
 }

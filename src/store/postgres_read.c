@@ -250,7 +250,7 @@ stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, ste
 static stet_timer
 read_timer(const PGresult *res, int i)
 {
-    return (stet_timer){ pg_int8(res, i, 0), pg_id(res, i, 1), (uint64_t)pg_int8(res, i, 2), pg_text(res, i, 3) };
+    return (stet_timer){ pg_int8(res, i, 0), pg_id(res, i, 1), (uint64_t)pg_int8(res, i, 2) };
 }
 
 int

@@ -6,8 +6,8 @@
  * The function is replaced when its text differs from the one of this build (its hash is in meta).
  *
  * Who may execute a run is in its columns, and each case has an index of its own that holds only those rows: due work by
- * handler and time, claimed runs by session, idle ones by handler and status. None of them has ended runs, so they stay as
- * small as the work at hand. Rows of runs have room on their page, so that changes of other columns touch no index.
+ * handler and time, claimed runs by session, idle ones by handler and status (`idle` says which of them can be asked for).
+ * None of them has ended or suspended runs, so they stay as small as the work at hand. Rows of runs have room on their page, so that changes of other columns touch no index.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,11 +25,11 @@ static const char *const schema_tables[] = {
     "CREATE TABLE @runs(id uuid PRIMARY KEY, session bigint NOT NULL, epoch bigint NOT NULL,"
     " inbox bigint NOT NULL, due bigint, created bigint NOT NULL, ended bigint, lane_pos bigint,"
     " status int NOT NULL, priority int NOT NULL, attempt int NOT NULL, terminal boolean NOT NULL,"
-    " handler bytea NOT NULL, lane bytea, key bytea, grp bytea, reason bytea, extra bytea NOT NULL)"
+    " idle boolean NOT NULL, handler bytea NOT NULL, lane bytea, key bytea, grp bytea, reason bytea, extra bytea NOT NULL)"
     " WITH (fillfactor=70," SCHEMA_HOT ");"
     "CREATE INDEX runs_due ON @runs(handler,due,id) WHERE session=0 AND due IS NOT NULL AND NOT terminal;"
     "CREATE INDEX runs_session ON @runs(session,id) WHERE session<>0;"
-    "CREATE INDEX runs_idle ON @runs(handler,status) WHERE session=0 AND due IS NULL AND NOT terminal;"
+    "CREATE INDEX runs_idle ON @runs(handler,status) WHERE idle;"
     "CREATE INDEX runs_lane ON @runs(lane,lane_pos) WHERE lane IS NOT NULL;"
     "CREATE TABLE @facts(run uuid, rev bigint, count int NOT NULL, data bytea NOT NULL, PRIMARY KEY(run,rev));"
     "CREATE TABLE @inbox(run uuid, seq bigint, data bytea NOT NULL, PRIMARY KEY(run,seq));"
@@ -114,8 +114,8 @@ schema_look(pg_store *st, pg_conn *c, schema_found *found)
 
     memset(found, 0, sizeof *found);
     (void)snprintf(sql, sizeof sql,
-                   "SELECT to_regnamespace('%s') IS NOT NULL,to_regclass('%s.meta') IS NOT NULL,(SELECT count(*) FROM "
-                   "pg_class WHERE relnamespace=to_regnamespace('%s') AND relkind IN ('r','p','v'))",
+                   "SELECT to_regnamespace('\"%s\"') IS NOT NULL,to_regclass('\"%s\".meta') IS NOT NULL,(SELECT count(*) "
+                   "FROM pg_class WHERE relnamespace=to_regnamespace('\"%s\"') AND relkind IN ('r','p','v'))",
                    st->schema, st->schema, st->schema);
     if ((err = stet__pg_exec(st, c, sql, &res, "look at its schema")) != STET_OK)
         return err;
@@ -168,7 +168,7 @@ schema_hex(char *out, const uint8_t *bytes, size_t n)
 static int
 schema_make(pg_store *st, pg_conn *c, const schema_found *found, const char *hash)
 {
-    const char *const create[] = { found->has_schema ? "" : "CREATE SCHEMA ", found->has_schema ? "" : st->schema, NULL };
+    const char *const create[] = { "CREATE SCHEMA \"", st->schema, "\"", NULL };
     uint8_t           random[16];
     char              instance[33], sql[512];
     int               err = STET_OK;
