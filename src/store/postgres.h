@@ -54,7 +54,7 @@
 #define PG_SQL_LIST(X)                                                                             \
     X(COMMIT, "SELECT * FROM @commit($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"  \
               "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"   \
-              "$38,$39,$40,$41,$42,$43,$44,$45)")                                                  \
+              "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \
@@ -270,13 +270,15 @@ typedef struct pg_col {
     uint32_t  n;
 } pg_col;
 
-#define PG_COLS 38
+#define PG_COLS 39
 typedef struct pg_batch {
     pg_store *st;
     pg_col    cols[PG_COLS];
     bool      has_more; /* than looks for due work */
     const stet_claimer *claimer; /* the last one written */
     uint64_t            locked;  /* the last session asked for */
+    stet__buf           locks;   /* runs, 16 bytes each */
+    stet__buf           places;  /* of each line: its run, or zeros */
 } pg_batch;
 
 void stet__pg_batch_init(pg_batch *b, pg_store *st);

@@ -1,7 +1,7 @@
 /* Commits: a batch of units is one statement, which is one transaction and one flush.
  *
  * What can go wrong, and what is done:
- *   40001, 40P01   somebody else was quicker, or a deadlock: nothing of it was applied, the batch is submitted again
+ *   40001, 23505, 40P01   somebody else was quicker, or a deadlock: nothing of it was applied, the batch is submitted again
  *   22…, 23…, 54…, XX…   something in the batch cannot be written: it is cut in half until the unit is found
  *   no answer      the outcome is not known; the same units come again and are told from new ones by their numbers
  *   anything else  nothing of it was applied
@@ -111,7 +111,7 @@ commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 static bool
 commit_is_race(const char *state)
 {
-    return strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0;
+    return strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0 || strcmp(state, "23505") == 0;
 }
 
 /* The fault of something in the batch, as far as the code tells. */

@@ -4,6 +4,7 @@
  * known, so what is left to be asked is how the run is when the unit begins. Those questions become lines
  * between the conditions and the operations, and no operation has to be undone.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "store/postgres.h"
@@ -11,7 +12,7 @@
 /* Columns, in the order of the function's arguments. */
 enum {
     COL_SESSIONS, COL_REAPS, COL_LANES, COL_LEAVES, COL_LOCKS, COL_SPACES, COL_KEYS,
-    COL_K, COL_F, COL_X, COL_Y, COL_N, COL_S, COL_E, COL_T, COL_RUN, COL_A, COL_B, COL_D,
+    COL_K, COL_I, COL_F, COL_X, COL_Y, COL_N, COL_S, COL_E, COL_T, COL_RUN, COL_A, COL_B, COL_D,
     COL_HANDLER, COL_KEY, COL_GRP, COL_REASON, COL_EXTRA, COL_STATUS, COL_TERMINAL, COL_EPOCH, COL_INBOX,
     COL_DUE, COL_CREATED, COL_ENDED, COL_PRIORITY, COL_ATTEMPT,
     COL_CSESSION, COL_CSTATUS, COL_CFROM, COL_CTO, COL_CHANDLER, COL_COUNT
@@ -25,6 +26,7 @@ static const struct {
     [COL_LANES] = { PG_BYTEAS, PG_BYTEA },  [COL_LEAVES] = { PG_UUIDS, PG_UUID },
     [COL_LOCKS] = { PG_UUIDS, PG_UUID },    [COL_SPACES] = { PG_BYTEAS, PG_BYTEA },
     [COL_KEYS] = { PG_BYTEAS, PG_BYTEA },   [COL_K] = { PG_INT4S, PG_INT4 },
+    [COL_I] = { PG_INT4S, PG_INT4 },
     [COL_F] = { PG_INT4S, PG_INT4 },        [COL_X] = { PG_INT4S, PG_INT4 },
     [COL_Y] = { PG_INT4S, PG_INT4 },        [COL_N] = { PG_INT8S, PG_INT8 },
     [COL_S] = { PG_INT8S, PG_INT8 },        [COL_E] = { PG_INT8S, PG_INT8 },
@@ -157,9 +159,19 @@ typedef struct line {
     stet_bytes     b, d;
 } line;
 
+/* Does it look at the row of its run? */
+static bool
+line_needs_row(const line *l)
+{
+    return (l->kind > LINE_UNIT && l->kind < LINE_VALUE) || (l->kind >= DO_PUT && l->kind < DO_TIMER_PUT);
+}
+
 static void
 line_add(pg_batch *b, const line *l)
 {
+    static const stet_id none;
+
+    stet__buf_add(&b->places, line_needs_row(l) ? l->run->bytes : none.bytes, 16);
     col_int4(b, COL_K, (uint32_t)l->kind);
     col_int4(b, COL_F, l->f);
     col_int4(b, COL_X, l->x);
@@ -183,9 +195,12 @@ line_add(pg_batch *b, const line *l)
         col_null(b, COL_D);
 }
 
+static void lock_run(pg_batch *b, const stet_id *run);
+
 static void
 line_rule(pg_batch *b, int kind, const stet_id *run)
 {
+    lock_run(b, run);
     line_add(b, &(line){ .kind = kind, .run = run });
 }
 
@@ -206,7 +221,40 @@ encode_is_base(const char *space)
 static void
 lock_run(pg_batch *b, const stet_id *run)
 {
-    col_raw(b, COL_LOCKS, run->bytes, 16);
+    stet__buf_add(&b->locks, run->bytes, 16);
+}
+
+static int
+lock_compare(const void *a, const void *b)
+{
+    return memcmp(a, b, 16);
+}
+
+/* The runs in one order, each once; and the place of its run for each line. */
+static void
+lock_order(pg_batch *b)
+{
+    uint8_t *ids = b->locks.data;
+    size_t   n = b->locks.len / 16, unique = 0;
+    uint32_t place = 0;
+
+    if (n > 0)
+        qsort(ids, n, 16, lock_compare);
+    for (size_t i = 0; i < n; i++)
+        if (unique == 0 || memcmp(ids + 16 * (unique - 1), ids + 16 * i, 16) != 0)
+            memmove(ids + 16 * unique++, ids + 16 * i, 16);
+    for (size_t i = 0; i < unique; i++)
+        col_raw(b, COL_LOCKS, ids + 16 * i, 16);
+    for (size_t i = 0; i < b->places.len; i += 16) {
+        const uint8_t *id = b->places.data + i;
+
+        if (i == 0 || memcmp(id, id - 16, 16) != 0) {
+            const uint8_t *at = unique > 0 ? bsearch(id, ids, unique, 16, lock_compare) : NULL;
+
+            place = at != NULL ? (uint32_t)((size_t)(at - ids) / 16 + 1) : 0;
+        }
+        col_int4(b, COL_I, place);
+    }
 }
 
 static void
@@ -347,6 +395,29 @@ rules_of(rules *r, const stet_id *id)
     return &r->runs[r->n++];
 }
 
+/* What a condition that holds says of its run. */
+static int
+rules_learn(rules *r, const stet_cond *c)
+{
+    foreseen *run;
+
+    switch (c->kind) {
+    case STET_COND_CLAIM:
+    case STET_COND_JOURNAL:
+    case STET_COND_INBOX:
+    case STET_COND_PARKED: break;
+    default: return STET_OK;
+    }
+    if ((run = rules_of(r, &c->run)) == NULL)
+        return STET_ENOMEM;
+    run->exists = c->kind == STET_COND_JOURNAL && c->number == 0 ? NO : YES;
+    if (c->kind == STET_COND_JOURNAL && c->number > 0) {
+        run->has_journal = true;
+        run->journal = c->number;
+    }
+    return STET_OK;
+}
+
 static int
 rule_must_exist(rules *r, foreseen *run)
 {
@@ -364,6 +435,7 @@ rule_put(rules *r, foreseen *run, const stet_op *op)
     const stet_run_row *row = op->row;
 
     if ((op->flags & STET_OP_RESTORE) != 0) {
+        lock_run(r->b, run->id);
         line_add(r->b, &(line){ .kind = RULE_RESTORE, .run = run->id, .n = row->journal, .t = (int64_t)row->inbox });
         run->journal = row->journal;
     } else {
@@ -593,8 +665,7 @@ encode_row_op(pg_batch *b, const stet_op *op)
         l.kind = DO_PUT;
         l.x = encode_claimer(b, op->claimer, false);
     }
-    if (l.kind != DO_PUT) /* nobody has a row that is not there yet */
-        lock_run(b, &op->row->id);
+    lock_run(b, &op->row->id);
     line_add(b, &l);
 }
 
@@ -677,6 +748,8 @@ encode_unit(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, s
             encode_relies(b, units, outcomes, from, at, u->conds[i].number);
         else
             encode_cond(b, &u->conds[i]);
+    for (size_t i = 0; err == STET_OK && i < u->n_conds; i++)
+        err = rules_learn(&r, &u->conds[i]);
     for (size_t i = 0; err == STET_OK && i < u->n_ops; i++)
         err = rule_check(&r, &u->ops[i]);
     stet__free(b->st->base.alloc, r.runs);
@@ -713,6 +786,8 @@ stet__pg_batch_init(pg_batch *b, pg_store *st)
         stet__buf_init(&b->cols[i].buf, st->base.alloc);
         stet__buf_add(&b->cols[i].buf, none, COL_HEAD);
     }
+    stet__buf_init(&b->locks, st->base.alloc);
+    stet__buf_init(&b->places, st->base.alloc);
 }
 
 void
@@ -720,6 +795,8 @@ stet__pg_batch_free(pg_batch *b)
 {
     for (int i = 0; i < PG_COLS; i++)
         stet__buf_free(&b->cols[i].buf);
+    stet__buf_free(&b->locks);
+    stet__buf_free(&b->places);
 }
 
 int
@@ -729,6 +806,9 @@ stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *o
     for (size_t i = from; i < to; i++)
         if (encode_unit(b, units, outcomes, from, i) != STET_OK)
             return stet__fail(STET_ENOMEM, "store %s: out of memory", b->st->name);
+    if (b->locks.failed || b->places.failed)
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", b->st->name);
+    lock_order(b);
     for (int i = 0; i < PG_COLS; i++) {
         if (b->cols[i].buf.failed)
             return stet__fail(STET_ENOMEM, "store %s: out of memory", b->st->name);
