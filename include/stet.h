@@ -14,5 +14,6 @@
 #include <stet/context.h>
 #include <stet/engine.h>
 #include <stet/run.h>
+#include <stet/transaction.h>
 
 #endif

@@ -67,6 +67,8 @@ typedef struct stet_step_options {
     int         factor_percent, jitter_percent;
     const char *timeout;   /* of each attempt; a later result counts as timed out */
     stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */
+    bool        transaction; /* the body is lent a database transaction; see stet/transaction.h. Not for
+                                stet_step_start(). Its timeout is 2s unless given, and at most a third of lease_ms */
 } stet_step_options;
 #define STET_STEP(...) (&(stet_step_options){ .size = sizeof(stet_step_options), __VA_ARGS__ })
 

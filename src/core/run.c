@@ -353,13 +353,13 @@ stet__run_answer(const stet__run *run)
 }
 
 bool
-stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence)
+stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence, bool only_named)
 {
     bool is_at_risk = false;
 
     for (stet__risk **at = &run->risks; *at != NULL; at = &(*at)->next) {
         if ((*at)->step == NULL)
-            is_at_risk = true; /* stays: futures may have had several bodies running */
+            is_at_risk = !only_named; /* stays: futures may have had several bodies running */
         else if ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0) {
             *at = (*at)->next;
             return true;

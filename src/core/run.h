@@ -84,8 +84,8 @@ bool stet__run_is_answered(const stet__run *run);
 /* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */
 int stet__run_answer(const stet__run *run);
 /* Forget the risk of this step; true if there was one. Where it is not known what a dead worker was
- * executing, every step is at risk until stet__run_settle_risks(). */
-bool stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence);
+ * executing, every step is at risk until stet__run_settle_risks(), except (only_named) one that cannot be. */
+bool stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence, bool only_named);
 /* The handler waits for what the journal does not have: no step it asks for from here on can have been
  * entered by a worker that died before. */
 void stet__run_settle_risks(stet__run *run);

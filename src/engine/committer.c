@@ -58,27 +58,12 @@ stet__committer_free(stet_engine *e)
     m->engine = NULL;
 }
 
-/* Fix the facts in place: the buffer does not move any more. */
-static void
-committer_seal(stet__work *w)
-{
-    w->unit.conds = w->conds;
-    w->unit.ops = w->ops;
-    for (size_t i = 0; i < w->unit.n_ops; i++)
-        if (w->ops[i].kind == STET_OP_FACTS && w->ops[i].data.data == NULL) {
-            w->ops[i].data = stet__buf_bytes(&w->facts);
-            w->ops[i].number = w->first;
-            w->ops[i].count = w->n_facts;
-        }
-    w->is_sealed = true;
-}
-
 void
 stet__submit(stet_engine *e, stet__work *w)
 {
     stet__committer *m = &e->committer;
 
-    committer_seal(w);
+    stet__work_seal(w);
     stet__lock(e->p, &m->lock);
     w->is_unknown = false; /* under a new number */
     w->unit.seq = ++m->seq;
@@ -538,14 +523,17 @@ committer_call_new(stet_engine *e, stet__work **works, size_t n, int *results, u
 int
 stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uint32_t *conds)
 {
-    committer_call *call = committer_call_new(e, works, n, results, conds);
+    bool            is_lent = stet__in_transaction(e);
+    committer_call *call = is_lent ? NULL : committer_call_new(e, works, n, results, conds);
     int64_t         until_us = stet__mono_us(e->p) + e->config.wait_ms * 1000;
     bool            is_begun = false;
 
     if (call == NULL) {
         for (size_t i = 0; i < n; i++)
             stet__work_free(works[i]);
-        return stet__fail(STET_ENOMEM, "out of memory");
+        return is_lent ? stet__fail(STET_EUSAGE, "a transactional step holds the store: this would wait for its end; "
+                                                 "use stet_start_in(), or a step of its own")
+                       : stet__fail(STET_ENOMEM, "out of memory");
     }
     for (size_t i = 0; i < n; i++)
         if (works[i] != NULL && works[i]->started != NULL)

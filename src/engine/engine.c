@@ -342,6 +342,21 @@ stet__in_body(stet_engine *e)
     return false;
 }
 
+bool
+stet__in_transaction(stet_engine *e)
+{
+    const void *self = e->p->ops->thread_self(e->p);
+
+    for (size_t i = 0; i < e->exec.n_slots; i++) {
+        const stet__slot   *slot = &e->exec.slots[i];
+        const stet_attempt *a = atomic_load(&slot->self) == self ? atomic_load(&slot->current_body) : NULL;
+
+        if (a != NULL && a->tx != NULL)
+            return true;
+    }
+    return false;
+}
+
 int64_t
 stet_engine_now_ms(stet_engine *e)
 {

@@ -95,6 +95,8 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Fix the facts in place: the buffer does not move any more. */
+void       stet__work_seal(stet__work *w);
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
  * would give each run back and be granted it again, without end. */
 bool stet__may_claim(stet_engine *e);
@@ -395,6 +397,7 @@ int            stet__alive(stet_engine *e, const char *call); /* STET_OK; STET_E
 /* Not from handler code of this engine: STET_EUSAGE naming the right call. */
 int            stet__not_in_handler(stet_engine *e, const char *call, const char *instead);
 bool           stet__in_body(stet_engine *e); /* of this engine, on this thread */
+bool           stet__in_transaction(stet_engine *e); /* the same, of a transactional step */
 static inline int64_t
 stet__store_now(stet_engine *e)
 {

@@ -1,5 +1,5 @@
 /* What the files of the host share: host.c (recording, and the table of what a context may ask for), host_begin.c,
- * host_inbox.c, host_park.c, host_state.c, host_child.c, host_crumbs.c, and end.c.
+ * host_inbox.c, host_park.c, host_state.c, host_child.c, host_tx.c, host_crumbs.c, and end.c.
  */
 #ifndef STET_ENGINE_HOST_H
 #define STET_ENGINE_HOST_H
@@ -38,6 +38,10 @@ int  stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value);
 int  stet__host_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input,
                       const stet_start_options *o, bool is_call);
 int  stet__host_child_existing(stet_ctx *c, const stet__fact *started, stet_id *existing);
+int64_t stet__host_tx_limit(stet_ctx *c);
+int  stet__host_tx_begin(stet_ctx *c, stet_attempt *a, int64_t limit_ms);
+int  stet__host_tx_record(stet_ctx *c, stet_attempt *a, stet__fact *fact);
+void stet__host_tx_rollback(stet_ctx *c, stet_attempt *a);
 bool stet__host_crumb_set(stet_ctx *c, stet_attempt *a);
 void stet__host_crumb_rest(stet_ctx *c, stet_attempt *a);
 void stet__host_crumb_spent(stet_ctx *c, stet_attempt *a);

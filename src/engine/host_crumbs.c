@@ -49,7 +49,7 @@ stet__host_crumb_set(stet_ctx *c, stet_attempt *a)
         crumb->occurrence = a->occurrence;
     }
     atomic_signal_fence(memory_order_seq_cst);
-    if (a != NULL)
+    if (a != NULL && !a->future->is_tx) /* that one has happened if, and only if, it is recorded */
         crumb->is_body = 1;
     crumb->is_busy = 1;
     return true;
@@ -70,7 +70,9 @@ stet__host_crumb_rest(stet_ctx *c, stet_attempt *a)
         at = claim->crumb;
     if (at < 0)
         return;
-    if (a != NULL) {
+    if (a != NULL && a->future->is_tx)
+        claim->crumbs[at].is_busy = 0;
+    else if (a != NULL) {
         claim->crumbs[at].is_busy = STET__MUTANT(crumb_early) ? 0 : 2;
         if (at == claim->crumb)
             claim->is_unrecorded = true;

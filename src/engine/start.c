@@ -500,7 +500,7 @@ start_existing(stet_engine *e, stet__arena *arena, const stet__start *s, const s
 /* Everything up to the unit. NULL: *err says why. */
 static stet__work *
 start_build(stet_engine *e, stet__start *s, stet_id *parent, const char *handler, stet_bytes input,
-            const stet_start_options *o, int *err)
+            const stet_start_options *o, bool with_claim, int *err)
 {
     stet__work *w = stet__work_new(e, NULL, NULL);
 
@@ -512,7 +512,7 @@ start_build(stet_engine *e, stet__start *s, stet_id *parent, const char *handler
         *err = start_lineage(e, w, s, o, parent);
     if (*err == STET_OK) {
         stet__lock(e->p, &e->lock);
-        *err = stet__start_ops(e, w, &s->fact, s->run, true, NULL, 0) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
+        *err = stet__start_ops(e, w, &s->fact, s->run, with_claim, NULL, 0) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
         stet__unlock(e->p, &e->lock);
     }
     if (*err == STET_OK) {
@@ -548,7 +548,7 @@ start_once(stet_engine *e, stet_run_id *run, const char *handler, stet_bytes inp
     stet__start s;
     stet_id     parent;
     int         err;
-    stet__work *w = start_build(e, &s, &parent, handler, input, o, &err);
+    stet__work *w = start_build(e, &s, &parent, handler, input, o, true, &err);
 
     if (w == NULL)
         return err;
@@ -647,7 +647,7 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
 
         if (r->options != NULL && r->options->existed != NULL)
             *r->options->existed = false;
-        b.works[i] = start_build(e, &b.starts[i], &b.parents[i], r->handler, r->input, r->options, &r->code);
+        b.works[i] = start_build(e, &b.starts[i], &b.parents[i], r->handler, r->input, r->options, true, &r->code);
     }
     err = stet__commit_all(e, b.works, n, b.results, NULL);
     for (size_t i = 0; i < n; i++) {
@@ -664,6 +664,61 @@ stet_start_many(stet_engine *e, stet_start_request *requests, size_t n)
     }
     stet__arena_free(&arena);
     return first;
+}
+
+/* ---- inside a transaction of the application ------------------------------------------------------- */
+
+static int
+start_in(stet_engine *e, stet_conn conn, stet_run_id *run, const char *handler, stet_bytes input,
+         const stet_start_options *o)
+{
+    stet_outcome outcome = { 0 };
+    stet__start  s;
+    stet_id      parent;
+    int          err;
+    stet__work  *w = start_build(e, &s, &parent, handler, input, o, false, &err);
+
+    if (w == NULL)
+        return err;
+    stet__work_seal(w);
+    if ((err = e->store->ops->apply_in(e->store, conn, &w->unit, &outcome)) == STET_OK)
+        err = start_finish(e, run, &s, o, outcome.result);
+    stet__work_free(w);
+    if (err == STET_ECONFLICT) /* used before, and not in what others can see */
+        err = stet__fail(STET_ECONFLICT, "%s: its ID or idempotency key was used before in this transaction", handler);
+    return err;
+}
+
+int
+stet_start_in(stet_engine *e, stet_conn conn, stet_run_id *run, const char *handler, stet_bytes input,
+              const stet_start_options *options)
+{
+    int err;
+
+    if ((err = stet__alive(e, "stet_start_in")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_start_in", "stet_send")) != STET_OK)
+        return err;
+    if (options != NULL && options->existed != NULL)
+        *options->existed = false;
+    if (e->store->ops->apply_in == NULL)
+        return stet__fail(STET_EUSAGE, "%s: this store has no transactions; use SQLite or PostgreSQL", handler);
+    if (options != NULL && options->parent != NULL)
+        return stet__fail(STET_EUSAGE, "%s: a run that is started in a transaction has no parent", handler);
+    return start_in(e, conn, run, handler, input, options);
+}
+
+void
+stet_engine_nudge(stet_engine *e)
+{
+    if (stet__alive(e, "stet_engine_nudge") != STET_OK)
+        return;
+    if (e->store->ops->hint != NULL)
+        e->store->ops->hint(e->store);
+    stet__lock(e->p, &e->lock); /* a hint is for the others */
+    e->wants_claim = true;
+    e->next_timer_ms = 0;
+    stet__keeper_poke(e);
+    stet__unlock(e->p, &e->lock);
 }
 
 int

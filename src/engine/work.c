@@ -168,3 +168,17 @@ stet__work_claimer(stet_engine *e, stet__work *w)
     w->claimer.n_handlers = e->n_handlers;
     return &w->claimer;
 }
+
+void
+stet__work_seal(stet__work *w)
+{
+    w->unit.conds = w->conds;
+    w->unit.ops = w->ops;
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_FACTS && w->ops[i].data.data == NULL) {
+            w->ops[i].data = stet__buf_bytes(&w->facts);
+            w->ops[i].number = w->first;
+            w->ops[i].count = w->n_facts;
+        }
+    w->is_sealed = true;
+}

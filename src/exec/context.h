@@ -80,6 +80,7 @@ struct stet_attempt {
     struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */
     stet_future *future;
     const stet__log_fields *log_fields; /* as they were when it was started */
+    stet_tx     *tx;     /* of a transactional step: from before the body until its record */
 };
 
 typedef enum stet__future_kind { STET__FUTURE_STEP, STET__FUTURE_CMD } stet__future_kind;
@@ -104,6 +105,7 @@ struct stet_future {
     void                *arg;
     stet__backoff        retry;       /* attempts 0: no policy */
     int64_t              timeout_ms;  /* 0: none */
+    bool                 is_tx;       /* its body is lent a transaction, which its record shares */
     int64_t              fingerprint;
     struct stet_future  *next;        /* all step futures of the context */
 };
@@ -224,6 +226,13 @@ typedef struct stet__host_ops {
                  const stet_start_options *options, bool is_call);
     /* A run started with an idempotency key: ask the store. *existing is zero if the key is free. */
     int (*child_existing)(stet_ctx *c, const stet__fact *started, stet_id *existing);
+    /* Transactional steps. tx_limit: the longest one may take, 0 if the store has no transactions. tx_begin fills
+     * a->tx. tx_record: append the fact and commit it with the transaction, everything before being durable;
+     * STET_SUSPENDED: it was refused or is not known, and the run is let go; otherwise all was rolled back. */
+    int64_t (*tx_limit)(stet_ctx *c);
+    int (*tx_begin)(stet_ctx *c, stet_attempt *a, int64_t limit_ms);
+    int (*tx_record)(stet_ctx *c, stet_attempt *a, stet__fact *fact);
+    void (*tx_rollback)(stet_ctx *c, stet_attempt *a);
     int64_t (*now_ms)(stet_ctx *c);
     int64_t (*payload_max)(stet_ctx *c);
     /* Also from bodies on other threads. */

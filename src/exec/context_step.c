@@ -6,6 +6,9 @@
  * execution (at risk). What is recorded: a result; a permanent failure; with a policy, each failed
  * execution (STEP_RETRY, with the time of the next) and at last the exhaustion. Without a policy a
  * passing failure is not recorded: it ends the run's attempt.
+ *
+ * A transactional step begins a transaction of the store before its body and commits it with the record: there is
+ * no gap between them, so it is never at risk.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +16,7 @@
 #include "exec/context.h"
 
 #define STEP_LONG_US 2000
+#define STEP_TX_MS   2000
 
 #undef stet_step
 #undef stet_step_start
@@ -78,12 +82,27 @@ uint64_t    stet_attempt_fence(const stet_attempt *a) { return a->fence; }
 int64_t     stet_attempt_deadline_ms(const stet_attempt *a) { return a->deadline_ms; }
 const char *stet_attempt_run(const stet_attempt *a) { return a->ctx->run_text; }
 
+static void *
+attempt_conn(const stet_attempt *a, stet_conn_kind kind)
+{
+    return a->tx != NULL && a->tx->conn.kind == kind ? a->tx->conn.handle : NULL;
+}
+
+struct sqlite3 *stet_attempt_sqlite(const stet_attempt *a) { return attempt_conn(a, STET_CONN_SQLITE); }
+struct pg_conn *stet_attempt_postgres(const stet_attempt *a) { return attempt_conn(a, STET_CONN_POSTGRES); }
+
 void
 stet__attempt_run(stet_attempt *a)
 {
     /* From here on, not from when it was asked for: waiting for the store or a slot is not the body's time. */
+    const stet__host_ops *host = a->ctx->exec->host;
+
+    if (a->future->is_tx && (a->code = host->tx_begin(a->ctx, a, a->future->timeout_ms)) != STET_OK) {
+        a->code = stet_attempt_fail(a, a->code, "%s", stet_last_error());
+        return;
+    }
     if (a->future->timeout_ms > 0)
-        a->deadline_ms = a->ctx->exec->host->now_ms(a->ctx) + a->future->timeout_ms;
+        a->deadline_ms = host->now_ms(a->ctx) + a->future->timeout_ms;
     a->code = a->body(a, a->arg);
     if (a->code > 0 || (a->code == STET_SUSPENDED) || (a->code == STET_END)) {
         int code = a->code;
@@ -91,8 +110,10 @@ stet__attempt_run(stet_attempt *a)
         a->code = stet_attempt_fail(a, STET_EHANDLER, "the body of step %s returned %d, which is no stet code",
                                     a->step, code);
     }
-    if (a->deadline_ms != INT64_MAX && a->ctx->exec->host->now_ms(a->ctx) > a->deadline_ms)
+    if (a->deadline_ms != INT64_MAX && host->now_ms(a->ctx) > a->deadline_ms)
         a->code = stet_attempt_fail(a, STET_ETIMEOUT, "step %s took longer than its timeout", a->step);
+    if (a->tx != NULL && a->code != STET_OK)
+        host->tx_rollback(a->ctx, a);
 }
 
 /* ---- recording ---------------------------------------------------------------------------------- */
@@ -103,6 +124,15 @@ step_origin(stet_ctx *c, const stet_future *f, char *room, size_t size)
     (void)c;
     (void)snprintf(room, size, "step %s#%llu", f->name, (unsigned long long)f->occurrence);
     return room;
+}
+
+static void
+step_fact(const stet_future *f, stet__fact *fact)
+{
+    fact->kind = STET__FACT_STEP;
+    fact->name = stet_text(f->name);
+    fact->occurrence = (int64_t)f->occurrence;
+    fact->fingerprint = f->fingerprint;
 }
 
 /* A step that is waited for at once needs no place in the journal's index: nobody will ask again in
@@ -130,10 +160,7 @@ step_settle(stet_ctx *c, stet_future *f, stet__fact *fact)
 {
     int err;
 
-    fact->kind = STET__FACT_STEP;
-    fact->name = stet_text(f->name);
-    fact->occurrence = (int64_t)f->occurrence;
-    fact->fingerprint = f->fingerprint;
+    step_fact(f, fact);
     if ((err = stet__ctx_append(c, fact, NULL)) != STET_OK)
         return err;
     if (f->is_sync)
@@ -145,15 +172,43 @@ step_settle(stet_ctx *c, stet_future *f, stet__fact *fact)
     return STET_OK;
 }
 
-static int
-step_record_result(stet_ctx *c, stet_future *f, stet_attempt *a)
+static stet__fact
+step_result(const stet_attempt *a)
 {
     stet__fact fact = { 0 };
 
     if (a->has_result)
         fact.value = a->result.len > 0 ? stet__buf_bytes(&a->result) : stet_text("");
     fact.attempt = a->number;
+    return fact;
+}
+
+static int
+step_record_result(stet_ctx *c, stet_future *f, stet_attempt *a)
+{
+    stet__fact fact = step_result(a);
+
     return step_settle(c, f, &fact);
+}
+
+/* The record of a transactional step: its body's SQL is committed with it. True: what became of it is known, *err
+ * says what; false: all was rolled back, and the attempt has failed. */
+static bool
+step_record_tx(stet_ctx *c, stet_future *f, stet_attempt *a, int *err)
+{
+    stet__fact fact = step_result(a);
+
+    step_fact(f, &fact);
+    if ((*err = c->exec->host->tx_record(c, a, &fact)) == STET_OK)
+        *err = step_settle_local(c, f, &fact);
+    else if (*err == STET_SUSPENDED)
+        *err = stet__ctx_latch(c, STET_SUSPENDED);
+    else {
+        a->code = stet_attempt_fail(a, *err, "%s", stet_last_error());
+        *err = STET_OK;
+        return false;
+    }
+    return true;
 }
 
 static int
@@ -203,12 +258,18 @@ int
 stet__step_record(stet_ctx *c, stet_attempt *a)
 {
     stet_future *f = a->future;
-    const char  *text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
+    const char  *text;
     int          err = STET_OK;
+    bool         is_done = false;
 
     f->running = NULL;
-    a->is_unrecorded = c->latch != 0 && !a->is_skipped;
-    if (c->latch == 0 && !a->is_skipped) {
+    a->is_unrecorded = c->latch != 0 && !a->is_skipped && !f->is_tx;
+    if (a->tx != NULL && c->latch != 0)
+        c->exec->host->tx_rollback(c, a);
+    else if (a->tx != NULL)
+        is_done = step_record_tx(c, f, a, &err);
+    text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
+    if (c->latch == 0 && !a->is_skipped && !is_done) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
         else if (a->code == STET_EDEFER && a->not_before_ms != 0)
@@ -269,7 +330,7 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
     stet__fact fact = { 0 };
     int        err;
 
-    if (stet__run_take_risk(&c->run, f->name, f->occurrence)) {
+    if (stet__run_take_risk(&c->run, f->name, f->occurrence, f->is_tx)) {
         fact.kind = STET__FACT_AT_RISK;
         fact.name = stet_text(f->name);
         fact.occurrence = (int64_t)f->occurrence;
@@ -388,6 +449,19 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
                                                                : c->run.retry.jitter_percent;
     if (f->retry.max_ms < f->retry.first_ms)
         f->retry.max_ms = f->retry.first_ms;
+    if (o->transaction) {
+        int64_t limit_ms = c->exec->host->tx_limit(c);
+
+        if (!f->is_sync)
+            return stet__fail(STET_EUSAGE, "step %s: a transactional step is waited for at once: use stet_step()", f->name);
+        if (limit_ms == 0)
+            return stet__fail(STET_EUSAGE, "step %s: this store has no transactions; use SQLite or PostgreSQL", f->name);
+        if (timeout_ms > limit_ms)
+            return stet__fail(STET_EINVAL, "step %s: a transactional step may take a third of lease_ms, %lld ms, not %s",
+                              f->name, (long long)limit_ms, o->timeout);
+        f->is_tx = true;
+        f->timeout_ms = timeout_ms > 0 ? timeout_ms : limit_ms < STEP_TX_MS ? limit_ms : STEP_TX_MS;
+    }
     if (o->fingerprint.data != NULL)
         f->fingerprint = (int64_t)(stet__hash64(o->fingerprint.data, o->fingerprint.len, 1) >> 1 | 1u);
     return STET_OK;
@@ -395,12 +469,12 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
 
 /* The future of a step: recorded, or new. Usage errors change nothing. */
 static int
-step_future(stet_ctx *c, stet_future *f, const char *call, const char *name, stet_body_fn body, void *arg,
+step_future(stet_ctx *c, stet_future *f, bool is_sync, const char *name, stet_body_fn body, void *arg,
             const stet_step_options *options)
 {
     int err;
 
-    if ((err = stet__ctx_enter(c, call)) != STET_OK)
+    if ((err = stet__ctx_enter(c, is_sync ? "stet_step" : "stet_step_start")) != STET_OK)
         return err;
     if ((err = stet__name_check("step", name)) != STET_OK)
         return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
@@ -410,6 +484,7 @@ step_future(stet_ctx *c, stet_future *f, const char *call, const char *name, ste
     f->ctx = c;
     f->kind = STET__FUTURE_STEP;
     f->cmd_kind = STET__FACT_STEP;
+    f->is_sync = is_sync;
     f->body = body;
     f->arg = arg;
     f->name = name;
@@ -436,9 +511,8 @@ stet_step(stet_ctx *c, stet_bytes *out, const char *name, stet_body_fn body, voi
 
     if (out != NULL)
         *out = (stet_bytes){ NULL, 0 };
-    if ((err = step_future(c, &f, "stet_step", name, body, arg, options)) != STET_OK)
+    if ((err = step_future(c, &f, true, name, body, arg, options)) != STET_OK)
         return err;
-    f.is_sync = true;
     for (;;) {
         if (f.cmd != NULL && f.cmd->is_settled)
             return stet__ctx_outcome(c, out, f.cmd);
@@ -466,7 +540,7 @@ stet_step_start(stet_ctx *c, stet_future **future, const char *name, stet_body_f
     int          err;
 
     *future = NULL;
-    if ((err = step_future(c, &probe, "stet_step_start", name, body, arg, options)) != STET_OK)
+    if ((err = step_future(c, &probe, false, name, body, arg, options)) != STET_OK)
         return err;
     if ((f = stet__arena_copy(&c->arena, &probe, sizeof probe)) == NULL ||
         (f->name = stet__arena_str(&c->arena, name)) == NULL)

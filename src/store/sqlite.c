@@ -153,15 +153,16 @@ sqlite_init_locks(sqlite_store *st)
 {
     stet__platform *p = st->base.platform;
     stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->log_lock,
-                                  &st->watch_lock };
-    stet__cond     *conds[] = { &st->read_cond, &st->log_cond };
+                                  &st->watch_lock,  &st->tx_lock };
+    stet__cond     *conds[] = { &st->read_cond, &st->log_cond, &st->tx_cond };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0, k = 0;
+    size_t          n_conds = sizeof conds / sizeof *conds;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
         i++;
-    while (i == n && k < 2 && p->ops->cond_init(p, conds[k]) == STET_OK)
+    while (i == n && k < n_conds && p->ops->cond_init(p, conds[k]) == STET_OK)
         k++;
-    if (k == 2) {
+    if (k == n_conds) {
         st->has_locks = true;
         return STET_OK;
     }
@@ -182,11 +183,13 @@ sqlite_destroy_locks(sqlite_store *st)
     st->has_locks = false;
     p->ops->cond_destroy(p, &st->read_cond);
     p->ops->cond_destroy(p, &st->log_cond);
+    p->ops->cond_destroy(p, &st->tx_cond);
     p->ops->mutex_destroy(p, &st->commit_lock);
     p->ops->mutex_destroy(p, &st->side_lock);
     p->ops->mutex_destroy(p, &st->read_lock);
     p->ops->mutex_destroy(p, &st->log_lock);
     p->ops->mutex_destroy(p, &st->watch_lock);
+    p->ops->mutex_destroy(p, &st->tx_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the file has the hash only. */
@@ -308,6 +311,7 @@ sqlite_close(stet_store *s)
     if (st->pid == getpid()) {
         stet__sqlite_unwatch(s);
         stet__sqlite_log_stop(st);
+        stet__sqlite_tx_close(st);
         for (i = 0; i < LITE_READERS; i++)
             stet__sqlite_conn_close(&st->readers[i]);
         stet__sqlite_conn_close(&st->writer);
@@ -347,6 +351,13 @@ sqlite_reopen(stet_store *s)
     return err;
 }
 
+static void
+sqlite_hint(stet_store *s)
+{
+    if (stet__sqlite_enter(sqlite_of(s)) == STET_OK)
+        stet__sqlite_hint(sqlite_of(s));
+}
+
 const stet_store_ops stet__store_sqlite_ops = {
     .version = 1,
     .scheme = "sqlite",
@@ -376,4 +387,9 @@ const stet_store_ops stet__store_sqlite_ops = {
     .maintain = stet__sqlite_maintain,
     .ping = stet__sqlite_ping,
     .due = stet__sqlite_read_due,
+    .tx_begin = stet__sqlite_tx_begin,
+    .tx_commit = stet__sqlite_tx_commit,
+    .tx_rollback = stet__sqlite_tx_rollback,
+    .apply_in = stet__sqlite_apply_in,
+    .hint = sqlite_hint,
 };

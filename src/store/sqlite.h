@@ -12,6 +12,7 @@
  *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
  *   sqlite_clock.c       the clock, which is not the machine's
  *   sqlite_checkpoint.c  the thread that moves the log into the file
+ *   sqlite_tx.c          transactions that are lent, and units inside somebody else's
  *
  * Connections of a handle: `writer` (commit; Locks: commit_lock), `side` (sessions and upkeep; Locks:
  * side_lock; its own so that a renewal never waits behind the committer's mutex, only in the fair
@@ -325,6 +326,11 @@ typedef struct sqlite_store {
     sqlite_conn     side;
     sqlite_session *sessions;
 
+    stet__mutex       tx_lock;
+    stet__cond        tx_cond;
+    struct sqlite_tx *tx; /* the one transaction that is lent, or could be; NULL: never yet */
+    bool              is_lent;
+
     stet__mutex read_lock;
     stet__cond  read_cond;
     sqlite_conn readers[LITE_READERS];
@@ -506,7 +512,20 @@ sqlite_writer_stmt(sqlite_store *st, sqlite_sql which, int *err)
     return stet__sqlite_stmt(st, &st->writer, which, err);
 }
 
+/* ---- sqlite_tx.c ---- */
+
+int  stet__sqlite_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **tx);
+int  stet__sqlite_tx_commit(stet_store *s, stet_tx *tx, const stet_unit *unit, stet_outcome *outcome);
+void stet__sqlite_tx_rollback(stet_store *s, stet_tx *tx);
+int  stet__sqlite_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome);
+void stet__sqlite_tx_close(sqlite_store *st);
+/* One of our tables? */
+bool stet__sqlite_is_part(const sqlite_store *st, const char *name);
+
 /* ---- sqlite_commit.c, sqlite_session.c, sqlite_read.c, sqlite_checkpoint.c ---- */
+
+/* Apply a unit in the transaction that is under way on st->writer; no flush, no memory of the outcome. */
+int stet__sqlite_apply_alone(sqlite_store *st, const stet_unit *unit, stet_outcome *out);
 
 int stet__sqlite_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 

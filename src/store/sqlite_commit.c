@@ -66,6 +66,22 @@ commit_unit(sqlite_store *st, const stet_unit *unit, stet_outcome *out)
     return commit_hand_out_grants(st, out);
 }
 
+int
+stet__sqlite_apply_alone(sqlite_store *st, const stet_unit *unit, stet_outcome *out)
+{
+    int err;
+
+    memset(out, 0, sizeof *out);
+    out->next_due_ms = STET_NEVER;
+    stet__sqlite_runs_clear(st); /* the rows in memory are those of another transaction */
+    st->n_units = 0;
+    if ((err = commit_unit(st, unit, out)) == STET_OK && out->result == STET_OK &&
+        (err = stet__sqlite_runs_flush(st)) == STET_OK)
+        err = stet__sqlite_values_flush(st);
+    stet__sqlite_runs_clear(st);
+    return err;
+}
+
 /* ---- memory of outcomes ---------------------------------------------------------------------- */
 
 #define COMMIT_HAS_INBOX  1u

@@ -66,6 +66,19 @@ static const sqlite_part sqlite_parts[] = {
 #define SQLITE_PARTS    (sizeof sqlite_parts / sizeof *sqlite_parts)
 #define SQLITE_SESSIONS 10
 
+bool
+stet__sqlite_is_part(const sqlite_store *st, const char *name)
+{
+    size_t len = strlen(st->prefix), i;
+
+    if (name == NULL || strncmp(name, st->prefix, len) != 0)
+        return false;
+    for (i = 0; i < SQLITE_PARTS; i++)
+        if (sqlite3_stricmp(name + len, sqlite_parts[i].name) == 0)
+            return true;
+    return false;
+}
+
 /* One number from a statement that is used once. */
 static int
 sqlite_ask(sqlite_store *st, sqlite_conn *c, const char *sql, int64_t *out)

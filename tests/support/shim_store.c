@@ -15,6 +15,7 @@ typedef struct shim_store {
     stet_store  *inner;
     shim_script *script;
     stet__mutex  gate;
+    stet_store_ops ops;
 } shim_store;
 
 static shim_store *
@@ -294,6 +295,61 @@ shim_unwatch(stet_store *s)
         inner->ops->unwatch(inner);
 }
 
+/* ---- transactions: only if the inner store has them ------------------------------------------ */
+
+static int
+shim_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **tx)
+{
+    SHIM_CALL(int, true, tx_begin, limit_ms, tx);
+}
+
+static int
+shim_tx_commit(stet_store *s, stet_tx *tx, const stet_unit *unit, stet_outcome *outcome)
+{
+    shim_store  *shim = shim_of(s);
+    shim_script *script = shim->script;
+    bool         is_it = shim_count(s, true);
+    int          err;
+
+    shim_before(s, is_it, "tx_commit");
+    shim->inner->sticky = s->sticky;
+    shim->inner->quiet = s->quiet;
+    stet__lock(s->platform, &shim->gate);
+    if ((err = shim->inner->ops->tx_commit(shim->inner, tx, unit, outcome)) == STET_OK)
+        shim_tell(script, unit, 1, outcome);
+    stet__unlock(s->platform, &shim->gate);
+    shim_after(s, is_it, "tx_commit");
+    if (is_it && script->mode == SHIM_LOSE && err == STET_OK) {
+        script->is_hit = true;
+        (void)snprintf(script->hit, sizeof script->hit, "tx_commit");
+        return shim_lose(s, 1, outcome);
+    }
+    return err;
+}
+
+static void
+shim_tx_rollback(stet_store *s, stet_tx *tx)
+{
+    bool is_it = shim_count(s, true);
+
+    shim_before(s, is_it, "tx_rollback");
+    shim_inner(s)->ops->tx_rollback(shim_inner(s), tx);
+    shim_after(s, is_it, "tx_rollback");
+}
+
+static int
+shim_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome)
+{
+    SHIM_CALL(int, true, apply_in, conn, unit, outcome);
+}
+
+static void
+shim_hint(stet_store *s)
+{
+    if (shim_inner(s)->ops->hint != NULL)
+        shim_inner(s)->ops->hint(shim_inner(s));
+}
+
 static const stet_store_ops shim_ops = {
     .version = 1,
     .scheme = "shim",
@@ -323,6 +379,7 @@ static const stet_store_ops shim_ops = {
     .maintain = shim_maintain,
     .ping = shim_ping,
     .due = shim_due,
+    .hint = shim_hint,
 };
 
 int
@@ -337,7 +394,14 @@ shim_store_new(stet_store **out, stet_store *inner, shim_script *script)
         return STET_ENOMEM;
     }
     shim->base = *inner;
-    shim->base.ops = &shim_ops;
+    shim->ops = shim_ops;
+    if (inner->ops->tx_begin != NULL) {
+        shim->ops.tx_begin = shim_tx_begin;
+        shim->ops.tx_commit = shim_tx_commit;
+        shim->ops.tx_rollback = shim_tx_rollback;
+        shim->ops.apply_in = shim_apply_in;
+    }
+    shim->base.ops = &shim->ops;
     shim->inner = inner;
     shim->script = script;
     *out = &shim->base;

@@ -252,23 +252,24 @@ TEST(F1_lost_workers_leave_risks)
     CHECK_INT(s.run.lost, 0);
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
     CHECK_INT(s.run.lost, 1);
-    CHECK(!stet__run_take_risk(&s.run, "charge", 1));
-    CHECK(!stet__run_take_risk(&s.run, "other", 2));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2));
-    CHECK(!stet__run_take_risk(&s.run, "charge", 2)); /* told once */
+    CHECK(!stet__run_take_risk(&s.run, "charge", 1, false));
+    CHECK(!stet__run_take_risk(&s.run, "other", 2, false));
+    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
+    CHECK(!stet__run_take_risk(&s.run, "charge", 2, false)); /* told once */
     CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
     /* Not known which: all that the handler asks for before it waits for something new. */
-    CHECK(stet__run_take_risk(&s.run, "any", 7));
-    CHECK(stet__run_take_risk(&s.run, "other", 1));
+    CHECK(stet__run_take_risk(&s.run, "any", 7, false));
+    CHECK(stet__run_take_risk(&s.run, "other", 1, false));
+    CHECK(!stet__run_take_risk(&s.run, "other", 1, true));
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2));
+    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
     stet__run_settle_risks(&s.run);
-    CHECK(!stet__run_take_risk(&s.run, "any", 8));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2));
+    CHECK(!stet__run_take_risk(&s.run, "any", 8, false));
+    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
     CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
     APPLY(&s, SUSPENDED, .text = TEXT("a timer"));
-    CHECK(!stet__run_take_risk(&s.run, "any", 9));
+    CHECK(!stet__run_take_risk(&s.run, "any", 9, false));
     subject_claim(&s);
     APPLY(&s, STUCK, .code = STET_ELOST, .text = TEXT("too often"));
     CHECK_INT(s.run.status, STET_STATUS_STUCK);

@@ -15,6 +15,7 @@
 #define STET_SYS_STORE_H
 
 #include <stet/base.h>
+#include <stet/transaction.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -258,6 +259,13 @@ typedef int (*stet_session_fn)(void *arg, const stet_session_row *row);
 
 typedef void (*stet_hint_fn)(void *arg);
 
+/* ---- transactions that are lent --------------------------------------------------------------- */
+
+/* A store's own struct begins with it. */
+typedef struct stet_tx {
+    stet_conn conn; /* for the body of a step */
+} stet_tx;
+
 /* ---- the store ------------------------------------------------------------------------------ */
 
 typedef struct stet_store stet_store;
@@ -332,6 +340,21 @@ typedef struct stet_store_ops {
     int (*ping)(stet_store *s);
     /* Must. When the earliest unclaimed run of these handlers is due (may be past), or STET_NEVER. */
     int (*due)(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);
+
+    /* All four may be NULL: the store has no transactions. Begin one on a connection that nothing of the store
+     * uses meanwhile, with the time it may take as a limit for its statements. STET_EBUSY and the like: try again. */
+    int (*tx_begin)(stet_store *s, int64_t limit_ms, stet_tx **tx);
+    /* Apply the unit (its sequence number means nothing; it has no claimer) inside, and commit both. STET_OK and
+     * outcome->result != STET_OK: refused, all was rolled back. STET_EUNCERTAIN, STET_EPOISONED: it is not known,
+     * but whoever sets the row of the unit's run from now on comes after it. STET_ETIMEOUT, the limit is over, and
+     * any other: all was rolled back. Ends the transaction in every case. */
+    int (*tx_commit)(stet_store *s, stet_tx *tx, const stet_unit *unit, stet_outcome *outcome);
+    void (*tx_rollback)(stet_store *s, stet_tx *tx);
+    /* Apply the unit inside the transaction that is under way on somebody else's connection. On failure, or
+     * when it is refused, the transaction is as it was before. */
+    int (*apply_in)(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome);
+    /* May be NULL, with watch(). Hint as after a commit. */
+    void (*hint)(stet_store *s);
 } stet_store_ops;
 
 struct stet_store {
