@@ -5,7 +5,7 @@
  *   22…, 23…, 54…, XX…   something in the batch cannot be written: it is cut in half until the unit is found
  *   no answer      the outcome is not known; the same units come again and are told from new ones by their numbers
  *   anything else  nothing of it was applied
- * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at (docs/decisions/0016).
+ * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at (docs/decisions/0017).
  * Locks: commit_lock.
  */
 #include <string.h>

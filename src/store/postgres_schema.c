@@ -121,7 +121,7 @@ schema_look(pg_store *st, pg_conn *c, schema_found *found)
         return err;
     found->has_schema = PQgetvalue(res, 0, 0)[0] == 't';
     found->has_meta = PQgetvalue(res, 0, 1)[0] == 't';
-    found->tables = atoi(PQgetvalue(res, 0, 2));
+    found->tables = (int)strtol(PQgetvalue(res, 0, 2), NULL, 10);
     PQclear(res);
     if (!found->has_meta)
         return STET_OK;
@@ -132,7 +132,7 @@ schema_look(pg_store *st, pg_conn *c, schema_found *found)
         const char *k = PQgetvalue(res, i, 0), *v = PQgetvalue(res, i, 1);
 
         if (strcmp(k, "format") == 0)
-            found->version = atoi(v);
+            found->version = (int)strtol(v, NULL, 10);
         if (strcmp(k, "function") == 0)
             (void)snprintf(found->function, sizeof found->function, "%s", v);
         if (strcmp(k, "instance") == 0)

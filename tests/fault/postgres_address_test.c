@@ -27,7 +27,7 @@ address_port(void)
     const char *port = strstr(cluster_url("x"), "@:");
 
     CHECK(port != NULL);
-    return atoi(port + 2);
+    return (int)strtol(port + 2, NULL, 10);
 }
 
 /* It is refused with this code, and the sentence has these words and no secret. */

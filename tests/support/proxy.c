@@ -181,7 +181,7 @@ proxy_new(void)
 
     CHECK(p != NULL && host != NULL && port != NULL);
     (void)snprintf(p->socket, sizeof p->socket, "%.*s/.s.PGSQL.%d", (int)strcspn(host + 5, "&"),
-                   host + 5, atoi(port + 2));
+                   host + 5, (int)strtol(port + 2, NULL, 10));
     for (int i = 0; i < PROXY_PAIRS; i++)
         p->pairs[i].client = p->pairs[i].server = -1;
     pthread_mutex_init(&p->lock, NULL);
