@@ -1,4 +1,5 @@
-/* The flow of flow.c on PostgreSQL: a server of the benchmark's own, made by initdb, durable as it comes. */
+/* The flow of flow.c on PostgreSQL: a server of the benchmark's own, made by initdb, durable as it
+ * comes. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -31,14 +32,17 @@ bench_postgres_steps3(bench_result *r)
     if (c == NULL)
         bench_fail("no PostgreSQL: %s", cluster_why());
     e = bench_worker(cluster_url_of(c, "bench"));
-    (void)snprintf(conninfo, sizeof conninfo, "host=%s port=%d user=%s dbname=postgres", c->dir, c->port, CLUSTER_USER);
+    (void)snprintf(conninfo, sizeof conninfo, "host=%s port=%d user=%s dbname=postgres", c->dir,
+                   c->port, CLUSTER_USER);
     hand = raw_pg_open(conninfo);
     stet_total = postgres_total(bench_flow(e, "bench.steps3", POSTGRES_WARM_UP, 0));
-    raw_total = postgres_total(POSTGRES_WARM_UP / raw_pg_steps3(hand, BENCH_IN_FLIGHT, POSTGRES_WARM_UP));
+    raw_total =
+        postgres_total(POSTGRES_WARM_UP / raw_pg_steps3(hand, BENCH_IN_FLIGHT, POSTGRES_WARM_UP));
     for (int i = 0; i < BENCH_ROUNDS; i++) {
         double stet_rate = bench_flow(e, "bench.steps3", stet_total, 0);
 
-        bench_rounds_add(&rounds, stet_rate, (double)raw_total / raw_pg_steps3(hand, BENCH_IN_FLIGHT, raw_total));
+        bench_rounds_add(&rounds, stet_rate,
+                         (double)raw_total / raw_pg_steps3(hand, BENCH_IN_FLIGHT, raw_total));
     }
     bench_worker_close(e);
     raw_pg_close(hand);

@@ -28,21 +28,27 @@ static const struct {
     [RAW_BEGIN] = { "b", "BEGIN" },
     [RAW_COMMIT] = { "c", "COMMIT" },
     [RAW_RUN_INSERT] = { "ri", "INSERT INTO raw.runs VALUES($1,$2,$3,$4,$5,NULL,$6,$6)" },
-    [RAW_RUN_UPDATE] = { "ru", "UPDATE raw.runs SET status=$2,revision=$3,updated=$4 WHERE run=$1" },
-    [RAW_RUN_FINISH] = { "rf", "UPDATE raw.runs SET status=$2,revision=$3,updated=$4,result=$5 WHERE run=$1" },
+    [RAW_RUN_UPDATE] = { "ru",
+                         "UPDATE raw.runs SET status=$2,revision=$3,updated=$4 WHERE run=$1" },
+    [RAW_RUN_FINISH] = { "rf", "UPDATE raw.runs SET status=$2,revision=$3,updated=$4,result=$5 "
+                               "WHERE run=$1" },
     [RAW_JOURNAL_INSERT] = { "ji", "INSERT INTO raw.journal VALUES($1,$2,$3,$4,$5,$6)" },
     [RAW_READY_INSERT] = { "qi", "INSERT INTO raw.ready VALUES($1,$2,$3)" },
-    [RAW_READY_DELETE] = { "qd", "DELETE FROM raw.ready WHERE queue=$1 AND priority=$2 AND run=$3" },
+    [RAW_READY_DELETE] = { "qd",
+                           "DELETE FROM raw.ready WHERE queue=$1 AND priority=$2 AND run=$3" },
 };
 
 static const char *const raw_schema =
     "DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw;"
-    "CREATE TABLE raw.runs(run bigint PRIMARY KEY, name text NOT NULL, input bytea, status int NOT NULL,"
+    "CREATE TABLE raw.runs(run bigint PRIMARY KEY, name text NOT NULL, input bytea, status int NOT "
+    "NULL,"
     " revision bigint NOT NULL, result bytea, created bigint NOT NULL, updated bigint NOT NULL)"
     " WITH (fillfactor=70);"
-    "CREATE TABLE raw.journal(run bigint, revision bigint, kind int NOT NULL, name text, data bytea,"
+    "CREATE TABLE raw.journal(run bigint, revision bigint, kind int NOT NULL, name text, data "
+    "bytea,"
     " time bigint NOT NULL, PRIMARY KEY(run,revision));"
-    "CREATE TABLE raw.ready(queue text, priority int, run bigint, PRIMARY KEY(queue,priority,run));";
+    "CREATE TABLE raw.ready(queue text, priority int, run bigint, PRIMARY "
+    "KEY(queue,priority,run));";
 
 struct raw_pg {
     PGconn *db;
@@ -92,8 +98,9 @@ raw_send(raw_pg *r, raw_stmt s, const raw_args *a)
     static const raw_args none;
 
     a = a != NULL ? a : &none;
-    raw_must(r, PQsendQueryPrepared(r->db, raw_sql[s].name, a->n, a->values, a->lengths, a->formats, 1),
-             raw_sql[s].sql);
+    raw_must(
+        r, PQsendQueryPrepared(r->db, raw_sql[s].name, a->n, a->values, a->lengths, a->formats, 1),
+        raw_sql[s].sql);
     r->sent++;
 }
 
@@ -105,14 +112,16 @@ raw_sync(raw_pg *r)
     for (; r->sent > 0; r->sent--) {
         PGresult *res = PQgetResult(r->db);
 
-        raw_must(r, PQresultStatus(res) == PGRES_COMMAND_OK || PQresultStatus(res) == PGRES_TUPLES_OK, "a statement");
+        raw_must(r,
+                 PQresultStatus(res) == PGRES_COMMAND_OK || PQresultStatus(res) == PGRES_TUPLES_OK,
+                 "a statement");
         PQclear(res);
         raw_must(r, (res = PQgetResult(r->db)) == NULL, "one answer a statement");
     }
     PQclear(PQgetResult(r->db)); /* of the sync */
 }
 
-/* ---- what a run writes ------------------------------------------------------------------------ */
+/* ---- what a run writes ----------------------------------------------------------------------- */
 
 static void
 raw_journal(raw_pg *r, int64_t run, int64_t revision, int kind, const char *name, const char *data)
@@ -204,7 +213,8 @@ raw_now_s(void)
 double
 raw_pg_steps3(raw_pg *r, int64_t batch, int64_t total)
 {
-    static void (*const phases[])(raw_pg *, int64_t) = { raw_start, raw_take_step1, raw_step2, raw_step3_finish };
+    static void (*const phases[])(raw_pg *, int64_t) = { raw_start, raw_take_step1, raw_step2,
+                                                         raw_step3_finish };
     double start_s = raw_now_s();
 
     for (int64_t done = 0; done < total; done += batch) {
@@ -223,7 +233,7 @@ raw_pg_steps3(raw_pg *r, int64_t batch, int64_t total)
     return raw_now_s() - start_s;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void
 raw_ignore(void *arg, const PGresult *res)

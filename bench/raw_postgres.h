@@ -1,5 +1,6 @@
-/* PostgreSQL by hand: the same rows in the same commits as raw.h, on one connection, with prepared statements in a
- * pipeline: a commit is one round trip. Ends the program with the server's message if anything fails. */
+/* PostgreSQL by hand: the same rows in the same commits as raw.h, on one connection, with prepared
+ * statements in a pipeline: a commit is one round trip. Ends the program with the server's message
+ * if anything fails. */
 #ifndef STET_BENCH_RAW_POSTGRES_H
 #define STET_BENCH_RAW_POSTGRES_H
 

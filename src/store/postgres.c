@@ -1,8 +1,8 @@
 /* The PostgreSQL store's handle: opening, closing, its clock, and the table of methods.
  *
- * Opening connects once, looks whose schema it is, and makes or migrates it; the other connections are made when they
- * are needed. A handle belongs to the process that opened it; in a forked child every method says so, and close() there
- * leaves the parent's connections alone.
+ * Opening connects once, looks whose schema it is, and makes or migrates it; the other connections
+ * are made when they are needed. A handle belongs to the process that opened it; in a forked child
+ * every method says so, and close() there leaves the parent's connections alone.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,17 +16,20 @@ stet__pg_enter(pg_store *st)
     if (!st->is_open)
         return stet__fail(STET_ESTATE, "the store is not open");
     if (st->pid != getpid())
-        return stet__fail(STET_EFORKED, "store %s was opened by process %ld; open stores after fork(), not before", st->name,
-                          (long)st->pid);
+        return stet__fail(
+            STET_EFORKED,
+            "store %s was opened by process %ld; open stores after fork(), not before", st->name,
+            (long)st->pid);
     return STET_OK;
 }
 
 /* ---- the clock ------------------------------------------------------------------------------- */
 
-/* The server read its clock (to the millisecond) between our question and its answer, so how far its clock is ahead of
- * our steady one lies between two bounds, and what many answers say lies between the narrowest. We take the lower one: late
- * by a fraction of the quickest answer and never early, so no timer fires before its time. What is judged in the end is
- * judged by the server. An answer that contradicts the bounds means that its clock was set. */
+/* The server read its clock (to the millisecond) between our question and its answer, so how far
+ * its clock is ahead of our steady one lies between two bounds, and what many answers say lies
+ * between the narrowest. We take the lower one: late by a fraction of the quickest answer and never
+ * early, so no timer fires before its time. What is judged in the end is judged by the server. An
+ * answer that contradicts the bounds means that its clock was set. */
 #define CLOCK_DRIFT 10000 /* one in so many: how far two clocks may run apart meanwhile */
 
 int64_t
@@ -44,7 +47,8 @@ stet__pg_clock_seen(pg_store *st, int64_t asked_us, int64_t now_ms)
 
     stet__lock(p, &st->clock_lock);
     drift_us = (mono_us - st->clock_us) / CLOCK_DRIFT;
-    if (st->clock_us != 0 && least <= st->clock_most + drift_us && most >= st->clock_least - drift_us) {
+    if (st->clock_us != 0 && least <= st->clock_most + drift_us &&
+        most >= st->clock_least - drift_us) {
         if (least < st->clock_least - drift_us)
             least = st->clock_least - drift_us;
         if (most > st->clock_most + drift_us)
@@ -64,7 +68,8 @@ stet__pg_clock_read(pg_store *st, pg_conn *c)
     PGresult *res = NULL;
     int       err;
 
-    if ((err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "read the clock")) == STET_OK && PQntuples(res) == 1)
+    if ((err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "read the clock")) == STET_OK &&
+        PQntuples(res) == 1)
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0));
     PQclear(res);
     return err;
@@ -73,7 +78,8 @@ stet__pg_clock_read(pg_store *st, pg_conn *c)
 int64_t
 stet__pg_now(pg_store *st)
 {
-    return (stet__mono_us(st->base.platform) + atomic_load(&st->offset_us)) / 1000 + atomic_load(&st->advance_ms);
+    return (stet__mono_us(st->base.platform) + atomic_load(&st->offset_us)) / 1000 +
+           atomic_load(&st->advance_ms);
 }
 
 static int64_t
@@ -125,7 +131,8 @@ pg_destroy_locks(pg_store *st)
     p->ops->mutex_destroy(p, &st->clock_lock);
 }
 
-/* Random, so that no other process can act for this handle's sessions; the server has the hash only. */
+/* Random, so that no other process can act for this handle's sessions; the server has the hash
+ * only. */
 static void
 pg_make_token(pg_store *st)
 {

@@ -2,21 +2,23 @@
  *
  *   postgres.c           the handle: open, close, reopen, the clock, the table of methods
  *   postgres_url.c       its address
- *   postgres_conn.c      connections: within a bounded time, again after they were lost; error texts
+ *   postgres_conn.c      connections: within a bounded time, again after a loss; error texts
  *   postgres_query.c     statements: arguments, waiting for the answer, columns of it
  *   postgres_schema.c    tables; whose they are; their version
  *   postgres_function.c  the commit, as the server executes it
  *   postgres_encode.c    units as the arrays that function takes
+ *   postgres_rules.c     what their operations need to find
  *   postgres_commit.c    commits: one statement, what to do when it fails
  *   postgres_session.c   sessions, upkeep
  *   postgres_crumbs.c    crumbs, in a file of this machine
  *   postgres_read.c      reads
  *   postgres_hint.c      LISTEN and NOTIFY
  *
- * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks: side_lock; its own
- * so that a renewal never waits behind a commit), `hint` (its thread's) and up to PG_READERS readers. No two of
- * these locks are ever held together. All texts are kept as bytes (bytea): what is no valid text in the
- * encoding of the database is kept all the same, and the order is that of bytes.
+ * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
+ * side_lock; its own so that a renewal never waits behind a commit), `hint` (its thread's) and up
+ * to PG_READERS readers. No two of these locks are ever held together. All texts are kept as bytes
+ * (bytea): what is no valid text in the encoding of the database is kept all the same, and the
+ * order is that of bytes.
  */
 #ifndef STET__POSTGRES_H
 #define STET__POSTGRES_H
@@ -142,7 +144,7 @@ typedef struct pg_store {
     char     self[40]; /* the committer, as text: whose hints are our own */
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
-    _Atomic bool    is_pooled; /* something stands between us and the server: nothing of a session lasts */
+    _Atomic bool    is_pooled; /* a pooler stands before the server: nothing of a session lasts */
     _Atomic int64_t offset_us; /* of the server's clock against our steady one, at least */
     stet__mutex     clock_lock;
     int64_t         clock_us, clock_least, clock_most; /* see postgres.c */
@@ -225,14 +227,17 @@ void pg_arg_id(pg_args *a, const stet_id *id);
 void pg_arg_bytes(pg_args *a, stet_bytes b);
 void pg_arg_text(pg_args *a, const char *text); /* as bytes; NULL: NULL */
 
-/* One statement and its whole answer. On an error *res is NULL and the connection is as good as it can be: closed
- * if it is lost or did not answer in time. */
+/* One statement and its whole answer. On an error *res is NULL and the connection is as good as it
+ * can be: closed if it is lost or did not answer in time. */
 int stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res,
                    const char *what);
-/* The same with any text (for statements that are used once; no arguments), and what failed in the server's words. */
+/* The same with any text (for statements that are used once; no arguments), and what failed in the
+ * server's words. */
 int stet__pg_exec(pg_store *st, pg_conn *c, const char *sql, PGresult **res, const char *what);
-/* For commits: `state` gets the SQLSTATE of a refusal, "" when the connection was lost and the outcome is not known. */
-int stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res,
+/* For commits: `state` gets the SQLSTATE of a refusal, "" when the connection was lost and the
+ * outcome is not known. */
+int stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args,
+                         PGresult **res,
                          const char *what, char state[6]);
 
 int64_t     pg_int8(const PGresult *res, int row, int col);
@@ -284,7 +289,8 @@ typedef struct pg_batch {
 void stet__pg_batch_init(pg_batch *b, pg_store *st);
 void stet__pg_batch_free(pg_batch *b);
 /* Units `from` … `to` - 1 of a call; the outcomes of those before are known. */
-int stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from,
+int stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes,
+                          size_t from,
                           size_t to);
 void stet__pg_batch_args(pg_batch *b, pg_args *args);
 /* One column of texts, by itself. Its buffer is freed by the caller. */
@@ -294,7 +300,8 @@ int stet__pg_col_texts(pg_store *st, pg_col *col, const char *const *texts, size
 
 int stet__pg_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 
-int  stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info);
+int  stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
+                           stet_bytes info);
 int  stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms);
 int  stet__pg_session_close(stet_store *s, uint64_t session);
 int  stet__pg_sessions(stet_store *s, stet_session_fn fn, void *arg);
@@ -316,16 +323,20 @@ void stet__pg_unwatch(stet_store *s);
 int  stet__pg_reader_take(pg_store *st, pg_conn **out);
 void stet__pg_reader_give(pg_store *st, pg_conn *c);
 /* One statement on a reader, which is free again when it returns. */
-int stet__pg_read(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, const char *what);
+int stet__pg_read(pg_store *st, pg_sql which, const pg_args *args, PGresult **res,
+                  const char *what);
 int stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg);
 int stet__pg_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg);
-int stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
-int stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg);
+int stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                          stet_facts_fn fn, void *arg);
+int stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,
+                        stet_facts_fn fn, void *arg);
 int stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
                          int64_t *next_ms);
 int stet__pg_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg);
 int stet__pg_read_value(stet_store *s, const char *space, stet_bytes key, stet_value *value);
-int stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
+int stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix,
+                         const stet_bytes *after, size_t limit,
                          stet_value_fn fn, void *arg);
 int stet__pg_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg);
 int stet__pg_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);

@@ -1,12 +1,15 @@
 /* Commits: a batch of units is one statement, which is one transaction and one flush.
  *
  * What can go wrong, and what is done:
- *   40001, 23505, 40P01   somebody else was quicker, or a deadlock: nothing of it was applied, the batch is submitted again
- *   22…, 23…, 54…, XX…   something in the batch cannot be written: it is cut in half until the unit is found
- *   no answer      the outcome is not known; the same units come again and are told from new ones by their numbers
- *   anything else  nothing of it was applied
- * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at (docs/decisions/0017).
- * Locks: commit_lock.
+ *   40001, 23505, 40P01  somebody else was quicker, or a deadlock: nothing of it was applied, the
+ *                        batch is submitted again
+ *   22…, 23…, 54…, XX…   something in the batch cannot be written: it is cut in half until the unit
+ *                        is found
+ *   no answer            the outcome is not known; the same units come again and are told from new
+ *                        ones by their numbers
+ *   anything else        nothing of it was applied
+ * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at
+ * (docs/decisions/0017). Locks: commit_lock.
  */
 #include <string.h>
 
@@ -15,8 +18,21 @@
 #define COMMIT_TRIES 100
 
 /* Columns of the answer. */
-enum { OUT_NOW, OUT_LAST, OUT_NEWS, OUT_TURN, OUT_SEQ, OUT_RESULT, OUT_COND, OUT_INBOX, OUT_DUE, OUT_GSEQ, OUT_GRUN,
-       OUT_GEPOCH, OUT_GINBOX };
+enum {
+    OUT_NOW,
+    OUT_LAST,
+    OUT_NEWS,
+    OUT_TURN,
+    OUT_SEQ,
+    OUT_RESULT,
+    OUT_COND,
+    OUT_INBOX,
+    OUT_DUE,
+    OUT_GSEQ,
+    OUT_GRUN,
+    OUT_GEPOCH,
+    OUT_GINBOX
+};
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
@@ -28,10 +44,14 @@ static bool
 answer_read(const PGresult *res, answer *a)
 {
     return PQntuples(res) == 1 && pg_array_get(res, 0, OUT_SEQ, 8, &a->seq) &&
-           pg_array_get(res, 0, OUT_RESULT, 4, &a->result) && pg_array_get(res, 0, OUT_COND, 4, &a->cond) &&
-           pg_array_get(res, 0, OUT_INBOX, 8, &a->inbox) && pg_array_get(res, 0, OUT_DUE, 8, &a->due) &&
-           pg_array_get(res, 0, OUT_GSEQ, 8, &a->gseq) && pg_array_get(res, 0, OUT_GRUN, 16, &a->grun) &&
-           pg_array_get(res, 0, OUT_GEPOCH, 8, &a->gepoch) && pg_array_get(res, 0, OUT_GINBOX, 8, &a->ginbox);
+           pg_array_get(res, 0, OUT_RESULT, 4, &a->result) &&
+           pg_array_get(res, 0, OUT_COND, 4, &a->cond) &&
+           pg_array_get(res, 0, OUT_INBOX, 8, &a->inbox) &&
+           pg_array_get(res, 0, OUT_DUE, 8, &a->due) &&
+           pg_array_get(res, 0, OUT_GSEQ, 8, &a->gseq) &&
+           pg_array_get(res, 0, OUT_GRUN, 16, &a->grun) &&
+           pg_array_get(res, 0, OUT_GEPOCH, 8, &a->gepoch) &&
+           pg_array_get(res, 0, OUT_GINBOX, 8, &a->ginbox);
 }
 
 /* Grants of a unit lie together, in the order of the units. */
@@ -58,7 +78,8 @@ answer_grants(pg_store *st, const answer *a, size_t *at, uint64_t seq, stet_outc
 
 /* What is not named in the answer was applied and has nothing to tell. */
 static int
-answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_t n, stet_outcome *outcomes)
+answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_t n,
+                stet_outcome *outcomes)
 {
     uint64_t last = (uint64_t)pg_int8(res, 0, OUT_LAST);
     size_t   at = 0, grant = 0;
@@ -66,7 +87,8 @@ answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_
     int      err = STET_OK;
 
     if (!answer_read(res, &a))
-        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense", st->name);
+        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
+                          st->name);
     for (size_t i = 0; err == STET_OK && i < n; i++) {
         outcomes[i].is_repeat = units[i].seq <= last;
         if (at < a.seq.n && pg_array_int8(&a.seq, at) == units[i].seq) {
@@ -84,8 +106,8 @@ answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_
 /* ---- one part -------------------------------------------------------------------------------- */
 
 static int
-commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to, PGresult **res,
-            char state[6])
+commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to,
+            PGresult **res, char state[6])
 {
     pg_batch batch;
     pg_args  args = { 0 };
@@ -111,15 +133,16 @@ commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 static bool
 commit_is_race(const char *state)
 {
-    return strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0 || strcmp(state, "23505") == 0;
+    return strcmp(state, "40001") == 0 || strcmp(state, "40P01") == 0 ||
+           strcmp(state, "23505") == 0;
 }
 
 /* The fault of something in the batch, as far as the code tells. */
 static bool
 commit_is_content(const char *state)
 {
-    return strncmp(state, "22", 2) == 0 || strncmp(state, "23", 2) == 0 || strncmp(state, "54", 2) == 0 ||
-           strncmp(state, "XX", 2) == 0;
+    return strncmp(state, "22", 2) == 0 || strncmp(state, "23", 2) == 0 ||
+           strncmp(state, "54", 2) == 0 || strncmp(state, "XX", 2) == 0;
 }
 
 /* What the port knows of a failed commit. */
@@ -127,7 +150,8 @@ static int
 commit_code(int err, const char *state)
 {
     if (state[0] == '\0' || err == STET_EUNCERTAIN)
-        return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known", stet_last_error());
+        return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
+                          stet_last_error());
     switch (err) {
     case STET_EBUSY:
     case STET_EFULL:
@@ -138,7 +162,8 @@ commit_code(int err, const char *state)
 }
 
 static int
-commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to, bool *is_news)
+commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to,
+            bool *is_news)
 {
     PGresult *res = NULL;
     size_t    middle = from + (to - from) / 2;
@@ -167,7 +192,8 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
     }
     if ((err = commit_part(st, units, outcomes, from, middle, is_news)) != STET_OK)
         return err;
-    /* The first half is durable: what fails now leaves the whole unknown, and the repeat finds it. */
+    /* The first half is durable: what fails now leaves the whole unknown, and the repeat finds
+     * it. */
     if ((err = commit_part(st, units, outcomes, middle, to, is_news)) != STET_OK)
         return stet__fail(STET_EUNCERTAIN, "%s", stet_last_error());
     return STET_OK;

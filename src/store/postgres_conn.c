@@ -1,7 +1,8 @@
-/* Connections: made within a bounded time, made again after they were lost, not too often; and what went wrong, in
- * words that say what to change.
+/* Connections: made within a bounded time, made again after they were lost, not too often; and what
+ * went wrong, in words that say what to change.
  *
- * libpq's own messages are kept as the reason; they name hosts, users and databases, never a password.
+ * libpq's own messages are kept as the reason; they name hosts, users and databases, never a
+ * password.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +19,8 @@
 bool
 stet__pg_conn_wait(pg_store *st, PGconn *db, bool for_write, int64_t until_us)
 {
-    struct pollfd at = { .fd = PQsocket(db), .events = (short)(POLLIN | (for_write ? POLLOUT : 0)) };
+    struct pollfd at = { .fd = PQsocket(db),
+                         .events = (short)(POLLIN | (for_write ? POLLOUT : 0)) };
     int64_t       left_us;
     int           got;
 
@@ -52,22 +54,33 @@ typedef struct conn_advice {
 } conn_advice;
 
 static const conn_advice conn_advices[] = {
-    { "password authentication failed", STET_ECONFIG, "check the user and the password of the address" },
-    { "no password supplied", STET_ECONFIG, "the server wants a password: give one in the address, or in PGPASSWORD" },
-    { "Peer authentication failed", STET_ECONFIG, "the server lets only the user of that name in by its socket" },
-    { "no pg_hba.conf entry", STET_ECONFIG, "the server's pg_hba.conf does not let this user in from here" },
-    { "does not support SSL", STET_ECONFIG, "the address asks for TLS (sslmode) and the server offers none" },
-    { "SSL error", STET_ECONFIG, "the TLS connection failed: check sslmode, sslrootcert and the server's certificate" },
-    { "certificate", STET_ECONFIG, "the server's certificate was not accepted: check sslmode and sslrootcert" },
+    { "password authentication failed", STET_ECONFIG,
+      "check the user and the password of the address" },
+    { "no password supplied", STET_ECONFIG,
+      "the server wants a password: give one in the address, or in PGPASSWORD" },
+    { "Peer authentication failed", STET_ECONFIG,
+      "the server lets only the user of that name in by its socket" },
+    { "no pg_hba.conf entry", STET_ECONFIG,
+      "the server's pg_hba.conf does not let this user in from here" },
+    { "does not support SSL", STET_ECONFIG,
+      "the address asks for TLS (sslmode) and the server offers none" },
+    { "SSL error", STET_ECONFIG,
+      "the TLS connection failed: check sslmode, sslrootcert and the server's certificate" },
+    { "certificate", STET_ECONFIG,
+      "the server's certificate was not accepted: check sslmode and sslrootcert" },
     { "could not translate host name", STET_EIO, "check the host of the address" },
     { "Connection refused", STET_EIO, "is the server running, and is the port right?" },
     { "No such file or directory", STET_EIO, "is the server running, and is its socket there?" },
-    { "received invalid response", STET_ENOTDB, "what answers there is no PostgreSQL server: check host and port" },
+    { "received invalid response", STET_ENOTDB,
+      "what answers there is no PostgreSQL server: check host and port" },
     { "expected authentication request", STET_ENOTDB,
       "what answers there is no PostgreSQL server: check host and port" },
-    { "unsupported frontend protocol", STET_ENOTDB, "the server is no PostgreSQL this stet can talk to" },
-    { "too many clients", STET_EBUSY, "raise max_connections of the server, or put a pooler before it" },
-    { "too many connections", STET_EBUSY, "raise the connection limit of the role or the database" },
+    { "unsupported frontend protocol", STET_ENOTDB,
+      "the server is no PostgreSQL this stet can talk to" },
+    { "too many clients", STET_EBUSY,
+      "raise max_connections of the server, or put a pooler before it" },
+    { "too many connections", STET_EBUSY,
+      "raise the connection limit of the role or the database" },
     { "starting up", STET_EIO, "the server is starting up; it is tried again" },
     { "session is read-only", STET_EREADONLY, "only a standby answered: name the primary" },
 };
@@ -80,16 +93,18 @@ conn_refused(pg_store *st, PGconn *db, bool is_late)
 
     if (is_late)
         return stet__fail(STET_EIO,
-                          "store %s: the server did not answer as PostgreSQL in %lld ms; check host and port, or raise "
+                          "store %s: the server did not answer as PostgreSQL in %lld ms; check "
+                          "host and port, or raise "
                           "connect_timeout",
                           st->name, (long long)st->connect_ms);
     stet__pg_reason(reason, sizeof reason, text);
     for (size_t i = 0; i < sizeof conn_advices / sizeof *conn_advices; i++)
         if (strstr(text, conn_advices[i].said) != NULL)
-            return stet__fail(conn_advices[i].code, "store %s: cannot connect: %s; %s", st->name, reason,
-                              conn_advices[i].advice);
+            return stet__fail(conn_advices[i].code, "store %s: cannot connect: %s; %s", st->name,
+                              reason, conn_advices[i].advice);
     if (strstr(text, "database \"") != NULL && strstr(text, "does not exist") != NULL)
-        return stet__fail(STET_ENOTFOUND, "store %s: cannot connect: %s; make it first (createdb)", st->name, reason);
+        return stet__fail(STET_ENOTFOUND, "store %s: cannot connect: %s; make it first (createdb)",
+                          st->name, reason);
     return stet__fail(STET_EIO, "store %s: cannot connect: %s", st->name, reason);
 }
 
@@ -103,8 +118,8 @@ conn_code(const char *state)
         return STET_ENOMEM;
     if (strcmp(state, "42501") == 0 || strcmp(state, "25006") == 0)
         return STET_EREADONLY;
-    if (strncmp(state, "40", 2) == 0 || strncmp(state, "55", 2) == 0 || strncmp(state, "53", 2) == 0 ||
-        strcmp(state, "57014") == 0)
+    if (strncmp(state, "40", 2) == 0 || strncmp(state, "55", 2) == 0 ||
+        strncmp(state, "53", 2) == 0 || strcmp(state, "57014") == 0)
         return STET_EBUSY;
     if (strncmp(state, "XX", 2) == 0)
         return STET_ECORRUPT;
@@ -122,12 +137,15 @@ stet__pg_fail(pg_store *st, pg_conn *c, const PGresult *res, const char *what)
     state = state != NULL ? state : "?";
     stet__pg_reason(reason, sizeof reason, text != NULL ? text : PQresultErrorMessage(res));
     if (strcmp(state, "42P01") == 0 || strcmp(state, "3F000") == 0 || strcmp(state, "42883") == 0)
-        return stet__fail(STET_EIO, "store %s: cannot %s: %s (%s); was the schema removed? open the store again", st->name,
-                          what, reason, state);
+        return stet__fail(
+            STET_EIO, "store %s: cannot %s: %s (%s); was the schema removed? open the store again",
+            st->name, what, reason, state);
     if (strcmp(state, "25006") == 0)
-        return stet__fail(STET_EREADONLY, "store %s: cannot %s: the server is read-only (a standby?): %s", st->name, what,
-                          reason);
-    return stet__fail(conn_code(state), "store %s: cannot %s: %s (%s)", st->name, what, reason, state);
+        return stet__fail(STET_EREADONLY,
+                          "store %s: cannot %s: the server is read-only (a standby?): %s", st->name,
+                          what, reason);
+    return stet__fail(conn_code(state), "store %s: cannot %s: %s (%s)", st->name, what, reason,
+                      state);
 }
 
 /* ---- connecting ------------------------------------------------------------------------------ */
@@ -185,7 +203,8 @@ conn_make(pg_store *st, pg_conn *c)
     if (is != PGRES_POLLING_OK)
         return conn_refused(st, c->db, is_late);
     if (PQserverVersion(c->db) < PG_SERVER_MIN)
-        return stet__fail(STET_ECONFIG, "store %s: the server is PostgreSQL %s; stet needs %d or newer", st->name,
+        return stet__fail(STET_ECONFIG,
+                          "store %s: the server is PostgreSQL %s; stet needs %d or newer", st->name,
                           PQparameterStatus(c->db, "server_version") != NULL
                               ? PQparameterStatus(c->db, "server_version")
                               : "of unknown version",
@@ -195,8 +214,9 @@ conn_make(pg_store *st, pg_conn *c)
     return STET_OK;
 }
 
-/* A pooler answers with a process number of its own. Then the server process is another one with every statement,
- * and nothing that belongs to it can be used: prepared statements, settings, LISTEN. */
+/* A pooler answers with a process number of its own. Then the server process is another one with
+ * every statement, and nothing that belongs to it can be used: prepared statements, settings,
+ * LISTEN. */
 static int
 conn_greet(pg_store *st, pg_conn *c)
 {
@@ -204,7 +224,8 @@ conn_greet(pg_store *st, pg_conn *c)
     char      text[32];
     int       err;
 
-    if ((err = stet__pg_exec(st, c, "SELECT pg_backend_pid()", &res, "greet the server")) != STET_OK)
+    if ((err = stet__pg_exec(st, c, "SELECT pg_backend_pid()", &res, "greet the server")) !=
+        STET_OK)
         return err;
     (void)snprintf(text, sizeof text, "%d", PQbackendPID(c->db));
     if (PQntuples(res) != 1 || strcmp(PQgetvalue(res, 0, 0), text) != 0)
@@ -212,8 +233,11 @@ conn_greet(pg_store *st, pg_conn *c)
     PQclear(res);
     if (atomic_load(&st->is_pooled) || PQserverVersion(c->db) < 140000)
         return STET_OK;
-    /* A statement of a client that is gone ends, instead of holding its locks. Not everywhere allowed, not needed. */
-    if (stet__pg_exec(st, c, "SET client_connection_check_interval=5000", NULL, "set it up") != STET_OK && c->db == NULL)
+    /* A statement of a client that is gone ends, instead of holding its locks. Not everywhere
+     * allowed, not needed. */
+    if (stet__pg_exec(st, c, "SET client_connection_check_interval=5000", NULL, "set it up") !=
+            STET_OK &&
+        c->db == NULL)
         return STET_EIO;
     return STET_OK;
 }
@@ -245,10 +269,12 @@ stet__pg_conn_need(pg_store *st, pg_conn *c)
     }
     stet__pg_conn_close(c);
     (void)snprintf(c->reason, sizeof c->reason, "%s", stet_last_error());
-    /* Each waits a bit longer than the last, and not all the same time: a server that comes back is not run over. */
+    /* Each waits a bit longer than the last, and not all the same time: a server that comes back is
+     * not run over. */
     c->wait_us = c->wait_us == 0 ? CONN_WAIT_FIRST_US : c->wait_us * 2;
     if (c->wait_us > CONN_WAIT_MAX_US)
         c->wait_us = CONN_WAIT_MAX_US;
-    c->retry_us = stet__mono_us(st->base.platform) + c->wait_us / 2 + stet__mono_us(st->base.platform) % (c->wait_us / 2);
+    c->retry_us = stet__mono_us(st->base.platform) + c->wait_us / 2 +
+                  stet__mono_us(st->base.platform) % (c->wait_us / 2);
     return err;
 }

@@ -1,20 +1,21 @@
-/* Units as the arrays that the server's function takes (postgres_function.c says what a line means).
+/* Units as the arrays that the server's function takes (postgres_function.c says what a line
+ * means).
  *
- * The rules of operations are worked out here: what the operations before in the same unit make of a run is
- * known, so what is left to be asked is how the run is when the unit begins. Those questions become lines
- * between the conditions and the operations, and no operation has to be undone.
+ * A unit is the line that begins it, its conditions, what its operations need to find
+ * (postgres_rules.c), and the operations.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/postgres.h"
+#include "store/postgres_lines.h"
 
+/* clang-format off */
 /* Columns, in the order of the function's arguments. */
 enum {
     COL_SESSIONS, COL_REAPS, COL_LANES, COL_LEAVES, COL_LOCKS, COL_SPACES, COL_KEYS,
     COL_K, COL_I, COL_F, COL_X, COL_Y, COL_N, COL_S, COL_E, COL_T, COL_RUN, COL_A, COL_B, COL_D,
-    COL_HANDLER, COL_KEY, COL_GRP, COL_REASON, COL_EXTRA, COL_STATUS, COL_TERMINAL, COL_EPOCH, COL_INBOX,
-    COL_DUE, COL_CREATED, COL_ENDED, COL_PRIORITY, COL_ATTEMPT,
+    COL_HANDLER, COL_KEY, COL_GRP, COL_REASON, COL_EXTRA, COL_STATUS, COL_TERMINAL, COL_EPOCH,
+    COL_INBOX, COL_DUE, COL_CREATED, COL_ENDED, COL_PRIORITY, COL_ATTEMPT,
     COL_CSESSION, COL_CSTATUS, COL_CFROM, COL_CTO, COL_CHANDLER, COL_COUNT
 };
 _Static_assert(COL_COUNT == PG_COLS, "a buffer for each column");
@@ -44,17 +45,8 @@ static const struct {
     [COL_CTO] = { PG_INT4S, PG_INT4 },      [COL_CHANDLER] = { PG_BYTEAS, PG_BYTEA },
 };
 
-/* Kinds of lines; the function knows them by number. */
-enum {
-    LINE_UNIT = 0, LINE_CLAIM = 1, LINE_JOURNAL = 2, LINE_INBOX = 3, LINE_PARKED = 4,
-    RULE_EXISTS = 10, RULE_ABSENT = 11, RULE_JOURNAL = 12, RULE_OPEN = 13, RULE_LANE = 14, RULE_ENDED = 15,
-    RULE_RESTORE = 16,
-    LINE_VALUE = 20, LINE_WRITER = 21, LINE_TIMER = 22, LINE_DEAD = 23, LINE_RELIES = 24, LINE_FAIL = 25,
-    DO_PUT = 32, DO_SET = 33, DO_WAKE = 34, DO_FACTS = 35, DO_INBOX = 36, DO_ENTER = 37, DO_LEAVE = 38, DO_DEL = 39,
-    DO_RESTORE = 40,
-    DO_TIMER_PUT = 50, DO_TIMER_DEL = 51, DO_VALUE_PUT = 52, DO_VALUE_DEL = 53, DO_CLAIM_DUE = 54, DO_REAP = 55,
-    DO_REQUEUE = 56
-};
+/* clang-format on */
+
 #define VALUE_BASE 1 /* flags of lines about values */
 #define VALUE_NEW  2
 
@@ -148,26 +140,16 @@ col_bytes(pg_batch *b, int col, stet_bytes bytes)
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-typedef struct line {
-    int            kind;
-    uint32_t       f, x, y;
-    uint64_t       n, s, e;
-    int64_t        t;
-    const stet_id *run; /* NULL: none */
-    const char    *a;
-    bool           has_b, has_d;
-    stet_bytes     b, d;
-} line;
-
 /* Does it look at the row of its run? */
 static bool
-line_needs_row(const line *l)
+line_needs_row(const pg_line *l)
 {
-    return (l->kind > LINE_UNIT && l->kind < LINE_VALUE) || (l->kind >= DO_PUT && l->kind < DO_TIMER_PUT);
+    return (l->kind > LINE_UNIT && l->kind < LINE_VALUE) ||
+           (l->kind >= DO_PUT && l->kind < DO_TIMER_PUT);
 }
 
-static void
-line_add(pg_batch *b, const line *l)
+void
+stet__pg_line(pg_batch *b, const pg_line *l)
 {
     static const stet_id none;
 
@@ -195,19 +177,10 @@ line_add(pg_batch *b, const line *l)
         col_null(b, COL_D);
 }
 
-static void lock_run(pg_batch *b, const stet_id *run);
-
-static void
-line_rule(pg_batch *b, int kind, const stet_id *run)
+void
+stet__pg_line_fail(pg_batch *b, int code)
 {
-    lock_run(b, run);
-    line_add(b, &(line){ .kind = kind, .run = run });
-}
-
-static void
-line_fail(pg_batch *b, int code)
-{
-    line_add(b, &(line){ .kind = LINE_FAIL, .x = (uint32_t)code });
+    stet__pg_line(b, &(pg_line){ .kind = LINE_FAIL, .x = (uint32_t)code });
 }
 
 static bool
@@ -218,8 +191,8 @@ encode_is_base(const char *space)
 
 /* ---- what is locked first -------------------------------------------------------------------- */
 
-static void
-lock_run(pg_batch *b, const stet_id *run)
+void
+stet__pg_lock_run(pg_batch *b, const stet_id *run)
 {
     stet__buf_add(&b->locks, run->bytes, 16);
 }
@@ -278,8 +251,10 @@ encode_claimer(pg_batch *b, const stet_claimer *claimer, bool is_look)
         col_int8(b, COL_SESSIONS, claimer->session);
         b->locked = claimer->session;
     }
-    if (b->claimer != NULL && b->claimer->session == claimer->session && b->claimer->handlers == claimer->handlers &&
-        b->claimer->n_handlers == claimer->n_handlers && b->claimer->running_status == claimer->running_status)
+    if (b->claimer != NULL && b->claimer->session == claimer->session &&
+        b->claimer->handlers == claimer->handlers &&
+        b->claimer->n_handlers == claimer->n_handlers &&
+        b->claimer->running_status == claimer->running_status)
         return b->cols[COL_CSESSION].n;
     b->claimer = claimer;
     col_int8(b, COL_CSESSION, claimer->session);
@@ -296,8 +271,8 @@ encode_claimer(pg_batch *b, const stet_claimer *claimer, bool is_look)
 
 /* A unit of this call, but of a part that was submitted before, has its answer. */
 static void
-encode_relies(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from, size_t at,
-              uint64_t seq)
+encode_relies(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from,
+              size_t at, uint64_t seq)
 {
     uint32_t place = 0;
 
@@ -307,12 +282,12 @@ encode_relies(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes,
         if (i - 1 >= from)
             place = (uint32_t)(i - from);
         else if (outcomes[i - 1].result != STET_OK) {
-            line_fail(b, STET_ECONFLICT);
+            stet__pg_line_fail(b, STET_ECONFLICT);
             return;
         }
         break;
     }
-    line_add(b, &(line){ .kind = LINE_RELIES, .x = place });
+    stet__pg_line(b, &(pg_line){ .kind = LINE_RELIES, .x = place });
 }
 
 static const stet_id *
@@ -324,7 +299,7 @@ encode_some(const stet_id *id)
 static void
 encode_cond(pg_batch *b, const stet_cond *c)
 {
-    line l = { .run = &c->run, .n = c->number, .s = c->session, .e = c->epoch };
+    pg_line l = { .run = &c->run, .n = c->number, .s = c->session, .e = c->epoch };
 
     switch (c->kind) {
     case STET_COND_CLAIM: l.kind = LINE_CLAIM; break;
@@ -334,7 +309,7 @@ encode_cond(pg_batch *b, const stet_cond *c)
     case STET_COND_VALUE:
     case STET_COND_WRITER:
         if (c->space == NULL) {
-            line_fail(b, STET_EINVAL);
+            stet__pg_line_fail(b, STET_EINVAL);
             return;
         }
         l.kind = c->kind == STET_COND_VALUE ? LINE_VALUE : LINE_WRITER;
@@ -350,241 +325,11 @@ encode_cond(pg_batch *b, const stet_cond *c)
         l.t = c->fire_ms;
         break;
     case STET_COND_SESSION_DEAD: l.kind = LINE_DEAD; break;
-    default: line_fail(b, STET_EINVAL); return;
+    default: stet__pg_line_fail(b, STET_EINVAL); return;
     }
     if (l.kind < RULE_EXISTS || l.kind == LINE_TIMER)
-        lock_run(b, &c->run);
-    line_add(b, &l);
-}
-
-/* ---- the rules of operations ----------------------------------------------------------------- */
-
-/* What is known of a run after the operations of this unit so far. */
-typedef struct foreseen {
-    const stet_id *id;
-    enum { MAYBE, YES, NO } exists, ended;
-    bool        has_journal, has_lane;
-    uint64_t    journal;
-    const char *lane;
-} foreseen;
-
-typedef struct rules {
-    pg_batch *b;
-    foreseen *runs;
-    size_t    n, cap;
-} rules;
-
-/* NULL: out of memory. */
-static foreseen *
-rules_of(rules *r, const stet_id *id)
-{
-    foreseen *more;
-    size_t    cap = r->cap * 2 + 8;
-
-    for (size_t i = r->n; i > 0; i--)
-        if (memcmp(r->runs[i - 1].id->bytes, id->bytes, 16) == 0)
-            return &r->runs[i - 1];
-    if (r->n == r->cap) {
-        if ((more = stet__grow(r->b->st->base.alloc, r->runs, cap * sizeof *more)) == NULL)
-            return NULL;
-        r->runs = more;
-        r->cap = cap;
-    }
-    memset(&r->runs[r->n], 0, sizeof r->runs[r->n]);
-    r->runs[r->n].id = id;
-    return &r->runs[r->n++];
-}
-
-/* What a condition that holds says of its run. */
-static int
-rules_learn(rules *r, const stet_cond *c)
-{
-    foreseen *run;
-
-    switch (c->kind) {
-    case STET_COND_CLAIM:
-    case STET_COND_JOURNAL:
-    case STET_COND_INBOX:
-    case STET_COND_PARKED: break;
-    default: return STET_OK;
-    }
-    if ((run = rules_of(r, &c->run)) == NULL)
-        return STET_ENOMEM;
-    run->exists = c->kind == STET_COND_JOURNAL && c->number == 0 ? NO : YES;
-    if (c->kind == STET_COND_JOURNAL && c->number > 0) {
-        run->has_journal = true;
-        run->journal = c->number;
-    }
-    return STET_OK;
-}
-
-static int
-rule_must_exist(rules *r, foreseen *run)
-{
-    if (run->exists == NO)
-        return STET_ECONFLICT;
-    if (run->exists == MAYBE)
-        line_rule(r->b, RULE_EXISTS, run->id);
-    run->exists = YES;
-    return STET_OK;
-}
-
-static int
-rule_put(rules *r, foreseen *run, const stet_op *op)
-{
-    const stet_run_row *row = op->row;
-
-    if ((op->flags & STET_OP_RESTORE) != 0) {
-        lock_run(r->b, run->id);
-        line_add(r->b, &(line){ .kind = RULE_RESTORE, .run = run->id, .n = row->journal, .t = (int64_t)row->inbox });
-        run->journal = row->journal;
-    } else {
-        if (run->exists == YES)
-            return STET_ECONFLICT;
-        if (run->exists == MAYBE)
-            line_rule(r->b, RULE_ABSENT, run->id);
-        run->journal = 0;
-        run->has_lane = true;
-        run->lane = NULL;
-    }
-    run->exists = YES;
-    run->ended = row->is_terminal ? YES : NO;
-    run->has_journal = true;
-    return STET_OK;
-}
-
-static int
-rule_set(rules *r, foreseen *run, const stet_op *op)
-{
-    int err = rule_must_exist(r, run);
-
-    if (err == STET_OK && (op->mask & STET_RUN_STATUS) != 0)
-        run->ended = op->row->is_terminal ? YES : NO;
-    return err;
-}
-
-static int
-rule_facts(rules *r, foreseen *run, const stet_op *op)
-{
-    int err;
-
-    if (op->count == 0)
-        return STET_EINVAL;
-    if ((err = rule_must_exist(r, run)) != STET_OK)
-        return err;
-    if (!run->has_journal)
-        line_add(r->b, &(line){ .kind = RULE_JOURNAL, .run = run->id, .n = op->number - 1 });
-    else if (op->number != run->journal + 1)
-        return STET_ECONFLICT;
-    run->has_journal = true;
-    run->journal = op->number - 1 + op->count;
-    return STET_OK;
-}
-
-static int
-rule_inbox(rules *r, foreseen *run, const stet_op *op)
-{
-    int err;
-
-    if ((op->flags & STET_OP_IF_OPEN) != 0)
-        return STET_OK;
-    if ((err = rule_must_exist(r, run)) != STET_OK || run->ended == YES)
-        return STET_ECONFLICT;
-    if (run->ended == MAYBE)
-        line_rule(r->b, RULE_OPEN, run->id);
-    run->ended = NO;
-    return STET_OK;
-}
-
-static int
-rule_enter(rules *r, foreseen *run, const stet_op *op)
-{
-    int err;
-
-    if (op->lane == NULL)
-        return STET_EINVAL;
-    if ((err = rule_must_exist(r, run)) != STET_OK)
-        return err;
-    if (!run->has_lane)
-        line_add(r->b, &(line){ .kind = RULE_LANE, .run = run->id, .a = op->lane });
-    else if (run->lane != NULL && strcmp(run->lane, op->lane) != 0)
-        return STET_EINVAL; /* it must leave the first */
-    run->has_lane = true;
-    run->lane = op->lane;
-    return STET_OK;
-}
-
-static int
-rule_del(rules *r, foreseen *run)
-{
-    int err;
-
-    if ((err = rule_must_exist(r, run)) != STET_OK || run->ended == NO)
-        return STET_ECONFLICT;
-    if (run->ended == MAYBE)
-        line_rule(r->b, RULE_ENDED, run->id);
-    run->ended = YES;
-    run->exists = NO;
-    return STET_OK;
-}
-
-static bool
-rule_is_too_big(const stet_op *op)
-{
-    return op->data.len > PG_DATA_MAX || op->key.len > PG_KEY_MAX ||
-           (op->row != NULL && op->row->extra.len > PG_DATA_MAX) ||
-           (op->lane != NULL && strlen(op->lane) > PG_KEY_MAX);
-}
-
-static bool
-rule_is_wrong(const stet_op *op)
-{
-    switch (op->kind) {
-    case STET_OP_RUN_PUT: return op->row == NULL || op->row->handler == NULL || op->row->is_terminal > 1;
-    case STET_OP_RUN_SET:
-        return op->row == NULL || ((op->mask & STET_RUN_OWNER) != 0 && op->row->session != 0) ||
-               ((op->mask & STET_RUN_STATUS) != 0 && op->row->is_terminal > 1);
-    case STET_OP_VALUE_PUT:
-    case STET_OP_VALUE_DEL: return op->space == NULL;
-    case STET_OP_CLAIM_DUE:
-    case STET_OP_REQUEUE: return op->claimer == NULL;
-    default: return op->kind < STET_OP_RUN_PUT || op->kind > STET_OP_REQUEUE;
-    }
-}
-
-static int
-rule_check(rules *r, const stet_op *op)
-{
-    foreseen *run;
-
-    if (rule_is_too_big(op))
-        return STET_ETOOBIG;
-    if (rule_is_wrong(op))
-        return STET_EINVAL;
-    switch (op->kind) {
-    case STET_OP_RUN_PUT:
-    case STET_OP_RUN_SET:
-    case STET_OP_FACTS:
-    case STET_OP_INBOX:
-    case STET_OP_LANE_ENTER:
-    case STET_OP_LANE_LEAVE:
-    case STET_OP_RUN_DEL: break;
-    default: return STET_OK;
-    }
-    if ((run = rules_of(r, op->row != NULL ? &op->row->id : &op->run)) == NULL)
-        return STET_ENOMEM;
-    switch (op->kind) {
-    case STET_OP_RUN_PUT: return rule_put(r, run, op);
-    case STET_OP_RUN_SET: return rule_set(r, run, op);
-    case STET_OP_FACTS: return rule_facts(r, run, op);
-    case STET_OP_INBOX: return rule_inbox(r, run, op);
-    case STET_OP_LANE_ENTER: return rule_enter(r, run, op);
-    case STET_OP_RUN_DEL: return rule_del(r, run);
-    default: break;
-    }
-    run->has_lane = true; /* left */
-    run->lane = NULL;
-    return STET_OK;
+        stet__pg_lock_run(b, &c->run);
+    stet__pg_line(b, &l);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -635,7 +380,7 @@ encode_is_new(const stet_unit *u, const stet_op *op)
 static void
 encode_value_op(pg_batch *b, const stet_unit *u, const stet_op *op)
 {
-    line l = { .kind = op->kind == STET_OP_VALUE_PUT ? DO_VALUE_PUT : DO_VALUE_DEL,
+    pg_line l = { .kind = op->kind == STET_OP_VALUE_PUT ? DO_VALUE_PUT : DO_VALUE_DEL,
                .f = encode_is_base(op->space) ? VALUE_BASE : 0,
                .a = op->space,
                .b = op->key,
@@ -648,13 +393,13 @@ encode_value_op(pg_batch *b, const stet_unit *u, const stet_op *op)
     if (l.has_d && encode_is_new(u, op))
         l.f |= VALUE_NEW;
     lock_value(b, op->space, op->key);
-    line_add(b, &l);
+    stet__pg_line(b, &l);
 }
 
 static void
 encode_row_op(pg_batch *b, const stet_op *op)
 {
-    line l = { .run = &op->row->id, .f = op->mask };
+    pg_line l = { .run = &op->row->id, .f = op->mask };
 
     l.y = encode_row(b, op->row);
     if (op->kind == STET_OP_RUN_SET)
@@ -665,14 +410,14 @@ encode_row_op(pg_batch *b, const stet_op *op)
         l.kind = DO_PUT;
         l.x = encode_claimer(b, op->claimer, false);
     }
-    lock_run(b, &op->row->id);
-    line_add(b, &l);
+    stet__pg_lock_run(b, &op->row->id);
+    stet__pg_line(b, &l);
 }
 
 static void
 encode_run_op(pg_batch *b, const stet_op *op)
 {
-    line l = { .run = &op->run, .f = op->flags, .x = op->status };
+    pg_line l = { .run = &op->run, .f = op->flags, .x = op->status };
 
     switch (op->kind) {
     case STET_OP_FACTS:
@@ -699,14 +444,16 @@ encode_run_op(pg_batch *b, const stet_op *op)
     if (l.kind == DO_LEAVE || l.kind == DO_DEL)
         col_raw(b, COL_LEAVES, op->run.bytes, 16);
     l.y = encode_claimer(b, op->claimer, false);
-    lock_run(b, &op->run);
-    line_add(b, &l);
+    stet__pg_lock_run(b, &op->run);
+    stet__pg_line(b, &l);
 }
 
 static void
 encode_op(pg_batch *b, const stet_unit *u, const stet_op *op)
 {
-    line l = { .run = &op->run, .n = op->number, .t = op->fire_ms, .x = op->status, .s = op->session };
+    pg_line l = {
+        .run = &op->run, .n = op->number, .t = op->fire_ms, .x = op->status, .s = op->session
+    };
 
     switch (op->kind) {
     case STET_OP_RUN_PUT:
@@ -730,33 +477,30 @@ encode_op(pg_batch *b, const stet_unit *u, const stet_op *op)
         break;
     default: encode_run_op(b, op); return;
     }
-    line_add(b, &l);
+    stet__pg_line(b, &l);
 }
 
 /* ---- the batch ------------------------------------------------------------------------------- */
 
 static int
-encode_unit(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from, size_t at)
+encode_unit(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from,
+            size_t at)
 {
     const stet_unit *u = &units[at];
-    rules            r = { .b = b };
-    int              err = STET_OK;
+    int              err;
 
-    line_add(b, &(line){ .kind = LINE_UNIT, .n = u->seq, .x = (uint32_t)u->n_conds });
+    stet__pg_line(b, &(pg_line){ .kind = LINE_UNIT, .n = u->seq, .x = (uint32_t)u->n_conds });
     for (size_t i = 0; i < u->n_conds; i++)
         if (u->conds[i].kind == STET_COND_UNIT)
             encode_relies(b, units, outcomes, from, at, u->conds[i].number);
         else
             encode_cond(b, &u->conds[i]);
-    for (size_t i = 0; err == STET_OK && i < u->n_conds; i++)
-        err = rules_learn(&r, &u->conds[i]);
-    for (size_t i = 0; err == STET_OK && i < u->n_ops; i++)
-        err = rule_check(&r, &u->ops[i]);
-    stet__free(b->st->base.alloc, r.runs);
+    err = stet__pg_rules(b, u);
     if (err == STET_ENOMEM)
         return err;
     if (err != STET_OK)
-        line_fail(b, err); /* after the questions of the operations before: they may refuse it first */
+        stet__pg_line_fail(
+            b, err); /* after the questions of the operations before: they may refuse it first */
     for (size_t i = 0; err == STET_OK && i < u->n_ops; i++)
         encode_op(b, u, &u->ops[i]);
     return STET_OK;
@@ -800,7 +544,8 @@ stet__pg_batch_free(pg_batch *b)
 }
 
 int
-stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, size_t from, size_t to)
+stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes,
+                      size_t from, size_t to)
 {
     b->has_more = encode_has_more(units, from, to);
     for (size_t i = from; i < to; i++)

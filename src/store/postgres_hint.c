@@ -1,12 +1,13 @@
 /* Hints by LISTEN and NOTIFY, on a connection of their own.
  *
- * A commit does not notify by itself: PostgreSQL lets one notifying transaction at a time through its commit, with its
- * flush. So the commit only says that there is news, and the thread that listens sends one notification for all news
- * since the last; that transaction writes nothing and waits for no flush. A handle without that thread sends it after
- * its commit. A hint that is lost costs a poll.
+ * A commit does not notify by itself: PostgreSQL lets one notifying transaction at a time through
+ * its commit, with its flush. So the commit only says that there is news, and the thread that
+ * listens sends one notification for all news since the last; that transaction writes nothing and
+ * waits for no flush. A handle without that thread sends it after its commit. A hint that is lost
+ * costs a poll.
  *
- * Behind a pooler that hands out another server process with every transaction nothing can be listened to; watch()
- * says so and the engine polls.
+ * Behind a pooler that hands out another server process with every transaction nothing can be
+ * listened to; watch() says so and the engine polls.
  */
 #include <errno.h>
 #include <poll.h>
@@ -62,7 +63,8 @@ hint_listen(pg_store *st)
     if (atomic_load(&st->is_pooled)) {
         stet__pg_conn_close(&st->hint);
         return stet__fail(STET_ESTATE,
-                          "store %s: a pooler stands before the server, so there are no notifications (give the address of "
+                          "store %s: a pooler stands before the server, so there are no "
+                          "notifications (give the address of "
                           "the server itself to have them)",
                           st->name);
     }
@@ -88,7 +90,8 @@ hint_take(pg_store *st)
 static bool
 hint_wait(pg_store *st)
 {
-    struct pollfd at[2] = { { .fd = PQsocket(st->hint.db), .events = POLLIN }, { .fd = st->hint_fd, .events = POLLIN } };
+    struct pollfd at[2] = { { .fd = PQsocket(st->hint.db), .events = POLLIN },
+                            { .fd = st->hint_fd, .events = POLLIN } };
     uint64_t      count;
 
     if (poll(at, 2, HINT_LOOK_MS) < 0)
@@ -144,7 +147,8 @@ stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
             err = stet__fail(STET_EIO, "store %s: %s", st->name, strerror(errno));
         else {
             atomic_store(&st->is_watching, true);
-            err = s->platform->ops->thread_start(s->platform, &st->hint_thread, "stet-hint", hint_main, st);
+            err = s->platform->ops->thread_start(s->platform, &st->hint_thread, "stet-hint",
+                                                 hint_main, st);
             if (err != STET_OK) {
                 atomic_store(&st->is_watching, false);
                 close(st->hint_fd);

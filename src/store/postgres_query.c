@@ -1,7 +1,9 @@
-/* Statements on a connection: arguments in binary form, the wait for the answer, and the columns of it.
+/* Statements on a connection: arguments in binary form, the wait for the answer, and the columns of
+ * it.
  *
- * Nothing here waits longer than the handle's answer_ms: a server that does not answer by then (stopped, or behind
- * a broken network) is given up with the connection. What it was told it may do later all the same.
+ * Nothing here waits longer than the handle's answer_ms: a server that does not answer by then
+ * (stopped, or behind a broken network) is given up with the connection. What it was told it may do
+ * later all the same.
  */
 #include <stdio.h>
 #include <string.h>
@@ -74,8 +76,8 @@ query_flush(pg_store *st, PGconn *db, int64_t until_us)
     return left == 0;
 }
 
-/* All results until the server is ready again; the last one that matters. An error outweighs what came before: a
- * commit that fails does so after its function has answered. */
+/* All results until the server is ready again; the last one that matters. An error outweighs what
+ * came before: a commit that fails does so after its function has answered. */
 static bool
 query_results(pg_store *st, PGconn *db, int64_t until_us, PGresult **out)
 {
@@ -128,11 +130,11 @@ query_lost(pg_store *st, pg_conn *c, const char *what)
 
     stet__pg_reason(reason, sizeof reason, PQerrorMessage(c->db));
     if (is_late)
-        err = stet__fail(STET_EIO, "store %s: cannot %s: the server did not answer in %lld ms", st->name, what,
-                         (long long)st->answer_ms);
+        err = stet__fail(STET_EIO, "store %s: cannot %s: the server did not answer in %lld ms",
+                         st->name, what, (long long)st->answer_ms);
     else
-        err = stet__fail(STET_EIO, "store %s: cannot %s: the connection was lost: %s", st->name, what,
-                         reason);
+        err = stet__fail(STET_EIO, "store %s: cannot %s: the connection was lost: %s", st->name,
+                         what, reason);
     stet__pg_conn_close(c);
     return err;
 }
@@ -148,7 +150,8 @@ query_prepare(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, const
     int       err = STET_OK;
 
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
-    if (PQsendPrepare(c->db, name, st->sql[which], args->n, args->types) == 0 || !query_wait(st, c, &res))
+    if (PQsendPrepare(c->db, name, st->sql[which], args->n, args->types) == 0 ||
+        !query_wait(st, c, &res))
         return query_lost(st, c, what);
     if (query_is_ok(res))
         c->is_prepared[which] = true;
@@ -159,8 +162,8 @@ query_prepare(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, const
 }
 
 int
-stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **out, const char *what,
-                     char state[6])
+stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **out,
+                     const char *what, char state[6])
 {
     static const pg_args none;
     PGresult            *res = NULL;
@@ -179,10 +182,11 @@ stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args
         return err;
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
     if (c->is_prepared[which])
-        sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats, 1);
+        sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
+                                   1);
     else
-        sent = PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values, args->lengths,
-                                 args->formats, 1);
+        sent = PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values,
+                                 args->lengths, args->formats, 1);
     state[0] = '\0';
     if (sent == 0 || !query_wait(st, c, &res))
         return query_lost(st, c, what);
@@ -198,13 +202,15 @@ stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args
 }
 
 int
-stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res, const char *what)
+stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res,
+               const char *what)
 {
     char state[6];
     bool was_open = c->db != NULL;
     int  err = stet__pg_query_state(st, c, which, args, res, what, state);
 
-    /* A connection that was idle may have died long ago; whoever only reads, or may repeat it, tries a new one. */
+    /* A connection that was idle may have died long ago; whoever only reads, or may repeat it,
+     * tries a new one. */
     if (err == STET_EIO && was_open && c->db == NULL)
         err = stet__pg_query_state(st, c, which, args, res, what, state);
     return err;

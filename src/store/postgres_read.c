@@ -1,5 +1,5 @@
-/* Reads: each is one statement on a connection of the pool, which is free again before the first row is handed
- * out. No transaction outlives its statement.
+/* Reads: each is one statement on a connection of the pool, which is free again before the first
+ * row is handed out. No transaction outlives its statement.
  */
 #include <string.h>
 
@@ -143,8 +143,8 @@ read_runs_sql(const stet_run_query *q)
     return q->oldest_first ? PG_SQL_RUNS_OLDEST : PG_SQL_RUNS_NEWEST;
 }
 
-static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-                                     0xff, 0xff } };
+static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+                                     0xff, 0xff, 0xff, 0xff, 0xff, 0xff } };
 
 static int
 read_lost(pg_store *st, const stet_run_query *query, stet_run_row_fn fn, void *arg)
@@ -216,7 +216,8 @@ stet__pg_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn f
 /* ---- facts ----------------------------------------------------------------------------------- */
 
 static int
-read_facts(pg_store *st, pg_sql which, const stet_id *run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+read_facts(pg_store *st, pg_sql which, const stet_id *run, uint64_t from, size_t limit,
+           stet_facts_fn fn, void *arg)
 {
     PGresult *res;
     pg_args   args = { 0 };
@@ -228,19 +229,22 @@ read_facts(pg_store *st, pg_sql which, const stet_id *run, uint64_t from, size_t
     if ((err = stet__pg_read(st, which, &args, &res, "read facts")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++)
-        err = fn(arg, (uint64_t)pg_int8(res, i, 0), (uint32_t)pg_int4(res, i, 1), pg_bytes(res, i, 2));
+        err = fn(arg, (uint64_t)pg_int8(res, i, 0), (uint32_t)pg_int4(res, i, 1),
+                 pg_bytes(res, i, 2));
     PQclear(res);
     return err;
 }
 
 int
-stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                      void *arg)
 {
     return read_facts(pg_of(s), PG_SQL_FACTS_GET, &run, from, limit, fn, arg);
 }
 
 int
-stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                    void *arg)
 {
     return read_facts(pg_of(s), PG_SQL_INBOX_GET, &run, from, limit, fn, arg);
 }
@@ -254,7 +258,8 @@ read_timer(const PGresult *res, int i)
 }
 
 int
-stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg, int64_t *next_ms)
+stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+                     int64_t *next_ms)
 {
     pg_store *st = pg_of(s);
     int64_t   next = STET_NEVER;
@@ -308,8 +313,9 @@ read_of_space(const char *space, pg_sql which)
 {
     if (strncmp(space, "base.", 5) != 0)
         return which;
-    return which == PG_SQL_VALUE_GET ? PG_SQL_BASE_GET : which == PG_SQL_VALUES_FROM ? PG_SQL_BASES_FROM
-                                                                                     : PG_SQL_BASES_AFTER;
+    return which == PG_SQL_VALUE_GET     ? PG_SQL_BASE_GET
+           : which == PG_SQL_VALUES_FROM ? PG_SQL_BASES_FROM
+                                         : PG_SQL_BASES_AFTER;
 }
 
 static void
@@ -349,7 +355,8 @@ stet__pg_read_value(stet_store *s, const char *space, stet_bytes key, stet_value
     memset(value, 0, sizeof *value);
     pg_arg_text(&args, space);
     pg_arg_bytes(&args, key);
-    if ((err = stet__pg_read(st, read_of_space(space, PG_SQL_VALUE_GET), &args, &res, "read a value")) != STET_OK)
+    if ((err = stet__pg_read(st, read_of_space(space, PG_SQL_VALUE_GET), &args, &res,
+                             "read a value")) != STET_OK)
         return err;
     if (PQntuples(res) == 0)
         err = stet__fail(STET_ENOTFOUND, "store %s has no such value in %s", st->name, space);
@@ -388,8 +395,8 @@ read_arg_end(pg_args *args, stet_bytes prefix, uint8_t *copy)
 }
 
 int
-stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
-                     stet_value_fn fn, void *arg)
+stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+                     size_t limit, stet_value_fn fn, void *arg)
 {
     pg_store  *st = pg_of(s);
     bool       is_after = after != NULL && read_compare(*after, prefix) >= 0;
@@ -405,8 +412,9 @@ stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const 
     pg_arg_bytes(&args, is_after ? *after : prefix);
     read_arg_end(&args, prefix, end);
     pg_arg_int8(&args, read_limit(limit));
-    err = stet__pg_read(st, read_of_space(space, is_after ? PG_SQL_VALUES_AFTER : PG_SQL_VALUES_FROM), &args, &res,
-                        "list values");
+    err =
+        stet__pg_read(st, read_of_space(space, is_after ? PG_SQL_VALUES_AFTER : PG_SQL_VALUES_FROM),
+                      &args, &res, "list values");
     stet__free(s->alloc, end);
     if (err != STET_OK)
         return err;

@@ -1,13 +1,16 @@
 /* The tables, in a schema of their own; whose they are, and their version.
  *
- * A schema is ours if its table meta says so; a missing one is made, in one transaction and under an advisory lock, so
- * that of several processes that open a new store one makes it and the others find it. A schema that has tables and
- * no meta is somebody else's and is left alone. Migrations go from one version to the next in the same transaction.
- * The function is replaced when its text differs from the one of this build (its hash is in meta).
+ * A schema is ours if its table meta says so; a missing one is made, in one transaction and under
+ * an advisory lock, so that of several processes that open a new store one makes it and the others
+ * find it. A schema that has tables and no meta is somebody else's and is left alone. Migrations go
+ * from one version to the next in the same transaction. The function is replaced when its text
+ * differs from the one of this build (its hash is in meta).
  *
- * Who may execute a run is in its columns, and each case has an index of its own that holds only those rows: due work by
- * handler and time, claimed runs by session, idle ones by handler and status (`idle` says which of them can be asked for).
- * None of them has ended or suspended runs, so they stay as small as the work at hand. Rows of runs have room on their page, so that changes of other columns touch no index.
+ * Who may execute a run is in its columns, and each case has an index of its own that holds only
+ * those rows: due work by handler and time, claimed runs by session, idle ones by handler and
+ * status (`idle` says which of them can be asked for). None of them has ended or suspended runs, so
+ * they stay as small as the work at hand. Rows of runs have room on their page, so that changes of
+ * other columns touch no index.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,26 +28,36 @@ static const char *const schema_tables[] = {
     "CREATE TABLE @runs(id uuid PRIMARY KEY, session bigint NOT NULL, epoch bigint NOT NULL,"
     " inbox bigint NOT NULL, due bigint, created bigint NOT NULL, ended bigint, lane_pos bigint,"
     " status int NOT NULL, priority int NOT NULL, attempt int NOT NULL, terminal boolean NOT NULL,"
-    " idle boolean NOT NULL, handler bytea NOT NULL, lane bytea, key bytea, grp bytea, reason bytea, extra bytea NOT NULL)"
+    " idle boolean NOT NULL, handler bytea NOT NULL, lane bytea, key bytea, grp bytea, reason "
+    "bytea, extra bytea NOT NULL)"
     " WITH (fillfactor=70," SCHEMA_HOT ");"
-    "CREATE INDEX runs_due ON @runs(handler,due,id) WHERE session=0 AND due IS NOT NULL AND NOT terminal;"
+    "CREATE INDEX runs_due ON @runs(handler,due,id) WHERE session=0 AND due IS NOT NULL AND NOT "
+    "terminal;"
     "CREATE INDEX runs_session ON @runs(session,id) WHERE session<>0;"
     "CREATE INDEX runs_idle ON @runs(handler,status) WHERE idle;"
     "CREATE INDEX runs_lane ON @runs(lane,lane_pos) WHERE lane IS NOT NULL;"
-    "CREATE TABLE @facts(run uuid, rev bigint, count int NOT NULL, data bytea NOT NULL, PRIMARY KEY(run,rev));"
+    "CREATE TABLE @facts(run uuid, rev bigint, count int NOT NULL, data bytea NOT NULL, PRIMARY "
+    "KEY(run,rev));"
     "CREATE TABLE @inbox(run uuid, seq bigint, data bytea NOT NULL, PRIMARY KEY(run,seq));"
-    "CREATE TABLE @timers(fire bigint, run uuid, completion bigint, PRIMARY KEY(fire,run,completion))"
+    "CREATE TABLE @timers(fire bigint, run uuid, completion bigint, PRIMARY "
+    "KEY(fire,run,completion))"
     " WITH (" SCHEMA_HOT ");"
     "CREATE INDEX timers_run ON @timers(run);"
-    "CREATE TABLE @vals(space bytea, key bytea, version bigint NOT NULL, data bytea NOT NULL, run uuid,"
+    "CREATE TABLE @vals(space bytea, key bytea, version bigint NOT NULL, data bytea NOT NULL, run "
+    "uuid,"
     " rev bigint NOT NULL, PRIMARY KEY(space,key)) WITH (fillfactor=80," SCHEMA_HOT ");"
-    "CREATE TABLE @base(space bytea, key bytea, version bigint NOT NULL, data bytea NOT NULL, run uuid,"
+    "CREATE TABLE @base(space bytea, key bytea, version bigint NOT NULL, data bytea NOT NULL, run "
+    "uuid,"
     " rev bigint NOT NULL, PRIMARY KEY(space,key));"
-    "CREATE TABLE @sessions(session bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id uuid NOT NULL,"
-    " token bytea NOT NULL, started bigint NOT NULL, seen bigint NOT NULL, lease_until bigint NOT NULL,"
+    "CREATE TABLE @sessions(session bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id uuid NOT "
+    "NULL,"
+    " token bytea NOT NULL, started bigint NOT NULL, seen bigint NOT NULL, lease_until bigint NOT "
+    "NULL,"
     " closed boolean NOT NULL, info bytea NOT NULL) WITH (fillfactor=50," SCHEMA_HOT ");"
-    "CREATE TABLE @committers(id uuid PRIMARY KEY, last_seq bigint NOT NULL, first_seq bigint NOT NULL,"
-    " at bigint NOT NULL, seqs bigint[], o_seq bigint[], o_result int[], o_cond int[], o_inbox bigint[],"
+    "CREATE TABLE @committers(id uuid PRIMARY KEY, last_seq bigint NOT NULL, first_seq bigint NOT "
+    "NULL,"
+    " at bigint NOT NULL, seqs bigint[], o_seq bigint[], o_result int[], o_cond int[], o_inbox "
+    "bigint[],"
     " o_due bigint[], g_seq bigint[], g_run uuid[], g_epoch bigint[], g_inbox bigint[])"
     " WITH (fillfactor=50," SCHEMA_HOT ");",
     /* Random bytes do not become smaller, and a commit should not try. */
@@ -113,10 +126,12 @@ schema_look(pg_store *st, pg_conn *c, schema_found *found)
     int       err;
 
     memset(found, 0, sizeof *found);
-    (void)snprintf(sql, sizeof sql,
-                   "SELECT to_regnamespace('\"%s\"') IS NOT NULL,to_regclass('\"%s\".meta') IS NOT NULL,(SELECT count(*) "
-                   "FROM pg_class WHERE relnamespace=to_regnamespace('\"%s\"') AND relkind IN ('r','p','v'))",
-                   st->schema, st->schema, st->schema);
+    (void)snprintf(
+        sql, sizeof sql,
+        "SELECT to_regnamespace('\"%s\"') IS NOT NULL,to_regclass('\"%s\".meta') IS NOT "
+        "NULL,(SELECT count(*) "
+        "FROM pg_class WHERE relnamespace=to_regnamespace('\"%s\"') AND relkind IN ('r','p','v'))",
+        st->schema, st->schema, st->schema);
     if ((err = stet__pg_exec(st, c, sql, &res, "look at its schema")) != STET_OK)
         return err;
     found->has_schema = PQgetvalue(res, 0, 0)[0] == 't';
@@ -125,7 +140,8 @@ schema_look(pg_store *st, pg_conn *c, schema_found *found)
     PQclear(res);
     if (!found->has_meta)
         return STET_OK;
-    (void)snprintf(sql, sizeof sql, "SELECT k,convert_from(v,'SQL_ASCII') FROM \"%s\".meta", st->schema);
+    (void)snprintf(sql, sizeof sql, "SELECT k,convert_from(v,'SQL_ASCII') FROM \"%s\".meta",
+                   st->schema);
     if ((err = stet__pg_exec(st, c, sql, &res, "read its version")) != STET_OK)
         return err;
     for (int i = 0; i < PQntuples(res); i++) {
@@ -147,11 +163,13 @@ schema_judge(pg_store *st, const schema_found *found)
 {
     if ((!found->has_meta && found->tables > 0) || (found->has_meta && found->version == 0))
         return stet__fail(STET_ENOTDB,
-                          "store %s: the schema %s is used by something else; give stet one of its own (schema=NAME)",
+                          "store %s: the schema %s is used by something else; give stet one of its "
+                          "own (schema=NAME)",
                           st->name, st->schema);
     if (found->version > PG_FORMAT)
-        return stet__fail(STET_ENEWER, "store %s has format %d and this stet knows up to %d; use the newer stet", st->name,
-                          found->version, PG_FORMAT);
+        return stet__fail(STET_ENEWER,
+                          "store %s has format %d and this stet knows up to %d; use the newer stet",
+                          st->name, found->version, PG_FORMAT);
     return STET_OK;
 }
 
@@ -183,10 +201,11 @@ schema_make(pg_store *st, pg_conn *c, const schema_found *found, const char *has
         return err;
     st->base.platform->ops->random(st->base.platform, random, sizeof random);
     schema_hex(instance, random, sizeof random);
-    (void)snprintf(sql, sizeof sql,
-                   "INSERT INTO \"%s\".meta(k,v) VALUES('format','%d'),('function','%s'),('instance','%s') ON "
-                   "CONFLICT(k) DO UPDATE SET v=excluded.v WHERE meta.k<>'instance'",
-                   st->schema, PG_FORMAT, hash, instance);
+    (void)snprintf(
+        sql, sizeof sql,
+        "INSERT INTO \"%s\".meta(k,v) VALUES('format','%d'),('function','%s'),('instance','%s') ON "
+        "CONFLICT(k) DO UPDATE SET v=excluded.v WHERE meta.k<>'instance'",
+        st->schema, PG_FORMAT, hash, instance);
     return stet__pg_exec(st, c, sql, NULL, "mark it as a store");
 }
 
@@ -195,8 +214,11 @@ schema_rights(pg_store *st, int err)
 {
     if (err != STET_EREADONLY)
         return err;
-    return stet__fail(STET_EREADONLY, "%s; the user needs the right to make the schema %s (GRANT CREATE ON DATABASE), or "
-                      "to own it", stet_last_error(), st->schema);
+    return stet__fail(
+        STET_EREADONLY,
+        "%s; the user needs the right to make the schema %s (GRANT CREATE ON DATABASE), or "
+        "to own it",
+        stet_last_error(), st->schema);
 }
 
 static int
@@ -208,8 +230,8 @@ schema_create(pg_store *st, pg_conn *c, schema_found *found, const char *hash)
         return err;
     /* Asked again: another process may have made it since. */
     if ((err = stet__pg_exec(st, c, SCHEMA_LOCK, NULL, "wait for its turn")) == STET_OK &&
-        (err = schema_look(st, c, found)) == STET_OK && (err = schema_judge(st, found)) == STET_OK &&
-        strcmp(found->function, hash) != 0)
+        (err = schema_look(st, c, found)) == STET_OK &&
+        (err = schema_judge(st, found)) == STET_OK && strcmp(found->function, hash) != 0)
         err = schema_make(st, c, found, hash);
     if (err == STET_OK)
         err = stet__pg_exec(st, c, "COMMIT", NULL, "make its tables");
@@ -249,7 +271,8 @@ stet__pg_schema_prepare(pg_store *st, pg_conn *c)
         unsigned byte = 0;
 
         if (sscanf(found.instance + 2 * i, "%2x", &byte) != 1)
-            return stet__fail(STET_ECORRUPT, "store %s: its table meta is damaged; restore a backup", st->name);
+            return stet__fail(STET_ECORRUPT,
+                              "store %s: its table meta is damaged; restore a backup", st->name);
         st->instance[i] = (uint8_t)byte;
     }
     return STET_OK;

@@ -1,7 +1,8 @@
 /* Sessions of workers: a row with a lease, judged by the server's clock; and upkeep.
  *
- * Each call is one statement on the side connection, repeated on a new one if it was lost: to renew or to close twice
- * is harmless, and a session that was opened twice ends with its lease. Locks: side_lock.
+ * Each call is one statement on the side connection, repeated on a new one if it was lost: to renew
+ * or to close twice is harmless, and a session that was opened twice ends with its lease. Locks:
+ * side_lock.
  */
 #include <string.h>
 
@@ -47,7 +48,8 @@ stet__pg_sessions_free(pg_store *st)
 }
 
 int
-stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
+stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
+                      stet_bytes info)
 {
     pg_store   *st = pg_of(s);
     pg_session *own;
@@ -69,7 +71,8 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
     pg_arg_bytes(&args, info);
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     stet__lock(s->platform, &st->side_lock);
-    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) == STET_OK) {
+    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) ==
+        STET_OK) {
         *session = own->session = (uint64_t)pg_int8(res, 0, 0);
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
         own->next = st->sessions;
@@ -102,7 +105,8 @@ stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
     if (err == STET_OK && PQntuples(res) == 1)
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0) - atomic_load(&st->advance_ms));
     else if (err == STET_OK)
-        err = stet__fail(STET_EFENCED, "session %llu has expired or is not of this handle; open a new one",
+        err = stet__fail(STET_EFENCED,
+                         "session %llu has expired or is not of this handle; open a new one",
                          (unsigned long long)session);
     stet__unlock(s->platform, &st->side_lock);
     PQclear(res);
@@ -119,9 +123,11 @@ session_is_foreign(pg_store *st, uint64_t session)
 
     pg_arg_int8(&args, (int64_t)session);
     pg_arg_int8(&args, 0);
-    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_GET, &args, &res, "read a session")) == STET_OK &&
+    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_GET, &args, &res, "read a session")) ==
+            STET_OK &&
         PQntuples(res) > 0)
-        err = stet__fail(STET_EFENCED, "session %llu was opened by another handle", (unsigned long long)session);
+        err = stet__fail(STET_EFENCED, "session %llu was opened by another handle",
+                         (unsigned long long)session);
     PQclear(res);
     return err;
 }
@@ -140,7 +146,8 @@ stet__pg_session_close(stet_store *s, uint64_t session)
     pg_arg_int8(&args, (int64_t)session);
     pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
     stet__lock(s->platform, &st->side_lock);
-    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_CLOSE, &args, &res, "close a session")) == STET_OK)
+    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_CLOSE, &args, &res,
+                              "close a session")) == STET_OK)
         is_closed = PQntuples(res) > 0;
     PQclear(res);
     if (err == STET_OK && !is_closed && session_own(st, session) == NULL)
@@ -167,9 +174,12 @@ stet__pg_sessions(stet_store *s, stet_session_fn fn, void *arg)
     if ((err = stet__pg_read(st, PG_SQL_SESSIONS, &args, &res, "list sessions")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
-        stet_session_row row = { .session = (uint64_t)pg_int8(res, i, 0), .id = pg_id(res, i, 1),
-                                 .started_ms = pg_int8(res, i, 2), .seen_ms = pg_int8(res, i, 3),
-                                 .lease_until_ms = pg_int8(res, i, 4), .is_dead = pg_bool(res, i, 5),
+        stet_session_row row = { .session = (uint64_t)pg_int8(res, i, 0),
+                                 .id = pg_id(res, i, 1),
+                                 .started_ms = pg_int8(res, i, 2),
+                                 .seen_ms = pg_int8(res, i, 3),
+                                 .lease_until_ms = pg_int8(res, i, 4),
+                                 .is_dead = pg_bool(res, i, 5),
                                  .info = pg_bytes(res, i, 6) };
 
         err = fn(arg, &row);
@@ -204,7 +214,8 @@ maintain_crumbs(pg_store *st)
     int       err;
 
     pg_arg_int8(&args, 0);
-    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSIONS, &args, &res, "list sessions")) != STET_OK)
+    if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSIONS, &args, &res, "list sessions")) !=
+        STET_OK)
         return err;
     n = (size_t)PQntuples(res);
     if (n <= SESSIONS_MAX && (known = stet__get(st->base.alloc, n * sizeof *known)) != NULL) {
@@ -228,8 +239,10 @@ stet__pg_maintain(stet_store *s)
         return err;
     before_ms = stet__pg_now(st) - SESSION_FORGET_MS;
     stet__lock(s->platform, &st->side_lock);
-    if ((err = maintain_forget(st, PG_SQL_COMMITTER_OLD, before_ms, "forget old committers")) == STET_OK &&
-        (err = maintain_forget(st, PG_SQL_SESSION_OLD, before_ms, "forget old sessions")) == STET_OK)
+    if ((err = maintain_forget(st, PG_SQL_COMMITTER_OLD, before_ms, "forget old committers")) ==
+            STET_OK &&
+        (err = maintain_forget(st, PG_SQL_SESSION_OLD, before_ms, "forget old sessions")) ==
+            STET_OK)
         err = maintain_crumbs(st);
     stet__unlock(s->platform, &st->side_lock);
     return err;

@@ -1,8 +1,9 @@
 /* The address of a PostgreSQL store: postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME&…
  *
- * It is libpq's URL with options of our own among its parameters. Those are taken out, the rest is libpq's to
- * understand. Every name is looked at before libpq is asked, because libpq repeats what it does not understand, and a
- * mistyped URL may have its password in an odd place. st->name is the address as it may be told: no password, ever.
+ * It is libpq's URL with options of our own among its parameters. Those are taken out, the rest is
+ * libpq's to understand. Every name is looked at before libpq is asked, because libpq repeats what
+ * it does not understand, and a mistyped URL may have its password in an odd place. st->name is the
+ * address as it may be told: no password, ever.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,8 +77,9 @@ url_check_name(pg_store *st, const char *typed, size_t len)
     for (size_t i = 0; url_own[i] != NULL; i++)
         url_nearer(typed, len, url_own[i], &best, &nearest);
     if (!is_known)
-        err = stet__fail(STET_EURL, "store %s: unknown option \"%.*s\" in the address%s%s%s", st->name,
-                         (int)(len < 40 ? len : 40), typed, best <= 1 + len / 3 ? "; did you mean " : "",
+        err = stet__fail(STET_EURL, "store %s: unknown option \"%.*s\" in the address%s%s%s",
+                         st->name, (int)(len < 40 ? len : 40), typed,
+                         best <= 1 + len / 3 ? "; did you mean " : "",
                          best <= 1 + len / 3 ? nearest : "", best <= 1 + len / 3 ? "?" : "");
     PQconninfoFree(all);
     return err;
@@ -94,9 +96,11 @@ url_set_schema(pg_store *st, const char *value, size_t len)
         if (strchr("abcdefghijklmnopqrstuvwxyz0123456789_", value[i]) == NULL)
             break;
     if (len == 0 || len > PG_SCHEMA_MAX || i < len || (value[0] >= '0' && value[0] <= '9') ||
-        strncmp(value, "pg_", 3) == 0 || url_is(value, len, "public") || url_is(value, len, "information_schema"))
+        strncmp(value, "pg_", 3) == 0 || url_is(value, len, "public") ||
+        url_is(value, len, "information_schema"))
         return stet__fail(STET_EURL,
-                          "store %s: a schema is at most %d small letters, digits and '_', begins with no digit and "
+                          "store %s: a schema is at most %d small letters, digits and '_', begins "
+                          "with no digit and "
                           "not with \"pg_\", and is stet's own (not public)",
                           st->name, PG_SCHEMA_MAX);
     memcpy(st->schema, value, len);
@@ -116,7 +120,8 @@ url_set_seconds(pg_store *st, const char *name, const char *value, size_t len, i
         memcpy(text, value, len);
     seconds = strtol(text, &end, 10);
     if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
-        return stet__fail(STET_EURL, "store %s: %s is a number of seconds from 1 to 3600", st->name, name);
+        return stet__fail(STET_EURL, "store %s: %s is a number of seconds from 1 to 3600", st->name,
+                          name);
     *out_ms = seconds * 1000;
     return STET_OK;
 }
@@ -144,7 +149,8 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
     if ((err = url_check_name(st, text, name)) != STET_OK)
         return err;
     if (url_is(text, name, "connect_timeout") &&
-        (err = url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms)) != STET_OK)
+        (err = url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms)) !=
+            STET_OK)
         return err;
     stet__buf_byte(rest, rest->len > 0 && memchr(rest->data, '?', rest->len) != NULL ? '&' : '?');
     stet__buf_add(rest, text, len);
@@ -179,8 +185,8 @@ url_make_name(pg_store *st)
 
     if (host[0] == '\0')
         host = stet__pg_url_option(st, "hostaddr");
-    (void)snprintf(name, sizeof name, "postgres://%.120s%s%.10s/%.80s?schema=%s", host, port[0] != '\0' ? ":" : "", port,
-                   stet__pg_url_option(st, "dbname"), st->schema);
+    (void)snprintf(name, sizeof name, "postgres://%.120s%s%.10s/%.80s?schema=%s", host,
+                   port[0] != '\0' ? ":" : "", port, stet__pg_url_option(st, "dbname"), st->schema);
     return url_set_name(st, name);
 }
 
@@ -194,7 +200,8 @@ url_ask_libpq(pg_store *st, const char *rest)
         PQfreemem(said); /* it may repeat a part of the password */
         return stet__fail(STET_EURL,
                           "store %s: the address is no PostgreSQL URL; it is "
-                          "postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME, and other characters than letters and "
+                          "postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME, and other "
+                          "characters than letters and "
                           "digits in user and password are written as %%XX",
                           st->name);
     }

@@ -1,5 +1,5 @@
-/* Addresses and servers that are wrong: each says what was tried and what to change, in a bounded time,
- * and no password appears. */
+/* Addresses and servers that are wrong: each says what was tried and what to change, in a bounded
+ * time, and no password appears. */
 #include <arpa/inet.h>
 #include <libpq-fe.h>
 #include <netinet/in.h>
@@ -77,8 +77,8 @@ TEST(G3_a_wrong_password_is_told_and_not_repeated)
 {
     expect_refused(tcp(CLUSTER_USER ":hush", address_port(), "postgres"), STET_ECONFIG,
                    "password authentication failed", "check the user and the password");
-    expect_refused(tcp(CLUSTER_USER, address_port(), "postgres"), STET_ECONFIG, "no password supplied",
-                   "PGPASSWORD");
+    expect_refused(tcp(CLUSTER_USER, address_port(), "postgres"), STET_ECONFIG,
+                   "no password supplied", "PGPASSWORD");
 }
 
 TEST(G3_the_right_password_opens)
@@ -119,17 +119,17 @@ TEST(G3_a_wrong_port_is_told)
 
 TEST(G3_an_unknown_database_is_told)
 {
-    expect_refused(tcp(CLUSTER_USER ":" CLUSTER_PASSWORD, address_port(), "nowhere"), STET_ENOTFOUND,
-                   "\"nowhere\" does not exist", "createdb");
+    expect_refused(tcp(CLUSTER_USER ":" CLUSTER_PASSWORD, address_port(), "nowhere"),
+                   STET_ENOTFOUND, "\"nowhere\" does not exist", "createdb");
 }
 
 TEST(G3_tls_that_is_not_offered_is_told)
 {
-    expect_refused(tcp(CLUSTER_USER ":hush", address_port(), "postgres?sslmode=require"), STET_ECONFIG,
-                   "does not support SSL", "sslmode");
+    expect_refused(tcp(CLUSTER_USER ":hush", address_port(), "postgres?sslmode=require"),
+                   STET_ECONFIG, "does not support SSL", "sslmode");
 }
 
-/* ---- servers of another kind ------------------------------------------------------------------ */
+/* ---- servers of another kind ----------------------------------------------------------------- */
 
 typedef struct impostor {
     int         listener, port;
@@ -165,7 +165,8 @@ impostor_begin(impostor *i, const void *says, size_t len)
     i->len = len;
     i->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(i->listener >= 0 && bind(i->listener, (struct sockaddr *)&at, size) == 0 &&
-          listen(i->listener, 8) == 0 && getsockname(i->listener, (struct sockaddr *)&at, &size) == 0);
+          listen(i->listener, 8) == 0 &&
+          getsockname(i->listener, (struct sockaddr *)&at, &size) == 0);
     i->port = ntohs(at.sin_port);
     CHECK_INT(pthread_create(&i->thread, NULL, impostor_main, i), 0);
 }
@@ -186,7 +187,8 @@ TEST(G3_a_server_of_another_kind_is_told)
     impostor_begin(&i, http, sizeof http - 1);
     expect_refused(tcp("u:hush", i.port, "db?sslmode=disable"), STET_ENOTDB, "cannot connect",
                    "no PostgreSQL server");
-    expect_refused(tcp("u:hush", i.port, "db"), STET_ENOTDB, "cannot connect", "no PostgreSQL server");
+    expect_refused(tcp("u:hush", i.port, "db"), STET_ENOTDB, "cannot connect",
+                   "no PostgreSQL server");
     impostor_end(&i);
 }
 
@@ -214,7 +216,7 @@ TEST(G3_a_server_that_is_too_old_is_told)
     impostor_end(&i);
 }
 
-/* ---- rights and schemas ------------------------------------------------------------------------ */
+/* ---- rights and schemas ---------------------------------------------------------------------- */
 
 TEST(G3_a_database_without_rights_is_told)
 {
@@ -225,7 +227,8 @@ TEST(G3_a_database_without_rights_is_told)
 
 TEST(G7_a_schema_of_something_else_is_left_alone)
 {
-    as_owner("DROP SCHEMA IF EXISTS shop CASCADE; CREATE SCHEMA shop; CREATE TABLE shop.orders(id int)");
+    as_owner(
+        "DROP SCHEMA IF EXISTS shop CASCADE; CREATE SCHEMA shop; CREATE TABLE shop.orders(id int)");
     expect_refused(cluster_url("shop"), STET_ENOTDB, "used by something else", "schema=NAME");
     as_owner("SELECT * FROM shop.orders; DROP SCHEMA shop CASCADE");
 }
@@ -241,14 +244,16 @@ TEST(G7_a_newer_format_is_refused)
     as_owner("DROP SCHEMA newer CASCADE");
 }
 
-/* ---- addresses --------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 TEST(G3_a_mistyped_option_suggests_the_nearest)
 {
-    expect_refused("postgres://u:hush@h/db?shcema=x", STET_EURL, "\"shcema\"", "did you mean schema?");
+    expect_refused("postgres://u:hush@h/db?shcema=x", STET_EURL, "\"shcema\"",
+                   "did you mean schema?");
     expect_refused("postgres://u:hush@h/db?sslmod=require", STET_EURL, "\"sslmod\"",
                    "did you mean sslmode?");
-    expect_refused("postgres://u:hush@h/db?repare=1", STET_EURL, "\"repare\"", "did you mean repair?");
+    expect_refused("postgres://u:hush@h/db?repare=1", STET_EURL, "\"repare\"",
+                   "did you mean repair?");
     expect_refused("postgres://u:hush@h/db?quux=1", STET_EURL, "unknown option", "\"quux\"");
 }
 
@@ -259,7 +264,8 @@ TEST(G3_an_address_that_is_none_does_not_show_its_password)
     expect_refused("postgres:u:hush@h", STET_EURL, "begins with", "postgres://");
     expect_refused("postgres://u:hush@h/db?schema=Big", STET_EURL, "a schema is", "small letters");
     expect_refused("postgres://u:hush@h/db?schema=pg_mine", STET_EURL, "a schema is", "not with");
-    expect_refused("postgres://u:hush@h/db?answer_timeout=soon", STET_EURL, "answer_timeout", "seconds");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=soon", STET_EURL, "answer_timeout",
+                   "seconds");
     expect_refused("postgres://u:hush@h/db?schema", STET_EURL, "NAME=VALUE", "option");
     expect_refused("postgre://u:hush@h/db", STET_EURL, "no store for", "postgres://");
 }

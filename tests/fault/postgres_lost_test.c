@@ -1,5 +1,5 @@
-/* Connections that are cut at a commit, servers that hang or are restarted, a pooler in between: units are applied
- * once, everything goes on by itself, and nothing waits for ever. */
+/* Connections that are cut at a commit, servers that hang or are restarted, a pooler in between:
+ * units are applied once, everything goes on by itself, and nothing waits for ever. */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -40,7 +40,9 @@ lost_open(const char *url)
 static int
 put(stet_store *s, uint64_t seq, stet_outcome *out)
 {
-    stet_op   op = { .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text("k"), .data = stet_text("v") };
+    stet_op op = {
+        .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text("k"), .data = stet_text("v")
+    };
     stet_unit unit = { .seq = seq, .ops = &op, .n_ops = 1 };
 
     return s->ops->commit(s, &unit, 1, out);
@@ -159,7 +161,7 @@ TEST(G3_a_lost_connection_is_not_noticed_by_reads_and_renewals)
     proxy_free(p);
 }
 
-/* ---- a pooler ---------------------------------------------------------------------------------- */
+/* ---- a pooler -------------------------------------------------------------------------------- */
 
 static void
 pool_hint(void *arg)
@@ -189,7 +191,7 @@ TEST(G3_behind_a_pooler_there_are_no_hints_and_it_is_told)
     proxy_free(p);
 }
 
-/* ---- a restart --------------------------------------------------------------------------------- */
+/* ---- a restart ------------------------------------------------------------------------------- */
 
 static _Atomic int restart_hints;
 

@@ -1,5 +1,5 @@
-/* Several handles at once, each on a thread of its own, all after the same rows: what the contract promises to one
- * caller after the other holds for callers at the same time. tsan: yes */
+/* Several handles at once, each on a thread of its own, all after the same rows: what the contract
+ * promises to one caller after the other holds for callers at the same time. tsan: yes */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -65,8 +65,8 @@ race(void *(*fn)(void *))
 
     for (int i = 0; i < RACERS; i++) {
         racers[i] = (racer){ .i = i, .random = (uint32_t)i * 7919u + 17u, .store = race_open() };
-        CHECK_OK(racers[i].store->ops->session_open(racers[i].store, &racers[i].session, (stet_id){ { 1 } },
-                                                    600000, stet_text("")));
+        CHECK_OK(racers[i].store->ops->session_open(racers[i].store, &racers[i].session,
+                                                    (stet_id){ { 1 } }, 600000, stet_text("")));
     }
     for (int i = 0; i < RACERS; i++)
         CHECK_INT(pthread_create(&racers[i].thread, NULL, fn, &racers[i]), 0);
@@ -82,7 +82,10 @@ put_runs(uint32_t n, int64_t due_ms)
     stet_store *s = race_open();
 
     for (uint32_t i = 1; i <= n; i++) {
-        stet_run_row row = { .id = run_id(i), .handler = "a.one", .status = PENDING, .due_ms = due_ms,
+        stet_run_row row = { .id = run_id(i),
+                             .handler = "a.one",
+                             .status = PENDING,
+                             .due_ms = due_ms,
                              .ended_ms = STET_NEVER };
         stet_op      op = { .kind = STET_OP_RUN_PUT, .row = &row, .run = row.id };
         stet_unit    unit = { .seq = i, .ops = &op, .n_ops = 1 };
@@ -94,7 +97,7 @@ put_runs(uint32_t n, int64_t due_ms)
     stet__store_close(s);
 }
 
-/* ---- rows in any order ------------------------------------------------------------------------ */
+/* ---- rows in any order ----------------------------------------------------------------------- */
 
 static _Atomic int race_inbox[RUNS + 1], race_values[RUNS + 1];
 
@@ -118,15 +121,26 @@ race_rows(void *arg)
             (void)snprintf(keys[u], sizeof keys[u], "k%u", key);
             for (int o = 0; o < 3; o++) {
                 picks[u][o] = 1 + draw(r, RUNS);
-                ops[u][o] = (stet_op){ .kind = STET_OP_INBOX, .run = run_id(picks[u][o]), .data = stet_text("x") };
+                ops[u][o] = (stet_op){ .kind = STET_OP_INBOX,
+                                       .run = run_id(picks[u][o]),
+                                       .data = stet_text("x") };
             }
-            ops[u][3] = (stet_op){ .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text(keys[u]),
+            ops[u][3] = (stet_op){ .kind = STET_OP_VALUE_PUT,
+                                   .space = "s",
+                                   .key = stet_text(keys[u]),
                                    .data = stet_text("v") };
             /* Some rely on what may have changed; some on what is not there yet. */
-            conds[u] = (stet_cond){ .kind = STET_COND_VALUE, .space = "s", .key = stet_text(keys[u]),
-                                    .number = draw(r, 3) == 0 ? 0 : (uint64_t)atomic_load(&race_values[key]) };
-            units[u] = (stet_unit){ .seq = ++r->seq, .conds = &conds[u], .n_conds = u % 2 == 0 ? 1 : 0,
-                                    .ops = ops[u], .n_ops = 4 };
+            conds[u] =
+                (stet_cond){ .kind = STET_COND_VALUE,
+                             .space = "s",
+                             .key = stet_text(keys[u]),
+                             .number =
+                                 draw(r, 3) == 0 ? 0 : (uint64_t)atomic_load(&race_values[key]) };
+            units[u] = (stet_unit){ .seq = ++r->seq,
+                                    .conds = &conds[u],
+                                    .n_conds = u % 2 == 0 ? 1 : 0,
+                                    .ops = ops[u],
+                                    .n_ops = 4 };
         }
         CHECK_OK(r->store->ops->commit(r->store, units, 6, out));
         for (int u = 0; u < 6; u++) {
@@ -171,7 +185,7 @@ TEST_LIMIT(F1_postgres_units_of_several_handles_are_applied_once_each, 120)
     stet__store_close(s);
 }
 
-/* ---- one start each --------------------------------------------------------------------------- */
+/* ---- one start each -------------------------------------------------------------------------- */
 
 static _Atomic int race_started;
 
@@ -182,13 +196,18 @@ race_starts(void *arg)
     racer *r = arg;
 
     for (uint32_t n = 100; n < 140; n++) {
-        stet_run_row row = { .id = run_id(n), .handler = "a.one", .status = PENDING, .due_ms = STET_NEVER,
+        stet_run_row row = { .id = run_id(n),
+                             .handler = "a.one",
+                             .status = PENDING,
+                             .due_ms = STET_NEVER,
                              .ended_ms = STET_NEVER };
         char         key[8];
         stet_cond    cond = { .kind = STET_COND_VALUE, .space = "idem" };
-        stet_op      ops[2] = { { .kind = STET_OP_VALUE_PUT, .space = "idem", .data = stet_text("v") },
-                                { .kind = STET_OP_RUN_PUT, .row = &row } };
-        stet_unit    unit = { .seq = ++r->seq, .conds = &cond, .n_conds = n % 2, .ops = ops, .n_ops = 2 };
+        stet_op   ops[2] = { { .kind = STET_OP_VALUE_PUT, .space = "idem", .data = stet_text("v") },
+                             { .kind = STET_OP_RUN_PUT, .row = &row } };
+        stet_unit unit = {
+            .seq = ++r->seq, .conds = &cond, .n_conds = n % 2, .ops = ops, .n_ops = 2
+        };
         stet_outcome out;
 
         (void)snprintf(key, sizeof key, "k%u", n);
@@ -208,7 +227,7 @@ TEST_LIMIT(A13_postgres_one_of_several_starts_of_a_run_wins, 120)
     CHECK_INT(atomic_load(&race_started), 40);
 }
 
-/* ---- claims ------------------------------------------------------------------------------------ */
+/* ---- claims ---------------------------------------------------------------------------------- */
 
 #define CLAIMS 400
 static _Atomic int race_granted[CLAIMS + 1], race_grants;
@@ -228,7 +247,7 @@ race_claims(void *arg)
     stet_claimer claimer = { r->session, RUNNING, race_handlers, 1 };
 
     while (atomic_load(&race_grants) < CLAIMS) {
-        stet_op      op = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 + draw(r, 20) };
+        stet_op op = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 + draw(r, 20) };
         stet_unit    unit = { .seq = ++r->seq, .ops = &op, .n_ops = 1 };
         stet_outcome out;
 
@@ -251,7 +270,7 @@ TEST_LIMIT(F3_postgres_a_due_run_is_granted_to_one_of_several_workers, 120)
     CHECK_INT(atomic_load(&race_grants), CLAIMS);
 }
 
-/* ---- lanes ------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
 #define LANES    3
 #define PER_LANE 80
@@ -262,10 +281,16 @@ static void
 lane_work(racer *r, const stet_claimer *claimer, const stet_grant *grant)
 {
     uint32_t     lane = run_number(&grant->run) % LANES;
-    stet_run_row row = { .id = grant->run, .status = DONE, .is_terminal = 1, .ended_ms = 1, .due_ms = STET_NEVER };
-    stet_cond    cond = { .kind = STET_COND_CLAIM, .run = grant->run, .session = r->session, .epoch = grant->epoch };
-    stet_op      ops[2] = { { .kind = STET_OP_RUN_SET, .row = &row, .mask = STET_RUN_STATUS | STET_RUN_OWNER },
-                            { .kind = STET_OP_LANE_LEAVE, .run = grant->run, .status = PENDING, .claimer = claimer } };
+    stet_run_row row = {
+        .id = grant->run, .status = DONE, .is_terminal = 1, .ended_ms = 1, .due_ms = STET_NEVER
+    };
+    stet_cond cond = {
+        .kind = STET_COND_CLAIM, .run = grant->run, .session = r->session, .epoch = grant->epoch
+    };
+    stet_op ops[2] = {
+        { .kind = STET_OP_RUN_SET, .row = &row, .mask = STET_RUN_STATUS | STET_RUN_OWNER },
+        { .kind = STET_OP_LANE_LEAVE, .run = grant->run, .status = PENDING, .claimer = claimer }
+    };
     stet_unit    unit = { .seq = ++r->seq, .conds = &cond, .n_conds = 1, .ops = ops, .n_ops = 2 };
     stet_outcome out;
     uint64_t     seen;
@@ -286,10 +311,16 @@ static void
 lane_enter(racer *r, const stet_claimer *claimer, uint32_t n)
 {
     char         lane[16];
-    stet_run_row row = { .id = run_id(n), .handler = "a.one", .status = PENDING, .due_ms = STET_NEVER,
+    stet_run_row row = { .id = run_id(n),
+                         .handler = "a.one",
+                         .status = PENDING,
+                         .due_ms = STET_NEVER,
                          .ended_ms = STET_NEVER };
     stet_op      ops[2] = { { .kind = STET_OP_RUN_PUT, .row = &row },
-                            { .kind = STET_OP_LANE_ENTER, .run = row.id, .lane = lane, .status = PENDING,
+                            { .kind = STET_OP_LANE_ENTER,
+                              .run = row.id,
+                              .lane = lane,
+                              .status = PENDING,
                               .claimer = n % 3 == 0 ? NULL : claimer } };
     stet_unit    unit = { .seq = ++r->seq, .ops = ops, .n_ops = 2 };
     stet_outcome out;

@@ -1,5 +1,5 @@
-/* stet-test-server COMMAND ARGUMENT …: run a command with a PostgreSQL server that all test programs in it share.
- * Ends with the command's status; the server is gone afterwards. */
+/* stet-test-server COMMAND ARGUMENT …: run a command with a PostgreSQL server that all test
+ * programs in it share. Ends with the command's status; the server is gone afterwards. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

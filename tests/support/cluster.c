@@ -145,8 +145,18 @@ static pid_t
 keeper_server(const char *dir, int port)
 {
     char  program[192], data[160], sockets[192], text[32];
-    char *argv[] = { program, "-D", data, "-p", text, "-c", "listen_addresses=127.0.0.1", "-c", sockets, "-c",
-                     "max_connections=200", NULL };
+    char *argv[] = { program,
+                     "-D",
+                     data,
+                     "-p",
+                     text,
+                     "-c",
+                     "listen_addresses=127.0.0.1",
+                     "-c",
+                     sockets,
+                     "-c",
+                     "max_connections=200",
+                     NULL };
 
     (void)snprintf(data, sizeof data, "%s/data", dir);
     (void)snprintf(text, sizeof text, "%d", port);
@@ -209,7 +219,7 @@ keeper_await(const char *dir, pid_t server)
     return false;
 }
 
-/* ---- the keeper: its life ---------------------------------------------------------------------- */
+/* ---- the keeper: its life -------------------------------------------------------------------- */
 
 static int
 keeper_remove(const char *path, const struct stat *st, int kind, struct FTW *at)
@@ -271,7 +281,7 @@ keeper_main(const char *dir, int life, int ready)
     keeper_watch(dir, port, server, life);
 }
 
-/* ---- who asks ---------------------------------------------------------------------------------- */
+/* ---- who asks -------------------------------------------------------------------------------- */
 
 static bool
 cluster_dir(char *dir, size_t size)

@@ -1,9 +1,9 @@
 /* A private PostgreSQL server for tests: made by initdb in a fresh directory, on a free port of
  * 127.0.0.1 and on a socket in that directory, run by an unprivileged user, durable as it comes.
  *
- * A keeper process owns it. The keeper waits at a pipe whose other end is with the process that asked
- * for the server; when that process is gone, however it went, the keeper stops the server and removes
- * the directory. A server that ends on its own, or is killed by a test, is started again.
+ * A keeper process owns it. The keeper waits at a pipe whose other end is with the process that
+ * asked for the server; when that process is gone, however it went, the keeper stops the server and
+ * removes the directory. A server that ends on its own, or is killed by a test, is started again.
  */
 #ifndef STET_CLUSTER_H
 #define STET_CLUSTER_H
@@ -32,8 +32,8 @@ pid_t cluster_server(const cluster *c);
 /* Wait until it answers. */
 bool cluster_await(const cluster *c);
 
-/* One server for all tests of a program, or of several: the first call in a program starts one, unless
- * CLUSTER_ENV names one, and sets CLUSTER_ENV. To be called before the tests are forked. */
+/* One server for all tests of a program, or of several: the first call in a program starts one,
+ * unless CLUSTER_ENV names one, and sets CLUSTER_ENV. To be called before the tests are forked. */
 void cluster_share(void);
 /* The address of a schema of its own, in a static buffer; ends the test if there is no server. */
 const char *cluster_url(const char *schema);

@@ -96,7 +96,8 @@ fixture_begin(void)
         test_fail(__FILE__, __LINE__, "STET_TEST_STORE is none of memory, sqlite, postgres");
     if ((f->url = strdup(fixture_url(f))) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
-    if (!f->is_sqlite && !f->is_postgres && (f->db = stet__memory_db_new(stet__platform_real())) == NULL)
+    if (!f->is_sqlite && !f->is_postgres &&
+        (f->db = stet__memory_db_new(stet__platform_real())) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
     stet_options_init(&f->options);
     f->options.concurrency = 4;

@@ -212,8 +212,9 @@ proxy_url(proxy *p, const char *schema, const char *more)
 {
     static char url[256];
 
-    (void)snprintf(url, sizeof url, "postgres://%s@127.0.0.1:%d/postgres?sslmode=disable&schema=%s%s",
-                   CLUSTER_USER, p->port, schema, more);
+    (void)snprintf(url, sizeof url,
+                   "postgres://%s@127.0.0.1:%d/postgres?sslmode=disable&schema=%s%s", CLUSTER_USER,
+                   p->port, schema, more);
     return url;
 }
 

@@ -1,7 +1,7 @@
 /* Between a client and a PostgreSQL server of the tests: forwards, until a test says otherwise.
  *
- * It listens on a free port of 127.0.0.1. What it does to a connection is asked for by the test and happens once,
- * at the next statement on any connection. Runs on: a thread of its own.
+ * It listens on a free port of 127.0.0.1. What it does to a connection is asked for by the test and
+ * happens once, at the next statement on any connection. Runs on: a thread of its own.
  */
 #ifndef STET_PROXY_H
 #define STET_PROXY_H
@@ -11,7 +11,7 @@
 typedef enum proxy_fault {
     PROXY_NONE,
     PROXY_LOSE_REQUEST, /* the statement does not reach the server; the connection is cut */
-    PROXY_LOSE_ANSWER,  /* the server has done it; the answer does not come, the connection is cut */
+    PROXY_LOSE_ANSWER,  /* the server has done it; the connection is cut before the answer */
     PROXY_HANG          /* the statement is swallowed, and nothing comes any more */
 } proxy_fault;
 
