@@ -310,7 +310,7 @@ int  stet__pg_maintain(stet_store *s);
 
 stet_crumb *stet__pg_crumbs(stet_store *s, uint64_t session, size_t n);
 int         stet__pg_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n);
-void        stet__pg_crumbs_close(pg_store *st, pg_session *own, bool is_ended);
+void        stet__pg_crumbs_close(pg_session *own);
 /* Files of sessions that are gone; `known` are those that are not. */
 void stet__pg_crumbs_sweep(pg_store *st, const uint64_t *known, size_t n);
 

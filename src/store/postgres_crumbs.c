@@ -64,16 +64,14 @@ crumbs_path(const pg_store *st, uint64_t session, char *out, size_t size)
     return len > 0 && (size_t)len < size;
 }
 
+/* The file stays as long as the row of the session: a session that was closed in good order left nothing
+ * busy, and that is worth knowing. */
 void
-stet__pg_crumbs_close(pg_store *st, pg_session *own, bool is_ended)
+stet__pg_crumbs_close(pg_session *own)
 {
-    char path[640];
-
     if (own->map != NULL)
         munmap(own->map, CRUMBS_BYTES);
     own->map = NULL;
-    if (is_ended && crumbs_path(st, own->session, path, sizeof path))
-        (void)unlink(path);
 }
 
 /* Mapped as long as it can become; room on the disk for what is asked for, because writing to a

@@ -30,7 +30,7 @@ session_forget(pg_store *st, uint64_t session)
         at = &(*at)->next;
     if ((own = *at) != NULL) {
         *at = own->next;
-        stet__pg_crumbs_close(st, own, true);
+        stet__pg_crumbs_close(own);
         stet__free(st->base.alloc, own);
     }
 }
@@ -42,7 +42,7 @@ stet__pg_sessions_free(pg_store *st)
 
     while ((own = st->sessions) != NULL) {
         st->sessions = own->next;
-        stet__pg_crumbs_close(st, own, false);
+        stet__pg_crumbs_close(own);
         stet__free(st->base.alloc, own);
     }
 }
