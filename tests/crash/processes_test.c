@@ -1,6 +1,7 @@
-/* Crash everywhere, in real processes on SQLite: each reference workflow is run by a process that
- * is killed with SIGKILL before or after its nth store call, or loses the reply of a commit; then a
- * second process without faults finishes it and checks.
+/* Crash everywhere, in real processes on SQLite, or on PostgreSQL with STET_TEST_STORE=postgres:
+ * each reference workflow is run by a process that is killed with SIGKILL before or after its nth
+ * store call, or loses the reply of a commit; then a second process without faults finishes it and
+ * checks.
  *
  * The ledger and the script are memory shared by all processes of the test, which the engine does
  * not know of. Timing decides which call is the nth; points are tried one after the other until a
@@ -13,18 +14,34 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cluster.h"
 #include "crash_flows.h"
 #include "engine/engine.h"
 #include "test.h"
 
 enum { PROCESSES_LIMIT_MS = 60000 };
 
+static bool
+processes_on_postgres(void)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return store != NULL && strcmp(store, "postgres") == 0;
+}
+
+__attribute__((constructor)) static void
+processes_server(void)
+{
+    if (processes_on_postgres())
+        test_before(cluster_share);
+}
+
 typedef struct processes_world {
     flow_ledger *ledger;
     shim_script *script;
     char         where[128];
     char         db[512];
-    size_t       points, lost;
+    size_t       points, lost, stores;
 } processes_world;
 
 static void
@@ -37,11 +54,18 @@ processes_crash(void *arg)
         (void)pause();
 }
 
+/* A store nobody has used. */
 static void
-processes_unlink(const processes_world *w)
+processes_fresh(processes_world *w)
 {
     static const char *const suffixes[] = { "", "-wal", "-shm", "-live" };
     char                     path[600];
+
+    if (processes_on_postgres()) {
+        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
+        return;
+    }
 
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
@@ -53,15 +77,18 @@ processes_unlink(const processes_world *w)
 static void
 processes_life(processes_world *w, const flow *f, bool is_last)
 {
-    stet_store  *sqlite, *store;
+    stet_store  *real, *store;
     stet_engine *e;
 
     flow_ledger_begin(w->ledger);
-    CHECK_OK(stet__store_open(&sqlite, stet__platform_real(), w->db));
-    CHECK_OK(shim_store_new(&store, sqlite, w->script));
-    /* The lease never ends by itself: what a dead worker had is free because its lock is. */
+    CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
+    CHECK_OK(shim_store_new(&store, real, w->script));
+    /* On SQLite the lease never ends by itself: what a dead worker had is free because its lock is.
+     * PostgreSQL has nothing but the lease. */
     CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
-                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30,
+                           STET_OPTIONS(.concurrency = 2,
+                                        .lease_ms = processes_on_postgres() ? 1000 : 600000,
+                                        .renew_ms = 30,
                                         .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
                                         .log = flow_log, .log_level = STET_LOG_ERROR)));
     CHECK_OK(flow_register(e));
@@ -109,7 +136,7 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
 
     (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode),
                    which == SHIM_READS ? "read" : "write", (unsigned long long)at);
-    processes_unlink(w);
+    processes_fresh(w);
     flow_ledger_clear(w->ledger);
     processes_script(w, mode, which, at);
     status = processes_fork(w, f, false);
