@@ -20,7 +20,7 @@ fuzz_get(stet__alloc *a, void *old, size_t size)
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    stet__alloc alloc = { fuzz_get };
+    stet__alloc alloc = { .get = fuzz_get };
     stet_bytes  text = { data, size };
     stet__buf   b;
     size_t      at = size + 1;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The table of `make coverage`: branches and lines of src/ from llvm-cov's JSON, uncovered branches of
-src/core one by one, and the goals. A branch is one outcome of one condition; those inside assertions do
-not count, because what cannot happen has no test."""
+src/core (or of what LIST names: LIST=src/engine/dlq.c) one by one, and the goals. A branch is one outcome
+of one condition; those inside assertions do not count, because what cannot happen has no test, nor do
+those behind a planted bug (src/util/mutant.h), which this build does not have."""
 import collections
 import json
 import os
@@ -10,10 +11,12 @@ import sys
 
 # Percentage of branches covered: below the floor it fails; floors are raised with what is reached.
 GOALS = {  # part: (floor, goal)
-    "src/core/": (96.0, 100.0),
-    "src/": (83.0, 90.0),
+    "src/core/": (99.5, 100.0),
+    "src/": (90.0, 90.0),
 }
-LISTED = "src/core/"
+LISTED = os.environ.get("LIST") or "src/core/"
+MUTANT = "STET__MUTANT("
+MUTANT_GUARD = re.compile(r"^(\s*)if \(STET__MUTANT\(\w+\)(\)| && )")
 ASSERTION = re.compile(r"\b(assert|abort|stet__must|STET__ASSERT)\s*\(")
 
 
@@ -22,12 +25,35 @@ class Lines:
 
     def __init__(self):
         self.files = {}
+        self.mutants = {}
 
     def get(self, path, line):
         if path not in self.files:
             with open(path, encoding="utf-8") as f:
                 self.files[path] = f.read().split("\n")
+            self.mutants[path] = mutant_lines(self.files[path])
         return self.files[path][line - 1]
+
+    def is_mutant(self, path, line, column):
+        """Behind a planted bug, or its own negation."""
+        text = self.get(path, line)
+        return (MUTANT in text[:column - 1] or text[column - 1:].startswith("!" + MUTANT)
+                or line in self.mutants[path])
+
+
+def mutant_lines(lines):
+    """What `if (STET__MUTANT(x)) …` guards: a block, or one statement."""
+    found = set()
+    for number, text in enumerate(lines, 1):
+        guard = MUTANT_GUARD.match(text)
+        if not guard:
+            continue
+        end = guard.group(1) + "}" if text.endswith("{") else None
+        for behind in range(number, len(lines)):
+            found.add(behind + 1)
+            if lines[behind].startswith(end) if end else lines[behind].endswith(";"):
+                break
+    return found
 
 
 def branches_of(entry, lines):
@@ -36,6 +62,8 @@ def branches_of(entry, lines):
     for b in entry["branches"]:
         line, column, _, _, on_true, on_false = b[:6]
         if ASSERTION.search(lines.get(entry["filename"], line)):
+            continue
+        if on_true + on_false == 0 and lines.is_mutant(entry["filename"], line, column):
             continue
         counts = found.setdefault((line, column), [0, 0])
         counts[0] += on_true

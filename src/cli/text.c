@@ -207,8 +207,9 @@ stet__cli_when(cli *c, int64_t ms, int64_t now_ms)
     time_t    s = (time_t)(ms / 1000);
     char      text[32];
 
-    if (gmtime_r(&s, &tm) == NULL || strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm) == 0)
-        return stet__cli_printf(c, "%lld ms", (long long)ms);
+    /* Neither can fail: the year of 64 bits of milliseconds has nine digits. */
+    (void)gmtime_r(&s, &tm);
+    (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
     return stet__cli_printf(c, "%s.%03dZ (%s)", text, (int)(ms % 1000),
                             stet__cli_relative(c, ms, now_ms));
 }
@@ -242,8 +243,8 @@ time_zone(const char *p, bool *has_zone, int64_t *offset_ms)
     sign = *p++ == '-' ? -1 : 1;
     if ((hours = time_digits(&p, 2)) < 0 || hours > 23)
         return false;
-    if (*p == ':')
-        p++;
+    if (*p == ':' && *++p == '\0')
+        return false;
     if (*p != '\0' && ((minutes = time_digits(&p, 2)) < 0 || minutes > 59 || *p != '\0'))
         return false;
     *offset_ms = sign * (hours * TEXT_HOUR + minutes * TEXT_MINUTE);

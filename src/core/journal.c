@@ -1,6 +1,7 @@
 /* Replay matching; see journal.h. */
 #include "core/journal.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
@@ -36,11 +37,12 @@ journal_must_be_asked(const stet__cmd *cmd)
     }
 }
 
-/* … but the first execution went past them, so a stop is told behind them. */
+/* … but the first execution went past them, so a stop is told behind them. Of a command nobody has asked for
+ * yet, so it is a recorded one. */
 static bool
 journal_is_choice(const stet__cmd *cmd)
 {
-    return (cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && cmd->is_recorded && !cmd->is_inherited;
+    return (cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && !cmd->is_inherited;
 }
 
 static size_t
@@ -74,7 +76,7 @@ journal_place(stet__journal *j, stet__row_of_cmds *row, stet__cmd *cmd)
     size_t at = (size_t)cmd->occurrence - 1;
 
     if (at >= row->cap) {
-        size_t      cap = row->cap ? row->cap * 2 : 4;
+        size_t      cap = stet__cap_next(j->arena->alloc, row->cap, 4);
         stet__cmd **grown;
 
         while (cap <= at)
@@ -221,7 +223,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if (cmd->is_inherited && (cmd->is_settled || !(f->flags & STET__FACT_INHERITED))) {
             cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
             cmd->is_settled = false;
-            j->choices += journal_is_choice(cmd) && !cmd->is_asked;
+            j->choices += !cmd->is_asked && journal_is_choice(cmd);
+            j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
         cmd->has_timer = f->until_ms != 0;
@@ -366,12 +369,18 @@ stet__journal_unasked(const stet__journal *j)
     const void *key;
     void       *value;
 
-    while (j->unasked > 0 && stet__map_next(&j->rows, &at, &key, &len, &value)) {
-        const stet__row_of_cmds *row = value;
+    if (j->unasked == 0)
+        return NULL;
+    for (;;) {
+        const stet__row_of_cmds *row;
+        bool                     is_there = stet__map_next(&j->rows, &at, &key, &len, &value);
 
+        assert(is_there); /* what is counted is in a row */
+        (void)is_there;
+        row = value;
+        /* Asked for in their order: none behind the last one was. */
         for (size_t i = (size_t)row->asked; i < row->n; i++)
-            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]))
+            if (row->cmds[i] != NULL && journal_must_be_asked(row->cmds[i]))
                 return row->cmds[i];
     }
-    return NULL;
 }

@@ -70,8 +70,8 @@ run_move(stet__run *run, stet_status to)
     if (run->stop_code != 0 && (dispatch >> to & 1u))
         to = STET_STATUS_CANCELLING;
     if (!stet__status_can(run->status, to))
-        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s",
-                          run->status ? stet_status_name(run->status) : "nothing", stet_status_name(to));
+        return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s", stet_status_name(run->status),
+                          stet_status_name(to));
     run->status = to;
     return STET_OK;
 }
@@ -218,7 +218,7 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
-    if (f->kind >= STET__FACT_STARTED && f->kind <= STET__FACT_STUCK)
+    if (f->kind <= STET__FACT_STUCK)
         run->dispatch = f->kind;
     switch (f->kind) {
     case STET__FACT_STARTED: return run_apply_started(run, f);
@@ -326,6 +326,12 @@ stet__run_attempt(const stet__run *run)
                                   run->code == STET_EATTEMPTS
                               ? 0
                               : 1);
+}
+
+bool
+stet__run_has_begun(const stet__run *run)
+{
+    return run->dispatch != STET__FACT_STARTED;
 }
 
 bool

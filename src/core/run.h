@@ -79,6 +79,8 @@ bool stet__status_can(stet_status from, stet_status to);
 
 uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);
+/* Has it been executed, by what it recorded? Then it holds its key until it ends. */
+bool stet__run_has_begun(const stet__run *run);
 /* Has every waiter been answered (terminal, or cancelling)? */
 bool stet__run_is_answered(const stet__run *run);
 /* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */

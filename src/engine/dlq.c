@@ -24,15 +24,16 @@ typedef struct dlq_journal {
 static void *
 dlq_grow(dlq_journal *d, void *old, size_t n, size_t *cap, size_t size)
 {
-    void *grown;
+    size_t more = stet__cap_next(d->arena.alloc, *cap, 32);
+    void  *grown;
 
     if (n < *cap)
         return old;
-    if ((grown = stet__arena_get(&d->arena, (*cap ? *cap * 2 : 32) * size)) == NULL)
+    if ((grown = stet__arena_get(&d->arena, more * size)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(grown, old, n * size);
-    *cap = *cap ? *cap * 2 : 32;
+    *cap = more;
     return grown;
 }
 

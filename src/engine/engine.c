@@ -249,7 +249,7 @@ engine_register(stet_engine *e, const char *service, const stet_handler *handler
     stet__service *s;
     int            err;
 
-    if ((err = stet__alive(e, "stet_register")) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
+    if ((err = stet__alive(e, is_object ? "stet_register_object" : "stet_register")) != STET_OK || (err = stet__part_check("service", service)) != STET_OK)
         return err;
     if (e->life != STET__LIFE_OPEN)
         return stet__fail(STET_ESTATE, "service %s: register everything before the engine is started", service);

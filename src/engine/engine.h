@@ -514,10 +514,12 @@ bool stet__child_key(stet__arena *arena, stet_bytes *out, stet_id parent, const 
 
 /* repair.c */
 typedef struct stet__crumbs_left stet__crumbs_left;
-stet__crumbs_left *stet__crumbs_gather(stet_engine *e); /* NULL: out of memory */
-void               stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
+int  stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out);
+void stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* Is the first in its lane another that is being executed or has begun? */
+int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
 /* Take it from a session that does not exist. */
 int stet__repair_owner(stet_engine *e, const stet_run_row *row);
 
@@ -550,8 +552,8 @@ void stet__keeper_timer(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 
-/* inspect.c: how many living workers serve a handler. */
-size_t stet__served_by(stet_engine *e, const char *handler, bool *has_timers);
+/* inspect.c: how many living workers serve a handler, and whether anybody serves timers. */
+int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers);
 
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */

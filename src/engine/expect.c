@@ -147,7 +147,7 @@ expect_fired(stet__expect *x, uint64_t completion)
     uint64_t *grown;
 
     if (x->n_fired == x->cap_fired) {
-        size_t cap = x->cap_fired ? x->cap_fired * 2 : 8;
+        size_t cap = stet__cap_next(x->l.arena.alloc, x->cap_fired, 8);
 
         if ((grown = stet__arena_get(&x->l.arena, cap * sizeof *grown)) == NULL)
             return false;
@@ -440,7 +440,7 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
     if (x->l.run.stop_code != 0)
         x->stop = x->l.run.stop_code;
     x->is_visible =
-        x->l.run.dispatch != STET__FACT_STARTED || x->l.run.visible_ms <= stet__store_now(e);
+        stet__run_has_begun(&x->l.run) || x->l.run.visible_ms <= stet__store_now(e);
     expect_status(e, x);
     if ((err = expect_marks(e, x)) != STET_OK)
         goto failed;

@@ -68,15 +68,15 @@ inspect_on_worker(void *arg, const stet_worker_info *info)
     return STET_OK;
 }
 
-size_t
-stet__served_by(stet_engine *e, const char *handler, bool *has_timers)
+int
+stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers)
 {
     inspect_serves s = { handler, 0, 0, 0 };
+    int            err = stet_worker_list(e, inspect_on_worker, &s);
 
-    (void)stet_worker_list(e, inspect_on_worker, &s);
-    if (has_timers != NULL)
-        *has_timers = s.timers > 0;
-    return s.workers;
+    *workers = s.workers;
+    *has_timers = s.timers > 0;
+    return err;
 }
 
 typedef struct inspect_handlers {
@@ -203,15 +203,17 @@ stet_health_get(stet_engine *e, stet_health *health)
 
 /* ---- runs ------------------------------------------------------------------------------------------- */
 
-static const char *
-inspect_id(stet__arena *arena, const char *kind, stet_id id)
+/* NULL for none. False: out of memory; what is there must not look absent. */
+static bool
+inspect_id(stet__arena *arena, const char **out, const char *kind, stet_id id)
 {
     char text[STET_ID_TEXT_MAX];
 
+    *out = NULL;
     if (stet__id_is_zero(id))
-        return NULL;
+        return true;
     stet__id_text(text, kind, id);
-    return stet__arena_str(arena, text);
+    return (*out = stet__arena_str(arena, text)) != NULL;
 }
 
 static int64_t
@@ -220,10 +222,9 @@ inspect_time(int64_t ms)
     return ms == STET_NEVER ? 0 : ms;
 }
 
-static void
+static int
 inspect_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra)
 {
-    info->id = inspect_id(arena, STET__ID_RUN, row->id);
     info->handler = row->handler;
     info->key = row->key;
     /* A claim leaves the row's text as it was, so that it costs no write; it tells of the wait before. */
@@ -239,12 +240,15 @@ inspect_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *ro
     info->deadline_ms = extra->deadline_ms;
     info->facts = row->journal;
     info->inbox = row->inbox;
-    info->parent = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->run));
-    info->retry_of = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->retry_of));
-    info->retried_by = inspect_id(arena, STET__ID_RUN, stet__fact_id(extra->retried_by));
+    if (!inspect_id(arena, &info->id, STET__ID_RUN, row->id) ||
+        !inspect_id(arena, &info->parent, STET__ID_RUN, stet__fact_id(extra->run)) ||
+        !inspect_id(arena, &info->retry_of, STET__ID_RUN, stet__fact_id(extra->retry_of)) ||
+        !inspect_id(arena, &info->retried_by, STET__ID_RUN, stet__fact_id(extra->retried_by)))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    return STET_OK;
 }
 
-static void
+static int
 inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
 {
     info->input = run->input;
@@ -258,11 +262,14 @@ inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run
     if (run->labels.len > 0) {
         char *labels = stet__arena_copy(arena, run->labels.data, run->labels.len);
 
-        for (size_t i = 0; labels != NULL && i < run->labels.len; i++)
+        if (labels == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        for (size_t i = 0; i < run->labels.len; i++)
             if (labels[i] == '\0')
                 labels[i] = ' ';
         info->labels = labels;
     }
+    return STET_OK;
 }
 
 typedef struct inspect_owner {
@@ -276,8 +283,8 @@ inspect_on_owner(void *arg, const stet_session_row *row)
 {
     inspect_owner *o = arg;
 
-    if (row->session == o->session)
-        o->worker = inspect_id(o->arena, STET__ID_WORKER, row->id);
+    if (row->session == o->session && !inspect_id(o->arena, &o->worker, STET__ID_WORKER, row->id))
+        return stet__fail(STET_ENOMEM, "out of memory");
     return STET_OK;
 }
 
@@ -292,29 +299,33 @@ stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *
     stet__fact    extra;
     stet_id       id;
     uint64_t      bad;
+    size_t        workers = 0;
+    bool          has_timers;
     int           err;
 
     if ((err = stet__alive(e, "stet_run_get")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
     stet__arena_init(&arena, &e->p->alloc);
-    if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK) {
-        inspect_from_row(&arena, &info, &row, &extra);
+    if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK &&
+        (err = inspect_from_row(&arena, &info, &row, &extra)) == STET_OK) {
         stet__run_init(&facts, &arena, id);
         err = stet__load_facts(e, &facts, NULL, row.journal, &bad);
         if (err == STET_OK)
-            inspect_from_facts(&arena, &info, &facts);
+            err = inspect_from_facts(&arena, &info, &facts);
         else if (err == STET_ECORRUPT) {
             info.code = STET_ECORRUPT;
             info.error = stet__arena_str(&arena, stet_last_error());
             err = STET_OK;
         }
-        if (row.session != 0) {
+        if (err == STET_OK && row.session != 0) {
             owner.arena = &arena;
             owner.session = row.session;
-            (void)e->store->ops->sessions(e->store, inspect_on_owner, &owner);
+            err = e->store->ops->sessions(e->store, inspect_on_owner, &owner);
             info.worker = owner.worker;
         }
-        info.is_served = stet__served_by(e, row.handler, NULL) > 0;
+        if (err == STET_OK)
+            err = stet__served_by(e, row.handler, &workers, &has_timers);
+        info.is_served = workers > 0;
     }
     if (err == STET_OK)
         err = fn(arg, &info);
@@ -462,14 +473,18 @@ inspect_hand_out(stet_engine *e, inspect_list *l, const stet_run_filter *f, bool
             (void)stet__fact_decode(&extra, &in);
         if (skip != NULL && skip(&extra))
             continue;
-        inspect_from_row(&l->arena, &info, &l->rows[i], &extra);
+        if ((err = inspect_from_row(&l->arena, &info, &l->rows[i], &extra)) != STET_OK)
+            break;
         info.is_served = stet__map_find(&served.names, info.handler, strlen(info.handler)) != NULL;
         if (f->with_payloads) {
             stet__run_init(&run, &l->arena, l->rows[i].id);
-            if (stet__load_facts(e, &run, NULL, l->rows[i].journal, &bad) == STET_OK)
-                inspect_from_facts(&l->arena, &info, &run);
+            if ((err = stet__load_facts(e, &run, NULL, l->rows[i].journal, &bad)) == STET_OK)
+                err = inspect_from_facts(&l->arena, &info, &run);
+            else if (err == STET_ECORRUPT) /* or removed just now: it is listed without payloads */
+                err = STET_OK;
         }
-        err = fn(arg, &info);
+        if (err == STET_OK)
+            err = fn(arg, &info);
     }
 done:
     inspect_served_free(&served);
@@ -542,10 +557,11 @@ typedef struct inspect_facts {
     size_t       n_inbox, cap_inbox;
 } inspect_facts;
 
-static const char *
-inspect_text(inspect_facts *f, stet_bytes b)
+static bool
+inspect_text(inspect_facts *f, const char **out, stet_bytes b)
 {
-    return b.data != NULL ? stet__arena_copy(&f->arena, b.data, b.len) : NULL;
+    *out = b.data != NULL ? stet__arena_copy(&f->arena, b.data, b.len) : NULL;
+    return b.data == NULL || *out != NULL;
 }
 
 static int
@@ -559,17 +575,20 @@ inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64
     info.inbox = inbox;
     info.time_ms = fact->time_ms;
     info.kind = stet__fact_kind_name(fact->kind);
-    info.name = inspect_text(f, fact->name);
     info.occurrence = (uint64_t)fact->occurrence;
     info.code = (int)fact->code;
-    info.text = inspect_text(f, fact->text.data != NULL ? fact->text : fact->who);
-    if (fact->text.data != NULL && fact->who.data != NULL)
-        info.text = stet__arena_printf(&f->arena, "by %.*s: %s", (int)fact->who.len, (const char *)fact->who.data, info.text);
+    if (!inspect_text(f, &info.name, fact->name) ||
+        !inspect_text(f, &info.text, fact->text.data != NULL ? fact->text : fact->who) ||
+        !inspect_id(&f->arena, &info.run, is_awakeable ? STET__ID_AWAKEABLE : STET__ID_RUN, stet__fact_id(fact->run)))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    if (fact->text.data != NULL && fact->who.data != NULL &&
+        (info.text = stet__arena_printf(&f->arena, "by %.*s: %s", (int)fact->who.len, (const char *)fact->who.data,
+                                        info.text)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
     info.value_len = fact->value.len;
     if (f->with_payloads)
         info.value = fact->value;
     info.until_ms = fact->until_ms;
-    info.run = inspect_id(&f->arena, is_awakeable ? STET__ID_AWAKEABLE : STET__ID_RUN, stet__fact_id(fact->run));
     info.is_at_risk = fact->kind == STET__FACT_AT_RISK || (fact->kind == STET__FACT_LOST && (fact->flags & STET__FACT_IN_BODY));
     return f->fn(f->arg, &info);
 }
@@ -638,7 +657,7 @@ inspect_keep_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     (void)first;
     (void)count;
     if (f->n_inbox == f->cap_inbox) {
-        size_t      cap = f->cap_inbox ? f->cap_inbox * 2 : 16;
+        size_t      cap = stet__cap_next(&f->e->p->alloc, f->cap_inbox, 16);
         stet_bytes *grown = stet__arena_get(&f->arena, cap * sizeof *grown);
 
         if (grown == NULL)

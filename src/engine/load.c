@@ -83,7 +83,7 @@ load_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 
     (void)count;
     if (l->n_inbox == l->cap_inbox) {
-        size_t      cap = l->cap_inbox ? l->cap_inbox * 2 : 16;
+        size_t      cap = stet__cap_next(l->scratch.alloc, l->cap_inbox, 16);
         stet_bytes *grown = stet__arena_get(&l->scratch, cap * sizeof *grown);
 
         if (grown == NULL)

@@ -30,7 +30,6 @@ typedef struct repair_session {
 struct stet__crumbs_left {
     stet__arena     arena;
     repair_session *sessions;
-    bool            failed;
 };
 
 static int
@@ -60,26 +59,30 @@ stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left)
     stet__free(&e->p->alloc, left);
 }
 
-stet__crumbs_left *
-stet__crumbs_gather(stet_engine *e)
+int
+stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out)
 {
     stet__crumbs_left *left = stet__get0(&e->p->alloc, sizeof *left);
     int                err;
 
-    if (left == NULL) {
-        (void)stet__fail(STET_ENOMEM, "out of memory");
-        return NULL;
-    }
+    *out = NULL;
+    if (left == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
     stet__arena_init(&left->arena, &e->p->alloc);
     err = e->store->ops->sessions(e->store, repair_on_session, left);
-    for (repair_session *s = left->sessions; err == STET_OK && s != NULL; s = s->next)
-        if (s->is_dead &&
-            e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n) != STET_OK)
-            s->crumbs = NULL;
+    for (repair_session *s = left->sessions; err == STET_OK && s != NULL; s = s->next) {
+        if (!s->is_dead)
+            continue;
+        err = e->store->ops->crumbs_of(e->store, s->session, &s->crumbs, &s->n);
+        /* They did not survive, or it lives after all. A read that failed says neither. */
+        if (err == STET_ENOTFOUND || err == STET_ESTATE)
+            err = STET_OK;
+    }
     if (err == STET_OK)
-        return left;
-    stet__crumbs_drop(e, left);
-    return NULL;
+        *out = left;
+    else
+        stet__crumbs_drop(e, left);
+    return err;
 }
 
 /* Could a worker have had it, by what is on record? */
@@ -122,34 +125,45 @@ repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
 /* ---- the row --------------------------------------------------------------------------------- */
 
 typedef struct repair_lane {
-    stet_id first;
-    bool    has_first;
+    stet__arena *arena;
+    stet_id     *runs;
+    size_t       n, cap;
 } repair_lane;
 
 static int
-repair_on_first(void *arg, stet_id run)
+repair_on_lane(void *arg, stet_id run)
 {
     repair_lane *lane = arg;
 
-    lane->first = run;
-    lane->has_first = true;
-    return STET_END;
+    if (lane->n == lane->cap) {
+        size_t   cap = lane->cap * 2 + 8;
+        stet_id *grown = stet__arena_get(lane->arena, cap * sizeof *grown);
+
+        if (grown == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        if (lane->n > 0)
+            memcpy(grown, lane->runs, lane->n * sizeof *grown);
+        lane->runs = grown;
+        lane->cap = cap;
+    }
+    lane->runs[lane->n++] = run;
+    return STET_OK;
 }
 
 /* A due time in the future can be written only if nobody can be in front of it; a run that is first
  * stays so. */
 static int
-repair_is_first(stet_engine *e, const stet__expect *x, bool *is_first)
+repair_is_first(stet_engine *e, stet__work *w, const stet__expect *x, bool *is_first)
 {
-    repair_lane lane = { .has_first = false };
-    int         err = STET_OK;
+    repair_lane lane = { .arena = &w->arena };
+    int         err;
 
     *is_first = true;
     if (x->l.row.lane == NULL)
         return STET_OK;
-    err = e->store->ops->lane(e->store, x->l.row.lane, 1, repair_on_first, &lane);
-    *is_first = lane.has_first && stet__id_equal(lane.first, x->l.run.id);
-    return err == STET_END ? STET_OK : err;
+    err = e->store->ops->lane(e->store, x->l.row.lane, 1, repair_on_lane, &lane);
+    *is_first = lane.n > 0 && stet__id_equal(lane.runs[0], x->l.run.id);
+    return err;
 }
 
 static bool
@@ -165,6 +179,97 @@ repair_set_due(stet__work *w, stet_id run, int64_t due_ms)
     op->row = row;
     op->mask = STET_RUN_DUE;
     return true;
+}
+
+/* Nobody has the run, and it is as we saw it when the unit's turn comes. STET_ECONFLICT: it is not so now. */
+static int
+repair_need_idle(stet_engine *e, stet__work *w, stet_id run)
+{
+    stet_run_row row;
+    stet__fact   extra;
+    stet_cond   *cond;
+    int          err = stet__load_row(e, run, &w->arena, &row, &extra);
+
+    if (err == STET_ENOTFOUND || (err == STET_OK && row.session != 0))
+        return STET_ECONFLICT;
+    if (err != STET_OK)
+        return err;
+    if ((cond = stet__work_cond(w, STET_COND_CLAIM, run)) == NULL)
+        return STET_ENOMEM;
+    cond->session = 0;
+    cond->epoch = row.epoch;
+    if ((cond = stet__work_cond(w, STET_COND_JOURNAL, run)) == NULL)
+        return STET_ENOMEM;
+    cond->number = row.journal;
+    return STET_OK;
+}
+
+/* The others of the lane leave it, the last first so that none of them is woken, and enter it again behind
+ * this one, as they stood. */
+static int
+repair_queue_up(stet_engine *e, stet__work *w, const stet__expect *x, const repair_lane *lane)
+{
+    stet_op *op;
+    int      err = STET_OK;
+
+    for (size_t i = lane->n; err == STET_OK && i-- > 0;) {
+        if (stet__id_equal(lane->runs[i], x->l.run.id))
+            continue;
+        if ((err = repair_need_idle(e, w, lane->runs[i])) != STET_OK)
+            break;
+        if ((op = stet__work_op(w, STET_OP_LANE_LEAVE, lane->runs[i])) == NULL)
+            return STET_ENOMEM;
+        op->status = STET_STATUS_PENDING;
+    }
+    for (size_t i = 0; err == STET_OK && i < lane->n; i++) {
+        if (stet__id_equal(lane->runs[i], x->l.run.id))
+            continue;
+        if ((op = stet__work_op(w, STET_OP_LANE_ENTER, lane->runs[i])) == NULL)
+            return STET_ENOMEM;
+        op->lane = x->l.row.lane;
+        op->status = STET_STATUS_PENDING;
+    }
+    return err;
+}
+
+int
+stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed)
+{
+    stet__arena  arena;
+    repair_lane  lane = { .arena = &arena };
+    stet__expect first;
+    int          err;
+
+    *is_passed = false;
+    stet__arena_init(&arena, &e->p->alloc);
+    err = e->store->ops->lane(e->store, x->l.row.lane, 1, repair_on_lane, &lane);
+    if (err == STET_OK && lane.n > 0 && !stet__id_equal(lane.runs[0], x->l.run.id) &&
+        (err = stet__expect_load(e, &first, lane.runs[0], NULL)) == STET_OK) {
+        *is_passed = first.l.row.session != 0 || stet__run_has_begun(&first.l.run);
+        stet__expect_free(&first);
+    }
+    stet__arena_free(&arena);
+    return err == STET_ENOTFOUND ? STET_OK : err; /* it ended just now */
+}
+
+/* A run that has begun holds its key, so it belongs in front. It comes there in the unit that writes its row
+ * anew. */
+static int
+repair_to_front(stet_engine *e, stet__work *w, const stet__expect *x, stet_run_row *row)
+{
+    repair_lane lane = { .arena = &w->arena };
+    bool        sleeps = x->due != STET__DUE_AT; /* else its time is written with the row */
+    int         err;
+
+    if ((err = e->store->ops->lane(e->store, x->l.row.lane, INT32_MAX, repair_on_lane, &lane)) !=
+        STET_OK)
+        return err;
+    /* Becoming the first wakes who sleeps for ever; whether it is to wake is decided afterwards. */
+    if (sleeps)
+        row->due_ms = STET_NEVER - 1;
+    if ((err = repair_queue_up(e, w, x, &lane)) != STET_OK)
+        return err;
+    return !sleeps || repair_set_due(w, x->l.run.id, STET_NEVER) ? STET_OK : STET_ENOMEM;
 }
 
 /* Into its lane, out of it, or just awake. */
@@ -318,7 +423,7 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
     stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
     stet_op      *op = stet__work_op(w, STET_OP_RUN_PUT, x->l.run.id);
     size_t        n_lost = 0;
-    bool          is_first;
+    bool          is_first, is_passed = true;
     int           err;
 
     if (row == NULL || op == NULL || !stet__expect_row(x, &w->arena, row))
@@ -330,11 +435,19 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
     if (x->is_unreadable &&
         (row->reason = stet__arena_str(&w->arena, "its facts cannot be read")) == NULL)
         return STET_ENOMEM;
-    if ((err = repair_is_first(e, x, &is_first)) != STET_OK ||
+    if ((err = repair_is_first(e, w, x, &is_first)) != STET_OK ||
         (err = repair_values(e, w, x)) != STET_OK)
         return err;
     if (!x->has_row && left != NULL && !repair_tell_lost(e, w, x, left, &n_lost))
         return STET_ENOMEM;
+    if (!is_first && stet__run_has_begun(&x->l.run) && !row->is_terminal && x->l.run.key != NULL &&
+        (err = stet__repair_is_passed(e, x, &is_passed)) != STET_OK)
+        return err;
+    if (!is_passed) {
+        if ((err = repair_to_front(e, w, x, row)) != STET_OK)
+            return err;
+        is_first = true;
+    }
     return repair_timers(w, x) && repair_place(e, w, x, row, is_first, n_lost > 0) ? STET_OK
                                                                                    : STET_ENOMEM;
 }
@@ -362,6 +475,8 @@ stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
     else
         err = stet__commit_sync(e, w, NULL);
     stet__expect_free(&x);
+    if (err == STET_EFENCED)
+        err = STET_ECONFLICT; /* somebody took one of its lane meanwhile */
     return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
 }
 

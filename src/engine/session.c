@@ -296,7 +296,7 @@ session_on_run(void *arg, const stet_run_row *row)
     session_runs *r = arg;
 
     if (r->n == r->cap) {
-        size_t    cap = r->cap ? r->cap * 2 : 64;
+        size_t    cap = stet__cap_next(r->arena->alloc, r->cap, 64);
         stet_id  *runs = stet__arena_get(r->arena, cap * sizeof *runs);
         uint64_t *epochs = stet__arena_get(r->arena, cap * sizeof *epochs);
         uint64_t *inboxes = stet__arena_get(r->arena, cap * sizeof *inboxes);

@@ -319,13 +319,13 @@ verify_row(verify *v, const stet__expect *x)
 }
 
 static bool
-verify_lane(verify *v, const stet__expect *x, bool *waits)
+verify_lane(verify *v, const stet__expect *x, bool *waits, bool *is_passed)
 {
     const stet_run_row *row = &x->l.row;
     verify_seek         s = { .run = x->l.run.id };
     const char         *lane = NULL;
 
-    *waits = false;
+    *waits = *is_passed = false;
     if (row->lane != NULL && row->is_terminal)
         return stet__verify_bad(v, "lane", 0, "it has ended and still stands in lane %s",
                                 row->lane);
@@ -340,10 +340,20 @@ verify_lane(verify *v, const stet__expect *x, bool *waits)
         return stet__verify_bad(v, "lane", 0, "it stands in lane %s, which is not its own",
                                 row->lane);
     verify_note(v, v->e->store->ops->lane(v->e->store, row->lane, 1, verify_on_first, &s));
-    if (!s.is_first && row->session != 0)
+    *waits = !s.is_first;
+    if (s.is_first)
+        return true;
+    if (row->session != 0)
         return stet__verify_bad(v, "lane", 0, "it is being executed and is not first in lane %s",
                                 row->lane);
-    *waits = !s.is_first;
+    if (stet__run_has_begun(&x->l.run)) {
+        verify_note(v, stet__repair_is_passed(v->e, x, is_passed));
+        return *is_passed || stet__verify_bad(v, "lane", 0,
+                                                "it has begun and is not first in lane %s",
+                                                row->lane);
+    }
+    if (row->due_ms != STET_NEVER)
+        return stet__verify_bad(v, "lane", 0, "it is due and is not first in lane %s", row->lane);
     return true;
 }
 
@@ -374,7 +384,7 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
     if (row->due_ms != STET_NEVER || waits_in_lane || row->status == STET_STATUS_STUCK ||
         row->status == STET_STATUS_PAUSED)
         return true;
-    if (x->l.run.visible_ms > x->l.run.created_ms && x->l.run.dispatch == STET__FACT_STARTED &&
+    if (x->l.run.visible_ms > x->l.run.created_ms && !stet__run_has_begun(&x->l.run) &&
         verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return true;
     for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
@@ -475,13 +485,30 @@ verify_retried(verify *v, const stet__expect *x)
 static bool
 verify_check(verify *v, const stet__expect *x)
 {
-    bool waits = false;
+    bool waits = false, is_passed = false;
 
-    if (!verify_row(v, x) || !verify_lane(v, x, &waits))
+    if (!verify_row(v, x) || !verify_lane(v, x, &waits, &is_passed))
         return false;
     if (!x->l.row.is_terminal && (!verify_check_timers(v, x) || !verify_wake(v, x, waits)))
         return false;
-    return verify_values(v, x) && verify_retried(v, x);
+    if (!verify_values(v, x) || !verify_retried(v, x))
+        return false;
+    /* Last, because only this is not repaired: the first goes on, and this one when that has ended. */
+    v->is_passed = is_passed;
+    return !is_passed || stet__verify_bad(v, "lane", 0, "another began before it ended, in lane %s",
+                                          x->l.row.lane);
+}
+
+static int
+verify_timed(verify *v, const stet__expect *x)
+{
+    const stet_id *id = &x->l.run.id;
+
+    if (x->timers == NULL)
+        return STET_OK;
+    return stet__map_put(&v->timed, id->bytes, sizeof id->bytes, v) == STET_OK
+               ? STET_OK
+               : stet__fail(STET_ENOMEM, "out of memory while looking at timers");
 }
 
 static bool
@@ -492,7 +519,7 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
     int          err = stet__expect_load(v->e, &x, id, NULL);
 
     memset(row, 0, sizeof *row);
-    v->has_no_owner = v->has_no_mark = v->is_unreadable = false;
+    v->has_no_owner = v->has_no_mark = v->is_unreadable = v->is_passed = false;
     verify_note(v, err);
     if (err != STET_OK)
         return true; /* gone, or not to be looked at now */
@@ -500,8 +527,10 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
     if (x.is_unreadable)
         ok = stet__verify_bad(v, "facts", x.l.bad_revision, "%s", stet_last_error());
     else {
-        if (is_first_look)
+        if (is_first_look) {
             verify_note(v, stet__verify_wrote(v, &x));
+            verify_note(v, verify_timed(v, &x));
+        }
         ok = verify_check(v, &x);
     }
     *row = x.l.row;
@@ -555,7 +584,7 @@ verify_repair(verify *v, stet_id id, const stet_run_row *row)
         return STET_ECORRUPT;
     if (v->has_no_owner)
         return stet__repair_owner(v->e, row);
-    if (row->session != 0)
+    if (row->session != 0 || v->is_passed)
         return STET_ECONFLICT;
     return v->has_no_mark ? verify_repair_mark(v, id) : stet__repair_run(v->e, id, NULL, NULL);
 }
@@ -650,7 +679,7 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
     if (x.l.run.key != NULL &&
         (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
         if (lanes->n == lanes->cap) {
-            size_t cap = lanes->cap ? lanes->cap * 2 : 64;
+            size_t cap = stet__cap_next(&v->e->p->alloc, lanes->cap, 64);
 
             grown = stet__grow(&v->e->p->alloc, lanes->lost, cap * sizeof *grown);
             if (grown == NULL) {
@@ -662,7 +691,7 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
         }
         lost = &lanes->lost[lanes->n];
         lost->row = *row;
-        lost->has_begun = x.l.run.dispatch != STET__FACT_STARTED;
+        lost->has_begun = stet__run_has_begun(&x.l.run);
         lost->visible_ms = x.l.run.visible_ms;
         lost->created_us = x.l.run.created_us;
         lost->lane =
@@ -721,12 +750,12 @@ verify_restore_all(verify *v, verify_rows *page, verify_lanes *lanes, const stet
 static int
 verify_restore_lost(verify *v, verify_rows *page)
 {
-    stet__crumbs_left *left = stet__crumbs_gather(v->e);
+    stet__crumbs_left *left;
     verify_lanes       lanes = { .n = 0 };
     int                err;
 
-    if (left == NULL)
-        return STET_ENOMEM;
+    if ((err = stet__crumbs_gather(v->e, &left)) != STET_OK)
+        return err;
     stet__arena_init(&lanes.arena, &v->e->p->alloc);
     err = verify_restore_all(v, page, &lanes, left);
     stet__free(&v->e->p->alloc, lanes.lost);
@@ -816,7 +845,8 @@ verify_all(verify *v, verify_page *page)
     }
     if ((err = verify_runs(v, page)) != STET_OK || (err = stet__verify_state(v)) != STET_OK ||
         (err = stet__verify_children(v)) != STET_OK ||
-        (err = stet__verify_owned(v)) != STET_OK || !v->is_repairing)
+        (err = stet__verify_owned(v)) != STET_OK ||
+        (err = stet__verify_timers_left(v)) != STET_OK || !v->is_repairing)
         return err;
     return stet__verify_mended(v);
 }

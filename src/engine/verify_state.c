@@ -26,12 +26,14 @@ stet__verify_state_init(verify *v)
 {
     stet__arena_init(&v->arena, &v->e->p->alloc);
     stet__map_init(&v->entries, &v->e->p->alloc);
+    stet__map_init(&v->timed, &v->e->p->alloc);
 }
 
 void
 stet__verify_state_free(verify *v)
 {
     stet__map_free(&v->entries);
+    stet__map_free(&v->timed);
     stet__arena_free(&v->arena);
 }
 
@@ -482,37 +484,58 @@ children_on_base(void *arg, stet_bytes key, const stet_value *value)
     return STET_OK;
 }
 
+/* One unit; refused if the key or its baseline is not what was looked at. */
+static int
+children_put(verify *v, const struct child *child, stet_id run, uint64_t version, uint64_t base)
+{
+    stet__work *w = stet__work_new(v->e, NULL, NULL);
+    stet_cond  *is, *stands;
+    stet_op    *op;
+
+    if (w == NULL)
+        return STET_ENOMEM;
+    /* Behind each other: the second may move the first. */
+    if (stet__work_cond(w, STET_COND_VALUE, run) == NULL ||
+        (stands = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
+        (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL ||
+        !stet__work_bytes(w, &op->key, child->key) || !stet__work_bytes(w, &op->data, child->data)) {
+        stet__work_free(w);
+        return state_no_memory();
+    }
+    is = stands - 1;
+    is->space = op->space = STET__SPACE_CHILD;
+    stands->space = STET__SPACE_BASE_CHILD;
+    is->key = stands->key = op->key;
+    is->number = version;
+    stands->number = base;
+    op->number = 1;
+    return stet__commit_sync(v->e, w, NULL);
+}
+
 static int
 children_check(verify *v, const struct child *child)
 {
-    stet_value  value = { 0 };
-    stet__work *w;
-    stet_cond  *cond;
-    stet_op    *op;
-    stet_id     run = stet__fact_id((stet_bytes){ child->data.data, sizeof run.bytes });
-    int         err = state_read(v, STET__SPACE_CHILD, child->key, &value);
+    stet_value is = { 0 }, base = { 0 };
+    stet_id    run = stet__fact_id((stet_bytes){ child->data.data, sizeof run.bytes });
+    bool       is_right;
+    int        err = state_read(v, STET__SPACE_CHILD, child->key, &is);
 
-    stet__free(v->e->store->alloc, (void *)(uintptr_t)value.data.data);
-    if (err != STET_OK || value.version > 0)
+    is_right = is.version > 0 && is.data.len == child->data.len &&
+               memcmp(is.data.data, child->data.data, is.data.len) == 0;
+    stet__free(v->e->store->alloc, (void *)(uintptr_t)is.data.data);
+    if (err != STET_OK || is_right)
         return err;
-    if (v->is_repairing) {
-        if ((w = stet__work_new(v->e, NULL, NULL)) == NULL)
-            return STET_ENOMEM;
-        if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
-            (op = stet__work_op(w, STET_OP_VALUE_PUT, run)) == NULL ||
-            !stet__work_bytes(w, &cond->key, child->key) ||
-            !stet__work_bytes(w, &op->data, child->data)) {
-            stet__work_free(w);
-            return state_no_memory();
-        }
-        cond->space = op->space = STET__SPACE_CHILD;
-        op->key = cond->key;
-        op->number = 1;
-        if ((err = stet__commit_sync(v->e, w, NULL)) != STET_OK && err != STET_ECONFLICT)
-            return err;
-    }
-    (void)stet__verify_bad(v, "value", 0, "the key of a child that was removed is missing");
-    return stet__verify_tell(v, &run, v->is_repairing);
+    /* Its parent may have been removed since the baselines were read, and both with it. */
+    err = state_read(v, STET__SPACE_BASE_CHILD, child->key, &base);
+    stet__free(v->e->store->alloc, (void *)(uintptr_t)base.data.data);
+    if (err != STET_OK || base.version == 0)
+        return err;
+    if (v->is_repairing && (err = children_put(v, child, run, is.version, base.version)) != STET_OK &&
+        err != STET_ECONFLICT)
+        return err;
+    (void)stet__verify_bad(v, "value", 0, "the key of a child that was removed is %s",
+                           is.version > 0 ? "not what it was" : "missing");
+    return stet__verify_tell(v, &run, v->is_repairing && err == STET_OK);
 }
 
 int
@@ -531,146 +554,7 @@ stet__verify_children(verify *v)
     return err;
 }
 
-/* ---- values of runs that are not there ------------------------------------------------------- */
-
-typedef struct owned {
-    struct owned *next;
-    stet_bytes    key;
-    stet_id       run;
-    uint64_t      version;
-} owned;
-
-typedef struct owned_page {
-    stet__arena arena;
-    owned      *last; /* newest first */
-    size_t      n;
-} owned_page;
-
-static int
-owned_on_value(void *arg, stet_bytes key, const stet_value *value)
-{
-    owned_page *page = arg;
-    owned      *o = stet__arena_get0(&page->arena, sizeof *o);
-
-    if (o == NULL || (o->key.data = stet__arena_copy(&page->arena, key.data, key.len)) == NULL)
-        return state_no_memory();
-    o->key.len = key.len;
-    o->run = value->run;
-    o->version = value->version;
-    o->next = page->last;
-    page->last = o;
-    page->n++;
-    return STET_OK;
-}
-
-static int
-owned_on_row(void *arg, const stet_run_row *row)
-{
-    (void)arg;
-    (void)row;
-    return STET_OK;
-}
-
-static int
-owned_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
-{
-    (void)first;
-    (void)count;
-    (void)facts;
-    *(bool *)arg = true;
-    return STET_END;
-}
-
-static int
-owned_repair(verify *v, const char *space, const owned *o)
-{
-    stet__work *w = stet__work_new(v->e, NULL, NULL);
-    stet_cond  *cond;
-    stet_op    *op;
-    bool ok = w != NULL && stet__work_cond(w, STET_COND_JOURNAL, o->run) != NULL; /* no such run */
-
-    if (ok && (ok = (cond = stet__work_cond(w, STET_COND_VALUE, o->run)) != NULL &&
-                    (op = stet__work_op(w, STET_OP_VALUE_DEL, o->run)) != NULL &&
-                    stet__work_bytes(w, &cond->key, o->key))) {
-        cond->space = op->space = space;
-        cond->number = o->version;
-        op->key = cond->key;
-    }
-    if (!ok) {
-        stet__work_free(w);
-        return state_no_memory();
-    }
-    return stet__commit_sync(v->e, w, NULL);
-}
-
-/* A run goes together with what it owns, so the value is read again when its run is not there. */
-static int
-owned_check(verify *v, const char *space, const owned *o)
-{
-    stet_store *store = v->e->store;
-    stet_value  value = { 0 };
-    bool        has_facts = false;
-    int         err = store->ops->run(store, o->run, owned_on_row, NULL), repaired = STET_ECONFLICT;
-
-    if (err != STET_ENOTFOUND)
-        return err;
-    if ((err = state_read(v, space, o->key, &value)) != STET_OK)
-        return err;
-    stet__free(store->alloc, (void *)(uintptr_t)value.data.data);
-    if (value.version != o->version || !stet__id_equal(value.run, o->run))
-        return STET_OK;
-    err = store->ops->journal(store, o->run, 1, 1, owned_on_facts, &has_facts);
-    if ((err != STET_OK && err != STET_END) || has_facts)
-        return err == STET_END ? STET_OK : err; /* only its row is lost, which was told */
-    if (v->is_repairing && (repaired = owned_repair(v, space, o)) != STET_OK &&
-        repaired != STET_ECONFLICT)
-        return repaired;
-    (void)stet__verify_bad(v, "value", 0, "a value in \"%s\" is of this run, which is not there",
-                           space);
-    return stet__verify_tell(v, &o->run, repaired == STET_OK);
-}
-
-static int
-owned_space(verify *v, const char *space)
-{
-    stet_store *store = v->e->store;
-    stet_bytes  all = { NULL, 0 }, after = { NULL, 0 };
-    owned_page  pages[2] = { { .n = 0 } };
-    int         err, at = 0;
-
-    stet__arena_init(&pages[0].arena, &v->e->p->alloc);
-    stet__arena_init(&pages[1].arena, &v->e->p->alloc);
-    do {
-        owned_page *page = &pages[at];
-
-        stet__arena_free(&page->arena); /* `after` is in the other one */
-        page->last = NULL;
-        page->n = 0;
-        err = store->ops->values(store, space, all, after.data != NULL ? &after : NULL, STATE_PAGE,
-                                 owned_on_value, page);
-        for (const owned *o = page->last; err == STET_OK && o != NULL; o = o->next)
-            err = owned_check(v, space, o);
-        if (page->last != NULL)
-            after = page->last->key;
-        at = !at;
-    } while (err == STET_OK && pages[!at].n == STATE_PAGE);
-    stet__arena_free(&pages[0].arena);
-    stet__arena_free(&pages[1].arena);
-    return err;
-}
-
-int
-stet__verify_owned(verify *v)
-{
-    static const char *const spaces[] = { STET__SPACE_IDEM,      STET__SPACE_LABEL,
-                                          STET__SPACE_AWAKEABLE, STET__SPACE_RETRY,
-                                          STET__SPACE_DISCARD,   STET__SPACE_BASE_DISCARD };
-    int                      err = STET_OK;
-
-    for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof spaces[0]; i++)
-        err = owned_space(v, spaces[i]);
-    return err;
-}
+/* ---- the store is whole again ---------------------------------------------------------------- */
 
 static int
 mend_on_mark(void *arg, stet_bytes key, const stet_value *value)
@@ -690,8 +574,6 @@ stet__verify_mending(verify *v)
     return store->ops->values(store, STET__SPACE_MEND, (stet_bytes){ NULL, 0 }, NULL, 1000,
                               mend_on_mark, &v->has_lost_values);
 }
-
-/* ---- the store is whole again ---------------------------------------------------------------- */
 
 int
 stet__verify_mended(verify *v)

@@ -16,6 +16,7 @@ typedef struct why {
     int64_t      now_ms;
     char         id[STET_ID_TEXT_MAX];
     stet_verdict verdict;
+    int          err; /* of a read that failed: then the verdict is none */
 } why;
 
 static void
@@ -59,6 +60,15 @@ why_command(why *y, const char *verb, const char *what)
     return stet__arena_printf(&y->arena, "stet %s %s", verb, what);
 }
 
+/* A run that is gone is an answer; a read that failed is none. */
+static bool
+why_read(why *y, int err)
+{
+    if (err != STET_OK && err != STET_END && err != STET_ENOTFOUND && err != STET_ECORRUPT && y->err == STET_OK)
+        y->err = err;
+    return err == STET_OK || err == STET_END;
+}
+
 /* ---- who holds what ---------------------------------------------------------------------------------- */
 
 typedef struct why_first {
@@ -77,11 +87,11 @@ why_on_lane(void *arg, stet_id run)
 }
 
 static bool
-why_holder(stet_engine *e, const char *lane, stet_id *holder)
+why_holder(why *y, const char *lane, stet_id *holder)
 {
     why_first f = { .has = false };
 
-    (void)e->store->ops->lane(e->store, lane, 1, why_on_lane, &f);
+    (void)why_read(y, y->e->store->ops->lane(y->e->store, lane, 1, why_on_lane, &f));
     *holder = f.id;
     return f.has;
 }
@@ -94,15 +104,15 @@ why_waits_in_lane(const stet_run_row *row)
 
 /* What this run waits for among runs: the holder of its lane, or a child it called. */
 static bool
-why_next(stet_engine *e, stet_id run, stet_id *next)
+why_next(why *y, stet_id run, stet_id *next)
 {
     stet__loaded l;
     bool         found = false;
 
-    if (stet__load(e, &l, run, true) != STET_OK)
+    if (!why_read(y, stet__load(y->e, &l, run, true)))
         return false;
     if (why_waits_in_lane(&l.row))
-        found = why_holder(e, l.row.lane, next) && !stet__id_equal(*next, run);
+        found = why_holder(y, l.row.lane, next) && !stet__id_equal(*next, run);
     else if (!l.row.is_terminal && l.row.session == 0)
         for (const stet__cmd *cmd = l.journal.waiting; cmd != NULL && !found; cmd = cmd->next)
             if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
@@ -121,7 +131,7 @@ why_deadlock(why *y)
     stet__buf text;
 
     chain[n++] = y->row.id;
-    while (n < WHY_CHAIN_MAX && why_next(y->e, chain[n - 1], &next)) {
+    while (n < WHY_CHAIN_MAX && why_next(y, chain[n - 1], &next)) {
         for (size_t i = 0; i < n; i++) {
             if (!stet__id_equal(chain[i], next))
                 continue;
@@ -162,6 +172,15 @@ why_on_session(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
+static size_t
+why_served(why *y, bool *has_timers)
+{
+    size_t workers;
+
+    (void)why_read(y, stet__served_by(y->e, y->row.handler, &workers, has_timers));
+    return workers;
+}
+
 static void
 why_claimed(why *y)
 {
@@ -169,12 +188,12 @@ why_claimed(why *y)
     char      worker[STET_ID_TEXT_MAX] = "?";
     bool      has_timers;
 
-    (void)y->e->store->ops->sessions(y->e->store, why_on_session, &o);
+    (void)why_read(y, y->e->store->ops->sessions(y->e->store, why_on_session, &o));
     if (o.is_there)
         stet__id_text(worker, STET__ID_WORKER, o.id);
     if (o.is_there && !o.is_dead)
         why_say(y, "running", NULL, "is being executed by worker %s (last sign of life %s)", worker, why_in(y, o.seen_ms));
-    else if (stet__served_by(y->e, y->row.handler, &has_timers) > 0)
+    else if (why_served(y, &has_timers) > 0)
         why_say(y, "running", NULL, "its worker %s is dead; a living one takes it over within seconds", worker);
     else
         why_say(y, "no-worker", "start a worker that serves it", "its worker %s is dead, and no living worker serves %s", worker,
@@ -184,7 +203,8 @@ why_claimed(why *y)
 static void
 why_due(why *y)
 {
-    size_t served = stet__served_by(y->e, y->row.handler, NULL);
+    bool   has_timers;
+    size_t served = why_served(y, &has_timers);
 
     if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING)
         why_say(y, "backoff", why_command(y, "cancel", y->id), "attempt %u of %lld failed (%s); it is retried %s", y->run.failed,
@@ -210,7 +230,7 @@ why_pending(why *y)
     }
     if (why_deadlock(y))
         return;
-    if (why_holder(y->e, y->row.lane, &holder) && !stet__id_equal(holder, y->row.id))
+    if (why_holder(y, y->row.lane, &holder) && !stet__id_equal(holder, y->row.id))
         why_say(y, "lane", why_command(y, "why", why_run(y, holder)), "waits for %s, which is held by %s", y->row.lane,
                 why_run(y, holder));
     else
@@ -235,7 +255,7 @@ why_suspended(why *y)
         if (cmd->kind == STET__FACT_AWAKEABLE && !cmd->is_settled)
             awakeable = cmd;
     }
-    (void)stet__served_by(y->e, y->row.handler, &has_timers);
+    (void)why_served(y, &has_timers);
     if (timer != NULL && timer->until_ms <= y->now_ms && !has_timers)
         why_say(y, "no-timers", "start a worker", "waits for %s, due %s, but no living node serves timers", reason,
                 why_in(y, timer->until_ms));
@@ -305,6 +325,8 @@ stet_why(stet_engine *e, const stet_run_id *run, stet_verdict_fn fn, void *arg)
         } else if (err == STET_OK)
             why_judge(&y);
     }
+    if (err == STET_OK)
+        err = y.err;
     if (err == STET_OK && y.verdict.text == NULL)
         err = stet__fail(STET_ENOMEM, "out of memory");
     if (err == STET_OK)

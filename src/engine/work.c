@@ -38,15 +38,16 @@ stet__work_free(stet__work *w)
 static void *
 work_grow(stet__work *w, void *old, size_t n, size_t *cap, size_t size)
 {
-    void *grown;
+    size_t more = stet__cap_next(w->arena.alloc, *cap, 4);
+    void  *grown;
 
     if (n < *cap)
         return old;
-    if ((grown = stet__arena_get(&w->arena, (*cap ? *cap * 2 : 4) * size)) == NULL)
+    if ((grown = stet__arena_get(&w->arena, more * size)) == NULL)
         return NULL;
     if (n > 0)
         memcpy(grown, old, n * size);
-    *cap = *cap ? *cap * 2 : 4;
+    *cap = more;
     return grown;
 }
 

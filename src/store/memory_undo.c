@@ -14,7 +14,7 @@
 bool
 stet__mem_room(stet__memory_db *db, void **items, size_t *cap, size_t used, size_t size)
 {
-    size_t fresh = *cap == 0 ? 32 : *cap * 2;
+    size_t fresh = stet__cap_next(db->alloc, *cap, 32);
     void  *grown;
 
     if (used < *cap)

@@ -122,7 +122,8 @@
                  "(SELECT max(rev) FROM $facts WHERE run=?1 AND rev<=?2),?2) AND rev+count>?2 "    \
                  "ORDER BY rev LIMIT ?3")                                                          \
     X(INBOX_GET, "SELECT seq,1,data FROM $inbox WHERE run=?1 AND seq>=?2 ORDER BY seq LIMIT ?3")   \
-    X(TIMERS, "SELECT fire,run,completion FROM $timers ORDER BY fire,run,completion")              \
+    X(TIMERS, "SELECT fire,run,completion FROM $timers "                                           \
+              "WHERE (fire,run,completion)>(?1,?2,?3) ORDER BY fire,run,completion")               \
     X(TIMERS_OF, "SELECT fire,run,completion FROM $timers WHERE run=?1 ORDER BY fire,completion")  \
     X(VALUE_GET, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key=?2")        \
     X(VALUES_FROM, "SELECT key,version,data,run,rev FROM $values_ WHERE space=?1 AND key>=?2 "     \

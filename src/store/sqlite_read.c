@@ -163,23 +163,25 @@ read_runs_sql(const stet_run_query *q)
     return q->oldest_first ? LITE_SQL_RUNS_OLDEST : LITE_SQL_RUNS_NEWEST;
 }
 
-/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. */
+#define READ_END_MAX (2 * STET__NAME_MAX + 4)
+
+/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. That text is in `end`, which
+ * must live until the statement was reset: SQLite may find no memory for a copy, and nothing is before NULL. */
 static void
-read_bind_handler(sqlite3_stmt *stmt, const char *handler)
+read_bind_handler(sqlite3_stmt *stmt, const char *handler, char end[READ_END_MAX])
 {
     size_t len = handler != NULL ? strlen(handler) : 0;
     bool   is_service = len > 0 && handler[len - 1] == '.';
-    char   end[2 * STET__NAME_MAX + 4];
 
     sqlite_bind_text(stmt, 2, is_service ? NULL : handler);
     sqlite_bind_text(stmt, 3, is_service ? handler : NULL);
-    if (!is_service || len >= sizeof end) {
+    if (!is_service || len >= READ_END_MAX) {
         sqlite3_bind_null(stmt, 4);
         return;
     }
     memcpy(end, handler, len + 1);
     end[len - 1] = '/';
-    sqlite3_bind_text(stmt, 4, end, (int)len, SQLITE_TRANSIENT);
+    sqlite_bind_text(stmt, 4, end);
 }
 
 static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -215,6 +217,7 @@ stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_
     sqlite_conn   *c;
     sqlite3_stmt  *stmt;
     const stet_id *from = &query->before;
+    char           end[READ_END_MAX];
     size_t         n;
     int            err, rc;
 
@@ -225,7 +228,7 @@ stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_
     if (!query->oldest_first && stet__id_is_zero(query->before))
         from = &read_last;
     sqlite_bind_id(stmt, 1, from);
-    read_bind_handler(stmt, query->handler);
+    read_bind_handler(stmt, query->handler, end);
     sqlite_bind_text(stmt, 5, query->key);
     sqlite_bind_u64(stmt, 6, query->status_mask);
     sqlite3_bind_int64(stmt, 7, query->created_from_ms);
@@ -284,33 +287,62 @@ read_timer(sqlite3_stmt *stmt, stet_timer *timer)
     timer->completion = (uint64_t)sqlite3_column_int64(stmt, 2);
 }
 
+/* So many at once, then the log may be emptied in between: verify reads all there are. */
+#define READ_TIMERS 1000u
+
+typedef struct read_timers {
+    int64_t    until_ms, next_ms;
+    size_t     limit, n;
+    stet_timer last;
+    bool       has_more;
+} read_timers;
+
+static int
+read_timers_page(sqlite_store *st, read_timers *r, stet_timer_fn fn, void *arg)
+{
+    sqlite_conn  *c;
+    sqlite3_stmt *stmt;
+    stet_timer    after = r->last;
+    size_t        end = r->n + READ_TIMERS;
+    int           err, rc;
+
+    r->has_more = false;
+    if ((err = read_begin(st, LITE_SQL_TIMERS, &c, &stmt)) != STET_OK)
+        return err;
+    sqlite3_bind_int64(stmt, 1, after.fire_ms);
+    sqlite_bind_id(stmt, 2, &after.run);
+    sqlite3_bind_int64(stmt, 3, (sqlite3_int64)after.completion);
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (r->n == end) {
+            r->has_more = true;
+            break;
+        }
+        read_timer(stmt, &r->last);
+        if (r->n == r->limit || r->last.fire_ms > r->until_ms) {
+            r->next_ms = r->last.fire_ms;
+            break;
+        }
+        r->n++;
+        if ((err = fn(arg, &r->last)) != 0)
+            break;
+    }
+    return read_end(st, c, stmt, rc, err);
+}
+
 int
 stet__sqlite_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
                          int64_t *next_ms)
 {
-    sqlite_store *st = sqlite_of(s);
-    sqlite_conn  *c;
-    sqlite3_stmt *stmt;
-    stet_timer    timer;
-    int64_t       next = STET_NEVER;
-    size_t        n = 0;
-    int           err, rc;
+    read_timers r = { .until_ms = until_ms, .next_ms = STET_NEVER, .limit = limit };
+    int         err;
 
-    if ((err = read_begin(st, LITE_SQL_TIMERS, &c, &stmt)) != STET_OK)
-        return err;
-    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        read_timer(stmt, &timer);
-        if (n == limit || timer.fire_ms > until_ms) {
-            next = timer.fire_ms;
-            break;
-        }
-        n++;
-        if ((err = fn(arg, &timer)) != 0)
-            break;
-    }
+    r.last.fire_ms = INT64_MIN;
+    do
+        err = read_timers_page(sqlite_of(s), &r, fn, arg);
+    while (err == STET_OK && r.has_more);
     if (next_ms != NULL)
-        *next_ms = next;
-    return read_end(st, c, stmt, rc, err);
+        *next_ms = r.next_ms;
+    return err;
 }
 
 int

@@ -18,8 +18,15 @@
  * opened, except to be mended (option repair=1). Then the table is made again, empty, together with a mark
  * (a value in the space "mend") that keeps everybody else out until the engine has rebuilt what belongs into
  * it and removes the mark. A lost index is made again by whoever opens the file.
+ *
+ * So are sessions and committers, if nobody else has the file open: they are about open handles only. A
+ * handle that lives may have a commit in doubt, and without its row in committers a repeat would be applied
+ * twice; its commits fail while the table is missing, and nobody makes it anew under it. Sessions that may
+ * have left something undone come back as dead ones, so that their runs are given on in the usual way.
  */
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/sqlite.h"
 
@@ -64,6 +71,7 @@ static const sqlite_part sqlite_parts[] = {
     { "timers_run", PART_INDEX },  { "sessions", PART_LIFE },     { "committers", PART_LIFE },
 };
 #define SQLITE_PARTS    (sizeof sqlite_parts / sizeof *sqlite_parts)
+#define SQLITE_RUNS     3
 #define SQLITE_SESSIONS 10
 
 bool
@@ -206,6 +214,83 @@ sqlite_number_sessions(sqlite_store *st, sqlite_conn *c)
     return stet__sqlite_exec(st, c, sql, "number its sessions");
 }
 
+/* The file its sessions have their slots in; -1: there is none. It is not open yet. */
+static int
+sqlite_slots_open(sqlite_store *st)
+{
+    stet__buf b;
+    int       fd = -1;
+
+    stet__buf_init(&b, st->base.alloc);
+    stet__buf_printf(&b, "%s-live", st->full_path);
+    if (st->prefix[0] != '\0')
+        stet__buf_printf(&b, "-%.*s", (int)strlen(st->prefix) - 1, st->prefix);
+    stet__buf_byte(&b, 0);
+    if (!b.failed)
+        fd = stet__sqlite_fd((const char *)b.data);
+    stet__buf_free(&b);
+    return fd;
+}
+
+/* A dead session; 0: with a number of its own. */
+static int
+sqlite_bury(sqlite_store *st, sqlite_conn *c, uint64_t session)
+{
+    char    sql[320], number[24] = "NULL";
+    int64_t now_ms = stet__sqlite_now(st);
+
+    if (session != 0)
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)session);
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT OR IGNORE INTO $sessions(session,id,token,started,seen,lease_until,closed,info) "
+                   "VALUES(%s,zeroblob(16),x'',%lld,%lld,%lld,1,x'')",
+                   number, (long long)now_ms, (long long)now_ms, (long long)now_ms);
+    return stet__sqlite_exec(st, c, sql, "restore its sessions");
+}
+
+/* Sessions that have runs, and those whose crumbs are left. With neither rows nor crumbs nobody knows who
+ * executed what: one session without crumbs stands for all that may have been. */
+static int
+sqlite_restore_sessions(sqlite_store *st, sqlite_conn *c, bool has_lost_runs)
+{
+    char        sql[384];
+    int64_t     now_ms = stet__sqlite_now(st);
+    sqlite_slot head;
+    size_t      n, n_left = 0;
+    int         err, fd;
+
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO $sessions(session,id,token,started,seen,lease_until,closed,info) "
+                   "SELECT DISTINCT work,zeroblob(16),x'',%lld,%lld,%lld,1,x'' FROM $runs WHERE work>0",
+                   (long long)now_ms, (long long)now_ms, (long long)now_ms);
+    if ((err = stet__sqlite_exec(st, c, sql, "restore its sessions")) != STET_OK)
+        return err;
+    fd = sqlite_slots_open(st);
+    n = fd >= 0 ? stet__sqlite_slot_count(fd) : 0;
+    for (size_t i = 0; err == STET_OK && i < n; i++) {
+        if (!stet__sqlite_slot_read(fd, i, &head) || head.session == 0 || head.session > INT64_MAX / 2 ||
+            memcmp(head.store, st->instance, sizeof st->instance) != 0)
+            continue;
+        err = sqlite_bury(st, c, head.session);
+        n_left++;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (err == STET_OK && has_lost_runs && n_left == 0)
+        err = sqlite_bury(st, c, 0);
+    return err;
+}
+
+static int
+sqlite_remake_sessions(sqlite_store *st, sqlite_conn *c, uint32_t found)
+{
+    int err;
+
+    if ((err = sqlite_instance(st, c)) != STET_OK || (err = sqlite_number_sessions(st, c)) != STET_OK)
+        return err;
+    return sqlite_restore_sessions(st, c, (found >> SQLITE_RUNS & 1u) == 0);
+}
+
 static int
 sqlite_create(sqlite_store *st, sqlite_conn *c)
 {
@@ -224,7 +309,7 @@ sqlite_create(sqlite_store *st, sqlite_conn *c)
         (err = stet__sqlite_exec(st, c, sqlite_tables, "make its tables")) != STET_OK ||
         (found != 0 && (err = sqlite_mark(st, c, found)) != STET_OK) ||
         (found != 0 && (found >> SQLITE_SESSIONS & 1u) == 0 &&
-         (err = sqlite_number_sessions(st, c)) != STET_OK) ||
+         (err = sqlite_remake_sessions(st, c, found)) != STET_OK) ||
         (err = stet__sqlite_exec(st, c, numbers, "mark it as a store")) != STET_OK ||
         (err = stet__sqlite_exec(st, c, "COMMIT", "make its tables")) != STET_OK) {
         if (!sqlite3_get_autocommit(c->db))
@@ -238,7 +323,7 @@ static int
 sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
 {
     int64_t     n = 0;
-    const char *lost = NULL;
+    const char *lost = NULL, *life = NULL;
     char        what[96] = "rebuilding its tables was interrupted";
     int         err = STET_OK;
 
@@ -254,16 +339,19 @@ sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
                               st->path, st->prefix, part->name);
         if (is_gone && part->kind == PART_PROJECTION && lost == NULL)
             lost = part->name;
+        if (is_gone && part->kind == PART_LIFE && life == NULL)
+            life = part->name;
         if (err == STET_OK && !is_gone && lost == NULL && strcmp(part->name, "values_") == 0) {
             err = sqlite_count(st, c, "space='mend'", "values_", &n);
             lost = n > 0 ? "" : NULL;
         }
     }
-    if (err != STET_OK || lost == NULL)
+    if (err != STET_OK || (lost == NULL && life == NULL))
         return err;
-    if (lost[0] != '\0')
-        sqlite3_snprintf((int)sizeof what, what, "its table %s%s is missing", st->prefix, lost);
-    if (!st->may_mend)
+    if (lost == NULL || lost[0] != '\0')
+        sqlite3_snprintf((int)sizeof what, what, "its table %s%s is missing", st->prefix,
+                         lost != NULL ? lost : life);
+    if (lost != NULL && !st->may_mend)
         return stet__fail(STET_ECORRUPT,
                           "store %s: %s; stop all workers and run `stet verify --repair`, which rebuilds it "
                           "from the facts",
@@ -271,8 +359,8 @@ sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
     if (!stet__sqlite_live_is_alone(&st->queue))
         return stet__fail(STET_EBUSY,
                           "store %s: %s, and other processes have the file open; stop them before it is "
-                          "rebuilt",
-                          st->path, what);
+                          "%s",
+                          st->path, what, lost != NULL ? "rebuilt" : "made again");
     return STET_OK;
 }
 

@@ -1,9 +1,11 @@
-/* Transactions that are lent to bodies of steps, and units applied inside the transactions of others.
+/* Transactions that are lent to bodies of steps, and units applied inside the transactions of
+ * others.
  *
- * A file has one writer at a time, so one connection is enough for all bodies of a process; they take turns. It
- * is a guest: a handle of its own as far as units are concerned (the rows in memory of the store's writer mean
- * nothing in another transaction), with nothing else of a store. While a body has it, an authorizer keeps its hands off our
- * tables and off the transaction itself, and its statements are interrupted when the time is up.
+ * A file has one writer at a time, so one connection is enough for all bodies of a process; they
+ * take turns. It is a guest: a handle of its own as far as units are concerned (the rows in memory
+ * of the store's writer mean nothing in another transaction), with nothing else of a store. While a
+ * body has it, an authorizer keeps its hands off our tables and off the transaction itself, and its
+ * statements are interrupted when the time is up.
  *
  * Locks: tx_lock for whose turn it is; the guest belongs to whoever has the turn.
  */
@@ -63,7 +65,7 @@ tx_apply(sqlite_store *st, sqlite_store *guest, const stet_unit *unit, stet_outc
     return err;
 }
 
-/* ---- what a body may do ------------------------------------------------------------------------ */
+/* ---- what a body may do ---------------------------------------------------------------------- */
 
 static int
 tx_authorize(void *arg, int action, const char *first, const char *second, const char *database,
@@ -124,7 +126,7 @@ tx_reset_all(sqlite3 *db)
         sqlite3_reset(stmt);
 }
 
-/* ---- turns --------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 static int
 tx_turn_take(sqlite_store *st, int64_t until_us)
@@ -136,8 +138,10 @@ tx_turn_take(sqlite_store *st, int64_t until_us)
     while (st->is_lent && stet__mono_us(p) < until_us)
         (void)stet__wait(p, &st->tx_cond, &st->tx_lock, until_us);
     if (st->is_lent)
-        err = stet__fail(STET_EBUSY, "store %s: another transactional step of this process has not ended; try again",
-                         st->path);
+        err = stet__fail(
+            STET_EBUSY,
+            "store %s: another transactional step of this process has not ended; try again",
+            st->path);
     else
         st->is_lent = true;
     stet__unlock(p, &st->tx_lock);
@@ -189,7 +193,8 @@ stet__sqlite_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **out)
     if ((err = stet__sqlite_enter(st)) != STET_OK || (err = tx_turn_take(st, until_us)) != STET_OK)
         return err;
     if (atomic_load(&st->is_poisoned))
-        err = stet__fail(STET_EPOISONED, "store %s: a flush failed before; the store is being reopened", st->path);
+        err = stet__fail(STET_EPOISONED,
+                         "store %s: a flush failed before; the store is being reopened", st->path);
     else if ((err = tx_connect(st)) == STET_OK)
         err = stet__sqlite_begin(st, &st->tx->guest.writer);
     if (err != STET_OK) {
@@ -225,10 +230,13 @@ stet__sqlite_tx_commit(stet_store *s, stet_tx *base, const stet_unit *unit, stet
 
     tx_guard(tx, false);
     tx_reset_all(c->db);
-    if (tx_is_late(tx)) /* a statement may have been interrupted, and the body may not have looked */
-        err = stet__fail(STET_ETIMEOUT, "store %s: the transaction took longer than its limit", st->path);
+    if (tx_is_late(
+            tx)) /* a statement may have been interrupted, and the body may not have looked */
+        err = stet__fail(STET_ETIMEOUT, "store %s: the transaction took longer than its limit",
+                         st->path);
     else if (sqlite3_get_autocommit(c->db))
-        err = stet__fail(STET_ERETRY, "store %s: a statement of the body rolled its transaction back", st->path);
+        err = stet__fail(STET_ERETRY,
+                         "store %s: a statement of the body rolled its transaction back", st->path);
     else
         err = tx_apply(st, &tx->guest, unit, outcome);
     if (err != STET_OK || outcome->result != STET_OK)
@@ -254,7 +262,7 @@ stet__sqlite_tx_close(sqlite_store *st)
     st->tx = NULL;
 }
 
-/* ---- the transaction of somebody else ------------------------------------------------------------ */
+/* ---- the transaction of somebody else -------------------------------------------------------- */
 
 static int
 tx_check_conn(sqlite_store *st, stet_conn conn)
@@ -263,14 +271,16 @@ tx_check_conn(sqlite_store *st, stet_conn conn)
     struct stat ours, theirs;
 
     if (conn.kind != STET_CONN_SQLITE || conn.handle == NULL)
-        return stet__fail(STET_EUSAGE, "store %s is an SQLite file: give a connection of SQLite", st->path);
+        return stet__fail(STET_EUSAGE, "store %s is an SQLite file: give a connection of SQLite",
+                          st->path);
     name = sqlite3_db_filename(conn.handle, "main");
     if (name == NULL || stat(name, &theirs) != 0 || stat(st->full_path, &ours) != 0 ||
         ours.st_dev != theirs.st_dev || ours.st_ino != theirs.st_ino)
         return stet__fail(STET_EMISMATCH, "the connection is open on %s, not on %s",
                           name != NULL && name[0] != '\0' ? name : "no file", st->path);
     if (sqlite3_get_autocommit(conn.handle))
-        return stet__fail(STET_ESTATE, "no transaction has begun on the connection to %s; begin one", st->path);
+        return stet__fail(STET_ESTATE,
+                          "no transaction has begun on the connection to %s; begin one", st->path);
     return STET_OK;
 }
 

@@ -32,6 +32,8 @@ arena_next_size(const stet__arena *a)
 {
     size_t whole = ARENA_FIRST_BYTES;
 
+    if (a->alloc->is_tight)
+        return 0;
     if (a->chunks != NULL)
         whole = (a->chunks->size + sizeof(stet__arena_chunk)) * 2;
     if (whole > ARENA_CHUNK_BYTES_MAX)

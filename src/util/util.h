@@ -24,7 +24,20 @@
 typedef struct stet__alloc {
     /* realloc semantics; size 0 frees. What it gives is aligned for 16 bytes. */
     void *(*get)(struct stet__alloc *a, void *old, size_t size);
+    /* Nothing is asked for ahead of its need: arenas have no room to spare, arrays grow by one. So
+     * a test can let each single thing find no memory, not only the one that happens to need a new
+     * chunk. */
+    bool is_tight;
 } stet__alloc;
+
+/* The next size of an array that is full. */
+static inline size_t
+stet__cap_next(const stet__alloc *a, size_t cap, size_t first)
+{
+    if (a->is_tight)
+        return cap + 1;
+    return cap > 0 ? cap * 2 : first;
+}
 
 /* Asking for 0 bytes gives a unique pointer: NULL always means out of memory. */
 

@@ -39,6 +39,7 @@ faulty_init(faulty *f)
 {
     *f = (faulty){ .base = *stet__platform_real(), .left = -1 };
     f->base.alloc.get = faulty_get;
+    f->base.alloc.is_tight = true;
 }
 
 static int
@@ -194,6 +195,56 @@ TEST(G1_memory_every_allocation_of_a_commit_may_fail)
     }
     CHECK(tried > 20);
     test_note("tried %ld allocations", tried);
+}
+
+/* Each is the fault of who made the unit: it is told so, and its neighbours are applied. */
+TEST(G6_memory_units_that_make_no_sense_are_refused)
+{
+    fixture      x = { 0 };
+    stet_id      id = { { 1 } };
+    stet_run_row nameless = { .id = id }, owned = { .id = id, .session = 7 };
+    stet_op      bad[] = {
+        { .kind = STET_OP_RUN_PUT },
+        { .kind = STET_OP_RUN_PUT, .row = &nameless },
+        { .kind = STET_OP_RUN_SET, .run = id },
+        { .kind = STET_OP_RUN_SET, .run = id, .row = &owned, .mask = STET_RUN_OWNER },
+        { .kind = STET_OP_FACTS, .run = id, .number = 2 },
+        { .kind = STET_OP_VALUE_PUT, .key = stet_text("k") },
+        { .kind = STET_OP_VALUE_DEL, .key = stet_text("k") },
+        { .kind = STET_OP_LANE_ENTER, .run = id },
+        { .kind = STET_OP_LANE_ENTER, .run = id, .lane = "another" },
+        { .kind = STET_OP_CLAIM_DUE, .count = 1 },
+        { .kind = STET_OP_REAP },
+        { .kind = STET_OP_REQUEUE },
+        { .kind = (stet_op_kind)99 },
+    };
+    stet_cond conds[] = {
+        { .kind = STET_COND_VALUE, .key = stet_text("k") },
+        { .kind = STET_COND_WRITER, .key = stet_text("k") },
+        { .kind = (stet_cond_kind)99 },
+    };
+    size_t    n_bad = sizeof bad / sizeof bad[0], n_conds = sizeof conds / sizeof conds[0];
+    stet_op   good = { .kind = STET_OP_VALUE_PUT, .space = "n", .key = stet_text("k") };
+    stet_unit units[2] = { { .seq = 10 }, { .ops = &good, .n_ops = 1 } };
+
+    CHECK_OK(stet__store_open(&x.store, stet__platform_real(), "memory:"));
+    fixture_fill(&x);
+    for (size_t i = 0; i < n_bad + n_conds; i++) {
+        stet_outcome out[2];
+
+        units[0].seq = 10 + 2 * i;
+        units[1].seq = 11 + 2 * i;
+        units[0].ops = i < n_bad ? &bad[i] : &good;
+        units[0].n_ops = 1;
+        units[0].conds = i < n_bad ? NULL : &conds[i - n_bad];
+        units[0].n_conds = i < n_bad ? 0 : 1;
+        CHECK_OK(x.store->ops->commit(x.store, units, 2, out));
+        if (out[0].result != STET_EINVAL)
+            test_fail(__FILE__, __LINE__, "unit %zu: %s", i, stet_code_name(out[0].result));
+        CHECK_OK(out[1].result);
+    }
+    fixture_check_untouched(&x);
+    stet__store_close(x.store);
 }
 
 TEST(G1_memory_opening_survives_any_failed_allocation)

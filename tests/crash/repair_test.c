@@ -130,6 +130,12 @@ TEST_LIMIT(F2_a_repair_that_ends_after_any_commit_can_be_repeated, 240)
     repair_everywhere(ALL_LOST, SHIM_AFTER, SHIM_WRITES, 0);
 }
 
+TEST_LIMIT(F2_a_repair_without_sessions_that_ends_after_any_commit_can_be_repeated, 240)
+{
+    repair_everywhere(ALL_LOST "; DROP TABLE sessions; DROP TABLE committers", SHIM_AFTER,
+                      SHIM_WRITES, 0);
+}
+
 TEST_LIMIT(F2_a_repair_whose_replies_are_lost_repairs_once, 240)
 {
     repair_everywhere(ALL_LOST, SHIM_LOSE, SHIM_WRITES, 0);

@@ -1,7 +1,8 @@
-/* Crash everywhere with transactions: money moves between two rows of the application's own table in two
- * transactional steps, in a run that was started inside the transaction that took the order. The process is
- * killed before and after each store call, and commits lose their replies. Whatever happens, the books are
- * right: one order, one debit, one credit, and nothing is said to be at risk but the plain step between.
+/* Crash everywhere with transactions: money moves between two rows of the application's own table
+ * in two transactional steps, in a run that was started inside the transaction that took the order.
+ * The process is killed before and after each store call, and commits lose their replies. Whatever
+ * happens, the books are right: one order, one debit, one credit, and nothing is said to be at risk
+ * but the plain step between.
  */
 #include <signal.h>
 #include <sqlite3.h>
@@ -22,7 +23,7 @@ typedef struct world {
     size_t       points;
 } world;
 
-/* ---- the books ----------------------------------------------------------------------------------- */
+/* ---- the books ------------------------------------------------------------------------------- */
 
 static sqlite3 *
 books_open(const world *w)
@@ -56,7 +57,7 @@ books_ask(sqlite3 *db, const char *sql)
     return answer;
 }
 
-/* ---- the run --------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static int
 body_move(stet_attempt *a, void *sql)
@@ -94,7 +95,7 @@ h_move(stet_ctx *ctx, stet_bytes input)
 
 static const stet_handler handlers[] = { { "move", h_move, NULL }, { 0 } };
 
-/* ---- lives ------------------------------------------------------------------------------------------ */
+/* ---- lives ----------------------------------------------------------------------------------- */
 
 static void
 life_crash(void *arg)
@@ -221,8 +222,8 @@ world_point(world *w, shim_mode mode, shim_which which, uint64_t at)
     status = world_fork(w);
     is_hit = w->script->is_hit;
     if (is_hit && is_crash ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL : status != 0)
-        test_fail(__FILE__, __LINE__, "%s (%s): the process ended with %x", w->where, w->script->hit,
-                  status);
+        test_fail(__FILE__, __LINE__, "%s (%s): the process ended with %x", w->where,
+                  w->script->hit, status);
     world_script(w, SHIM_NONE, SHIM_ANY, 0);
     if ((status = world_fork(w)) != 0)
         test_fail(__FILE__, __LINE__, "%s: the recovery ended with %x", w->where, status);
@@ -237,7 +238,8 @@ TEST_LIMIT(I4_the_books_are_right_whatever_is_killed, 300)
     uint64_t at;
     bool     is_hit;
 
-    w.script = mmap(NULL, sizeof *w.script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    w.script =
+        mmap(NULL, sizeof *w.script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(w.script != MAP_FAILED);
     (void)snprintf(w.db, sizeof w.db, "%s", test_path("books.db"));
     for (int which = SHIM_WRITES; which <= SHIM_READS; which++)

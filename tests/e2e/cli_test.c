@@ -2,8 +2,10 @@
  * file; what they print on both outputs, and how they end. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -331,6 +333,210 @@ TEST(cli_a_store_that_cannot_be_opened_ends_with_8)
           "this is no database at all, but it is long enough to have a header, surely, "
           "is it not? It goes on for more than a hundred bytes.");
     CHECK_EXIT(STET("ls", "--db", "garbage.db"), 8);
+}
+
+/* Every verb that asks a store. */
+TEST(H2_cli_each_verb_without_a_store_ends_with_8)
+{
+#define NOWHERE "--db", "none.db"
+    static const char *const run = "run_00000000000000000000000000";
+    static const char *const awakeable = "awk_00000000000000000000000000";
+    const char *const       *all[] = {
+        ARGS("ls", NOWHERE),
+        ARGS("show", run, NOWHERE),
+        ARGS("why", run, NOWHERE),
+        ARGS("wait", run, NOWHERE),
+        ARGS("cancel", run, NOWHERE),
+        ARGS("unstick", run, NOWHERE),
+        ARGS("resolve", awakeable, "1", NOWHERE),
+        ARGS("reject", awakeable, "no", NOWHERE),
+        ARGS("dlq", "ls", NOWHERE),
+        ARGS("dlq", "retry", run, NOWHERE),
+        ARGS("dlq", "discard", run, NOWHERE),
+        ARGS("dlq", "retry", "--all", NOWHERE),
+        ARGS("state", "get", "wallet", "alice", NOWHERE),
+        ARGS("workers", NOWHERE),
+        ARGS("health", NOWHERE),
+        ARGS("verify", NOWHERE),
+        ARGS("ls", "--db", "sqlite:none.db"),
+        ARGS("ls", "--db", "./no:ne.db"),
+        ARGS("handlers", "--db", "no/such/folder/x.db"),
+        ARGS("worker", "--db", "no/such/folder/x.db"),
+        ARGS("start", "orders.echo", "--db", "no/such/folder/x.db"),
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        CHECK(CHECK_EXIT(run_program("cli_app", NULL, all[i]), 8).err[0] != '\0');
+    CHECK(access(test_path("none.db"), F_OK) != 0);
+}
+
+TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
+{
+    static const char long_word[] = "a-word-that-is-longer-than-all-names-of-verbs-are";
+    static const struct {
+        const char *args[6], *said;
+    } all[] = {
+        { { "show", "x" }, "x" },
+        { { "why", "x" }, "x" },
+        { { "wait", "x" }, "x" },
+        { { "cancel", "x" }, "x" },
+        { { "unstick", "x" }, "x" },
+        { { "dlq", "retry", "x" }, "x" },
+        { { "dlq", "discard", "x" }, "x" },
+        { { "dlq", "retry", "run_00000000000000000000000000", "--handler", "h" }, "--all" },
+        { { "dlq", "frobnicate" }, "one more word" },
+        { { "strat", "orders.echo" }, "did you mean" },
+        { { "frobnicate", "much" }, "help\" lists them" },
+        { { long_word }, "help\" lists them" },
+        { { "help", long_word }, "lists the verbs" },
+        { { "help", "dlqq" }, "dlqq" },
+        { { "--frobnicate" }, "--frobnicate" },
+        { { "--jsn" }, "did you mean --json" },
+        { { "ls", "--handler", "a", "--service", "b" }, "exclude" },
+        { { "ls", "--label", "=x" }, "name=value" },
+        { { "ls", "--before", "x" }, "x" },
+        { { "ls", "--limit", "" }, "expected a number" },
+        { { "ls", "--limit", "0" }, "expected a number" },
+        { { "ls", "--limit", "1000001" }, "expected a number" },
+        { { "ls", "--limit", "99999999999999999999" }, "expected a number" },
+        { { "ls", "--since", "2030-13-01T00:00:00Z" }, "how long ago" },
+        { { "ls", "--status", "frobnicated" }, "frobnicated" },
+        { { "dlq", "ls", "--limit", "x" }, "expected a number" },
+        { { "start", "orders.echo", "--priority", "x" }, "expected a number" },
+        { { "start", "orders.echo", "--timeout", "x" }, "--timeout" },
+        { { "start", "orders.echo", "--retention", "x" }, "--retention" },
+        { { "start", "orders.echo", "--deadline", "x" }, "--deadline" },
+        { { "start", "orders.echo", "--label", "=x" }, "name=value" },
+        { { "start", "orders.echo", "--wait=x" }, "x" },
+        { { "start", "orders.echo", "--run", "x" }, "x" },
+        { { "start", "orders.echo", "@none.json" }, "cannot read none.json" },
+        { { "start", "orders.echo", "@." }, "cannot read ." },
+        { { "start", "orders.echo", "[1, 2" }, "its end" },
+        { { "start", "orders.echo", "[1, nonsense that goes on and on]" }, "before: onsense" },
+        { { "wait", "run_00000000000000000000000000", "--timeout", "x" }, "x" },
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        CHECK_HAS(CHECK_EXIT(run_program("cli_app", NULL, all[i].args), 2).err, all[i].said);
+    CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+}
+
+TEST(H2_cli_lists_without_anything_say_so)
+{
+    outcome o;
+
+    CHECK_EXIT(STET("handlers", "--db", "empty.db"), 0); /* it makes the store */
+    CHECK_HAS(CHECK_EXIT(STET("handlers", "--db", "empty.db"), 0).err, "no handlers");
+    CHECK_STR(CHECK_EXIT(STET("handlers", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_HAS(CHECK_EXIT(STET("workers", "--db", "empty.db"), 0).err, "no workers");
+    CHECK_STR(CHECK_EXIT(STET("workers", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_HAS(CHECK_EXIT(STET("dlq", "discard", "--all", "--db", "empty.db"), 0).err,
+              "no dead letters");
+    CHECK_STR(CHECK_EXIT(STET("dlq", "retry", "--all", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_STR(CHECK_EXIT(STET("state", "get", "s", "k", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_STR(CHECK_EXIT(STET("ls", "--json", "--db", "sqlite:empty.db"), 0).err, "");
+    o = CHECK_EXIT(STET("verify", "--json", "--db", "empty.db"), 0);
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_EXIT(STET("verify", "--repair", "--db", "empty.db?vfs=unix"), 0);
+    /* An empty name is none. */
+    setenv("STET_DB", "", 1);
+    CHECK_EXIT(STET("ls", "--db="), 2);
+    unsetenv("STET_DB");
+}
+
+TEST(H2_cli_several_dead_letters_one_of_which_is_refused)
+{
+    const char *one = START("orders.fail", "1"), *two = START("orders.fail", "2");
+    outcome     o;
+
+    drain();
+    OK("dlq", "discard", one);
+    o = CHECK_EXIT(RUN("dlq", "discard", one, two, "--json"), 9);
+    CHECK_HAS(o.out, two);
+    CHECK_HAS(o.out, "\"discarded\":true");
+    CHECK_HAS(CHECK_EXIT(RUN("dlq", "discard", one, two, "x"), 2).err, "x");
+}
+
+/* Nobody can read what was not written: it must not end as if all were well. */
+TEST(H2_cli_an_output_that_cannot_be_written_is_an_error)
+{
+    pid_t pid;
+
+    START("orders.echo", "1");
+    fflush(NULL);
+    CHECK((pid = fork()) >= 0);
+    if (pid == 0) {
+        redirect(1, "/dev/full", O_WRONLY);
+        redirect(2, test_path("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        become("cli_app", ARGS("ls"));
+    }
+    CHECK_INT(ended(pid), 10);
+    CHECK_HAS(slurp(test_path("stderr")), "could not be written");
+}
+
+/* Run on a terminal that is so wide; what it shows. */
+static char *
+on_terminal(unsigned short columns, const char *const *args)
+{
+    static char    text[65536];
+    struct winsize size = { .ws_row = 24, .ws_col = columns };
+    int            master = posix_openpt(O_RDWR | O_NOCTTY);
+    size_t         len = 0;
+    ssize_t        n;
+    pid_t          pid;
+
+    CHECK(master >= 0);
+    CHECK_INT(grantpt(master), 0);
+    CHECK_INT(unlockpt(master), 0);
+    CHECK_INT(ioctl(master, TIOCSWINSZ, &size), 0);
+    fflush(NULL);
+    CHECK((pid = fork()) >= 0);
+    if (pid == 0) {
+        redirect(0, "/dev/null", O_RDONLY);
+        redirect(1, ptsname(master), O_WRONLY | O_NOCTTY);
+        redirect(2, "/dev/null", O_WRONLY);
+        close(master);
+        become("cli_app", args);
+    }
+    /* At the end of the last writer a terminal reads as an error, and before the first one too. */
+    while (len < sizeof text - 1) {
+        struct pollfd ready = { .fd = master, .events = POLLIN };
+        int           status;
+
+        if (poll(&ready, 1, 10) > 0 && (ready.revents & POLLIN) != 0) {
+            n = read(master, text + len, sizeof text - 1 - len);
+            CHECK(n > 0);
+            len += (size_t)n;
+        } else if (waitpid(pid, &status, WNOHANG) == pid) {
+            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            while ((n = read(master, text + len, sizeof text - 1 - len)) > 0)
+                len += (size_t)n;
+            break;
+        }
+    }
+    close(master);
+    return keep(text, len);
+}
+
+TEST(H2_cli_a_terminal_gets_colours_and_lines_that_fit)
+{
+    const char *run = START("orders.fail", "\"a tail that is so long that no terminal shows it\"");
+
+    drain();
+    unsetenv("COLUMNS");
+    setenv("TERM", "xterm", 1);
+    CHECK_HAS(on_terminal(200, ARGS("ls")), "\033[31mfailed");
+    CHECK(strchr(on_terminal(200, ARGS("ls", "--no-color")), '\033') == NULL);
+    CHECK_HAS(on_terminal(60, ARGS("dlq", "ls")), "\xe2\x80\xa6");
+    CHECK(strstr(on_terminal(250, ARGS("dlq", "ls")), "\xe2\x80\xa6") == NULL);
+    /* One that does not know its width has 80 columns; a very narrow one shows all. */
+    CHECK_HAS(on_terminal(0, ARGS("dlq", "ls")), "\xe2\x80\xa6");
+    CHECK_HAS(on_terminal(60, ARGS("show", run)), "\xe2\x80\xa6");
+    CHECK_HAS(on_terminal(25, ARGS("show", run)), "no terminal shows it");
+    setenv("TERM", "dumb", 1);
+    CHECK(strchr(on_terminal(200, ARGS("ls")), '\033') == NULL);
+    unsetenv("TERM");
+    CHECK_HAS(on_terminal(200, ARGS("ls")), "\033[31mfailed");
 }
 
 /* ---- starting and waiting ------------------------------------------------------------------- */

@@ -13,11 +13,11 @@ typedef struct rival {
     stet_store_ops        ops;
     bool (*is_it)(const stet_unit *unit); /* the commit to get in front of */
     void (*act)(struct rival *r);
-    atomic_int  left;                     /* how often */
-    atomic_int  acted;
-    fixture    *f;
+    atomic_int   left; /* how often */
+    atomic_int   acted;
+    fixture     *f;
     stet_engine *engine; /* another worker or client on the same store */
-    stet_run_id run;
+    stet_run_id  run;
 } rival;
 
 static rival the_rival;
@@ -89,9 +89,9 @@ h_nap_only(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler nap_handlers[] = { { "nap", h_nap, NULL },
-                                             { "only", h_nap_only, NULL },
-                                             { 0 } };
+static const stet_handler    nap_handlers[] = { { "nap", h_nap, NULL },
+                                                { "only", h_nap_only, NULL },
+                                                { 0 } };
 static const fixture_service nappers[] = { { "t", nap_handlers, false, NULL }, { 0 } };
 
 static void
@@ -257,8 +257,7 @@ outrun(int adds, int times)
     stet_start_options_init(&options);
     options.key = "k";
     rival_up(f, counters, is_start, act_add);
-    the_rival.engine = fixture_open(f);
-    fixture_register(the_rival.engine, counters);
+    the_rival.engine = fixture_open_with(f, counters);
     CHECK_OK(stet_engine_start(the_rival.engine));
     for (int i = 0; i < adds; i++)
         requests[i] = (stet_start_request){ .handler = "counter.add",
@@ -347,8 +346,7 @@ TEST(H7_an_execution_that_is_dropped_has_said_nothing)
     stet_run_id run;
 
     rival_up(f, sayings, is_start, act_add);
-    the_rival.engine = fixture_open(f);
-    fixture_register(the_rival.engine, sayings);
+    the_rival.engine = fixture_open_with(f, sayings);
     CHECK_OK(stet_engine_start(the_rival.engine));
     rival_adds = 1;
     atomic_store(&the_rival.left, 1);

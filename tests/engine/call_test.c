@@ -266,13 +266,6 @@ TEST(B4_a_failed_child_gives_its_code_text_and_origin_identically_on_replay)
 }
 
 static int
-waits_as_child(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(fixture_pause(ctx));
-    return stet_return(ctx, input);
-}
-
-static int
 calls_waiting(stet_ctx *ctx, stet_bytes input)
 {
     stet_bytes out;
@@ -289,7 +282,7 @@ calls_waiting(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler waiting[] = { { "parent", calls_waiting, NULL },
-                                        { "child", waits_as_child, NULL },
+                                        { "child", h_pauses, NULL },
                                         { 0 } };
 
 static int
@@ -335,7 +328,7 @@ TEST(B4_a_restart_while_the_child_runs_never_makes_two_children)
 
 TEST(B4_the_result_of_a_child_that_ended_without_the_parents_worker_is_kept)
 {
-    static const stet_handler only_child_code[] = { { "child", waits_as_child, NULL }, { 0 } };
+    static const stet_handler only_child_code[] = { { "child", h_pauses, NULL }, { 0 } };
     const fixture_service     both[] = { { "t", waiting, false, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, child;

@@ -157,15 +157,13 @@ TEST(B23_the_context_tells_what_the_run_depended_on_and_its_lineage)
                                              { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               parent, run, retried;
-    stet_result               result;
     char                      line[256];
 
     fixture_up_with(f, handlers);
     parent = fixture_start(f->engine, "t.paused", "", NULL);
     CHECK_OK(stet_start(f->engine, &run, "t.lineage", stet_text(""),
                         STET_START(.parent = &parent, .parent_step = "fan out", .child_key = "k")));
-    result = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     (void)snprintf(line, sizeof line, "%s depends on 0: - -; step fan out key k", run.text);
     CHECK_INT(effects(line), 1);
     CHECK_OK(stet_dlq_retry(f->engine, &retried, &run));
@@ -362,9 +360,18 @@ check_misuse(const char *handler)
     fixture_end(f);
 }
 
-TEST(B24_a_context_used_in_a_step_body_is_refused_and_records_nothing) { check_misuse("o.body"); }
-TEST(B24_a_context_used_in_the_body_of_a_future_is_refused) { check_misuse("o.future"); }
-TEST(B24_a_context_used_in_another_thread_is_refused) { check_misuse("o.thread"); }
+TEST(B24_a_context_used_in_a_step_body_is_refused_and_records_nothing)
+{
+    check_misuse("o.body");
+}
+TEST(B24_a_context_used_in_the_body_of_a_future_is_refused)
+{
+    check_misuse("o.future");
+}
+TEST(B24_a_context_used_in_another_thread_is_refused)
+{
+    check_misuse("o.thread");
+}
 
 static _Atomic(stet_ctx *) leaked;
 

@@ -7,13 +7,6 @@
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 static int
-h_quick(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(stet_step(ctx, NULL, "one", body_effect, (void *)"quick", NULL));
-    return stet_return(ctx, input);
-}
-
-static int
 h_nap(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_step(ctx, NULL, "before", body_effect, (void *)"before", NULL));
@@ -69,9 +62,9 @@ static const stet_handler fleet_handlers[] = {
     { 0 },
 };
 static const stet_handler    fleet_object[] = { { "put", h_put, NULL }, { 0 } };
-static const fixture_service fleet_services[] = {
-    { "t", fleet_handlers, false, NULL }, { "o", fleet_object, true, NULL }, { 0 }
-};
+static const fixture_service fleet_services[] = { { "t", fleet_handlers, false, NULL },
+                                                  { "o", fleet_object, true, NULL },
+                                                  { 0 } };
 
 /* ---- G7: isolation --------------------------------------------------------------------------- */
 
@@ -163,8 +156,8 @@ g9_run_all(fixture *f, stet_engine *client)
 
 TEST(G9_without_hints_everything_completes_by_polling)
 {
-    fixture        *f = fixture_begin();
-    stet_engine    *worker = g9_open(f, STET_ROLE_WORKER), *timers = g9_open(f, STET_ROLE_TIMERS),
+    fixture     *f = fixture_begin();
+    stet_engine *worker = g9_open(f, STET_ROLE_WORKER), *timers = g9_open(f, STET_ROLE_TIMERS),
                 *client;
     stet_engine    *all[2] = { worker, timers };
     stet_store_ops *ops;
@@ -230,11 +223,11 @@ TEST(G9_combinations_that_cannot_work_are_refused)
 /* ---- G10: workers ---------------------------------------------------------------------------- */
 
 typedef struct workers {
-    int     n, dead;
-    char    id[8][STET_ID_TEXT_MAX], name[8][64], handlers[8][256];
-    int64_t started_ms[8], seen_ms[8], process[8];
+    int      n, dead;
+    char     id[8][STET_ID_TEXT_MAX], name[8][64], handlers[8][256];
+    int64_t  started_ms[8], seen_ms[8], process[8];
     uint32_t roles[8], slots[8];
-    bool    has_host;
+    bool     has_host;
 } workers;
 
 static int
@@ -338,8 +331,7 @@ TEST(G11_whole_workflows_without_a_thread_of_stet)
     stet_run_id  run;
     int          did;
 
-    e = fixture_open(f);
-    fixture_register(e, fleet_services);
+    e = fixture_open_with(f, fleet_services);
     CHECK_OK(stet_engine_poll(e, &did, 0));
     CHECK_INT(did, 0);
     run = fixture_start(e, "t.quick", "q", NULL);
@@ -369,8 +361,7 @@ TEST(G11_signals_cancels_and_deadlines_reach_a_polled_engine)
     stet_engine *e;
     stet_run_id  run, other, late;
 
-    e = fixture_open(f);
-    fixture_register(e, fleet_services);
+    e = fixture_open_with(f, fleet_services);
     run = fixture_start(e, "t.approval", "", NULL);
     other = fixture_start(e, "t.approval", "", NULL);
     while (effects("handed out") < 2)
@@ -399,8 +390,7 @@ TEST(G11_at_most_one_run_a_call_and_the_wait_is_bounded)
     int64_t      before_ms;
     int          did;
 
-    e = fixture_open(f);
-    fixture_register(e, fleet_services);
+    e = fixture_open_with(f, fleet_services);
     for (int i = 0; i < 5; i++)
         (void)fixture_start(e, "t.quick", "", NULL);
     for (int i = 0; i < 5; i++) {
@@ -430,8 +420,7 @@ TEST(G11_polling_is_the_heartbeat)
 
     f->options.lease_ms = 400;
     f->options.renew_ms = 50;
-    e = fixture_open(f);
-    fixture_register(e, fleet_services);
+    e = fixture_open_with(f, fleet_services);
     CHECK_OK(stet_engine_poll(e, NULL, 0));
     f->options.lease_ms = 0;
     f->options.renew_ms = 0;
@@ -457,8 +446,7 @@ TEST(G11_what_a_polled_engine_left_another_takes_over)
     stet_engine *e;
     stet_run_id  run;
 
-    e = fixture_open(f);
-    fixture_register(e, fleet_services);
+    e = fixture_open_with(f, fleet_services);
     run = fixture_start(e, "t.nap", "n", NULL);
     while (effects("before") == 0)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
@@ -484,8 +472,7 @@ TEST(H10_health_before_during_and_after)
     fixture    *f = fixture_begin();
     stet_health h;
 
-    f->engine = fixture_open(f);
-    fixture_register(f->engine, fleet_services);
+    f->engine = fixture_open_with(f, fleet_services);
     CHECK_OK(stet_health_get(f->engine, &h));
     CHECK(!h.is_alive && !h.is_ready && h.has_store && !h.has_timers);
     CHECK_INT(h.workers, 0);

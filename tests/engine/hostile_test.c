@@ -43,8 +43,7 @@ TEST(B18_a_host_without_threads_begins_no_body_after_its_lease)
 
     f->options.lease_ms = 100;
     f->options.renew_ms = 50;
-    polled = fixture_open(f);
-    fixture_register(polled, services);
+    polled = fixture_open_with(f, services);
     run = fixture_start(polled, "t.thinks", "ok", NULL);
     CHECK_INT(pthread_create(&thread, NULL, polls, polled), 0);
     gate_await(&hostile_door, 1);
@@ -64,12 +63,6 @@ TEST(B18_a_host_without_threads_begins_no_body_after_its_lease)
 /* ---- a body that waits for what it starts ---------------------------------------------------- */
 
 static stet_engine *hostile_engine;
-
-static int
-h_quick(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
 
 static int
 body_starts_and_waits(stet_attempt *a, void *arg)
@@ -103,7 +96,7 @@ h_waits(stet_ctx *ctx, stet_bytes input)
  * start may have to happen for another slot to take it. */
 TEST(B8_a_run_that_a_body_starts_and_waits_for_is_executed_by_another_slot)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL },
                                              { "waits", h_waits, NULL },
                                              { 0 } };
     fixture                  *f = fixture_begin();
@@ -151,7 +144,7 @@ starts(void *code)
 /* "Busy" says that nothing was written and that one may start again; but the run is there. */
 TEST(A4_a_start_whose_answer_was_lost_is_uncertain_also_when_the_engine_closes)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     pthread_t                 thread;
     int                       code = STET_OK;
@@ -223,7 +216,7 @@ count_values(const char *space)
 /* Or a store whose runs come and go grows for ever. */
 TEST(A16_nothing_is_left_of_a_parent_and_its_children_after_their_retention)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL },
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL },
                                              { "parent", h_parent, NULL },
                                              { 0 } };
     static const char *const  labels[] = { "a=b", NULL };
@@ -263,7 +256,7 @@ starts_on(void *arg)
 /* A caller that commits for itself is the last one at the store: whoever waits for it is told. */
 TEST(G4_an_engine_stops_while_others_start_runs_with_it)
 {
-    static const stet_handler handlers[] = { { "quick", h_quick, NULL }, { 0 } };
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     pthread_t                 thread;
 
@@ -296,8 +289,8 @@ commit_small(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
         bool is_big = false;
 
         for (size_t k = 0; k < units[i].n_ops; k++)
-            is_big = is_big || (units[i].ops[k].kind == STET_OP_FACTS &&
-                                units[i].ops[k].data.len > 100000);
+            is_big = is_big ||
+                     (units[i].ops[k].kind == STET_OP_FACTS && units[i].ops[k].data.len > 100000);
         if (!is_big)
             err = hostile_inner->commit(s, &units[i], 1, &outcomes[i]);
         else
@@ -337,8 +330,7 @@ TEST(B24_a_run_that_records_more_than_the_store_takes_is_stuck)
     fixture_register(f->engine, services);
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, "o.much", "", STET_START(.key = "k"));
-    AWAIT(effects("charged") > 5 ||
-          fixture_look(f->engine, &run).status == STET_STATUS_STUCK);
+    AWAIT(effects("charged") > 5 || fixture_look(f->engine, &run).status == STET_STATUS_STUCK);
     look = fixture_look(f->engine, &run);
     CHECK_INT(look.status, STET_STATUS_STUCK);
     CHECK_HAS(look.reason, "more than the store takes");

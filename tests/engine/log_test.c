@@ -18,15 +18,8 @@ h_logs(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static int
-h_fails(stet_ctx *ctx, stet_bytes input)
-{
-    (void)input;
-    return stet_fail(ctx, STET_ERETRY, "the bank is closed");
-}
-
 static const stet_handler h7_handlers[] = { { "logs", h_logs, NULL },
-                                            { "fails", h_fails, NULL },
+                                            { "fails", h_bank_closed, NULL },
                                             { 0 } };
 
 static const fixture_record *
@@ -88,13 +81,11 @@ TEST(H7_the_engine_tells_about_failures_with_code_run_and_handler)
 {
     fixture              *f = fixture_begin();
     stet_run_id           run;
-    stet_result           r;
     const fixture_record *line;
 
     fixture_up_with(f, h7_handlers);
     run = fixture_start(f->engine, "t.fails", "", STET_START(.retry = { .attempts = 2 }));
-    r = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     fixture_down(f);
     line = h7_find(f, "attempt 1 failed: the bank is closed");
     CHECK_STR(line->run, run.text);

@@ -132,9 +132,7 @@ race_deposits(void *arg, int i)
         runs[n] = fixture_start(d->engines[i % 2], d->handler, n % 2 ? "3" : "1",
                                 STET_START(.key = "shared"));
     for (int n = 0; n < d->each; n++) {
-        stet_result result = EXPECT_END(d->engines[i % 2], &runs[n], STET_OK);
-
-        stet_result_free(&result);
+        EXPECT_ANSWER(d->engines[i % 2], &runs[n], STET_OK);
     }
 }
 
@@ -314,7 +312,6 @@ TEST(A2_a_run_that_ends_badly_gives_its_key_back)
 {
     fixture    *f = fixture_begin();
     stet_run_id cancelled, failed, waiting, last;
-    stet_result result;
 
     atomic_store(&failures_left, 1);
     fixture_up(f, accounts);
@@ -327,21 +324,14 @@ TEST(A2_a_run_that_ends_badly_gives_its_key_back)
     CHECK_OK(stet_cancel(f->engine, &waiting, NULL, NULL)); /* one in the middle of the queue */
     CHECK_OK(stet_cancel(f->engine, &cancelled, NULL, NULL));
     EXPECT_RESULT(f->engine, &last, "");
-    result = EXPECT_END(f->engine, &failed, STET_ERUN);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &failed, STET_ERUN);
     check_order("last ");
     fixture_end(f);
 }
 
 /* ---- A2: refused ----------------------------------------------------------------------------- */
 
-static int
-plain(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
-static const stet_handler plain_handlers[] = { { "plain", plain, NULL }, { 0 } };
+static const stet_handler plain_handlers[] = { { "plain", h_echo, NULL }, { 0 } };
 
 TEST(A2_a_key_on_a_service_and_none_on_an_object_are_errors)
 {
@@ -373,10 +363,10 @@ TEST(A2_a_key_on_a_service_and_none_on_an_object_are_errors)
 static int
 call_on(stet_ctx *ctx, stet_bytes input)
 {
-    char       *text = text_of(ctx, input), *rest;
-    char       *handler = text, *key;
-    stet_bytes  out;
-    int         code;
+    char      *text = text_of(ctx, input), *rest;
+    char      *handler = text, *key;
+    stet_bytes out;
+    int        code;
 
     if (text[0] == '\0')
         return stet_return(ctx, stet_text("end"));
@@ -396,7 +386,7 @@ call_on(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, out);
 }
 
-static const stet_handler     call_handlers[] = { { "call", call_on, NULL }, { 0 } };
+static const stet_handler    call_handlers[] = { { "call", call_on, NULL }, { 0 } };
 static const fixture_service callers[] = { { "a", call_handlers, true, NULL },
                                            { "b", call_handlers, true, NULL },
                                            { "s", call_handlers, false, NULL },
@@ -438,13 +428,11 @@ TEST(A2_a_refusal_is_recorded_and_replayed)
 {
     fixture    *f = fixture_begin();
     stet_run_id run;
-    stet_result result;
 
     f->options.parked_max = STET_NONE;
     fixture_up(f, callers);
     run = fixture_start(f->engine, "a.call", "a.call k", STET_START(.key = "k"));
-    result = EXPECT_END(f->engine, &run, STET_OK);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
     CHECK_INT(effects("refused"), 2);
     CHECK_INT(fixture_facts(f->engine, &run, "call", NULL), 1);
     CHECK_INT(fixture_count(f->engine, NULL), 1);
@@ -632,12 +620,10 @@ TEST(B7_what_a_failed_run_wrote_and_recorded_stays)
     const fixture_service     services[] = { { "account", handlers, true, initial }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
-    stet_result               result;
 
     fixture_up(f, services);
     run = fixture_start(f->engine, "account.fails", "", STET_START(.key = "k"));
-    result = EXPECT_END(f->engine, &run, STET_ERUN);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     /* Facts are never taken back: the write is in the journal, so it is in the state. */
     CHECK_INT(fixture_facts(f->engine, &run, "state set", "balance"), 1);
     check_state(f->engine, "k", "balance", "1");

@@ -3,13 +3,7 @@
 
 #include "fixture.h"
 
-static int
-echo(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
-static const stet_handler good[] = { { "echo", echo, NULL }, { 0 } };
+static const stet_handler good[] = { { "echo", h_echo, NULL }, { 0 } };
 
 static int
 count_handler(void *arg, const stet_handler_info *info)
@@ -32,10 +26,10 @@ registered(stet_engine *e)
 
 TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
 {
-    const stet_handler many[] = { { "one", echo, NULL },
-                                  { "two-2", echo, NULL },
-                                  { "Three_3", echo, NULL },
-                                  { "a:b/c d", echo, NULL },
+    const stet_handler many[] = { { "one", h_echo, NULL },
+                                  { "two-2", h_echo, NULL },
+                                  { "Three_3", h_echo, NULL },
+                                  { "a:b/c d", h_echo, NULL },
                                   { 0 } };
     fixture           *f = fixture_begin();
     stet_run_id        run;
@@ -61,7 +55,7 @@ TEST(A1_names_and_tables_are_not_kept)
     char service[16] = "fleeting", name[16] = "echo", text[16] = "about it", entry[16] = "e",
          value[4] = "v";
     stet_handler_options options = { .description = text };
-    stet_handler handlers[] = { { name, echo, &options }, { 0 } };
+    stet_handler handlers[] = { { name, h_echo, &options }, { 0 } };
     stet_entry   initial[] = { { entry, { value, 1 } }, { 0 } };
     stet_run_id  run;
     stet_bytes   got;
@@ -87,7 +81,7 @@ TEST(A1_names_and_tables_are_not_kept)
 TEST(A1_a_duplicate_name_is_refused)
 {
     const stet_handler twice[] = {
-        { "echo", echo, NULL }, { "other", echo, NULL }, { "echo", echo, NULL }, { 0 }
+        { "echo", h_echo, NULL }, { "other", h_echo, NULL }, { "echo", h_echo, NULL }, { 0 }
     };
     fixture           *f = fixture_begin();
 
@@ -114,7 +108,9 @@ TEST(A1_empty_illegal_and_overlong_names_are_refused)
 
     f->engine = fixture_open(f);
     for (int i = 0; bad[i] != NULL; i++) {
-        const stet_handler handlers[] = { { "fine", echo, NULL }, { bad[i], echo, NULL }, { 0 } };
+        const stet_handler handlers[] = { { "fine", h_echo, NULL },
+                                          { bad[i], h_echo, NULL },
+                                          { 0 } };
 
         CHECK_CODE(stet_register(f->engine, bad[i], good), STET_ENAME);
         CHECK_HAS(stet_last_error(), "service");
@@ -127,7 +123,8 @@ TEST(A1_empty_illegal_and_overlong_names_are_refused)
     CHECK_CODE(stet_register(f->engine, name, good), STET_ENAME);
     CHECK_HAS(stet_last_error(), "128");
     name[128] = '\0';
-    CHECK_OK(stet_register(f->engine, name, (const stet_handler[]){ { name, echo, NULL }, { 0 } }));
+    CHECK_OK(
+        stet_register(f->engine, name, (const stet_handler[]){ { name, h_echo, NULL }, { 0 } }));
     CHECK_CODE(stet_register(f->engine, NULL, good), STET_ENAME);
     CHECK_INT(registered(f->engine), 1);
     fixture_end(f);
@@ -143,7 +140,8 @@ TEST(A1_a_service_of_the_longest_names_works)
     name[128] = '\0';
     (void)snprintf(handler, sizeof handler, "%s.%s", name, name);
     f->engine = fixture_open(f);
-    CHECK_OK(stet_register(f->engine, name, (const stet_handler[]){ { name, echo, NULL }, { 0 } }));
+    CHECK_OK(
+        stet_register(f->engine, name, (const stet_handler[]){ { name, h_echo, NULL }, { 0 } }));
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, handler, "long", NULL);
     EXPECT_RESULT(f->engine, &run, "long");
@@ -156,10 +154,10 @@ TEST(A1_tables_that_make_no_sense_are_refused)
     const stet_handler         none[] = { { 0 } }, no_function[] = { { "a", NULL, NULL }, { 0 } };
     const stet_handler_options bad_timeout = { .timeout = "soon" },
                                bad_retention = { .retention = "-1d" };
-    const stet_handler         timeout[] = { { "a", echo, &bad_timeout }, { 0 } };
-    const stet_handler         retention[] = { { "a", echo, &bad_retention }, { 0 } };
+    const stet_handler         timeout[] = { { "a", h_echo, &bad_timeout }, { 0 } };
+    const stet_handler         retention[] = { { "a", h_echo, &bad_retention }, { 0 } };
     const stet_handler_options bad_retry = { .retry = { .attempts = -3 } };
-    const stet_handler         retry[] = { { "a", echo, &bad_retry }, { 0 } };
+    const stet_handler         retry[] = { { "a", h_echo, &bad_retry }, { 0 } };
     const stet_entry           bad_entry[] = { { "__x", { "1", 1 } }, { 0 } };
     fixture                   *f = fixture_begin();
 

@@ -240,9 +240,18 @@ told_when_starting(const char *what)
     fixture_end(f);
 }
 
-TEST(B10_a_stop_told_by_call_start_is_told_there_again) { told_when_starting("call"); }
-TEST(B10_a_stop_told_by_sleep_start_is_told_there_again) { told_when_starting("sleep"); }
-TEST(B10_a_stop_told_by_step_start_is_told_there_again) { told_when_starting("step"); }
+TEST(B10_a_stop_told_by_call_start_is_told_there_again)
+{
+    told_when_starting("call");
+}
+TEST(B10_a_stop_told_by_sleep_start_is_told_there_again)
+{
+    told_when_starting("sleep");
+}
+TEST(B10_a_stop_told_by_step_start_is_told_there_again)
+{
+    told_when_starting("step");
+}
 
 static int
 body_breaks(stet_attempt *a, void *arg)
@@ -467,8 +476,7 @@ TEST(B08_a_delayed_run_of_a_key_survives_a_failed_read)
     stet_run_id                  run;
     int64_t                      until_ms;
 
-    f->engine = fixture_open(f);
-    fixture_register(f->engine, services);
+    f->engine = fixture_open_with(f, services);
     run = fixture_start(f->engine, "obj.target", "", STET_START(.key = "k", .delay = "50ms"));
     hook_begin(f->engine);
     hooked.run = hook_run;

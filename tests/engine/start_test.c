@@ -12,13 +12,6 @@ echo(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
-pauses(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(fixture_pause(ctx));
-    return stet_return(ctx, input);
-}
-
-static int
 fails(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
@@ -60,7 +53,7 @@ tells_time(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler handlers[] = { { "echo", echo, NULL },
-                                         { "pause", pauses, NULL },
+                                         { "pause", h_pauses, NULL },
                                          { "fail", fails, NULL },
                                          { "passing", fails_passing, NULL },
                                          { "hold", holds, NULL },
@@ -199,17 +192,16 @@ TEST(A4_waiting_runs_go_in_the_order_they_became_due)
 
 TEST(A4_group_deadline_timeout_and_labels_are_kept_with_the_run)
 {
-    fixture           *f = begin();
-    int64_t            now_ms = stet_engine_now_ms(f->engine);
-    const char *const  labels[] = { "customer=7", "kind=test", NULL };
-    stet_run_id        run =
+    fixture          *f = begin();
+    int64_t           now_ms = stet_engine_now_ms(f->engine);
+    const char *const labels[] = { "customer=7", "kind=test", NULL };
+    stet_run_id       run =
         fixture_start(f->engine, "t.pause", "in",
                       STET_START(.group = "tenant-1", .timeout = "1h", .labels = labels,
                                  .priority = 3, .retry.attempts = 9, .idempotency_key = "i-1"));
-    stet_run_id        beats =
-        fixture_start(f->engine, "t.pause", "",
-                      STET_START(.timeout_ms = 5, .deadline_ms = now_ms + 7200000));
-    fixture_run        r = fixture_look(f->engine, &run);
+    stet_run_id beats = fixture_start(f->engine, "t.pause", "",
+                                      STET_START(.timeout_ms = 5, .deadline_ms = now_ms + 7200000));
+    fixture_run r = fixture_look(f->engine, &run);
 
     CHECK_STR(r.handler, "t.pause");
     CHECK_STR(r.group, "tenant-1");
@@ -252,9 +244,9 @@ TEST(A4_every_bad_option_has_its_own_code_and_starts_nothing)
     stet_engine       *e = f->engine;
     stet_start_options sizeless = { 0 };
     char               large[2000];
-    const char *const  no_equal[] = { "label", NULL }, *const no_name[] = { "=x", NULL };
-    const char *const  long_label[] = { large, NULL };
-    stet_run_id        none = { "nonsense" }, awk = { "awk_00000000000000000000000000" };
+    const char *const no_equal[] = { "label", NULL }, *const no_name[] = { "=x", NULL };
+    const char *const long_label[] = { large, NULL };
+    stet_run_id       none = { "nonsense" }, awk = { "awk_00000000000000000000000000" };
 
     memset(large, 'x', sizeof large - 1);
     large[5] = '=';
@@ -419,11 +411,9 @@ TEST(A5_each_way_a_run_can_end_has_its_own_error)
     CHECK_INT(result.cause, STET_ERETRY);
     stet_result_free(&result);
     CHECK_OK(stet_cancel(f->engine, &cancelled, "me", "because"));
-    result = EXPECT_END(f->engine, &cancelled, STET_ECANCELLED);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &cancelled, STET_ECANCELLED);
     CHECK_HAS(stet_last_error(), cancelled.text);
-    result = EXPECT_END(f->engine, &expired, STET_EEXPIRED);
-    stet_result_free(&result);
+    EXPECT_ANSWER(f->engine, &expired, STET_EEXPIRED);
     AWAIT(fixture_look(f->engine, &expired).status == STET_STATUS_EXPIRED);
     CHECK_OK(stet_run_id_make(f->engine, &unknown));
     CHECK_CODE(stet_wait(f->engine, NULL, &unknown, 1000), STET_ENOTFOUND);
@@ -581,15 +571,9 @@ TEST(A6_a_repeat_after_the_end_and_after_a_restart_gives_the_same_run)
     fixture_end(f);
 }
 
-static int
-object_echo(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
 TEST(A6_other_handlers_and_object_keys_have_their_own_idempotency_keys)
 {
-    static const stet_handler object[] = { { "echo", object_echo, NULL }, { 0 } };
+    static const stet_handler object[] = { { "echo", h_echo, NULL }, { 0 } };
     const fixture_service     services[] = { { "t", handlers, false, NULL },
                                              { "o", object, true, NULL },
                                              { 0 } };
@@ -910,14 +894,8 @@ h_invokes(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("done"));
 }
 
-static int
-h_leaf(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
 static const stet_handler nested_handlers[] = { { "invokes", h_invokes, NULL },
-                                                { "leaf", h_leaf, NULL },
+                                                { "leaf", h_echo, NULL },
                                                 { 0 } };
 
 TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
@@ -944,7 +922,7 @@ TEST(A5_a_body_that_would_wait_with_the_last_slot_is_told_and_the_others_go_on)
 TEST(A5_a_body_of_the_only_slot_waits_for_other_workers_runs_and_not_for_its_own)
 {
     static const stet_handler callers[] = { { "invokes", h_invokes, NULL }, { 0 } };
-    static const stet_handler leaves[] = { { "leaf", h_leaf, NULL }, { 0 } };
+    static const stet_handler leaves[] = { { "leaf", h_echo, NULL }, { 0 } };
     const fixture_service     caller[] = { { "c", callers, false, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_engine              *other;

@@ -1,5 +1,5 @@
-/* Steps whose SQL commits with their record, and starts inside the application's own transaction. What
- * happened is counted in a table of the application, read by a connection of the test's own.
+/* Steps whose SQL commits with their record, and starts inside the application's own transaction.
+ * What happened is counted in a table of the application, read by a connection of the test's own.
  * tsan: yes */
 #include <sqlite3.h>
 
@@ -8,7 +8,7 @@
 #include "damage.h"
 #include "engine/engine.h"
 
-/* ---- tools ------------------------------------------------------------------------------------- */
+/* ---- tools ----------------------------------------------------------------------------------- */
 
 static sqlite3 *
 bank_open(const fixture *f)
@@ -42,8 +42,8 @@ bank_ask(sqlite3 *db, const char *sql)
     return answer;
 }
 
-/* A fixture with a table `paid` beside stet's own, an engine that serves `handlers`, and a connection
- * to look with. Only where the store is a file. */
+/* A fixture with a table `paid` beside stet's own, an engine that serves `handlers`, and a
+ * connection to look with. Only where the store is a file. */
 static sqlite3 *
 bank_up(fixture *f, const stet_handler *handlers)
 {
@@ -79,7 +79,7 @@ body_sql(stet_attempt *a, const char *sql)
     return err;
 }
 
-/* ---- one commit ---------------------------------------------------------------------------------- */
+/* ---- one commit ------------------------------------------------------------------------------ */
 
 static int
 body_pay(stet_attempt *a, void *who)
@@ -123,7 +123,7 @@ TEST(I4_a_steps_sql_is_there_with_its_record_and_once)
     bank_end(f, db);
 }
 
-/* ---- none ---------------------------------------------------------------------------------------- */
+/* ---- none ------------------------------------------------------------------------------------ */
 
 static atomic_int fails_left;
 
@@ -167,7 +167,7 @@ TEST(I4_a_body_that_fails_leaves_nothing_behind)
     bank_end(f, db);
 }
 
-/* ---- what a body may not do ---------------------------------------------------------------------- */
+/* ---- what a body may not do ------------------------------------------------------------------ */
 
 static int
 body_refused(stet_attempt *a, void *sql)
@@ -182,17 +182,19 @@ body_refused(stet_attempt *a, void *sql)
 static int
 h_refused(stet_ctx *ctx, stet_bytes input)
 {
-    static const char *const sql[] = { "COMMIT",
-                                       "ROLLBACK",
-                                       "DELETE FROM facts",
-                                       "UPDATE runs SET status = 1",
-                                       "INSERT INTO timers VALUES(1, 2, 3)",
-                                       "DROP TABLE inbox",
-                                       "ALTER TABLE runs ADD COLUMN mine",
-                                       "CREATE TRIGGER tr AFTER INSERT ON facts BEGIN SELECT 1; END",
-                                       "CREATE INDEX ix ON facts(data)",
-                                       "PRAGMA synchronous=OFF",
-                                       "ATTACH ':memory:' AS other" };
+    static const char *const sql[] = {
+        "COMMIT",
+        "ROLLBACK",
+        "DELETE FROM facts",
+        "UPDATE runs SET status = 1",
+        "INSERT INTO timers VALUES(1, 2, 3)",
+        "DROP TABLE inbox",
+        "ALTER TABLE runs ADD COLUMN mine",
+        "CREATE TRIGGER tr AFTER INSERT ON facts BEGIN SELECT 1; END",
+        "CREATE INDEX ix ON facts(data)",
+        "PRAGMA synchronous=OFF",
+        "ATTACH ':memory:' AS other"
+    };
 
     for (size_t i = 0; i < sizeof sql / sizeof *sql; i++)
         STET_TRY(stet_step(ctx, NULL, "try", body_refused, (void *)(uintptr_t)sql[i],
@@ -303,7 +305,7 @@ TEST(I4_inside_a_transactional_step_only_stet_start_in_starts)
     bank_end(f, db);
 }
 
-/* ---- who else is there ----------------------------------------------------------------------------- */
+/* ---- who else is there ----------------------------------------------------------------------- */
 
 static int
 body_count(stet_attempt *a, void *arg)
@@ -342,7 +344,7 @@ TEST(I4_many_at_once_take_turns_and_count_exactly)
     bank_end(f, db);
 }
 
-/* ---- what the store says ------------------------------------------------------------------------- */
+/* ---- what the store says --------------------------------------------------------------------- */
 
 static const stet_store_ops *tx_inner;
 static atomic_int            tx_left;
@@ -446,7 +448,7 @@ TEST(I4_a_worker_that_lost_its_claim_changes_nothing)
     bank_end(f, db);
 }
 
-/* ---- usage ---------------------------------------------------------------------------------------- */
+/* ---- usage ----------------------------------------------------------------------------------- */
 
 static int
 body_none(stet_attempt *a, void *arg)
@@ -513,7 +515,7 @@ TEST(I4_a_store_without_transactions_says_so)
     fixture_end(f);
 }
 
-/* ---- starts inside a transaction ------------------------------------------------------------------ */
+/* ---- starts inside a transaction ------------------------------------------------------------- */
 
 static const stet_handler nothing_handlers[] = { { "nothing", h_nothing, NULL }, { 0 } };
 
@@ -592,8 +594,9 @@ TEST(I4_a_wrong_connection_is_told)
     sqlite3    *db = bank_up(f, nothing_handlers), *other = NULL;
     stet_run_id run;
 
-    CHECK_CODE(stet_start_in(f->engine, stet_conn_sqlite(db), &run, "t.nothing", stet_text(""), NULL),
-               STET_ESTATE);
+    CHECK_CODE(
+        stet_start_in(f->engine, stet_conn_sqlite(db), &run, "t.nothing", stet_text(""), NULL),
+        STET_ESTATE);
     CHECK_HAS(stet_last_error(), "begin one");
     CHECK_CODE(stet_start_in(f->engine, stet_conn_postgres(NULL), &run, "t.nothing", stet_text(""),
                              NULL),

@@ -3,11 +3,15 @@
  * and has changed nothing, or it works; afterwards, with memory again, it works. Nothing is leaked
  * (the sanitized build looks for that) and verify finds nothing.
  *
+ * And the same while the store is ill: each call of the store a function makes is answered with
+ * STET_EIO.
+ *
  * The table at the end has a row for every function the public headers declare. A new one without a
  * row fails the first test.
  *
- *   STET_FAULT_STRIDE=N  every Nth allocation only (memory: 1, SQLite: 23; STET_TEST_SEED chooses
- * which) STET_FAULT_ROW=NAME  only this function
+ *   STET_FAULT_STRIDE=N  the first few allocations, which are the function's own as a rule, then
+ *                        every Nth only (memory: 1, SQLite: 23; STET_TEST_SEED chooses which)
+ *   STET_FAULT_ROW=NAME  only this function
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,10 +22,12 @@
 #include <stet.h>
 
 #include "api_fault.h"
+#include "engine/engine.h"
 #include "fault_vfs.h"
+#include "shim_store.h"
 #include "test.h"
 
-enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000 };
+enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000, API_ALWAYS = 4 };
 
 typedef struct api_row api_row;
 
@@ -29,6 +35,8 @@ typedef struct api_row api_row;
 typedef struct api {
     const api_row *row;
     const char    *url;
+    shim_script   *script; /* NULL: memory fails; else the calls of a memory store */
+    bool           is_tight; /* memory is asked for thing by thing (util.h) */
     char           where[160];
     stet_engine   *e;
     stet_engine   *other; /* of rows about engines themselves */
@@ -47,6 +55,7 @@ struct api_row {
     int (*ctx)(stet_ctx *c);
     int (*body)(stet_attempt *a);
     int (*cli)(int argc, char **argv);
+    void (*ready)(api *t); /* before an engine row: what it needs there */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
     const char *result;   /* of the run of a ctx row, else "done" */
 };
@@ -73,6 +82,15 @@ api_number(const char *name, long normal)
     const char *text = getenv(name);
 
     return text != NULL ? strtol(text, NULL, 10) : normal;
+}
+
+static long
+api_next(long at, long first, long stride)
+{
+    do
+        at++;
+    while (at >= API_ALWAYS && at % stride != first);
+    return at;
 }
 
 /* ---- handlers ---------------------------------------------------------------------------------
@@ -148,6 +166,34 @@ api_bent(stet_ctx *c, stet_bytes input)
     return STET_OK;
 }
 
+/* Something of all that a retry may inherit, then a failure. */
+static int
+api_sad(stet_ctx *c, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *f;
+    stet_bytes        out;
+    int64_t           now_ms;
+
+    STET_TRY(stet_state_get(c, &out, "n"));
+    STET_TRY(stet_state_set(c, "n", input));
+    STET_TRY(stet_state_clear(c, "gone"));
+    STET_TRY(stet_now(c, &now_ms));
+    STET_TRY(stet_step(c, NULL, "one", api_body, NULL, NULL));
+    STET_TRY(stet_sleep_ms(c, "nap", 1));
+    STET_TRY(stet_call(c, &out, "t.done", input, NULL));
+    STET_TRY(stet_awakeable(c, &id, &f, "a"));
+    STET_TRY(stet_ctx_resolve(c, id.text, stet_text("v")));
+    STET_TRY(stet_await_for(c, &out, f, "1h"));
+    return stet_fail(c, STET_EPERMANENT, "no way");
+}
+
+static int
+api_calls(stet_ctx *c, stet_bytes input)
+{
+    return stet_call(c, NULL, "t.waits", input, NULL);
+}
+
 static int
 api_set(stet_ctx *c, stet_bytes input)
 {
@@ -157,10 +203,12 @@ api_set(stet_ctx *c, stet_bytes input)
 
 static const stet_handler api_services[] = {
     { "done", api_done, NULL }, { "waits", api_waits, NULL }, { "fails", api_fails, NULL },
-    { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { 0 },
+    { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { "calls", api_calls, NULL },
+    { 0 },
 };
 static const stet_handler api_objects[] = { { "set", api_set, NULL },
                                             { "ctx", api_ctx, NULL },
+                                            { "sad", api_sad, NULL },
                                             { 0 } };
 
 /* ---- looking ------------------------------------------------------------------------------------
@@ -176,7 +224,7 @@ typedef struct api_dump {
 static int
 api_count_run(void *arg, const stet_run_info *info)
 {
-    (void)info;
+    CHECK(info->id != NULL && info->handler != NULL);
     ++*(size_t *)arg;
     return STET_OK;
 }
@@ -184,7 +232,7 @@ api_count_run(void *arg, const stet_run_info *info)
 static int
 api_count_fact(void *arg, const stet_fact_info *fact)
 {
-    (void)fact;
+    CHECK(fact->kind != NULL && (fact->occurrence == 0 || fact->name != NULL));
     ++*(size_t *)arg;
     return STET_OK;
 }
@@ -308,6 +356,13 @@ api_forget(const char *url)
     }
 }
 
+/* By which the fault may show. */
+static int
+api_error(const api *t)
+{
+    return t->script != NULL ? STET_EIO : STET_ENOMEM;
+}
+
 /* Poll until the run is in this status; what is armed inside goes off at the end of each turn. */
 static void
 api_poll_until(api *t, const stet_run_id *run, stet_status status)
@@ -317,7 +372,7 @@ api_poll_until(api *t, const stet_run_id *run, stet_status status)
 
         api_fault_disarm();
         api_fault_skip(10);
-        if (rc != STET_OK && rc != STET_ENOMEM)
+        if (rc != STET_OK && rc != api_error(t))
             API_FAIL(t, "poll: %s: %s", stet_code_name(rc), stet_last_error());
         if (api_status(t->e, run) == status)
             return;
@@ -325,6 +380,28 @@ api_poll_until(api *t, const stet_run_id *run, stet_status status)
     (void)stet_run_facts(t->e, run, false, api_print_fact, NULL);
     API_FAIL(t, "%s never became %s, is %s", run->text, stet_status_name(status),
              stet_status_name(api_status(t->e, run)));
+}
+
+static bool
+api_store_is_well(void)
+{
+    return !api_fault_store_fails();
+}
+
+static int
+api_open(api *t)
+{
+    static stet__platform p;
+    stet_store           *store;
+
+    if (t->script == NULL && !t->is_tight)
+        return stet_open(&t->e, t->url, api_options());
+    p = *stet__platform_real();
+    p.alloc.is_tight = t->is_tight;
+    CHECK_OK(stet__store_open(&store, &p, t->url));
+    if (t->script != NULL)
+        CHECK_OK(shim_store_new(&store, store, t->script));
+    return stet__open_on(&t->e, &p, store, t->url, api_options());
 }
 
 static void
@@ -335,7 +412,7 @@ api_begin(api *t)
     t->is_bent = false;
     api_now = t;
     api_forget(t->url);
-    CHECK_OK(stet_open(&t->e, t->url, api_options()));
+    CHECK_OK(api_open(t));
     CHECK_OK(api_register(t->e));
 }
 
@@ -438,6 +515,10 @@ static const api_row api_rows[] = {
     { .name = "stet_engine_stop", .engine = engine_stop },
     { .name = "stet_close", .engine = engine_close },
     { .name = "stet_engine_poll", .engine = engine_poll, .is_vague = true },
+    { .name = "stet_engine_poll",
+      .engine = engine_poll_retention,
+      .ready = ready_old,
+      .is_vague = true },
     { .name = "stet_engine_now_ms", .engine = engine_now_ms },
     { .name = "stet_engine_reads", .engine = engine_reads },
     { .name = "stet_health_get", .engine = engine_health_get },
@@ -445,12 +526,18 @@ static const api_row api_rows[] = {
     { .name = "stet_handler_list", .engine = engine_handler_list },
     { .name = "stet_run_id_make", .engine = engine_run_id_make },
     { .name = "stet_start", .engine = engine_run_start },
+    { .name = "stet_start", .engine = engine_run_start_delayed },
+    { .name = "stet_start", .engine = engine_run_start_child },
     { .name = "stet_start_many", .engine = engine_start_many, .is_vague = true },
     { .name = "stet_wait", .engine = engine_wait },
     { .name = "stet_result_get", .engine = engine_result_get },
     { .name = "stet_result_free", .engine = engine_result_free },
     { .name = "stet_invoke", .engine = engine_invoke },
     { .name = "stet_cancel", .engine = engine_cancel },
+    { .name = "stet_cancel", .engine = engine_cancel_late },
+    { .name = "stet_cancel", .engine = engine_cancel_subject, .ready = ready_delayed },
+    { .name = "stet_cancel", .engine = engine_cancel_stuck },
+    { .name = "stet_cancel", .engine = engine_cancel_subject, .ready = ready_child },
     { .name = "stet_resolve", .engine = engine_resolve },
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_state_read", .engine = engine_state_read },
@@ -458,12 +545,17 @@ static const api_row api_rows[] = {
     { .name = "stet_free", .engine = engine_free },
     { .name = "stet_run_get", .engine = engine_run_get },
     { .name = "stet_run_list", .engine = engine_run_list },
+    { .name = "stet_run_list", .engine = engine_run_list_filtered, .ready = ready_labelled },
+    { .name = "stet_run_facts", .engine = engine_run_facts_sad, .ready = ready_sad },
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_why", .engine = engine_why },
+    { .name = "stet_why", .engine = engine_why_many, .ready = ready_lane },
+    { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
     { .name = "stet_verify", .engine = engine_verify },
     { .name = "stet_repair", .engine = engine_repair },
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
+    { .name = "stet_dlq_retry", .engine = engine_dlq_retry_sad, .ready = ready_sad },
     { .name = "stet_dlq_discard", .engine = engine_dlq_discard },
     { .name = "stet_unstick", .engine = engine_unstick },
     { .name = "stet_at", .ctx = ctx_at },
@@ -528,9 +620,9 @@ enum { API_ROWS = sizeof api_rows / sizeof api_rows[0] };
  * ---------------------------------------------------------------------------------------------- */
 
 static bool
-api_is_clean(int rc)
+api_is_clean(const api *t, int rc)
 {
-    return rc == STET_OK || (rc == STET_ENOMEM && stet_last_error()[0] != '\0');
+    return rc == STET_OK || (rc == api_error(t) && stet_last_error()[0] != '\0');
 }
 
 static void
@@ -541,13 +633,15 @@ api_round_engine(api *t)
 
     api_begin(t);
     api_populate(t);
+    if (t->row->ready != NULL)
+        t->row->ready(t);
     api_look(t->e, &before);
     rc = t->row->engine(t);
-    if (!api_is_clean(rc))
-        API_FAIL(t, "%s: %s", rc == STET_ENOMEM ? "no text" : stet_code_name(rc),
+    if (!api_is_clean(t, rc))
+        API_FAIL(t, "%s: %s", rc == api_error(t) ? "no text" : stet_code_name(rc),
                  stet_last_error());
     if (rc != STET_OK && api_fault_failed() == 0)
-        API_FAIL(t, "failed though there was memory: %s", stet_last_error());
+        API_FAIL(t, "failed though nothing was wrong: %s", stet_last_error());
     if (rc != STET_OK && !t->row->is_vague) {
         api_look(t->e, &after);
         if (strcmp(before.text, after.text) != 0)
@@ -555,7 +649,7 @@ api_round_engine(api *t)
                      after.text);
         rc = t->row->engine(t);
         if (rc != STET_OK)
-            API_FAIL(t, "again, with memory: %s: %s", stet_code_name(rc), stet_last_error());
+            API_FAIL(t, "again, when all is well: %s: %s", stet_code_name(rc), stet_last_error());
     }
     api_end(t);
 }
@@ -652,7 +746,8 @@ api_round_cli(api *t, long at, bool is_for_good)
 static bool
 api_round(api *t, long at, bool is_for_good)
 {
-    (void)snprintf(t->where, sizeof t->where, "%s, allocation %ld fails %s, %s", t->row->name, at,
+    (void)snprintf(t->where, sizeof t->where, "%s, %s %ld fails %s, %s", t->row->name,
+                   t->script != NULL ? "store call" : "allocation", at,
                    is_for_good ? "for good" : "once", t->url);
     if (getenv("STET_FAULT_VERBOSE") != NULL)
         (void)fprintf(stderr, "%s\n", t->where);
@@ -660,7 +755,7 @@ api_round(api *t, long at, bool is_for_good)
     if (t->row->pure != NULL) {
         int rc = t->row->pure();
 
-        if (!api_is_clean(rc))
+        if (!api_is_clean(t, rc))
             API_FAIL(t, "%s: %s", stet_code_name(rc), stet_last_error());
     } else if (t->row->engine != NULL)
         api_round_engine(t);
@@ -671,12 +766,22 @@ api_round(api *t, long at, bool is_for_good)
     return api_fault_failed() > 0;
 }
 
+/* Some have several rows, which stand together. */
+static size_t
+api_functions(void)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < API_ROWS; i++)
+        n += i == 0 || strcmp(api_rows[i].name, api_rows[i - 1].name) != 0;
+    return n;
+}
+
 static void
-api_all(const char *url, bool is_for_good, long stride)
+api_all_in(api t, bool is_for_good, long stride)
 {
     const char *only = getenv("STET_FAULT_ROW");
     long        rounds = 0, first;
-    api         t = { .url = url };
 
     api_fault_init();
     fault_vfs_register();
@@ -685,13 +790,34 @@ api_all(const char *url, bool is_for_good, long stride)
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];
         /* A program's store must outlive the process. */
-        if ((t.row->cli != NULL && strcmp(url, "memory:") == 0) ||
+        if ((t.row->cli != NULL && strcmp(t.url, "memory:") == 0) ||
             (only != NULL && strcmp(only, t.row->name) != 0))
             continue;
-        for (long at = first; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good); at += stride)
+        for (long at = 0; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good);
+             at = api_next(at, first, stride))
             rounds++;
     }
-    test_note("%d functions, %ld failed allocations", (int)API_ROWS, rounds);
+    test_note("%zu functions, %ld failed %s", api_functions(), rounds,
+              t.script != NULL ? "store calls" : "allocations");
+}
+
+static void
+api_all(const char *url, bool is_for_good, long stride)
+{
+    api_all_in((api){ .url = url }, is_for_good, stride);
+}
+
+static void
+api_all_ill(bool is_for_good)
+{
+    shim_script script = { .mode = SHIM_ERROR,
+                           .at = 1,
+                           .count = INT64_MAX,
+                           .code = STET_EIO,
+                           .is_asleep = api_store_is_well };
+
+    api_fault_of_store(true);
+    api_all_in((api){ .url = "memory:", .script = &script }, is_for_good, 1);
 }
 
 static const char *
@@ -711,6 +837,26 @@ TEST_LIMIT(G1_every_public_function_without_memory_once_on_the_memory_store, 300
 TEST_LIMIT(G1_every_public_function_without_memory_for_good_on_the_memory_store, 300)
 {
     api_all("memory:", true, 1);
+}
+
+TEST_LIMIT(G1_every_public_function_where_each_thing_finds_no_memory_once, 300)
+{
+    api_all_in((api){ .url = "memory:", .is_tight = true }, false, 1);
+}
+
+TEST_LIMIT(G1_every_public_function_where_each_thing_finds_no_memory_for_good, 300)
+{
+    api_all_in((api){ .url = "memory:", .is_tight = true }, true, 1);
+}
+
+TEST_LIMIT(G2_every_public_function_while_the_store_is_ill_once, 300)
+{
+    api_all_ill(false);
+}
+
+TEST_LIMIT(G2_every_public_function_while_the_store_is_ill_for_good, 300)
+{
+    api_all_ill(true);
 }
 
 #ifdef STET_WITH_SQLITE
@@ -788,5 +934,5 @@ TEST(G1_every_public_function_has_a_row)
         n += api_check_header(path);
     }
     (void)closedir(dir);
-    CHECK_INT(n, API_ROWS);
+    CHECK_INT(n, api_functions());
 }

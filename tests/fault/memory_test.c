@@ -13,6 +13,9 @@
 #include "fault_vfs.h"
 #include "fault_world.h"
 
+/* Tight: nothing is asked for ahead, so that each thing finds no memory once (util.h). */
+typedef enum memory_how { MEMORY_PLAIN, MEMORY_TIGHT, MEMORY_THREADS } memory_how;
+
 static bool
 memory_is_expected(int code)
 {
@@ -30,10 +33,10 @@ memory_number(const char *name, long normal)
 /* One life in which `count` allocations fail from the one numbered `at` on. Returns how many there
  * were. */
 static long
-memory_round(const char *url, bool has_threads, long at, long count, long *in_vain)
+memory_round(const char *url, memory_how how, long at, long count, long *in_vain)
 {
     fault_platform p;
-    world          w = { .p = &p, .url = url, .has_threads = has_threads };
+    world          w = { .p = &p, .url = url, .has_threads = how == MEMORY_THREADS };
     char           name[64];
 
     (void)snprintf(name, sizeof name, "at %ld, %ld fail", at, count);
@@ -42,6 +45,7 @@ memory_round(const char *url, bool has_threads, long at, long count, long *in_va
     if (getenv("STET_FAULT_VERBOSE") != NULL)
         (void)fprintf(stderr, "round %s\n", name);
     fault_platform_init(&p);
+    p.base.alloc.is_tight = how == MEMORY_TIGHT;
     if (at >= 0)
         fault_platform_arm(&p, at, count);
     world_live(&w);
@@ -79,7 +83,7 @@ memory_forget(const char *kind, long at)
 }
 
 static void
-memory_rounds(const char *kind, bool has_threads, long count, long stride)
+memory_rounds(const char *kind, memory_how how, long count, long stride)
 {
     long only = memory_number("STET_FAULT_AT", -1), rounds = 0, n = 0, in_vain = 0;
     char url[600];
@@ -87,10 +91,10 @@ memory_rounds(const char *kind, bool has_threads, long count, long stride)
     stride = memory_number("STET_FAULT_STRIDE", stride);
     if (kind != NULL)
         fault_vfs_register();
-    (void)memory_round(memory_url(url, sizeof url, kind, -1), has_threads, -1, 0, &in_vain);
+    (void)memory_round(memory_url(url, sizeof url, kind, -1), how, -1, 0, &in_vain);
     memory_forget(kind, -1);
     for (long at = only >= 0 ? only : 0; n >= 0; at += stride) {
-        n = memory_round(memory_url(url, sizeof url, kind, at), has_threads, at, count, &in_vain);
+        n = memory_round(memory_url(url, sizeof url, kind, at), how, at, count, &in_vain);
         memory_forget(kind, at);
         rounds++;
         if (only >= 0)
@@ -102,30 +106,40 @@ memory_rounds(const char *kind, bool has_threads, long count, long stride)
 
 TEST_LIMIT(G1_every_allocation_fails_once_on_the_memory_store, 300)
 {
-    memory_rounds(NULL, false, 1, 1);
+    memory_rounds(NULL, MEMORY_PLAIN, 1, 1);
+}
+
+TEST_LIMIT(G1_every_single_thing_finds_no_memory_on_the_memory_store, 300)
+{
+    memory_rounds(NULL, MEMORY_TIGHT, 1, 1);
+}
+
+TEST_LIMIT(G1_every_single_thing_finds_no_memory_on_sqlite, 300)
+{
+    memory_rounds("sqlite", MEMORY_TIGHT, 1, 17);
 }
 
 TEST_LIMIT(G1_many_allocations_in_a_row_fail_on_the_memory_store, 300)
 {
-    memory_rounds(NULL, false, 60, 3);
+    memory_rounds(NULL, MEMORY_PLAIN, 60, 3);
 }
 
 TEST_LIMIT(G1_every_allocation_fails_once_on_sqlite, 300)
 {
-    memory_rounds("sqlite", false, 1, 5);
+    memory_rounds("sqlite", MEMORY_PLAIN, 1, 5);
 }
 
 TEST_LIMIT(G1_many_allocations_in_a_row_fail_on_sqlite, 300)
 {
-    memory_rounds("sqlite", false, 60, 23);
+    memory_rounds("sqlite", MEMORY_PLAIN, 60, 23);
 }
 
 TEST_LIMIT(G1_allocations_fail_while_threads_work_on_the_memory_store, 300)
 {
-    memory_rounds(NULL, true, 1, 17);
+    memory_rounds(NULL, MEMORY_THREADS, 1, 17);
 }
 
 TEST_LIMIT(G1_allocations_fail_while_threads_work_on_sqlite, 300)
 {
-    memory_rounds("sqlite", true, 20, 31);
+    memory_rounds("sqlite", MEMORY_THREADS, 20, 31);
 }

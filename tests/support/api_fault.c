@@ -18,7 +18,7 @@ int   __real_clock_gettime(clockid_t clock, struct timespec *t) __attribute__((w
 static _Atomic long api_skew_ms;
 
 static _Thread_local struct {
-    bool is_armed, is_spent, is_for_good;
+    bool is_armed, is_spent, is_for_good, is_of_store;
     long at, asked, failed;
 } api_here;
 
@@ -57,17 +57,35 @@ api_fault_asked(void)
 }
 
 static bool
-api_fails(void)
+api_fails_at(bool is_store)
 {
     long n;
 
-    if (!api_here.is_armed)
+    if (!api_here.is_armed || api_here.is_of_store != is_store)
         return false;
     n = api_here.asked++;
     if (api_here.at < 0 || n < api_here.at || (n > api_here.at && !api_here.is_for_good))
         return false;
     api_here.failed++;
     return true;
+}
+
+static bool
+api_fails(void)
+{
+    return api_fails_at(false);
+}
+
+void
+api_fault_of_store(bool is_of_store)
+{
+    api_here.is_of_store = is_of_store;
+}
+
+bool
+api_fault_store_fails(void)
+{
+    return api_fails_at(true);
 }
 
 void *

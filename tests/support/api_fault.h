@@ -12,6 +12,10 @@ void api_fault_init(void);
 /* Plan: the allocation numbered `at` of the next armed window fails, or with is_for_good it and all
  * after it. The window opens at the first api_fault_arm() after this. */
 void api_fault_plan(long at, bool is_for_good);
+/* From the next plan on it is calls of a store that count and fail, no allocations: those that ask
+ * api_fault_store_fails(). */
+void api_fault_of_store(bool is_of_store);
+bool api_fault_store_fails(void);
 /* This thread's allocations count from here; only the first window after a plan does anything. */
 void api_fault_arm(void);
 void api_fault_disarm(void);

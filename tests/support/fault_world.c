@@ -398,9 +398,15 @@ world_options(uint32_t roles)
 static int
 world_store(world *w, stet_store **out, stet__platform *p, const char *url)
 {
+    int err;
+
     if (w->url == NULL)
-        return stet__memory_open(out, p, w->db);
-    return stet__store_open(out, p, url);
+        err = stet__memory_open(out, p, w->db);
+    else
+        err = stet__store_open(out, p, url);
+    if (err != STET_OK || w->script == NULL || fault_is_paused())
+        return err;
+    return shim_store_new(out, *out, w->script);
 }
 
 static int

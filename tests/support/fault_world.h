@@ -13,6 +13,7 @@
 #include <stet.h>
 
 #include "fault_platform.h"
+#include "shim_store.h"
 #include "store/store.h"
 #include "test.h"
 
@@ -23,6 +24,7 @@ typedef struct world {
     fault_platform *p;          /* of the engine that suffers */
     const char     *url;        /* NULL: a memory store */
     bool            has_threads;
+    shim_script    *script;     /* NULL, or: what the store of that engine does wrong */
     bool          (*is_expected)(int code);
     const char     *round;      /* told with every failure */
     /* The world's own. */

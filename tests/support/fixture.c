@@ -121,6 +121,18 @@ end_finding(void *arg, const stet_finding *finding)
     return 0;
 }
 
+size_t
+fixture_sound(stet_engine *e)
+{
+    char   found[512] = "";
+    size_t checked = 0;
+
+    CHECK_OK(stet_verify(e, &checked, end_finding, found));
+    if (found[0] != '\0')
+        test_fail(__FILE__, __LINE__, "verify: %s", found);
+    return checked;
+}
+
 /* Runs go on while verify looks, so what it finds must still be there at a second look. */
 static void
 end_verify(stet_engine *e)
@@ -178,12 +190,37 @@ fixture_register(stet_engine *e, const fixture_service *services)
     }
 }
 
+stet_engine *
+fixture_open_with(fixture *f, const fixture_service *services)
+{
+    stet_engine *e = fixture_open(f);
+
+    fixture_register(e, services);
+    return e;
+}
+
+void
+fixture_close(fixture *f)
+{
+    stet_close(f->engine);
+    f->engine = NULL;
+}
+
+void
+fixture_wipe(void)
+{
+    static const char *const names[] = { "engine.db", "engine.db-wal", "engine.db-shm",
+                                         "engine.db-live" };
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)remove(test_path(names[i]));
+}
+
 void
 fixture_up(fixture *f, const fixture_service *services)
 {
     CHECK(f->engine == NULL);
-    f->engine = fixture_open(f);
-    fixture_register(f->engine, services);
+    f->engine = fixture_open_with(f, services);
     CHECK_OK(stet_engine_start(f->engine));
 }
 
@@ -201,8 +238,7 @@ fixture_down(fixture *f)
     if (f->engine == NULL)
         return;
     CHECK_OK(stet_engine_stop(f->engine, 0));
-    stet_close(f->engine);
-    f->engine = NULL;
+    fixture_close(f);
 }
 
 /* ---- effects --------------------------------------------------------------------------------- */
@@ -375,48 +411,6 @@ fixture_race(int n, void (*fn)(void *arg, int i), void *arg)
     free(racers);
 }
 
-/* ---- bodies and a handler many tests use ----------------------------------------------------- */
-
-char handed_out[STET_ID_TEXT_MAX];
-
-int
-body_effect(stet_attempt *a, void *line)
-{
-    effect("%s", (const char *)line);
-    return stet_attempt_return(a, stet_text(line));
-}
-
-int
-body_gate(stet_attempt *a, void *door)
-{
-    (void)a;
-    gate_pass(door);
-    return STET_OK;
-}
-
-int
-body_hand_out(stet_attempt *a, void *id)
-{
-    (void)a;
-    (void)snprintf(handed_out, sizeof handed_out, "%s", (const char *)id);
-    effect("handed out");
-    return STET_OK;
-}
-
-int
-h_approval(stet_ctx *ctx, stet_bytes input)
-{
-    stet_awakeable_id id;
-    stet_future      *future;
-    stet_bytes        out;
-
-    (void)input;
-    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
-    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
-    STET_TRY(stet_await(ctx, &out, future));
-    return stet_return(ctx, out);
-}
-
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 static void
@@ -472,6 +466,41 @@ fixture_look(stet_engine *e, const stet_run_id *run)
     memset(&r, 0, sizeof r);
     CHECK_OK(stet_run_get(e, run, look_at, &r));
     return r;
+}
+
+static void
+why_at(void *arg, const stet_verdict *v)
+{
+    fixture_verdict *to = arg;
+
+    look_copy(to->kind, sizeof to->kind, v->kind);
+    look_copy(to->text, sizeof to->text, v->text);
+    look_copy(to->help, sizeof to->help, v->help);
+}
+
+fixture_verdict
+fixture_why(stet_engine *e, const stet_run_id *run)
+{
+    fixture_verdict v = { "", "", "" };
+
+    CHECK_OK(stet_why(e, run, why_at, &v));
+    CHECK(v.text[0] != '\0');
+    CHECK(strchr(v.text, '\n') == NULL);
+    return v;
+}
+
+static int
+gone_at(void *arg, const stet_run_info *info)
+{
+    (void)arg;
+    (void)info;
+    return 0;
+}
+
+bool
+fixture_is_gone(stet_engine *e, const stet_run_id *run)
+{
+    return stet_run_get(e, run, gone_at, NULL) == STET_ENOTFOUND;
 }
 
 void
@@ -558,6 +587,14 @@ fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run
                   answer != STET_OK ? stet_code_name(answer) : "STET_OK",
                   got != STET_OK ? stet_last_error() : "");
     return result;
+}
+
+void
+fixture_answer(const char *file, int line, stet_engine *e, const stet_run_id *run, int answer)
+{
+    stet_result r = fixture_ended(file, line, e, run, answer);
+
+    stet_result_free(&r);
 }
 
 void

@@ -57,12 +57,20 @@ void     fixture_end(fixture *f);
 /* One more engine on the same data with f->options, nothing registered, not started. */
 stet_engine *fixture_open(fixture *f);
 void         fixture_register(stet_engine *e, const fixture_service *services);
+/* Both. */
+stet_engine *fixture_open_with(fixture *f, const fixture_service *services);
 /* Open, register and start f->engine. */
 void fixture_up(fixture *f, const fixture_service *services);
 /* The same with one service called "t". */
 void fixture_up_with(fixture *f, const stet_handler *handlers);
+/* verify finds nothing; how many runs it looked at. */
+size_t fixture_sound(stet_engine *e);
 /* Stop and close f->engine. */
 void fixture_down(fixture *f);
+/* Close f->engine as it is. */
+void fixture_close(fixture *f);
+/* After fixture_end(): the next fixture of this test finds no file. */
+void fixture_wipe(void);
 
 /* ---- effects: what happened, told outside the engine ----------------------------------------- */
 
@@ -74,18 +82,6 @@ int effects(const char *line);
 char *effects_text(void);
 /* Wait until there are at least n such lines. */
 void effects_await(const char *line, int n);
-
-/* ---- bodies and a handler many tests use ----------------------------------------------------- */
-
-/* Tell this line, and return it. */
-int body_effect(stet_attempt *a, void *line);
-/* Pass this gate. */
-int body_gate(stet_attempt *a, void *door);
-/* Hand out the awakeable with this ID: it is in handed_out, and told. */
-int body_hand_out(stet_attempt *a, void *id);
-extern char handed_out[STET_ID_TEXT_MAX];
-/* Hand out an awakeable "approval", wait for it, return what it was resolved with. */
-int h_approval(stet_ctx *ctx, stet_bytes input);
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
@@ -120,6 +116,41 @@ void gate_open(gate *g);
 /* Call fn(arg, 0 … n-1) on n threads that begin together, and wait for them. */
 void fixture_race(int n, void (*fn)(void *arg, int i), void *arg);
 
+/* ---- bodies and handlers many tests use (handlers.c) ----------------------------------------- */
+
+/* Tell this line, and return it. */
+int body_effect(stet_attempt *a, void *line);
+/* Pass this gate. */
+int body_gate(stet_attempt *a, void *door);
+/* Hand out the awakeable with this ID: it is in handed_out, and told. */
+int body_hand_out(stet_attempt *a, void *id);
+extern char handed_out[STET_ID_TEXT_MAX];
+/* In a handler: make an awakeable "approval" and hand it out. */
+int fixture_hand_out(stet_ctx *ctx, stet_future **future);
+/* Hand out an awakeable "approval", wait for it, return what it was resolved with. */
+int h_approval(stet_ctx *ctx, stet_bytes input);
+/* Return the input; the same after a step "one" that tells "quick", after sleeping "cool down" for
+ * an hour, after fixture_pause(). */
+int h_echo(stet_ctx *ctx, stet_bytes input);
+int h_quick(stet_ctx *ctx, stet_bytes input);
+int h_hour(stet_ctx *ctx, stet_bytes input);
+int h_pauses(stet_ctx *ctx, stet_bytes input);
+/* Sleep "nap" for 300 ms, return "woke". */
+int h_short_nap(stet_ctx *ctx, stet_bytes input);
+/* Fail: "no luck" after telling "entered" and a step that tells "first", "the bank is closed" at
+ * once (both may be retried), "no such account" (for good). */
+int h_unlucky(stet_ctx *ctx, stet_bytes input);
+int h_bank_closed(stet_ctx *ctx, stet_bytes input);
+int h_no_account(stet_ctx *ctx, stet_bytes input);
+/* Return what a call of t.nap returned. */
+int h_caller(stet_ctx *ctx, stet_bytes input);
+/* Return the input after a step that passes common_door. */
+int h_door(stet_ctx *ctx, stet_bytes input);
+extern gate common_door;
+/* A service "t" and an object "o", both with quick (h_echo), nap (h_hour), approval, caller, fails
+ * (h_bank_closed), permanent (h_no_account) and door. */
+extern const fixture_service common_services[];
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A copy of what stet_run_get() says; "" for what is absent. */
@@ -137,6 +168,12 @@ typedef struct fixture_run {
 } fixture_run;
 
 fixture_run fixture_look(stet_engine *e, const stet_run_id *run);
+bool        fixture_is_gone(stet_engine *e, const stet_run_id *run); /* removed */
+/* What stet_why() says, in one line. */
+typedef struct fixture_verdict {
+    char kind[32], text[512], help[256];
+} fixture_verdict;
+fixture_verdict fixture_why(stet_engine *e, const stet_run_id *run);
 void        fixture_await_status(stet_engine *e, const stet_run_id *run, stet_status status);
 /* How many runs match; NULL: all. */
 int fixture_count(stet_engine *e, const stet_run_filter *filter);
@@ -151,7 +188,11 @@ void fixture_expect(const char *file, int line, stet_engine *e, const stet_run_i
 /* Wait until it ended with this answer; the result, to be freed. */
 stet_result fixture_ended(const char *file, int line, stet_engine *e, const stet_run_id *run,
                           int answer);
+void        fixture_answer(const char *file, int line, stet_engine *e, const stet_run_id *run,
+                           int answer);
 #define EXPECT_RESULT(e, run, want) fixture_expect(__FILE__, __LINE__, e, run, want)
+/* The same, where only the answer counts. */
+#define EXPECT_ANSWER(e, run, answer) fixture_answer(__FILE__, __LINE__, e, run, answer)
 #define EXPECT_END(e, run, answer) fixture_ended(__FILE__, __LINE__, e, run, answer)
 
 /* In a handler: suspend until the test says fixture_go_on(). */

@@ -10,43 +10,6 @@
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 static int
-lost_quick(stet_ctx *ctx, stet_bytes input)
-{
-    return stet_return(ctx, input);
-}
-
-static int
-lost_nap(stet_ctx *ctx, stet_bytes input)
-{
-    STET_TRY(stet_sleep(ctx, "cool down", "1h"));
-    return stet_return(ctx, input);
-}
-
-static int
-lost_caller(stet_ctx *ctx, stet_bytes input)
-{
-    stet_bytes out;
-
-    (void)input;
-    STET_TRY(stet_call(ctx, &out, "t.nap", stet_text("child"), NULL));
-    return stet_return(ctx, out);
-}
-
-static int
-lost_fails(stet_ctx *ctx, stet_bytes input)
-{
-    (void)input;
-    return stet_fail(ctx, STET_ERETRY, "the bank is closed");
-}
-
-static int
-lost_letter(stet_ctx *ctx, stet_bytes input)
-{
-    (void)input;
-    return stet_fail(ctx, STET_EPERMANENT, "no such account");
-}
-
-static int
 lost_put(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_state_set(ctx, "note", input));
@@ -96,9 +59,13 @@ lost_read(stet_ctx *ctx, stet_bytes input)
 }
 
 static const stet_handler lost_t[] = {
-    { "quick", lost_quick, NULL },   { "nap", lost_nap, NULL },     { "caller", lost_caller, NULL },
-    { "fails", lost_fails, NULL },   { "letter", lost_letter, NULL },
-    { "approval", h_approval, NULL }, { 0 },
+    { "quick", h_echo, NULL },
+    { "nap", h_hour, NULL },
+    { "caller", h_caller, NULL },
+    { "fails", h_bank_closed, NULL },
+    { "letter", h_no_account, NULL },
+    { "approval", h_approval, NULL },
+    { 0 },
 };
 static const stet_handler lost_o[] = {
     { "put", lost_put, NULL },   { "clear", lost_clear, NULL }, { "hold", lost_hold, NULL },
@@ -112,14 +79,6 @@ const fixture_service lost_services[] = { { "t", lost_t, false, NULL },
 
 /* ---- the story ------------------------------------------------------------------------------- */
 
-static int
-lost_ignore(void *arg, const stet_run_info *info)
-{
-    (void)arg;
-    (void)info;
-    return STET_OK;
-}
-
 static void
 lost_put_now(fixture *f, const char *handler, const char *key, const char *value, bool is_brief)
 {
@@ -127,7 +86,7 @@ lost_put_now(fixture *f, const char *handler, const char *key, const char *value
                                     STET_START(.key = key, .retention = is_brief ? "1ms" : "10h"));
 
     if (is_brief)
-        AWAIT(stet_run_get(f->engine, &run, lost_ignore, NULL) == STET_ENOTFOUND);
+        AWAIT(fixture_is_gone(f->engine, &run));
     else
         EXPECT_RESULT(f->engine, &run, value);
 }
@@ -156,18 +115,13 @@ lost_objects(fixture *f, lost_story *s)
 static void
 lost_letters(fixture *f, lost_story *s)
 {
-    stet_result r;
-
     s->letter = fixture_start(f->engine, "t.letter", "a", STET_START(.priority = 7, .group = "g"));
-    r = EXPECT_END(f->engine, &s->letter, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->letter, STET_ERUN);
     s->discarded = fixture_start(f->engine, "t.letter", "b", NULL);
-    r = EXPECT_END(f->engine, &s->discarded, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->discarded, STET_ERUN);
     CHECK_OK(stet_dlq_discard(f->engine, &s->discarded));
     CHECK_OK(stet_dlq_retry(f->engine, &s->retried, &s->letter));
-    r = EXPECT_END(f->engine, &s->retried, STET_ERUN);
-    stet_result_free(&r);
+    EXPECT_ANSWER(f->engine, &s->retried, STET_ERUN);
     s->runs += 3;
 }
 
@@ -220,7 +174,7 @@ lost_fill(fixture *f, lost_story *s)
     run = lost_child(f, s, "c1", "10h", NULL);
     EXPECT_RESULT(f->engine, &run, "kid");
     run = lost_child(f, s, "c2", "1ms", NULL);
-    AWAIT(stet_run_get(f->engine, &run, lost_ignore, NULL) == STET_ENOTFOUND);
+    AWAIT(fixture_is_gone(f->engine, &run));
     s->runs += 11;
     fixture_down(f);
 }
@@ -241,26 +195,16 @@ lost_count_letter(void *arg, const stet_run_info *info)
     return STET_OK;
 }
 
-static int
-lost_no_finding(void *arg, const stet_finding *finding)
-{
-    (void)arg;
-    test_fail(__FILE__, __LINE__, "verify: %s of %s: %s", finding->rule,
-              finding->run != NULL ? finding->run : "-", finding->text);
-}
-
 void
 lost_goes_on(fixture *f, const lost_story *s)
 {
-    size_t          checked = 0;
-    bool            existed = false;
-    int             letters = 0;
-    char           *told;
-    stet_run_id     run;
+    bool        existed = false;
+    int         letters = 0;
+    char       *told;
+    stet_run_id run;
 
     fixture_up(f, lost_services);
-    CHECK_OK(stet_verify(f->engine, &checked, lost_no_finding, NULL));
-    CHECK_INT(checked, s->runs);
+    CHECK_INT(fixture_sound(f->engine), s->runs);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red")), 1);
     CHECK_OK(stet_start(f->engine, &run, "t.nap", stet_text(""),
                         STET_START(.idempotency_key = "once", .existed = &existed)));

@@ -39,6 +39,7 @@ shim_mode_name(shim_mode mode)
     case SHIM_AFTER: return "crash after";
     case SHIM_LOSE: return "reply lost at";
     case SHIM_FAIL: return "failure of";
+    case SHIM_ERROR: return "error of";
     }
     return "?";
 }
@@ -48,11 +49,37 @@ static bool
 shim_count(stet_store *s, bool is_write)
 {
     shim_script *script = shim_of(s)->script;
+    uint64_t     n, last = script->at + (script->count > 0 ? script->count - 1 : 0);
 
+    if (!is_write)
+        (void)__atomic_fetch_add(&s->reads, 1, __ATOMIC_RELAXED);
+    if (script->is_asleep != NULL && script->is_asleep())
+        return false;
     atomic_fetch_add(is_write ? &script->writes : &script->reads, 1);
     if (script->which == (is_write ? SHIM_READS : SHIM_WRITES))
         return false;
-    return atomic_fetch_add(&script->calls, 1) + 1 == script->at && script->mode != SHIM_NONE;
+    n = atomic_fetch_add(&script->calls, 1) + 1;
+    return n >= script->at && n <= last && script->mode != SHIM_NONE;
+}
+
+static void
+shim_note(shim_script *script, const char *call)
+{
+    (void)snprintf(script->hit, sizeof script->hit, "%s", call);
+    script->is_hit = true;
+}
+
+/* True: the call is not made and answered with the script's code. */
+static bool
+shim_errs(stet_store *s, bool is_it, const char *call)
+{
+    shim_script *script = shim_of(s)->script;
+
+    if (!is_it || script->mode != SHIM_ERROR)
+        return false;
+    shim_note(script, call);
+    (void)stet__fail(script->code, "%s: refused by the test", call);
+    return true;
 }
 
 static void
@@ -62,8 +89,7 @@ shim_crash(stet_store *s, const char *call)
     shim_script *script = shim->script;
 
     stet__lock(s->platform, &shim->gate);
-    (void)snprintf(script->hit, sizeof script->hit, "%s", call);
-    script->is_hit = true;
+    shim_note(script, call);
     script->crash(script->arg);
     stet__unlock(s->platform, &shim->gate);
 }
@@ -110,9 +136,10 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     int          err;
 
     shim_before(s, is_it, "commit");
+    if (shim_errs(s, is_it, "commit"))
+        return script->code;
     if (is_it && script->mode == SHIM_FAIL) {
-        script->is_hit = true;
-        (void)snprintf(script->hit, sizeof script->hit, "commit");
+        shim_note(script, "commit");
         return stet__fail(STET_EBUSY, "refused by the test");
     }
     shim->inner->sticky = s->sticky;
@@ -123,8 +150,7 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     stet__unlock(s->platform, &shim->gate);
     shim_after(s, is_it, "commit");
     if (is_it && script->mode == SHIM_LOSE && err == STET_OK) {
-        script->is_hit = true;
-        (void)snprintf(script->hit, sizeof script->hit, "commit");
+        shim_note(script, "commit");
         return shim_lose(s, n, outcomes);
     }
     return err;
@@ -132,20 +158,27 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-#define SHIM_CALL(type, is_write, call, ...)                                                       \
+#define SHIM_CALL(type, error, is_write, call, ...)                                                \
     bool is_it = shim_count(s, is_write);                                                          \
     type answer;                                                                                   \
                                                                                                    \
     shim_before(s, is_it, #call);                                                                  \
+    if (shim_errs(s, is_it, #call))                                                                \
+        return error;                                                                              \
     answer = shim_inner(s)->ops->call(shim_inner(s), __VA_ARGS__);                                 \
     shim_after(s, is_it, #call);                                                                   \
     return answer
+
+#define SHIM_INT(is_write, call, ...)                                                              \
+    SHIM_CALL(int, shim_of(s)->script->code, is_write, call, __VA_ARGS__)
 
 #define SHIM_PLAIN(is_write, call)                                                                 \
     bool is_it = shim_count(s, is_write);                                                          \
     int  answer;                                                                                   \
                                                                                                    \
     shim_before(s, is_it, #call);                                                                  \
+    if (shim_errs(s, is_it, #call))                                                                \
+        return shim_of(s)->script->code;                                                           \
     answer = shim_inner(s)->ops->call(shim_inner(s));                                              \
     shim_after(s, is_it, #call);                                                                   \
     return answer
@@ -183,99 +216,99 @@ static int shim_ping(stet_store *s) { SHIM_PLAIN(false, ping); }
 static int
 shim_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
 {
-    SHIM_CALL(int, true, session_open, session, id, lease_ms, info);
+    SHIM_INT(true, session_open, session, id, lease_ms, info);
 }
 
 static int
 shim_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
 {
-    SHIM_CALL(int, true, session_renew, session, lease_ms);
+    SHIM_INT(true, session_renew, session, lease_ms);
 }
 
 static int
 shim_session_close(stet_store *s, uint64_t session)
 {
-    SHIM_CALL(int, true, session_close, session);
+    SHIM_INT(true, session_close, session);
 }
 
 static int
 shim_sessions(stet_store *s, stet_session_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, sessions, fn, arg);
+    SHIM_INT(false, sessions, fn, arg);
 }
 
 static stet_crumb *
 shim_crumbs(stet_store *s, uint64_t session, size_t n)
 {
-    SHIM_CALL(stet_crumb *, true, crumbs, session, n);
+    SHIM_CALL(stet_crumb *, NULL, true, crumbs, session, n);
 }
 
 static int
 shim_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
 {
-    SHIM_CALL(int, false, crumbs_of, session, crumbs, n);
+    SHIM_INT(false, crumbs_of, session, crumbs, n);
 }
 
 static int
 shim_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, run, run, fn, arg);
+    SHIM_INT(false, run, run, fn, arg);
 }
 
 static int
 shim_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, runs, query, fn, arg);
+    SHIM_INT(false, runs, query, fn, arg);
 }
 
 static int
 shim_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, journal, run, from, limit, fn, arg);
+    SHIM_INT(false, journal, run, from, limit, fn, arg);
 }
 
 static int
 shim_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, inbox, run, from, limit, fn, arg);
+    SHIM_INT(false, inbox, run, from, limit, fn, arg);
 }
 
 static int
 shim_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
             int64_t *next_ms)
 {
-    SHIM_CALL(int, false, timers, until_ms, limit, fn, arg, next_ms);
+    SHIM_INT(false, timers, until_ms, limit, fn, arg, next_ms);
 }
 
 static int
 shim_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, timers_of, run, fn, arg);
+    SHIM_INT(false, timers_of, run, fn, arg);
 }
 
 static int
 shim_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 {
-    SHIM_CALL(int, false, value, space, key, value);
+    SHIM_INT(false, value, space, key, value);
 }
 
 static int
 shim_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
             size_t limit, stet_value_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, values, space, prefix, after, limit, fn, arg);
+    SHIM_INT(false, values, space, prefix, after, limit, fn, arg);
 }
 
 static int
 shim_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg)
 {
-    SHIM_CALL(int, false, lane, lane, limit, fn, arg);
+    SHIM_INT(false, lane, lane, limit, fn, arg);
 }
 
 static int
 shim_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
 {
-    SHIM_CALL(int, false, due, handlers, n, due_ms);
+    SHIM_INT(false, due, handlers, n, due_ms);
 }
 
 static int
@@ -300,7 +333,7 @@ shim_unwatch(stet_store *s)
 static int
 shim_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **tx)
 {
-    SHIM_CALL(int, true, tx_begin, limit_ms, tx);
+    SHIM_INT(true, tx_begin, limit_ms, tx);
 }
 
 static int
@@ -340,7 +373,7 @@ shim_tx_rollback(stet_store *s, stet_tx *tx)
 static int
 shim_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome)
 {
-    SHIM_CALL(int, true, apply_in, conn, unit, outcome);
+    SHIM_INT(true, apply_in, conn, unit, outcome);
 }
 
 static void

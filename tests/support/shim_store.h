@@ -1,5 +1,6 @@
 /* A store that wraps another one and makes one thing go wrong at the nth call: the end of the
- * process before or after it, a commit whose reply is lost, a commit that fails.
+ * process before or after it, a commit whose reply is lost, a commit that fails, a call of any kind
+ * that is answered with an error.
  *
  * The script is the caller's and lives outside what crashes (shared memory, or outside the
  * simulated node), so that it can be read afterwards.
@@ -16,7 +17,8 @@ typedef enum shim_mode {
     SHIM_BEFORE, /* crash instead of the call */
     SHIM_AFTER,  /* crash when the call has done its work, before its answer is known */
     SHIM_LOSE,   /* commits only: applied, answered STET_EUNCERTAIN */
-    SHIM_FAIL    /* commits only: not applied, answered STET_EBUSY */
+    SHIM_FAIL,   /* commits only: not applied, answered STET_EBUSY */
+    SHIM_ERROR   /* any call: not made, answered with `code` */
 } shim_mode;
 
 /* Which calls are counted by `at`. */
@@ -26,6 +28,9 @@ typedef struct shim_script {
     shim_mode        mode;
     shim_which       which;
     uint64_t         at;       /* 1: the first such call */
+    uint64_t         count;    /* SHIM_ERROR: so many in a row; 0: one */
+    int              code;     /* SHIM_ERROR */
+    bool           (*is_asleep)(void); /* NULL, or: calls made now neither count nor fail */
     void           (*crash)(void *arg); /* does not return */
     /* A unit was applied for the first time. Never runs at the same time as crash(). */
     void           (*applied)(void *arg, const stet_unit *unit);

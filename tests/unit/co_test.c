@@ -362,7 +362,7 @@ failing_get(stet__alloc *a, void *old, size_t size)
 
 TEST(co_new_says_when_memory_is_out)
 {
-    stet__alloc   none = { failing_get };
+    stet__alloc   none = { .get = failing_get };
     stet__co_pool pool;
     counter       c = { 0, 0, NULL };
 

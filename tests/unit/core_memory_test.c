@@ -208,6 +208,8 @@ memory_command(size_t room, bool has_heap)
     CHECK(err == STET_OK || err == STET_ENOMEM);
     cmd = stet__journal_add(&w.journal, STET__FACT_SLEEP, "known", 1, 9);
     CHECK(cmd == NULL || (cmd->occurrence == 1 && cmd->completion == 9));
+    cmd = stet__journal_add(&w.journal, STET__FACT_SLEEP, "never asked for", 1, 0);
+    CHECK(cmd == NULL || cmd->is_asked);
     memory_end(&w);
 }
 

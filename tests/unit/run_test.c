@@ -578,6 +578,36 @@ TEST(F1_of_two_inherited_choices_the_later_counts)
     subject_free(&s);
 }
 
+/* It was void, and what came of it is this run's own: told behind it, not inherited again. */
+TEST(F1_an_inherited_choice_that_is_made_anew_is_the_runs_own)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    APPLY(&s, AWAIT, .name = TEXT("f"), .occurrence = 1, .flags = STET__FACT_INHERITED);
+    APPLY(&s, AWAIT, .name = TEXT("g"), .occurrence = 1, .flags = STET__FACT_INHERITED);
+    APPLY(&s, SLEEP, .name = TEXT("s"), .occurrence = 1, .flags = STET__FACT_INHERITED);
+    subject_claim(&s);
+    CHECK_INT(s.journal.choices, 0);
+    APPLY(&s, AWAIT, .name = TEXT("f"), .occurrence = 1, .until_ms = 9);
+    CHECK_INT(s.journal.choices, 1);
+    cmd = ask(&s, STET__FACT_AWAIT, "f");
+    CHECK(!cmd->is_inherited && !cmd->is_settled && cmd->has_timer);
+    CHECK_INT(s.journal.choices, 0);
+    /* Nothing is told behind one that the handler has come to. */
+    CHECK(ask(&s, STET__FACT_AWAIT, "g")->is_inherited);
+    APPLY(&s, AWAIT, .name = TEXT("g"), .occurrence = 1);
+    CHECK_INT(s.journal.choices, 0);
+    /* A sleep is no choice. */
+    APPLY(&s, SLEEP, .name = TEXT("s"), .occurrence = 1, .until_ms = 9);
+    CHECK_INT(s.journal.choices, 0);
+    CHECK_INT(s.journal.unasked, 1);
+    CHECK(!ask(&s, STET__FACT_SLEEP, "s")->is_inherited);
+    CHECK_INT(s.journal.unasked, 0);
+    subject_free(&s);
+}
+
 /* ---- retries (A10) -------------------------------------------------------------------------------- */
 
 static const stet__backoff backoff_normal = { 3, 1000, 30000, 200, 25 };
@@ -677,6 +707,10 @@ TEST(C11_what_this_execution_added_is_no_contradiction)
     APPLY(&s, STEP, .name = TEXT("left"), .occurrence = 1);
     CHECK(stet__journal_add(&s.journal, STET__FACT_SLEEP, "fresh", 1, 0) != NULL);
     CHECK(ask(&s, STET__FACT_STEP, "fresh") == NULL);
+    /* It is not taken from what is recorded and still to be asked for. */
+    CHECK_INT(s.journal.unasked, 1);
+    CHECK(ask(&s, STET__FACT_SLEEP, "fresh") != NULL);
+    CHECK_INT(s.journal.unasked, 1);
     CHECK_STR(stet__journal_unasked(&s.journal)->name, "left");
     subject_free(&s);
 }

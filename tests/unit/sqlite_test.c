@@ -49,6 +49,7 @@ shell_sql(const char *path, const char *sql)
     sqlite3 *db = NULL;
 
     CHECK_INT(sqlite3_open(path, &db), SQLITE_OK);
+    CHECK_INT(sqlite3_busy_timeout(db, 20000), SQLITE_OK);
     CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
@@ -822,6 +823,60 @@ TEST(F6_a_repeat_behind_a_lost_reply_is_answered_with_its_grants)
     stet__store_close(s);
 }
 
+/* Without the memory of what was answered a repeat would be applied a second time. */
+TEST(F2_a_repeat_is_refused_while_nobody_knows_what_was_answered)
+{
+    const char  *path = test_path("forgotten.db");
+    stet_store  *s = open_ok(path);
+    stet_outcome out;
+
+    CHECK_OK(put_value(s, 1, "k", 3, &out));
+    shell_sql(path, "DROP TABLE committers");
+    CHECK(put_value(s, 1, "k", 3, &out) != STET_OK);
+    CHECK_CODE(open_code(path), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "committers");
+    CHECK_OK(s->ops->reopen(s));
+    CHECK(put_value(s, 1, "k", 3, &out) != STET_OK);
+    CHECK_INT(value_version(s, "k"), 1);
+    stet__store_close(s);
+    s = open_ok(path);
+    CHECK_INT(value_version(s, "k"), 1);
+    CHECK_OK(put_value(s, 1, "k", 3, &out));
+    CHECK_INT(value_version(s, "k"), 2);
+    stet__store_close(s);
+}
+
+static int
+count_dead(void *arg, const stet_session_row *row)
+{
+    CHECK(row->is_dead);
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Numbers are not used again: who had a run by its old number must not have it by a new one. */
+TEST(F2_lost_sessions_are_known_to_be_dead)
+{
+    const char *path = test_path("sessions.db");
+    stet_store *s = open_ok(path);
+    uint64_t    first = open_session(s), second;
+    int         n = 0;
+
+    put_claimed(s, 1, 1, first);
+    for (int i = 0; i < 3; i++) {
+        stet__store_close(s);
+        shell_sql(path, "DROP TABLE sessions");
+        s = open_ok(path);
+        n = 0;
+        CHECK_OK(s->ops->sessions(s, count_dead, &n));
+        CHECK_INT(n, 1 + i);
+        second = open_session(s);
+        CHECK(second > first);
+        first = second;
+    }
+    stet__store_close(s);
+}
+
 TEST(G2_the_log_stays_bounded)
 {
     stet_store  *s = open_ok(test_path("log.db"));
@@ -853,8 +908,8 @@ copy_file(const char *from, const char *to)
     CHECK_INT(fclose(in) | fclose(out), 0);
 }
 
-/* Commits overwrite what is there already; and what is behind the log's end is not taken for a part of
- * it by whoever opens the file after a crash. */
+/* Commits overwrite what is there already; and what is behind the log's end is not taken for a part
+ * of it by whoever opens the file after a crash. */
 TEST(G2_the_log_has_room_ahead_that_means_nothing)
 {
     stet_store  *s = open_ok(test_path("room.db")), *copy;

@@ -36,7 +36,7 @@ fault_get(stet__alloc *a, void *old, size_t size)
 static inline fault_alloc
 fault_new(long fail_at)
 {
-    fault_alloc f = { { fault_get }, 0, 0, fail_at };
+    fault_alloc f = { { .get = fault_get }, 0, 0, fail_at };
 
     return f;
 }

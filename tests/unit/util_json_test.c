@@ -104,6 +104,9 @@ TEST(util_json_errors_and_where_they_are)
         { "\"\\", 2 },
         { "\"\\x\"", 2 },
         { "\"\\u12\"", 5 },
+        { "\"\\u12", 5 },
+        { "{\"a", 3 },
+        { "{\"a\"", 4 },
         { "\"\\u12g4\"", 5 },
         { "\"a\nb\"", 2 },
         { "\"\xFF\"", 1 },
@@ -209,6 +212,12 @@ TEST(util_json_printf_conversions)
     CHECK_OK(stet__json_printf(&b, "\"%s %.2s %c %% %x %04x %#x %.*s\"", "ab", "cdef", 'g', 255u,
                                255u, 255u, 1, "xyz"));
     CHECK_STR(stet__buf_cstr(&b), "\"ab cd g % ff 00ff 0xff x\"");
+    stet__buf_cut(&b, 0);
+    CHECK_OK(stet__json_printf(&b, "[%hd,%jd,%zd,%td,%hhu,%ju,%tu,%e,%.*f,\"%X %s\"]", 70000,
+                               (intmax_t)-2, (ptrdiff_t)-3, (ptrdiff_t)-4, 511u, (uintmax_t)5,
+                               (size_t)6, 15000.0, -1, 2.5, 171u, (const char *)NULL));
+    CHECK_STR(stet__buf_cstr(&b),
+              "[4464,-2,-3,-4,255,5,6,1.500000e+04,2.500000,\"AB null\"]");
     stet__buf_free(&b);
     CHECK_INT(f.held, 0);
 }
@@ -238,6 +247,13 @@ TEST(util_json_printf_refuses_what_is_not_json)
     CHECK_UNCHANGED(&b, stet__json_printf(&b, "[%n]", (int *)NULL));
     CHECK_UNCHANGED(
         &b, stet__json_printf(&b, "[%0000000000000000000000000000000000000000000000001d]", 1));
+    /* Flags, widths and precisions without end. */
+    CHECK_UNCHANGED(
+        &b, stet__json_printf(&b, "[%----------------------------------------------------d]", 1));
+    CHECK_UNCHANGED(
+        &b, stet__json_printf(&b, "[%.000000000000000000000000000000000000000000000000001f]", 1.0));
+    CHECK_UNCHANGED(&b, stet__json_printf(&b, "[%300d", 1));
+    CHECK_HAS(stet_last_error(), "wrong at byte");
     CHECK_UNCHANGED(&b, stet__json_printf(&b, "%g", 1.0 / (double)(f.held - 1)));
     stet__buf_free(&b);
     CHECK_INT(f.held, 0);

@@ -1,0 +1,173 @@
+/* Deadlines and timeouts of runs. Row C5. tsan: yes */
+#include "fixture.h"
+
+static int
+h_sleep_then_compensate(stet_ctx *ctx, stet_bytes input)
+{
+    int err = stet_sleep(ctx, "long", "1h");
+
+    (void)input;
+    if (err == STET_SUSPENDED)
+        return err;
+    effect("told %s", stet_code_name(err));
+    STET_TRY(stet_step(ctx, NULL, "undo", body_effect, (void *)"undo", NULL));
+    return err;
+}
+
+static const stet_handler_options c5_options = { .timeout = "150ms" };
+static const stet_handler         c5_handlers[] = {
+            { "quick", h_quick, NULL },
+            { "fails", h_unlucky, NULL },
+            { "sleeps", h_sleep_then_compensate, NULL },
+            { "hurried", h_hour, &c5_options },
+            { 0 },
+};
+
+TEST(C5_a_deadline_beats_a_timeout_and_both_count_from_creation)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    fixture_run look;
+    int64_t     now_ms;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", c5_handlers));
+    now_ms = stet_engine_now_ms(f->engine);
+    run = fixture_start(f->engine, "t.quick", "", STET_START(.timeout = "1m"));
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.deadline_ms, look.created_ms + 60000);
+    run = fixture_start(f->engine, "t.quick", "", STET_START(.timeout_ms = 5000));
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.deadline_ms, look.created_ms + 5000);
+    run = fixture_start(f->engine, "t.quick", "",
+                        STET_START(.timeout = "1m", .deadline_ms = now_ms + 7000000));
+    CHECK_INT(fixture_look(f->engine, &run).deadline_ms, now_ms + 7000000);
+    run = fixture_start(f->engine, "t.hurried", "", NULL);
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.deadline_ms, look.created_ms + 150);
+    run = fixture_start(f->engine, "t.hurried", "", STET_START(.timeout = "9s"));
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.deadline_ms, look.created_ms + 9000);
+    fixture_end(f);
+}
+
+TEST(C5_it_expires_while_suspended_and_may_compensate)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, hurried;
+    stet_result r;
+    fixture_run look;
+
+    fixture_up_with(f, c5_handlers);
+    run = fixture_start(f->engine, "t.sleeps", "", STET_START(.timeout = "120ms"));
+    hurried = fixture_start(f->engine, "t.hurried", "", NULL);
+    r = EXPECT_END(f->engine, &run, STET_EEXPIRED);
+    CHECK_INT(r.code, STET_EEXPIRED);
+    stet_result_free(&r);
+    fixture_await_status(f->engine, &run, STET_STATUS_EXPIRED);
+    look = fixture_look(f->engine, &run);
+    CHECK(look.ended_ms >= look.deadline_ms);
+    CHECK(effects("told STET_EEXPIRED") >= 1);
+    CHECK_INT(effects("undo"), 1);
+    EXPECT_ANSWER(f->engine, &hurried, STET_EEXPIRED);
+    fixture_await_status(f->engine, &hurried, STET_STATUS_EXPIRED);
+    CHECK_CODE(stet_cancel(f->engine, &run, "ann", "late"), STET_EENDED);
+    fixture_end(f);
+}
+
+TEST(C5_retries_do_not_reset_it)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    fixture_run look;
+
+    fixture_up_with(f, c5_handlers);
+    run = fixture_start(f->engine, "t.fails", "",
+                        STET_START(.timeout = "300ms",
+                                   .retry = { .attempts = 100000, .first_ms = 10, .max_ms = 20 }));
+    EXPECT_ANSWER(f->engine, &run, STET_EEXPIRED);
+    fixture_await_status(f->engine, &run, STET_STATUS_EXPIRED);
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.deadline_ms, look.created_ms + 300);
+    CHECK(fixture_facts(f->engine, &run, "attempt failed", NULL) >= 2);
+    fixture_end(f);
+}
+
+TEST(C5_it_expires_instead_of_a_retry_that_would_be_too_late)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result r;
+    fixture_run look;
+
+    fixture_up_with(f, c5_handlers);
+    run = fixture_start(
+        f->engine, "t.fails", "",
+        STET_START(.timeout = "30m",
+                   .retry = { .attempts = 9, .first_ms = 3600000, .max_ms = 3600000 }));
+    r = EXPECT_END(f->engine, &run, STET_EEXPIRED);
+    CHECK_INT(r.status, STET_STATUS_EXPIRED);
+    CHECK_HAS(r.error, "no luck");
+    stet_result_free(&r);
+    look = fixture_look(f->engine, &run);
+    CHECK(look.ended_ms < look.deadline_ms);
+    CHECK_INT(effects("entered"), 1);
+    fixture_end(f);
+}
+
+TEST(C5_it_expires_before_a_dispatch_that_is_too_late)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id waited, delayed, past;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", c5_handlers));
+    waited = fixture_start(f->engine, "t.quick", "", STET_START(.timeout_ms = 30));
+    delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h", .timeout_ms = 100));
+    AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &waited).deadline_ms);
+    CHECK_OK(stet_engine_start(f->engine));
+    EXPECT_ANSWER(f->engine, &waited, STET_EEXPIRED);
+    EXPECT_ANSWER(f->engine, &delayed, STET_EEXPIRED);
+    past = fixture_start(f->engine, "t.quick", "",
+                         STET_START(.deadline_ms = stet_engine_now_ms(f->engine) - 5));
+    EXPECT_ANSWER(f->engine, &past, STET_EEXPIRED);
+    fixture_await_status(f->engine, &waited, STET_STATUS_EXPIRED);
+    fixture_await_status(f->engine, &delayed, STET_STATUS_EXPIRED);
+    fixture_await_status(f->engine, &past, STET_STATUS_EXPIRED);
+    CHECK_INT(effects("quick"), 0);
+    fixture_end(f);
+}
+
+static gate c5_door = GATE_INIT;
+
+static int
+h_running_late(stet_ctx *ctx, stet_bytes input)
+{
+    int err;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "door", body_gate, &c5_door, NULL));
+    err = stet_step(ctx, NULL, "next", body_effect, (void *)"next", NULL);
+    if (err != STET_SUSPENDED)
+        effect("told %s", stet_code_name(err));
+    return err;
+}
+
+TEST(C5_a_running_one_learns_at_its_next_operation)
+{
+    static const stet_handler handlers[] = { { "h", h_running_late, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               r;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "", STET_START(.timeout_ms = 250));
+    gate_await(&c5_door, 1);
+    r = EXPECT_END(f->engine, &run, STET_EEXPIRED); /* while the body still runs */
+    stet_result_free(&r);
+    gate_open(&c5_door);
+    fixture_await_status(f->engine, &run, STET_STATUS_EXPIRED);
+    CHECK(effects("told STET_EEXPIRED") >= 1);
+    CHECK_INT(effects("next"), 0);
+    fixture_end(f);
+}

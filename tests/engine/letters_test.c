@@ -1,0 +1,143 @@
+/* Dead letters that are long, damaged or just gone. Row C3. */
+#include <stdatomic.h>
+
+#include "damage.h"
+#include "engine/engine.h"
+#include "fixture.h"
+
+enum { NAPS = 300 }; /* more than a page of the journal and of the inbox */
+
+static _Atomic bool is_mended;
+static _Atomic int  bodies;
+
+static int
+body_count(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&bodies, 1);
+    return stet_attempt_return(a, stet_text("once"));
+}
+
+static int
+h_long(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    STET_TRY(stet_step(ctx, &value, "first", body_count, NULL, NULL));
+    for (int i = 0; i < NAPS; i++)
+        STET_TRY(stet_sleep_ms(ctx, "nap", 1));
+    STET_TRY(stet_step(ctx, &value, "last", body_count, NULL, NULL));
+    if (!atomic_load(&is_mended))
+        return stet_fail(ctx, STET_EPERMANENT, "not mended yet");
+    return stet_return(ctx, input);
+}
+
+static int
+h_fail(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_EPERMANENT, "no way");
+}
+
+static const stet_handler letters[] = { { "long", h_long, NULL },
+                                        { "fail", h_fail, NULL },
+                                        { 0 } };
+
+static stet_run_id
+letter(fixture *f, const char *handler)
+{
+    stet_run_id run = fixture_start(f->engine, handler, "in", NULL);
+    stet_result r = EXPECT_END(f->engine, &run, STET_ERUN);
+
+    stet_result_free(&r);
+    return run;
+}
+
+TEST_LIMIT(C3_a_retry_of_a_run_of_many_pages_inherits_all_of_it, 120)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
+
+    fixture_up_with(f, letters);
+    run = letter(f, "t.long");
+    CHECK_INT(atomic_load(&bodies), 2);
+    atomic_store(&is_mended, true);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    EXPECT_RESULT(f->engine, &again, "in");
+    CHECK_INT(atomic_load(&bodies), 2); /* no recorded step ran again */
+    CHECK_INT(fixture_facts(f->engine, &again, "sleep", "nap"), NAPS);
+    CHECK_INT(fixture_facts(f->engine, &again, "timer fired", NULL), NAPS);
+    CHECK_INT(fixture_facts(f->engine, &again, "suspended", NULL), 0); /* none is slept again */
+    fixture_end(f);
+}
+
+#ifdef STET_WITH_SQLITE
+TEST(C3_a_letter_whose_facts_cannot_be_read_is_not_retried)
+{
+    static const struct {
+        const char *sql, *said;
+        int         code;
+    } all[] = {
+        { "UPDATE facts SET data=x'00' WHERE run=?1 AND rev=1", "not believable", STET_ECORRUPT },
+        { "UPDATE facts SET data=x'' WHERE run=?1 AND rev=1", "", STET_ECORRUPT },
+        { "DELETE FROM facts WHERE run=?1 AND rev=1", "first fact is not readable", STET_ECORRUPT },
+        { "DELETE FROM facts WHERE run=?1", "first fact is not readable", STET_ECORRUPT },
+        { "UPDATE runs SET extra=x'07' WHERE id=?1", "", STET_ECORRUPT },
+    };
+    stet_bytes none = { NULL, 0 };
+    fixture   *f = fixture_begin();
+
+    if (!f->is_sqlite)
+        test_skip("needs a file");
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        stet_run_id run, again;
+
+        fixture_up_with(f, letters);
+        run = letter(f, "t.fail");
+        fixture_down(f);
+        damage_sql(f, all[i].sql, &run, none);
+        fixture_up_with(f, letters);
+        test_note("%s", all[i].sql);
+        CHECK_CODE(stet_dlq_retry(f->engine, &again, &run), all[i].code);
+        CHECK_HAS(stet_last_error(), all[i].said);
+        fixture_down(f);
+    }
+    f->engine = NULL;
+    fixture_end(f);
+}
+#endif
+
+/* ---- gone between two looks ------------------------------------------------------------------ */
+
+static int (*real_inbox)(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                         void *arg);
+static fixture    *here;
+static stet_run_id gone;
+
+static int
+inbox_after_removal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                    void *arg)
+{
+    stet_op op = { .kind = STET_OP_RUN_DEL, .run = damage_id(&gone) };
+
+    damage_do(here, &op, 1);
+    return real_inbox(s, run, from, limit, fn, arg);
+}
+
+TEST(C3_a_letter_that_is_removed_while_it_is_retried_is_not_found)
+{
+    stet_engine *client;
+    stet_run_id  again;
+
+    here = fixture_begin();
+    fixture_up_with(here, letters);
+    gone = letter(here, "t.fail");
+    here->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(here);
+    real_inbox = client->store->ops->inbox;
+    damage_ops(client)->inbox = inbox_after_removal;
+    CHECK_CODE(stet_dlq_retry(client, &again, &gone), STET_ENOTFOUND);
+    stet_close(client);
+    CHECK_INT(fixture_count(here->engine, NULL), 0);
+    fixture_end(here);
+}

@@ -1,0 +1,255 @@
+/* Retries: how many, how long apart, and which failures there are. Rows C1, C2. tsan: yes */
+#include "fixture.h"
+
+/* ---- C1: retries ----------------------------------------------------------------------------- */
+
+static const stet_handler c1_handlers[] = { { "fails", h_unlucky, NULL }, { 0 } };
+
+TEST(C1_n_attempts_are_n_executions_and_recorded_steps_are_not_repeated)
+{
+    static const int wanted[] = { 1, 2, 3, 5 };
+    fixture         *f = fixture_begin();
+    int              entered = 0;
+
+    fixture_up_with(f, c1_handlers);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        stet_run_id run = fixture_start(f->engine, "t.fails", "x",
+                                        STET_START(.retry = { .attempts = wanted[i] }));
+        stet_result r = EXPECT_END(f->engine, &run, STET_ERUN);
+
+        entered += wanted[i];
+        CHECK_INT(effects("entered"), entered);
+        CHECK_INT(effects("first"), (int)i + 1);
+        CHECK_INT(r.status, STET_STATUS_FAILED);
+        CHECK_INT(r.attempts, wanted[i]);
+        CHECK_INT(r.code, STET_EATTEMPTS);
+        CHECK_INT(r.cause, STET_ERETRY);
+        CHECK_HAS(r.error, "no luck");
+        CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), wanted[i]);
+        CHECK_INT(fixture_facts(f->engine, &run, "step", "first"), 1);
+        stet_result_free(&r);
+    }
+    fixture_end(f);
+}
+
+TEST(C1_three_attempts_are_the_default)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result r;
+
+    fixture_up_with(f, c1_handlers);
+    run = fixture_start(f->engine, "t.fails", "x", NULL);
+    r = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(r.attempts, 3);
+    CHECK_INT(effects("entered"), 3);
+    CHECK_INT(fixture_look(f->engine, &run).attempts_max, 3);
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+typedef struct waits {
+    int64_t ms[16];
+    int     n;
+} waits;
+
+static int
+keep_wait(void *arg, const stet_fact_info *fact)
+{
+    waits *w = arg;
+
+    if (strcmp(fact->kind, "attempt failed") == 0 && fact->until_ms != 0 && w->n < 16)
+        w->ms[w->n++] = fact->until_ms - fact->time_ms;
+    return 0;
+}
+
+static waits
+waits_of(stet_engine *e, const stet_run_id *run)
+{
+    waits w = { { 0 }, 0 };
+
+    CHECK_OK(stet_run_facts(e, run, false, keep_wait, &w));
+    return w;
+}
+
+TEST(C1_the_backoff_grows_to_its_maximum)
+{
+    static const int64_t want[] = { 4, 12, 30, 30, 30 };
+    fixture             *f = fixture_begin();
+    stet_run_id          run;
+    stet_result          r;
+    waits                w;
+
+    fixture_up_with(f, c1_handlers);
+    run = fixture_start(f->engine, "t.fails", "x",
+                        STET_START(.retry = { .attempts = 6,
+                                              .first_ms = 4,
+                                              .max_ms = 30,
+                                              .factor_percent = 300,
+                                              .jitter_percent = STET_NONE }));
+    r = EXPECT_END(f->engine, &run, STET_ERUN);
+    w = waits_of(f->engine, &run);
+    CHECK_INT(w.n, 5);
+    for (int i = 0; i < 5; i++) /* the time of the fact may be taken a moment after the decision */
+        CHECK(w.ms[i] <= want[i] && w.ms[i] >= want[i] - 3);
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+TEST(C1_jitter_spreads_the_backoff_within_its_bounds)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id runs[12];
+    int64_t     least = INT64_MAX, most = 0;
+
+    fixture_up_with(f, c1_handlers);
+    for (int i = 0; i < 12; i++)
+        runs[i] = fixture_start(
+            f->engine, "t.fails", "x",
+            STET_START(.retry = {
+                           .attempts = 2, .first_ms = 100, .max_ms = 1000, .jitter_percent = 50 }));
+    for (int i = 0; i < 12; i++) {
+        stet_result r = EXPECT_END(f->engine, &runs[i], STET_ERUN);
+        waits       w = waits_of(f->engine, &runs[i]);
+
+        CHECK_INT(w.n, 1);
+        CHECK(w.ms[0] >= 40 && w.ms[0] <= 150);
+        least = w.ms[0] < least ? w.ms[0] : least;
+        most = w.ms[0] > most ? w.ms[0] : most;
+        stet_result_free(&r);
+    }
+    CHECK(most - least > 10);
+    fixture_end(f);
+}
+
+static _Atomic int c1_failures_left;
+
+static int
+h_fails_then_works(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "first", body_effect, (void *)"first", NULL));
+    if (atomic_fetch_sub(&c1_failures_left, 1) > 0)
+        return stet_fail(ctx, STET_CODE_USER - 7, "my own passing trouble");
+    return stet_return(ctx, input);
+}
+
+TEST(C1_a_retry_that_works_completes_the_run)
+{
+    static const stet_handler handlers[] = { { "h", h_fails_then_works, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               r;
+
+    atomic_store(&c1_failures_left, 2);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    r = EXPECT_END(f->engine, &run, STET_OK);
+    CHECK_INT(r.attempts, 3);
+    CHECK(fixture_is(r.value, "ok"));
+    CHECK_INT(effects("first"), 1);
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+/* ---- C2: what kind of failure ---------------------------------------------------------------- */
+
+static int
+h_permanent(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    effect("entered");
+    return stet_fail(ctx, STET_EPERMANENT, "no such item %d", 7);
+}
+
+static int
+h_defers(stet_ctx *ctx, stet_bytes input)
+{
+    int64_t now_ms;
+
+    (void)input;
+    effect("entered");
+    STET_TRY(stet_now(ctx, &now_ms));
+    if (effects("entered") < 4)
+        return stet_defer_until(ctx, now_ms + 30 * effects("entered"), "closed on sundays");
+    CHECK_INT(stet_info(ctx)->attempt, 1);
+    return stet_return(ctx, stet_text("open"));
+}
+
+static const stet_handler c2_handlers[] = { { "permanent", h_permanent, NULL },
+                                            { "defers", h_defers, NULL },
+                                            { 0 } };
+
+TEST(C2_a_permanent_failure_is_a_dead_letter_at_once)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result r;
+
+    fixture_up_with(f, c2_handlers);
+    run = fixture_start(f->engine, "t.permanent", "x", NULL);
+    r = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(effects("entered"), 1);
+    CHECK_INT(r.attempts, 1);
+    CHECK_INT(r.code, STET_EPERMANENT);
+    CHECK_STR(r.error, "no such item 7");
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+TEST(C2_a_deferral_uses_no_attempt_and_is_not_early)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result r;
+    fixture_run look;
+
+    fixture_up_with(f, c2_handlers);
+    run = fixture_start(f->engine, "t.defers", "x", STET_START(.retry = { .attempts = 1 }));
+    r = EXPECT_END(f->engine, &run, STET_OK);
+    CHECK_INT(r.attempts, 1);
+    CHECK(fixture_is(r.value, "open"));
+    CHECK_INT(fixture_facts(f->engine, &run, "deferred", NULL), 3);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    look = fixture_look(f->engine, &run);
+    CHECK(look.ended_ms - look.created_ms >=
+          90); /* now is recorded: the third deferral is 90 ms from it */
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+static int
+body_not_before(stet_attempt *a, void *arg)
+{
+    effect("body %u", stet_attempt_number(a));
+    if (effects("body 1") < 3)
+        return stet_attempt_not_before(a, stet_engine_now_ms(arg) + 25, "later");
+    return stet_attempt_return(a, stet_text("now"));
+}
+
+static stet_engine *c2_engine;
+
+static int
+h_step_defers(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes out;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, &out, "call", body_not_before, c2_engine, NULL));
+    return stet_return(ctx, out);
+}
+
+TEST(C2_a_body_can_say_not_before_without_using_an_attempt)
+{
+    static const stet_handler handlers[] = { { "h", h_step_defers, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->engine = fixture_open(f);
+    c2_engine = f->engine;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", "", STET_START(.retry = { .attempts = 1 }));
+    EXPECT_RESULT(f->engine, &run, "now");
+    CHECK_INT(effects("body 1"), 3);
+    fixture_end(f);
+}

@@ -1,0 +1,327 @@
+/* Steps at risk: a worker died, or seemed to, while it executed them. Row I9. tsan: yes */
+#include "damage.h"
+
+#include "engine/engine.h"
+
+/* ---- I9: steps at risk ----------------------------------------------------------------------- */
+
+typedef struct i9_seen {
+    char     token[80];
+    uint64_t fence;
+    bool     is_at_risk;
+} i9_seen;
+
+static i9_seen     i9_bodies[16];
+static _Atomic int i9_n;
+static gate        i9_doors[8] = { GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT,
+                                   GATE_INIT, GATE_INIT, GATE_INIT, GATE_INIT };
+static _Atomic int i9_waiting; /* bodies before this one wait at their door */
+
+static int
+body_i9(stet_attempt *a, void *arg)
+{
+    int at = atomic_fetch_add(&i9_n, 1);
+
+    (void)arg;
+    (void)snprintf(i9_bodies[at].token, sizeof i9_bodies[0].token, "%s", stet_attempt_token(a));
+    i9_bodies[at].fence = stet_attempt_fence(a);
+    i9_bodies[at].is_at_risk = stet_attempt_is_at_risk(a);
+    if (at < atomic_load(&i9_waiting))
+        gate_pass(&i9_doors[at]);
+    effect("charged");
+    return STET_OK;
+}
+
+static int
+h_i9(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "charge", body_i9, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler i9_handlers[] = { { "h", h_i9, NULL }, { 0 } };
+
+/* Of a worker that lives and cannot find the dead. */
+static int
+no_sessions(stet_store *s, stet_session_fn fn, void *arg)
+{
+    (void)s;
+    (void)fn;
+    (void)arg;
+    return stet__fail(STET_EIO, "sessions cannot be read");
+}
+
+/* An engine that will be dead for the others and alive in truth. It finds nobody dead, itself
+ * least: its first sweep may be late. */
+static stet_engine *
+i9_doomed(fixture *f)
+{
+    stet_options before = f->options;
+    stet_engine *e;
+
+    f->options.sweep_ms = 3600000;
+    e = fixture_open(f);
+    f->options = before;
+    damage_mortal(e);
+    damage_ops(e)->sessions = no_sessions;
+    CHECK_OK(stet_register(e, "t", i9_handlers));
+    CHECK_OK(stet_engine_start(e));
+    return e;
+}
+
+static int
+count_risks(void *arg, const stet_fact_info *fact)
+{
+    *(int *)arg += fact->is_at_risk && strcmp(fact->kind, "at risk") == 0 &&
+                   strcmp(fact->name, "charge") == 0 && fact->occurrence == 1;
+    return 0;
+}
+
+TEST(I9_after_a_death_in_a_body_the_next_execution_knows_and_the_old_one_is_fenced)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed;
+    stet_run_id  run;
+    stet_result  r;
+    int          risks = 0;
+
+    atomic_store(&i9_waiting, 1);
+    doomed = i9_doomed(f);
+    run = fixture_start(doomed, "t.h", "ok", NULL);
+    gate_await(&i9_doors[0], 1);
+    damage_die(f, doomed);
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, i9_handlers);
+    r = EXPECT_END(f->engine, &run, STET_OK);
+    CHECK_INT(r.attempts, 1); /* losing a worker uses none */
+    stet_result_free(&r);
+    CHECK_INT(atomic_load(&i9_n), 2);
+    CHECK(!i9_bodies[0].is_at_risk);
+    CHECK(i9_bodies[1].is_at_risk);
+    CHECK_STR(i9_bodies[1].token, i9_bodies[0].token);
+    CHECK(i9_bodies[1].fence > i9_bodies[0].fence);
+    CHECK_OK(stet_run_facts(f->engine, &run, false, count_risks, &risks));
+    CHECK_INT(risks, 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 1);
+    gate_open(&i9_doors[0]); /* the old body ends now, and is refused */
+    (void)stet_engine_stop(doomed, 0);
+    CHECK(fixture_logged(f, "fenced") >= 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "charge"), 1);
+    stet_close(doomed);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    fixture_end(f);
+}
+
+typedef struct owner_found {
+    const char *run;
+    int         n;
+} owner_found;
+
+static int
+on_owner(void *arg, const stet_finding *finding)
+{
+    owner_found *found = arg;
+
+    CHECK_STR(finding->rule, "owner");
+    CHECK_STR(finding->run, found->run);
+    CHECK_HAS(finding->text, "no other has taken it over");
+    found->n++;
+    return 0;
+}
+
+static int
+owners_missing(stet_engine *e, const stet_run_id *run)
+{
+    owner_found found = { run->text, 0 };
+
+    CHECK_OK(stet_verify(e, NULL, on_owner, &found));
+    return found.n;
+}
+
+TEST(I2_a_run_whose_owner_died_and_that_nobody_takes_over_is_found)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed, *blind, *patient, *eye;
+    stet_run_id  run;
+
+    atomic_store(&i9_waiting, 1);
+    doomed = i9_doomed(f);
+    blind = fixture_open(f);
+    damage_ops(blind)->sessions = no_sessions;
+    CHECK_OK(stet_engine_start(blind));
+    f->options.sweep_ms = 3600000; /* what a sweep may take, to this one */
+    patient = fixture_open(f);
+    f->options.sweep_ms = 10;
+    eye = fixture_open(f);
+    run = fixture_start(doomed, "t.h", "ok", NULL);
+    gate_await(&i9_doors[0], 1);
+    CHECK_INT(owners_missing(eye, &run), 0);
+    damage_die(f, doomed);
+    AWAIT(owners_missing(eye, &run) == 1);
+    CHECK_INT(owners_missing(patient, &run), 0); /* the next sweep may still come */
+    fixture_up_with(f, i9_handlers);             /* it does */
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(owners_missing(eye, &run), 0);
+    gate_open(&i9_doors[0]);
+    (void)stet_engine_stop(doomed, 0);
+    stet_close(doomed);
+    stet_close(eye);
+    stet_close(patient);
+    stet_close(blind);
+    fixture_end(f);
+}
+
+TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed[5];
+    stet_run_id  run;
+    fixture_run  look;
+
+    atomic_store(&i9_waiting, 5);
+    for (int i = 0; i < 5; i++) {
+        stet_engine *reaper;
+
+        doomed[i] = i9_doomed(f);
+        if (i == 0)
+            run = fixture_start(doomed[0], "t.h", "ok", NULL);
+        gate_await(&i9_doors[i], 1);
+        damage_die(f, doomed[i]);
+        f->options.roles = STET_ROLE_TIMERS; /* finds the dead, executes nothing */
+        f->options.sweep_ms = 20;
+        reaper = fixture_open(f);
+        CHECK_OK(stet_engine_start(reaper));
+        AWAIT(fixture_look(reaper, &run).status == STET_STATUS_PENDING);
+        stet_close(reaper);
+        f->options.roles = 0;
+        f->options.sweep_ms = 0;
+    }
+    fixture_up_with(f, i9_handlers);
+    fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+    look = fixture_look(f->engine, &run);
+    CHECK_INT(look.code, STET_ELOST);
+    CHECK_HAS(look.error, "5 workers died");
+    CHECK_HAS(look.error, "charge");
+    CHECK_STR(fixture_why(f->engine, &run).kind, "stuck");
+    CHECK_INT(atomic_load(&i9_n), 5);
+    for (int i = 1; i < 5; i++) {
+        CHECK_STR(i9_bodies[i].token, i9_bodies[0].token);
+        CHECK(i9_bodies[i].fence > i9_bodies[i - 1].fence);
+    }
+    CHECK_OK(stet_unstick(f->engine, &run, "ann"));
+    EXPECT_RESULT(f->engine, &run, "ok");
+    for (int i = 0; i < 5; i++)
+        gate_open(&i9_doors[i]);
+    for (int i = 0; i < 5; i++)
+        stet_close(doomed[i]);
+    fixture_end(f);
+}
+
+static int
+body_tokens(stet_attempt *a, void *arg)
+{
+    int at = atomic_fetch_add(&i9_n, 1);
+
+    (void)snprintf(i9_bodies[at].token, sizeof i9_bodies[0].token, "%s", stet_attempt_token(a));
+    i9_bodies[at].fence = stet_attempt_fence(a);
+    i9_bodies[at].is_at_risk = stet_attempt_is_at_risk(a);
+    return at < *(const int *)arg ? stet_attempt_fail(a, STET_ERETRY, "again") : STET_OK;
+}
+
+static int
+h_tokens(stet_ctx *ctx, stet_bytes input)
+{
+    static const int none = 0, three = 3;
+
+    if (fixture_is(input, "policy"))
+        STET_TRY(stet_step(ctx, NULL, "charge", body_tokens, (void *)(uintptr_t)&three,
+                           STET_STEP(.attempts = 9, .first_ms = 1, .max_ms = 2)));
+    else
+        STET_TRY(stet_step(ctx, NULL, "charge", body_tokens, (void *)(uintptr_t)&three, NULL));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_tokens, (void *)(uintptr_t)&none, NULL));
+    return stet_return(ctx, input);
+}
+
+static void
+i9_tokens(const char *input)
+{
+    static const stet_handler handlers[] = { { "h", h_tokens, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", input, STET_START(.retry = { .attempts = 9 }));
+    EXPECT_RESULT(f->engine, &run, input);
+    CHECK_INT(atomic_load(&i9_n), 5);
+    for (int i = 0; i < 4; i++) {
+        CHECK_STR(i9_bodies[i].token, i9_bodies[0].token);
+        CHECK(!i9_bodies[i].is_at_risk);
+        /* Each failed attempt gives the run back, and the next owner has a higher fence. */
+        if (i > 0)
+            CHECK(i9_bodies[i].fence > i9_bodies[i - 1].fence);
+    }
+    CHECK(strcmp(i9_bodies[4].token, i9_bodies[0].token) !=
+          0);                                          /* the second occurrence is another step */
+    CHECK_INT(i9_bodies[4].fence, i9_bodies[3].fence); /* the same owner */
+    fixture_end(f);
+}
+
+TEST(I9_the_token_is_the_same_over_the_runs_attempts_and_the_fence_grows)
+{
+    i9_tokens("run");
+}
+
+TEST(I9_the_token_is_the_same_over_the_steps_attempts_and_the_fence_grows)
+{
+    i9_tokens("policy");
+}
+
+/* ---- I9: a body is noted before it begins ---------------------------------------------------- */
+
+static gate crumb_door = GATE_INIT;
+
+static int
+body_crumb(stet_attempt *a, void *arg)
+{
+    (void)a;
+    gate_pass(&crumb_door);
+    effect("%s", (const char *)arg);
+    return STET_OK;
+}
+
+static int
+h_crumbs(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *futures[3];
+
+    STET_TRY(stet_step_start(ctx, &futures[0], "a", body_crumb, (void *)"a", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[1], "b", body_crumb, (void *)"b", NULL));
+    STET_TRY(stet_step_start(ctx, &futures[2], "c", body_crumb, (void *)"c", NULL));
+    STET_TRY(stet_await_all(ctx, futures, 3));
+    return stet_return(ctx, input);
+}
+
+TEST(I9_a_body_that_cannot_be_noted_is_not_begun_and_comes_later)
+{
+    static const stet_handler handlers[] = { { "h", h_crumbs, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", handlers, false, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.concurrency = 4;
+    f->engine = fixture_open(f);
+    f->engine->n_crumbs = 2; /* one for the claim, one for a body */
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&crumb_door, 1);
+    AWAIT(fixture_logged(f, "not begun") >= 1);
+    CHECK_INT(crumb_door.arrived, 1);
+    gate_open(&crumb_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("a"), 1);
+    CHECK_INT(effects("b"), 1);
+    CHECK_INT(effects("c"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "at risk", NULL), 0);
+    fixture_end(f);
+}
