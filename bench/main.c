@@ -39,7 +39,7 @@ const bench_figure bench_figures[] = {
     { "postgres.steps3", "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined",
       ">= 0.4", "0.7", bench_postgres_steps3 },
 #endif
-    { "size", "the shared library, stripped", "< 1 MiB, libc and SQLite", "400 KiB", bench_size },
+    { "size", "the shared library, stripped", "< 1 MiB, libc, SQLite, libpq", "400 KiB", bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };
 

@@ -239,6 +239,18 @@ pg_reopen(stet_store *s)
     return err;
 }
 
+static void
+pg_hint(stet_store *s)
+{
+    pg_store *st = pg_of(s);
+
+    if (stet__pg_enter(st) != STET_OK)
+        return;
+    stet__lock(s->platform, &st->commit_lock);
+    stet__pg_hint(st);
+    stet__unlock(s->platform, &st->commit_lock);
+}
+
 const stet_store_ops stet__store_postgres_ops = {
     .version = 1,
     .scheme = "postgres",
@@ -268,4 +280,5 @@ const stet_store_ops stet__store_postgres_ops = {
     .maintain = stet__pg_maintain,
     .ping = stet__pg_ping,
     .due = stet__pg_read_due,
+    .hint = pg_hint,
 };
