@@ -62,7 +62,7 @@ stet__pg_clock_seen(pg_store *st, int64_t asked_us, int64_t now_ms)
 }
 
 int
-stet__pg_clock_read(pg_store *st, pg_conn *c)
+stet__pg_clock_read(pg_store *st, pg_link *c)
 {
     int64_t   asked_us = stet__pg_clock_ask(st);
     PGresult *res = NULL;

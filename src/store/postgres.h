@@ -115,12 +115,12 @@ typedef enum pg_sql {
         PG_SQL_COUNT
 } pg_sql;
 
-typedef struct pg_conn {
+typedef struct pg_link {
     PGconn *db;
     int64_t retry_us, wait_us; /* after a failure: not before, and then wait so long */
     char    reason[400];       /* of the last failure */
     bool    is_prepared[PG_SQL_COUNT];
-} pg_conn;
+} pg_link;
 
 typedef struct pg_session {
     struct pg_session *next;
@@ -151,20 +151,20 @@ typedef struct pg_store {
     _Atomic int64_t advance_ms; /* for tests */
 
     stet__mutex commit_lock;
-    pg_conn     writer;
+    pg_link     writer;
     int         turn;
 
     stet__mutex side_lock;
-    pg_conn     side;
+    pg_link     side;
     pg_session *sessions;
 
     stet__mutex read_lock;
     stet__cond  read_cond;
-    pg_conn     readers[PG_READERS];
+    pg_link     readers[PG_READERS];
     bool        reader_busy[PG_READERS];
 
     stet__mutex   hint_lock; /* begin and end of watching */
-    pg_conn       hint;
+    pg_link       hint;
     stet__thread *hint_thread;
     stet_hint_fn  on_hint;
     void         *hint_arg;
@@ -182,7 +182,7 @@ int stet__pg_enter(pg_store *st);
 /* The server said what time it is, asked at stet__pg_clock_ask(). */
 int64_t stet__pg_clock_ask(pg_store *st);
 void    stet__pg_clock_seen(pg_store *st, int64_t asked_us, int64_t now_ms);
-int     stet__pg_clock_read(pg_store *st, pg_conn *c);
+int     stet__pg_clock_read(pg_store *st, pg_link *c);
 int64_t stet__pg_now(pg_store *st);
 /* Test hook: moves this handle's clock. */
 void stet__pg_test_advance(stet_store *s, int64_t ms);
@@ -197,14 +197,14 @@ const char *stet__pg_url_option(const pg_store *st, const char *name);
 /* ---- postgres_conn.c ---- */
 
 /* Connected and usable, made anew if it was lost. Not sooner after a failure than its time. */
-int  stet__pg_conn_need(pg_store *st, pg_conn *c);
-void stet__pg_conn_close(pg_conn *c); /* safe twice */
+int  stet__pg_conn_need(pg_store *st, pg_link *c);
+void stet__pg_conn_close(pg_link *c); /* safe twice */
 /* Wait until the socket can be read (or written), by a deadline; false: the time is up. */
 bool stet__pg_conn_wait(pg_store *st, PGconn *db, bool for_write, int64_t until_us);
 /* One line of libpq's, without its line ends. */
 void stet__pg_reason(char *out, size_t size, const char *text);
 /* The stet code and sentence for a failed statement. */
-int stet__pg_fail(pg_store *st, pg_conn *c, const PGresult *res, const char *what);
+int stet__pg_fail(pg_store *st, pg_link *c, const PGresult *res, const char *what);
 
 /* ---- postgres_query.c ---- */
 
@@ -229,14 +229,14 @@ void pg_arg_text(pg_args *a, const char *text); /* as bytes; NULL: NULL */
 
 /* One statement and its whole answer. On an error *res is NULL and the connection is as good as it
  * can be: closed if it is lost or did not answer in time. */
-int stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res,
+int stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **res,
                    const char *what);
 /* The same with any text (for statements that are used once; no arguments), and what failed in the
  * server's words. */
-int stet__pg_exec(pg_store *st, pg_conn *c, const char *sql, PGresult **res, const char *what);
+int stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **res, const char *what);
 /* For commits: `state` gets the SQLSTATE of a refusal, "" when the connection was lost and the
  * outcome is not known. */
-int stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args,
+int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args,
                          PGresult **res,
                          const char *what, char state[6]);
 
@@ -265,7 +265,7 @@ extern const char *const stet__pg_function[]; /* NULL at the end */
 /* '@' becomes the schema, "@@" its number. Freed by the caller. */
 char *stet__pg_expand(pg_store *st, const char *const *parts);
 /* Make or migrate what is missing; read the instance. */
-int stet__pg_schema_prepare(pg_store *st, pg_conn *c);
+int stet__pg_schema_prepare(pg_store *st, pg_link *c);
 
 /* ---- postgres_encode.c ---- */
 
@@ -320,8 +320,8 @@ void stet__pg_unwatch(stet_store *s);
 
 /* ---- postgres_read.c ---- */
 
-int  stet__pg_reader_take(pg_store *st, pg_conn **out);
-void stet__pg_reader_give(pg_store *st, pg_conn *c);
+int  stet__pg_reader_take(pg_store *st, pg_link **out);
+void stet__pg_reader_give(pg_store *st, pg_link *c);
 /* One statement on a reader, which is free again when it returns. */
 int stet__pg_read(pg_store *st, pg_sql which, const pg_args *args, PGresult **res,
                   const char *what);

@@ -127,7 +127,7 @@ conn_code(const char *state)
 }
 
 int
-stet__pg_fail(pg_store *st, pg_conn *c, const PGresult *res, const char *what)
+stet__pg_fail(pg_store *st, pg_link *c, const PGresult *res, const char *what)
 {
     const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
@@ -179,7 +179,7 @@ conn_start(pg_store *st)
 }
 
 static int
-conn_make(pg_store *st, pg_conn *c)
+conn_make(pg_store *st, pg_link *c)
 {
     int64_t                   until_us = stet__mono_us(st->base.platform) + st->connect_ms * 1000;
     PostgresPollingStatusType is = PGRES_POLLING_WRITING;
@@ -218,7 +218,7 @@ conn_make(pg_store *st, pg_conn *c)
  * every statement, and nothing that belongs to it can be used: prepared statements, settings,
  * LISTEN. */
 static int
-conn_greet(pg_store *st, pg_conn *c)
+conn_greet(pg_store *st, pg_link *c)
 {
     PGresult *res;
     char      text[32];
@@ -243,7 +243,7 @@ conn_greet(pg_store *st, pg_conn *c)
 }
 
 void
-stet__pg_conn_close(pg_conn *c)
+stet__pg_conn_close(pg_link *c)
 {
     PQfinish(c->db);
     c->db = NULL;
@@ -251,7 +251,7 @@ stet__pg_conn_close(pg_conn *c)
 }
 
 int
-stet__pg_conn_need(pg_store *st, pg_conn *c)
+stet__pg_conn_need(pg_store *st, pg_link *c)
 {
     int64_t now_us = stet__mono_us(st->base.platform);
     int     err;

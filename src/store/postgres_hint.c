@@ -21,7 +21,7 @@
 #define HINT_RETRY_MS 250
 
 static int
-hint_send(pg_store *st, pg_conn *c)
+hint_send(pg_store *st, pg_link *c)
 {
     PGresult *res = NULL;
     pg_args   args = { 0 };

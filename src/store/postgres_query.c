@@ -107,7 +107,7 @@ lost:
 }
 
 static bool
-query_wait(pg_store *st, pg_conn *c, PGresult **res)
+query_wait(pg_store *st, pg_link *c, PGresult **res)
 {
     int64_t until_us = stet__mono_us(st->base.platform) + st->answer_ms * 1000;
 
@@ -122,7 +122,7 @@ query_is_ok(const PGresult *res)
 
 /* The connection was lost, or the server did not answer. */
 static int
-query_lost(pg_store *st, pg_conn *c, const char *what)
+query_lost(pg_store *st, pg_link *c, const char *what)
 {
     bool is_late = PQstatus(c->db) == CONNECTION_OK;
     char reason[400];
@@ -143,7 +143,7 @@ query_lost(pg_store *st, pg_conn *c, const char *what)
 
 /* Prepared once a connection, unless somebody hands us another server process every time. */
 static int
-query_prepare(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, const char *what)
+query_prepare(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, const char *what)
 {
     PGresult *res = NULL;
     char      name[16];
@@ -162,7 +162,7 @@ query_prepare(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, const
 }
 
 int
-stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **out,
+stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **out,
                      const char *what, char state[6])
 {
     static const pg_args none;
@@ -202,7 +202,7 @@ stet__pg_query_state(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args
 }
 
 int
-stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGresult **res,
+stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **res,
                const char *what)
 {
     char state[6];
@@ -217,7 +217,7 @@ stet__pg_query(pg_store *st, pg_conn *c, pg_sql which, const pg_args *args, PGre
 }
 
 int
-stet__pg_exec(pg_store *st, pg_conn *c, const char *sql, PGresult **out, const char *what)
+stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **out, const char *what)
 {
     PGresult *res = NULL;
     int       err = STET_OK;

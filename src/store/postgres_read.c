@@ -26,7 +26,7 @@ read_pick(const pg_store *st)
 }
 
 int
-stet__pg_reader_take(pg_store *st, pg_conn **out)
+stet__pg_reader_take(pg_store *st, pg_link **out)
 {
     stet__platform *p = st->base.platform;
     size_t          i;
@@ -46,7 +46,7 @@ stet__pg_reader_take(pg_store *st, pg_conn **out)
 }
 
 void
-stet__pg_reader_give(pg_store *st, pg_conn *c)
+stet__pg_reader_give(pg_store *st, pg_link *c)
 {
     stet__platform *p = st->base.platform;
 
@@ -59,7 +59,7 @@ stet__pg_reader_give(pg_store *st, pg_conn *c)
 int
 stet__pg_read(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, const char *what)
 {
-    pg_conn *c;
+    pg_link *c;
     int      err;
 
     *res = NULL;
@@ -471,7 +471,7 @@ int
 stet__pg_ping(stet_store *s)
 {
     pg_store *st = pg_of(s);
-    pg_conn  *c;
+    pg_link  *c;
     int       err;
 
     if ((err = stet__pg_reader_take(st, &c)) != STET_OK)

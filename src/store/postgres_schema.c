@@ -106,7 +106,7 @@ stet__pg_expand(pg_store *st, const char *const *parts)
 }
 
 static int
-schema_run(pg_store *st, pg_conn *c, const char *const *parts, const char *what)
+schema_run(pg_store *st, pg_link *c, const char *const *parts, const char *what)
 {
     char *sql = stet__pg_expand(st, parts);
     int   err;
@@ -153,7 +153,7 @@ schema_has(const schema_found *found, size_t part)
 
 /* Tables and indexes by their names. */
 static int
-schema_look_parts(pg_store *st, pg_conn *c, schema_found *found)
+schema_look_parts(pg_store *st, pg_link *c, schema_found *found)
 {
     char      sql[512];
     PGresult *res;
@@ -177,7 +177,7 @@ schema_look_parts(pg_store *st, pg_conn *c, schema_found *found)
 }
 
 static int
-schema_look(pg_store *st, pg_conn *c, schema_found *found)
+schema_look(pg_store *st, pg_link *c, schema_found *found)
 {
     char      sql[512];
     PGresult *res;
@@ -228,7 +228,7 @@ schema_judge(pg_store *st, const schema_found *found)
 
 /* How many rows a statement about our own tables counts. */
 static int
-schema_count(pg_store *st, pg_conn *c, const char *const *parts, long *n)
+schema_count(pg_store *st, pg_link *c, const char *const *parts, long *n)
 {
     char     *sql = stet__pg_expand(st, parts);
     PGresult *res = NULL;
@@ -246,7 +246,7 @@ schema_count(pg_store *st, pg_conn *c, const char *const *parts, long *n)
 /* A store that lost a projection, or was not rebuilt to the end: only who mends it may open it,
  * alone. */
 static int
-schema_lost(pg_store *st, pg_conn *c, const schema_found *found, const char *what)
+schema_lost(pg_store *st, pg_link *c, const schema_found *found, const char *what)
 {
     static const char *const living[] = { "SELECT count(*) FROM @sessions WHERE NOT closed AND "
                                           "lease_until>" PG_NOW,
@@ -271,7 +271,7 @@ schema_lost(pg_store *st, pg_conn *c, const schema_found *found, const char *wha
 
 /* May a store with these parts be opened? It is ours. */
 static int
-schema_check_parts(pg_store *st, pg_conn *c, const schema_found *found)
+schema_check_parts(pg_store *st, pg_link *c, const schema_found *found)
 {
     static const char *const marks[] = { "SELECT count(*) FROM @vals WHERE space='mend'", NULL };
     char                     what[96];
@@ -305,7 +305,7 @@ schema_hex(char *out, const uint8_t *bytes, size_t n)
 
 /* Lost projections are made again, empty, and marked: the engine knows how to fill them. */
 static int
-schema_mark(pg_store *st, pg_conn *c, const schema_found *found)
+schema_mark(pg_store *st, pg_link *c, const schema_found *found)
 {
     int err = STET_OK;
 
@@ -324,7 +324,7 @@ schema_mark(pg_store *st, pg_conn *c, const schema_found *found)
 
 /* Numbers of sessions are never used twice, so they go on above all that may have been. */
 static int
-schema_number_sessions(pg_store *st, pg_conn *c)
+schema_number_sessions(pg_store *st, pg_link *c)
 {
     static const char *const sql[] = {
         "SELECT setval(pg_get_serial_sequence('@sessions','session'),"
@@ -337,7 +337,7 @@ schema_number_sessions(pg_store *st, pg_conn *c)
 
 /* Inside the transaction, with the lock. */
 static int
-schema_make(pg_store *st, pg_conn *c, const schema_found *found, const char *hash)
+schema_make(pg_store *st, pg_link *c, const schema_found *found, const char *hash)
 {
     const char *const create[] = { "CREATE SCHEMA \"", st->schema, "\"", NULL };
     bool              is_new = !schema_has(found, SCHEMA_META);
@@ -387,7 +387,7 @@ schema_rights(pg_store *st, int err)
 }
 
 static int
-schema_create(pg_store *st, pg_conn *c, schema_found *found, const char *hash)
+schema_create(pg_store *st, pg_link *c, schema_found *found, const char *hash)
 {
     int err;
 
@@ -413,7 +413,7 @@ schema_create(pg_store *st, pg_conn *c, schema_found *found, const char *hash)
 }
 
 int
-stet__pg_schema_prepare(pg_store *st, pg_conn *c)
+stet__pg_schema_prepare(pg_store *st, pg_link *c)
 {
     schema_found found;
     uint8_t      digest[32];
