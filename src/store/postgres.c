@@ -101,7 +101,7 @@ pg_init_locks(pg_store *st)
 {
     stet__platform *p = st->base.platform;
     stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock };
+                                  &st->clock_lock, &st->tx_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -129,6 +129,7 @@ pg_destroy_locks(pg_store *st)
     p->ops->mutex_destroy(p, &st->read_lock);
     p->ops->mutex_destroy(p, &st->hint_lock);
     p->ops->mutex_destroy(p, &st->clock_lock);
+    p->ops->mutex_destroy(p, &st->tx_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash
@@ -212,6 +213,7 @@ pg_close(stet_store *s)
             stet__pg_conn_close(&st->readers[i]);
         stet__pg_conn_close(&st->writer);
         stet__pg_conn_close(&st->side);
+        stet__pg_tx_close(st);
         stet__pg_sessions_free(st);
         pg_destroy_locks(st);
     }
@@ -280,5 +282,9 @@ const stet_store_ops stet__store_postgres_ops = {
     .maintain = stet__pg_maintain,
     .ping = stet__pg_ping,
     .due = stet__pg_read_due,
+    .tx_begin = stet__pg_tx_begin,
+    .tx_commit = stet__pg_tx_commit,
+    .tx_rollback = stet__pg_tx_rollback,
+    .apply_in = stet__pg_apply_in,
     .hint = pg_hint,
 };

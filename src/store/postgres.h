@@ -9,6 +9,7 @@
  *   postgres_encode.c    units as the arrays that function takes
  *   postgres_rules.c     what their operations need to find
  *   postgres_commit.c    commits: one statement, what to do when it fails
+ *   postgres_tx.c        transactions that are lent to bodies, or are the application's
  *   postgres_session.c   sessions, upkeep
  *   postgres_crumbs.c    crumbs, in a file of this machine
  *   postgres_read.c      reads
@@ -119,6 +120,7 @@ typedef struct pg_link {
     PGconn *db;
     int64_t retry_us, wait_us; /* after a failure: not before, and then wait so long */
     char    reason[400];       /* of the last failure */
+    bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
 
@@ -162,6 +164,9 @@ typedef struct pg_store {
     stet__cond  read_cond;
     pg_link     readers[PG_READERS];
     bool        reader_busy[PG_READERS];
+
+    stet__mutex   tx_lock;
+    struct pg_tx *tx_free; /* connections to lend */
 
     stet__mutex   hint_lock; /* begin and end of watching */
     pg_link       hint;
@@ -298,6 +303,12 @@ int stet__pg_col_texts(pg_store *st, pg_col *col, const char *const *texts, size
 
 /* ---- postgres_commit.c, postgres_session.c, postgres_crumbs.c, postgres_hint.c ---- */
 
+/* One call of the function; `committer` NULL: nothing is remembered. */
+int stet__pg_commit_send(pg_store *st, pg_link *c, const stet_id *committer, const stet_unit *units,
+                         stet_outcome *outcomes, size_t from, size_t to, PGresult **res,
+                         char state[6]);
+int stet__pg_commit_answer(pg_store *st, const PGresult *res, const stet_unit *units, size_t n,
+                           stet_outcome *outcomes);
 int stet__pg_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 
 int  stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
@@ -317,6 +328,15 @@ void stet__pg_crumbs_sweep(pg_store *st, const uint64_t *known, size_t n);
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others */
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);
+
+/* ---- postgres_tx.c ---- */
+
+struct pg_tx;
+int  stet__pg_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **out);
+int  stet__pg_tx_commit(stet_store *s, stet_tx *tx, const stet_unit *unit, stet_outcome *outcome);
+void stet__pg_tx_rollback(stet_store *s, stet_tx *tx);
+int  stet__pg_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome);
+void stet__pg_tx_close(pg_store *st); /* all that are not lent */
 
 /* ---- postgres_read.c ---- */
 

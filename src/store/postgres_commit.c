@@ -77,8 +77,8 @@ answer_grants(pg_store *st, const answer *a, size_t *at, uint64_t seq, stet_outc
 }
 
 /* What is not named in the answer was applied and has nothing to tell. */
-static int
-answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_t n,
+int
+stet__pg_commit_answer(pg_store *st, const PGresult *res, const stet_unit *units, size_t n,
                 stet_outcome *outcomes)
 {
     uint64_t last = (uint64_t)pg_int8(res, 0, OUT_LAST);
@@ -105,9 +105,9 @@ answer_outcomes(pg_store *st, const PGresult *res, const stet_unit *units, size_
 
 /* ---- one part -------------------------------------------------------------------------------- */
 
-static int
-commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to,
-            PGresult **res, char state[6])
+int
+stet__pg_commit_send(pg_store *st, pg_link *c, const stet_id *committer, const stet_unit *units,
+                     stet_outcome *outcomes, size_t from, size_t to, PGresult **res, char state[6])
 {
     pg_batch batch;
     pg_args  args = { 0 };
@@ -116,15 +116,15 @@ commit_send(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
     (void)memcpy(state, "08001", 6);
     stet__pg_batch_init(&batch, st);
     if ((err = stet__pg_batch_encode(&batch, units, outcomes, from, to)) == STET_OK) {
-        pg_arg_id(&args, &st->base.committer);
+        pg_arg_raw(&args, PG_UUID, committer != NULL ? committer->bytes : NULL, 16);
         pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
         pg_arg_int8(&args, atomic_load(&st->advance_ms));
         pg_arg_int8(&args, (int64_t)st->base.sticky);
         pg_arg_int8(&args, (int64_t)st->base.quiet);
-        pg_arg_int4(&args, st->turn);
+        pg_arg_int4(&args, committer != NULL ? st->turn : 0);
         pg_arg_int8(&args, (int64_t)units[0].seq);
         stet__pg_batch_args(&batch, &args);
-        err = stet__pg_query_state(st, &st->writer, PG_SQL_COMMIT, &args, res, "commit", state);
+        err = stet__pg_query_state(st, c, PG_SQL_COMMIT, &args, res, "commit", state);
     }
     stet__pg_batch_free(&batch);
     return err;
@@ -173,10 +173,11 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 
     do {
         asked_us = stet__pg_clock_ask(st);
-        err = commit_send(st, units, outcomes, from, to, &res, state);
+        err = stet__pg_commit_send(st, &st->writer, &st->base.committer, units, outcomes, from,
+                                   to, &res, state);
     } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
-        err = answer_outcomes(st, res, units + from, to - from, outcomes + from);
+        err = stet__pg_commit_answer(st, res, units + from, to - from, outcomes + from);
         *is_news = *is_news || pg_bool(res, 0, OUT_NEWS);
         st->turn = pg_int4(res, 0, OUT_TURN);
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));

@@ -245,7 +245,8 @@ conn_greet(pg_store *st, pg_link *c)
 void
 stet__pg_conn_close(pg_link *c)
 {
-    PQfinish(c->db);
+    if (!c->is_guest)
+        PQfinish(c->db);
     c->db = NULL;
     memset(c->is_prepared, 0, sizeof c->is_prepared);
 }
@@ -258,6 +259,8 @@ stet__pg_conn_need(pg_store *st, pg_link *c)
 
     if (c->db != NULL && PQstatus(c->db) == CONNECTION_OK)
         return STET_OK;
+    if (c->is_guest)
+        return stet__fail(STET_EIO, "store %s: the connection is lost", st->name);
     if (c->db != NULL)
         stet__pg_conn_close(c);
     if (now_us < c->retry_us)

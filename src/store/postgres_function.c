@@ -234,7 +234,8 @@ const char *const stet__pg_function[] = {
     " x_now := floor(extract(epoch FROM clock_timestamp())*1000)::bigint+p_advance;\n",
     " SELECT c.last_seq,c.first_seq,c.seqs,c.o_seq,c.o_result,c.o_cond,c.o_inbox,c.o_due,c.g_seq,"
     "  c.g_run,c.g_epoch,c.g_inbox INTO m FROM @committers c WHERE c.id=p_committer;\n",
-    " was_known := FOUND; x_last := coalesce(m.last_seq,0);\n",
+    " was_known := FOUND; x_last := coalesce(m.last_seq,CASE WHEN p_committer IS NULL THEN -1 ELSE "
+    "0 END);\n",
     " FOR l IN SELECT * FROM unnest(p_k,p_i,p_f,p_x,p_y,p_n,p_s,p_e,p_t,p_run,p_a,p_b,p_d)"
     "  AS u(k,i,f,x,y,n,s,e,t,run,a,b,d) LOOP\n",
     /* A unit begins; the one before has ended. */
@@ -266,7 +267,7 @@ const char *const stet__pg_function[] = {
     " ELSE holds := cur_journal=l.n; END IF;\n",
     "WHEN 3 THEN holds := cur_exists AND cur_inbox=l.n;\n",
     "WHEN 4 THEN ask := l.s; " FN_SESSION " holds := cur_exists AND NOT cur_terminal AND "
-                                          "cur_session=0 AND cur_due IS NULL AND cur_epoch=l.e"
+    "cur_session=0 AND cur_due IS NULL AND cur_epoch=l.e"
     "  AND cur_inbox=l.n AND s_until>x_now AND s_own;\n",
     "WHEN 10 THEN holds := cur_exists;\n", "WHEN 11 THEN holds := NOT cur_exists;\n",
     "WHEN 12 THEN holds := cur_journal=l.n;\n", "WHEN 13 THEN holds := NOT cur_terminal;\n",
@@ -340,7 +341,7 @@ const char *const stet__pg_function[] = {
     "true;"
     "  cur_laned := true;\n",
     "  " FN_SAVE "  SELECT id,lane_pos INTO want,v_rev FROM @runs WHERE lane=old_lane ORDER BY "
-                 "lane_pos LIMIT 1;\n",
+    "lane_pos LIMIT 1;\n",
     "  IF FOUND AND v_rev>number THEN cur := array_position(p_locks,want);\n",
     /* One the batch does not name gets a place behind the others. */
     "   IF cur IS NULL THEN p_locks := p_locks||want; cur := cardinality(p_locks);\n",
@@ -470,7 +471,7 @@ const char *const stet__pg_function[] = {
     " END IF;\n", "END IF;\n", "END LOOP;\n",
     "IF unit>0 AND NOT skipping THEN " FN_REMEMBER " END IF;\n", FN_WRITE, "x_news := changed;\n",
     /* An idle look for work is not remembered: it would cost a flush. */
-    "IF must_write AND u_seq>x_last THEN\n",
+    "IF must_write AND u_seq>x_last AND p_committer IS NOT NULL THEN\n",
     " IF u_seq-u_first+1=unit THEN u_seqs := NULL; END IF;\n", " IF NOT was_known THEN\n",
     "  INSERT INTO @committers "
     "VALUES(p_committer,u_seq,u_first,x_now,u_seqs,x_oseq,x_oresult,x_ocond,"

@@ -177,7 +177,7 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
         args = &none;
     if ((err = stet__pg_conn_need(st, c)) != STET_OK)
         return err;
-    if (!atomic_load(&st->is_pooled) && !c->is_prepared[which] &&
+    if (!atomic_load(&st->is_pooled) && !c->is_guest && !c->is_prepared[which] &&
         (err = query_prepare(st, c, which, args, what)) != STET_OK)
         return err;
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
