@@ -41,16 +41,21 @@ repair_sql(const fixture *f, const char *sql)
 }
 
 /* All that a reader of the projections can see, but for epochs and due times that have passed. */
-static const char *const repair_queries[] = {
+static const char repair_runs[] =
     "SELECT 'run',id,handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,reason,"
     "extra,session,idle,CASE WHEN due<extract(epoch FROM now())*1000+60000 THEN 'now' ELSE due::text "
     "END,(SELECT count(*) FROM runs b WHERE b.lane=r.lane AND b.lane_pos<r.lane_pos) FROM runs r "
-    "ORDER BY id",
-    "SELECT 'timer',fire,run,completion FROM timers ORDER BY fire,run,completion",
-    "SELECT 'value',space,key,data,run,rev,space='awk' AND version>1 FROM vals ORDER BY space,key",
+    "ORDER BY id";
+static const char repair_timers[] =
+    "SELECT 'timer',fire,run,completion FROM timers ORDER BY fire,run,completion";
+static const char repair_values[] =
+    "SELECT 'value',space,key,data,run,rev,space='awk' AND version>1 FROM vals ORDER BY space,key";
+static const char repair_parts[] =
     "SELECT 'part',relkind,relname FROM pg_class WHERE relnamespace=current_schema()::regnamespace "
-    "AND relkind IN ('r','i') ORDER BY relname",
-};
+    "AND relkind IN ('r','i') ORDER BY relname";
+
+static const char *const repair_queries[] = { repair_runs, repair_timers, repair_values,
+                                              repair_parts };
 
 static char *
 repair_text(const fixture *f)
