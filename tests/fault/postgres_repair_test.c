@@ -23,7 +23,8 @@ repair_connect(const fixture *f)
     (void)snprintf(url, sizeof url, "%.*s", (int)(schema - f->url), f->url);
     db = PQconnectdb(url);
     CHECK(PQstatus(db) == CONNECTION_OK);
-    (void)snprintf(sql, sizeof sql, "SET search_path=%s; SET client_min_messages=error", schema + 8);
+    (void)snprintf(sql, sizeof sql, "SET search_path=%s; SET client_min_messages=error",
+                   schema + 8);
     PQclear(PQexec(db, sql));
     return db;
 }
@@ -42,8 +43,10 @@ repair_sql(const fixture *f, const char *sql)
 
 /* All that a reader of the projections can see, but for epochs and due times that have passed. */
 static const char repair_runs[] =
-    "SELECT 'run',id,handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,reason,"
-    "extra,session,idle,CASE WHEN due<extract(epoch FROM now())*1000+60000 THEN 'now' ELSE due::text "
+    "SELECT "
+    "'run',id,handler,key,lane,status,terminal,inbox,created,ended,priority,attempt,grp,reason,"
+    "extra,session,idle,CASE WHEN due<extract(epoch FROM now())*1000+60000 THEN 'now' ELSE "
+    "due::text "
     "END,(SELECT count(*) FROM runs b WHERE b.lane=r.lane AND b.lane_pos<r.lane_pos) FROM runs r "
     "ORDER BY id";
 static const char repair_timers[] =

@@ -29,7 +29,8 @@ TEST(G3_a_short_buffer_shows_no_password_either)
 {
     char shown[24];
 
-    CHECK(strstr(stet__store_shown(shown, sizeof shown, "postgres://user:hush@h/db"), "hush") == NULL);
+    CHECK(strstr(stet__store_shown(shown, sizeof shown, "postgres://user:hush@h/db"), "hush") ==
+          NULL);
     CHECK(strstr(stet__store_shown(shown, sizeof shown, "postgres://h/d?password=hush"), "hush") ==
           NULL);
 }
@@ -42,7 +43,8 @@ TEST(G3_an_address_without_a_store_is_refused_without_its_password)
     CHECK_HAS(stet_last_error(), "memory:");
     CHECK(strstr(stet_last_error(), "hush") == NULL);
 #ifndef STET_WITH_POSTGRES
-    CHECK_CODE(stet__store_open(&store, stet__platform_real(), "postgres://u:hush@h/db"), STET_EURL);
+    CHECK_CODE(stet__store_open(&store, stet__platform_real(), "postgres://u:hush@h/db"),
+               STET_EURL);
     CHECK_HAS(stet_last_error(), "this build has no PostgreSQL");
     CHECK(strstr(stet_last_error(), "hush") == NULL);
 #endif
