@@ -25,6 +25,7 @@ cluster_url(const char *schema)
 
     if (server == NULL)
         test_fail(__FILE__, __LINE__, "there is no PostgreSQL server: %s", cluster_why());
+    setenv("TMPDIR", test_dir(), 1); /* crumbs go with the test */
     (void)snprintf(url, sizeof url, "%s&schema=%s", server, schema);
     return url;
 }
