@@ -52,6 +52,7 @@ void bench_verify1m(bench_result *r); /* verify.c */
 void bench_redis_steps3(bench_result *r); /* redis.c */
 void bench_idle(bench_result *r); /* quiet.c */
 void bench_size(bench_result *r);
+void bench_postgres_steps3(bench_result *r); /* postgres.c */
 
 /* ---- scratch (scratch.c) --------------------------------------------------------------------- */
 

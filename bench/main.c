@@ -39,7 +39,12 @@ const bench_figure bench_figures[] = {
       ">= 0.4", "0.7", bench_redis_steps3 },
 #endif
     { "idle", "reads of the store by an idle worker", "<= 5, ~0 %", "1", bench_idle },
-    { "size", "the shared library, stripped", "< 1 MiB, libc, SQLite, hiredis", "400 KiB",
+#ifdef STET_WITH_POSTGRES
+    { "postgres.steps3",
+      "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined", ">= 0.4", "0.7",
+      bench_postgres_steps3 },
+#endif
+    { "size", "the shared library, stripped", "< 1 MiB, libc, SQLite, libpq, hiredis", "400 KiB",
       bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };

@@ -13,6 +13,9 @@ static const stet_store_ops *const store_backends[] = {
 #ifdef STET_WITH_SQLITE
     &stet__store_sqlite_ops,
 #endif
+#ifdef STET_WITH_POSTGRES
+    &stet__store_postgres_ops,
+#endif
 #ifdef STET_WITH_REDIS
     &stet__store_redis_ops,
 #endif
@@ -25,12 +28,17 @@ static const stet_store_ops *const store_backends[] = {
 #else
 #define STORE_KNOWN_SQLITE ""
 #endif
+#ifdef STET_WITH_POSTGRES
+#define STORE_KNOWN_POSTGRES ", postgres://USER@HOST/DATABASE"
+#else
+#define STORE_KNOWN_POSTGRES ""
+#endif
 #ifdef STET_WITH_REDIS
 #define STORE_KNOWN_REDIS ", redis://HOST:PORT/DATABASE"
 #else
 #define STORE_KNOWN_REDIS ""
 #endif
-#define STORE_KNOWN "memory:" STORE_KNOWN_SQLITE STORE_KNOWN_REDIS
+#define STORE_KNOWN "memory:" STORE_KNOWN_SQLITE STORE_KNOWN_POSTGRES STORE_KNOWN_REDIS
 
 /* How many bytes of the address are its scheme, without the colon. "shop.db" and "./a:b" have none. */
 static size_t
@@ -44,6 +52,8 @@ store_scheme(const char *address)
 static const stet_store_ops *
 store_backend(const char *scheme, size_t len)
 {
+    if (len == 10 && memcmp(scheme, "postgresql", 10) == 0)
+        len = 8; /* both are in use */
     for (size_t i = 0; i < STORE_BACKENDS; i++)
         if (strlen(store_backends[i]->scheme) == len &&
             memcmp(store_backends[i]->scheme, scheme, len) == 0)
@@ -105,6 +115,11 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     int                   err;
 
     *out = NULL;
+#ifndef STET_WITH_POSTGRES
+    if (len >= 8 && strncmp(address, "postgres", 8) == 0)
+        return stet__fail(STET_EURL, "this build has no PostgreSQL; build stet with libpq (Debian: libpq-dev), "
+                          "or use one of: %s", STORE_KNOWN);
+#endif
 #ifdef STET_WITH_REDIS
     if (len == 6 && memcmp(address, "rediss", 6) == 0)
         return stet__fail(STET_EURL, "store %s: TLS is asked for (rediss://) and this build's hiredis has none; use "

@@ -97,6 +97,10 @@ damage_die(fixture *f, stet_engine *e)
     if (f->is_sqlite)
         real = &stet__store_sqlite_ops;
 #endif
+#ifdef STET_WITH_POSTGRES
+    if (f->is_postgres)
+        real = &stet__store_postgres_ops;
+#endif
 #ifdef STET_WITH_REDIS
     if (f->is_redis)
         real = &stet__store_redis_ops;
