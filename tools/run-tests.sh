@@ -141,8 +141,10 @@ add_jobs() { # CONFIG
         engine_*)
             jobs+=("$1/$program@memory" "$1/$program@sqlite")
             # The engine's threads are the same ones on a server, which only makes them wait longer.
-            [ "$1" = tsan ] || jobs+=("$1/$program@postgres")
+            [ "$1" = tsan ] || jobs+=("$1/$program@postgres" "$1/$program@redis")
             ;;
+        # So does crash everywhere; without a lock that proves a death it waits for leases.
+        crash_processes_test) jobs+=("$1/$program" "$1/$program@redis") ;;
         *) jobs+=("$1/$program") ;;
         esac
     done

@@ -527,6 +527,7 @@ keeper_main(void *arg)
             e->next_maintain_us = stet__mono_us(e->p) + KEEPER_MAINTAIN_US * 60;
             stet__unlock(e->p, &e->lock);
             (void)e->store->ops->maintain(e->store);
+            stet__doctor_ask(e);
             stet__lock(e->p, &e->lock);
             continue;
         }
@@ -550,6 +551,7 @@ stet__keeper_start(stet_engine *e)
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
     e->next_due_ms = STET_NEVER;
+    stet__doctor_ask(e);
     if (e->store->ops->watch != NULL && !e->is_watching && !e->is_polled) {
         e->is_watching = (err = e->store->ops->watch(e->store, keeper_on_hint, e)) == STET_OK;
         if (!e->is_watching)

@@ -16,6 +16,9 @@ static const stet_store_ops *const store_backends[] = {
 #ifdef STET_WITH_POSTGRES
     &stet__store_postgres_ops,
 #endif
+#ifdef STET_WITH_REDIS
+    &stet__store_redis_ops,
+#endif
 };
 
 #define STORE_BACKENDS (sizeof store_backends / sizeof store_backends[0])
@@ -30,7 +33,12 @@ static const stet_store_ops *const store_backends[] = {
 #else
 #define STORE_KNOWN_POSTGRES ""
 #endif
-#define STORE_KNOWN "memory:" STORE_KNOWN_SQLITE STORE_KNOWN_POSTGRES
+#ifdef STET_WITH_REDIS
+#define STORE_KNOWN_REDIS ", redis://HOST:PORT/DATABASE"
+#else
+#define STORE_KNOWN_REDIS ""
+#endif
+#define STORE_KNOWN "memory:" STORE_KNOWN_SQLITE STORE_KNOWN_POSTGRES STORE_KNOWN_REDIS
 
 /* How many bytes of the address are its scheme, without the colon. "shop.db" and "./a:b" have none. */
 static size_t
@@ -110,6 +118,16 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
 #ifndef STET_WITH_POSTGRES
     if (len >= 8 && strncmp(address, "postgres", 8) == 0)
         return stet__fail(STET_EURL, "this build has no PostgreSQL; build stet with libpq (Debian: libpq-dev), "
+                          "or use one of: %s", STORE_KNOWN);
+#endif
+#ifdef STET_WITH_REDIS
+    if (len == 6 && memcmp(address, "rediss", 6) == 0)
+        return stet__fail(STET_EURL, "store %s: TLS is asked for (rediss://) and this build's hiredis has none; use "
+                          "redis:// and protect the way to the server by other means (a tunnel)",
+                          stet__store_shown(shown, sizeof shown, address));
+#else
+    if ((len == 5 || len == 6) && memcmp(address, "rediss", len) == 0)
+        return stet__fail(STET_EURL, "this build has no Redis; build stet with hiredis (Debian: libhiredis-dev), "
                           "or use one of: %s", STORE_KNOWN);
 #endif
     ops = len > 0 ? store_backend(address, len) : store_backend("sqlite", 6);

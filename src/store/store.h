@@ -16,9 +16,13 @@ extern const stet_store_ops stet__store_sqlite_ops;
 #ifdef STET_WITH_POSTGRES
 extern const stet_store_ops stet__store_postgres_ops;
 #endif
+#ifdef STET_WITH_REDIS
+extern const stet_store_ops stet__store_redis_ops;
+#endif
 
 /* Allocates and opens. Addresses: "memory:" (private to this handle), a path or "sqlite:PATH" (may
- * have ?prefix=… options later), "postgres://…". STET_EURL lists what this build can open. */
+ * have ?prefix=… options later), "postgres://…",
+ * "redis://…". STET_EURL lists what this build can open. */
 int  stet__store_open(stet_store **out, stet__platform *p, const char *address);
 /* The address as it may be told: without its password. Returns out. */
 const char *stet__store_shown(char *out, size_t size, const char *address);

@@ -1,4 +1,4 @@
-/* Crash everywhere, in real processes on SQLite, or on PostgreSQL with STET_TEST_STORE=postgres:
+/* Crash everywhere, in real processes on SQLite, or on PostgreSQL or Redis with STET_TEST_STORE:
  * each reference workflow is run by a process that is killed with SIGKILL before or after its nth
  * store call, or loses the reply of a commit; then a second process without faults finishes it and
  * checks.
@@ -17,6 +17,7 @@
 #include "cluster.h"
 #include "crash_flows.h"
 #include "engine/engine.h"
+#include "redis_server.h"
 #include "test.h"
 
 enum { PROCESSES_LIMIT_MS = 60000 };
@@ -29,11 +30,21 @@ processes_on_postgres(void)
     return store != NULL && strcmp(store, "postgres") == 0;
 }
 
+static bool
+processes_on_redis(void)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return store != NULL && strcmp(store, "redis") == 0;
+}
+
 __attribute__((constructor)) static void
 processes_server(void)
 {
     if (processes_on_postgres())
         test_before(cluster_share);
+    if (processes_on_redis())
+        test_before(redis_server_share);
 }
 
 typedef struct processes_world {
@@ -67,6 +78,12 @@ processes_fresh(processes_world *w)
         return;
     }
 
+    if (processes_on_redis()) {
+        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(w->db, sizeof w->db, "%s", redis_shared_url(path));
+        return;
+    }
+
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
         (void)unlink(path);
@@ -84,13 +101,13 @@ processes_life(processes_world *w, const flow *f, bool is_last)
     CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
     CHECK_OK(shim_store_new(&store, real, w->script));
     /* On SQLite the lease never ends by itself: what a dead worker had is free because its lock is.
-     * PostgreSQL has nothing but the lease. */
-    CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
-                           STET_OPTIONS(.concurrency = 2,
-                                        .lease_ms = processes_on_postgres() ? 1000 : 600000,
-                                        .renew_ms = 30,
-                                        .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
-                                        .log = flow_log, .log_level = STET_LOG_ERROR)));
+     * The others have nothing but the lease. */
+    CHECK_OK(stet__open_on(
+        &e, stet__platform_real(), store, w->db,
+        STET_OPTIONS(.concurrency = 2,
+                     .lease_ms = processes_on_postgres() || processes_on_redis() ? 1000 : 600000,
+                     .renew_ms = 30, .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
+                     .log = flow_log, .log_level = STET_LOG_ERROR)));
     CHECK_OK(flow_register(e));
     CHECK_OK(stet_engine_start(e));
     flow_drive(f, e, w->ledger, PROCESSES_LIMIT_MS, w->where);

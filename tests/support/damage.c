@@ -101,6 +101,10 @@ damage_die(fixture *f, stet_engine *e)
     if (f->is_postgres)
         real = &stet__store_postgres_ops;
 #endif
+#ifdef STET_WITH_REDIS
+    if (f->is_redis)
+        real = &stet__store_redis_ops;
+#endif
     (void)f;
     CHECK_OK(real->session_renew(e->store, e->session, 1));
 }

@@ -14,6 +14,7 @@
 
 #include "cluster.h"
 #include "engine/engine.h"
+#include "redis_server.h"
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
@@ -67,6 +68,8 @@ fixture_server(void)
 {
     if (fixture_store_is("postgres"))
         test_before(cluster_share);
+    if (fixture_store_is("redis"))
+        test_before(redis_server_share);
 }
 
 /* Where the data of this fixture is; nobody else's. */
@@ -74,12 +77,14 @@ static const char *
 fixture_url(const fixture *f)
 {
     static int n;
-    char       schema[48];
+    char       name[48];
 
-    if (!f->is_postgres)
-        return f->is_sqlite ? test_path("engine.db") : "memory:";
-    (void)snprintf(schema, sizeof schema, "t_%ld_%d", (long)getpid(), ++n);
-    return cluster_url(schema);
+    (void)snprintf(name, sizeof name, "t_%ld_%d", (long)getpid(), ++n);
+    if (f->is_postgres)
+        return cluster_url(name);
+    if (f->is_redis)
+        return redis_shared_url(name);
+    return f->is_sqlite ? test_path("engine.db") : "memory:";
 }
 
 fixture *
@@ -92,11 +97,12 @@ fixture_begin(void)
     pthread_mutex_init(&f->log_lock, NULL);
     f->is_sqlite = fixture_store_is("sqlite");
     f->is_postgres = fixture_store_is("postgres");
-    if (!f->is_sqlite && !f->is_postgres && !fixture_store_is("memory"))
-        test_fail(__FILE__, __LINE__, "STET_TEST_STORE is none of memory, sqlite, postgres");
+    f->is_redis = fixture_store_is("redis");
+    if (!f->is_sqlite && !f->is_postgres && !f->is_redis && !fixture_store_is("memory"))
+        test_fail(__FILE__, __LINE__, "STET_TEST_STORE is none of memory, sqlite, postgres, redis");
     if ((f->url = strdup(fixture_url(f))) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
-    if (!f->is_sqlite && !f->is_postgres &&
+    if (!f->is_sqlite && !f->is_postgres && !f->is_redis &&
         (f->db = stet__memory_db_new(stet__platform_real())) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
     stet_options_init(&f->options);
