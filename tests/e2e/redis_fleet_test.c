@@ -211,6 +211,7 @@ TEST_LIMIT(G8_a_redis_fleet_loses_and_repeats_nothing_when_workers_and_the_serve
     int           downs = 0, findings = 0, total;
 
     CHECK(server != NULL);
+    setenv("TMPDIR", test_dir(), 1); /* crumbs of the killed go with the test */
     (void)snprintf(fleet_url, sizeof fleet_url, "%s", redis_server_url(server, "fleet"));
     fleet_ledger = mmap(NULL, sizeof *fleet_ledger, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -316,8 +316,8 @@ redis_server_pid(const redis_server *s)
     return (pid_t)pid;
 }
 
-static const char *
-server_url(int port, const char *prefix)
+const char *
+redis_server_url_at(int port, const char *prefix)
 {
     static char urls[4][256];
     static int  turn;
@@ -330,36 +330,5 @@ server_url(int port, const char *prefix)
 const char *
 redis_server_url(const redis_server *s, const char *prefix)
 {
-    return server_url(s->port, prefix);
-}
-
-/* ---- the shared one -------------------------------------------------------------------------- */
-
-void
-redis_server_share(void)
-{
-    redis_server *s;
-    char          port[16];
-
-    if (getenv(REDIS_SERVER_ENV) != NULL)
-        return;
-    if ((s = redis_server_new(NULL)) == NULL) {
-        fprintf(stderr, "no Redis for the tests: %s\n", redis_server_why());
-        return;
-    }
-    (void)snprintf(port, sizeof port, "%d", s->port);
-    setenv(REDIS_SERVER_ENV, port, 1);
-    free(s); /* not redis_server_free(): the server lives as long as this process */
-}
-
-const char *
-redis_shared_url(const char *prefix)
-{
-    const char *port = getenv(REDIS_SERVER_ENV);
-
-    if (port == NULL) { /* not test_fail(): the benchmark links this too */
-        fprintf(stderr, "there is no Redis server: %s\n", redis_server_why());
-        abort();
-    }
-    return server_url((int)strtol(port, NULL, 10), prefix);
+    return redis_server_url_at(s->port, prefix);
 }

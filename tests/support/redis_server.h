@@ -32,6 +32,7 @@ void redis_server_free(redis_server *s);
 pid_t redis_server_pid(const redis_server *s);
 /* An address on it, in a static buffer of its own for each of four calls in turn. */
 const char *redis_server_url(const redis_server *s, const char *prefix);
+const char *redis_server_url_at(int port, const char *prefix);
 
 /* One server for all tests of a program: the first call starts it, unless REDIS_SERVER_ENV names
  * one. To be called before the tests are forked. */
