@@ -74,6 +74,7 @@ struct stet__work {
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
     bool           is_relying; /* its claim has seen what other units write; see ahead.c */
+    bool           has_read;   /* it holds only if what its claim has read ahead does */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
@@ -181,6 +182,7 @@ struct stet__claim {
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__work      *open;          /* facts not yet submitted */
     _Atomic uint64_t submitted, answered;
+    uint64_t         read_until;    /* units submitted up to the last one with has_read */
     stet_bytes       preload;       /* its facts, if it was started here; freed with the claim */
     stet_bytes       news;          /* the inbox entry that woke it, if that was put here; freed with the claim */
     uint64_t         news_seq;      /* its sequence */

@@ -194,6 +194,8 @@ stet__host_submit_locked(stet__claim *claim)
         return;
     }
     atomic_fetch_add(&claim->submitted, 1);
+    if (w->has_read)
+        claim->read_until = atomic_load(&claim->submitted);
     has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
     if (has_state)
@@ -246,7 +248,10 @@ stet__host_is_durable(stet_ctx *c)
 static bool
 host_is_ahead(stet_ctx *c)
 {
-    return host_claim(c)->is_guess || host_claim(c)->is_resumed;
+    const stet__claim *claim = host_claim(c);
+
+    return claim->is_guess || claim->is_resumed || (claim->open != NULL && claim->open->has_read) ||
+           atomic_load(&claim->answered) < claim->read_until;
 }
 
 /* ---- units that are conditional on the inbox ------------------------------------------------------ */

@@ -17,6 +17,7 @@ host_rely_on(stet__claim *claim, stet_bytes key, const stet__seen *seen)
         w->unit.n_conds--;
         return true;
     }
+    w->has_read = true;
     cond->space = STET__SPACE_STATE;
     cond->number = seen->revision;
     if (!stet__work_bytes(w, &cond->key, key)) {

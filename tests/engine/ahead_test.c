@@ -340,6 +340,46 @@ static const stet_handler    saying_handlers[] = { { "add", h_add, NULL },
                                                    { 0 } };
 static const fixture_service sayings[] = { { "counter", saying_handlers, true, NULL }, { 0 } };
 
+/* The same, and it speaks when its start is durable and its belief in what it read is not. */
+static gate says_gate = GATE_INIT;
+
+static int
+h_says_late(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes n;
+
+    STET_TRY(stet_state_get(ctx, &n, "n"));
+    effect("has read");
+    gate_pass(&says_gate);
+    stet_log(ctx, STET_LOG_INFO, "it says %ld", fixture_number(n));
+    STET_TRY(stet_state_set(ctx, "n", input));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler    late_handlers[] = { { "add", h_add, NULL },
+                                                 { "says", h_says_late, NULL },
+                                                 { 0 } };
+static const fixture_service lates[] = { { "counter", late_handlers, true, NULL }, { 0 } };
+
+TEST(H7_what_was_read_ahead_is_said_when_it_holds)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    rival_up(f, lates, is_start, act_add);
+    the_rival.engine = fixture_open_with(f, lates);
+    CHECK_OK(stet_engine_start(the_rival.engine));
+    rival_adds = 1;
+    atomic_store(&the_rival.left, 1);
+    run = fixture_start(f->engine, "counter.says", "7", STET_START(.key = "k"));
+    gate_open(&says_gate);
+    EXPECT_RESULT(f->engine, &run, "7");
+    CHECK_INT(fixture_logged(f, "it says"), 1);
+    CHECK_INT(fixture_logged(f, "it says 100"), 1);
+    stet_close(the_rival.engine);
+    fixture_end(f);
+}
+
 TEST(H7_an_execution_that_is_dropped_has_said_nothing)
 {
     fixture    *f = fixture_begin();
