@@ -140,11 +140,19 @@ add_jobs() { # CONFIG
         # The engine's tests hold on every store.
         engine_*)
             jobs+=("$1/$program@memory" "$1/$program@sqlite")
-            # The engine's threads are the same ones on a server, which only makes them wait longer.
-            [ "$1" = tsan ] || jobs+=("$1/$program@postgres" "$1/$program@redis")
+            # On a server the engine's code is the same, and waits longer: all of it once, the stores' own code
+            # with AddressSanitizer too, through the programs that use most of it.
+            case $1/$program in
+            plain/* | asan/engine_start_test | asan/engine_step_test | asan/engine_object_test | \
+                asan/engine_facts_test | asan/engine_fleet_test)
+                jobs+=("$1/$program@postgres" "$1/$program@redis") ;;
+            esac
             ;;
         # So does crash everywhere; without a lock that proves a death it waits for leases.
-        crash_processes_test) jobs+=("$1/$program" "$1/$program@redis") ;;
+        crash_processes_test)
+            jobs+=("$1/$program")
+            [ "$1" != plain ] || jobs+=("$1/$program@redis")
+            ;;
         *) jobs+=("$1/$program") ;;
         esac
     done
