@@ -360,7 +360,8 @@ stet__committer_help(stet_engine *e)
 
     stet__lock(e->p, &m->lock);
     if ((n = committer_take(m)) == 0) {
-        must = committer_gathers(m) && committer_must_call(m); /* to commit them if we cannot */
+        /* What gathers is left to the thread. It may have gathered just now, so that is not asked again. */
+        must = m->first != NULL && committer_must_call(m);
         stet__unlock(e->p, &m->lock);
         if (must)
             stet__broadcast(e->p, &m->cond);
