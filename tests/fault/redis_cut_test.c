@@ -1,6 +1,6 @@
 /* The Redis store when its connections are cut, before and after each thing it asks in turn: what
  * is repeated until it is answered has happened once. */
-#include "redis_proxy.h"
+#include "proxy.h"
 #include "redis_server.h"
 #include "store/redis.h"
 #include "test.h"
@@ -14,10 +14,10 @@ cut_share(void)
 }
 
 typedef struct cut_world {
-    redis_proxy *proxy;
-    stet_store  *store;
-    char         url[128];
-    int64_t      until_us;
+    proxy      *proxy;
+    stet_store *store;
+    char        url[128];
+    int64_t     until_us;
 } cut_world;
 
 static const char *const handlers[] = { "h.b" };
@@ -121,32 +121,32 @@ live(cut_world *w)
 }
 
 static void
-cut_everywhere(redis_cut cut)
+cut_everywhere(proxy_fault cut)
 {
     cut_world w = { 0 };
     int       port = (int)strtol(getenv(REDIS_SERVER_ENV), NULL, 10), n;
 
-    w.proxy = redis_proxy_new(port);
+    w.proxy = proxy_new_redis(port);
     for (n = 1; n < PIECES_MAX; n++) {
         (void)snprintf(w.url, sizeof w.url, "redis://127.0.0.1:%d/0?prefix=cut%d.%d",
-                       redis_proxy_port(w.proxy), (int)cut, n);
+                       proxy_port(w.proxy), (int)cut, n);
         w.until_us = stet__mono_us(stet__platform_real()) + 20000000;
-        redis_proxy_arm(w.proxy, cut, n);
+        proxy_fault_at(w.proxy, cut, NULL, (size_t)n);
         live(&w);
-        if (!redis_proxy_is_hit(w.proxy))
+        if (proxy_calm(w.proxy))
             break;
     }
     CHECK(n > 20 && n < PIECES_MAX);
     test_note("cut at %d places", n - 1);
-    redis_proxy_free(w.proxy);
+    proxy_free(w.proxy);
 }
 
 TEST(G4_redis_connections_cut_before_each_request)
 {
-    cut_everywhere(REDIS_CUT_REQUEST);
+    cut_everywhere(PROXY_LOSE_REQUEST);
 }
 
 TEST(G4_redis_connections_cut_before_each_answer)
 {
-    cut_everywhere(REDIS_CUT_ANSWER);
+    cut_everywhere(PROXY_LOSE_ANSWER);
 }
