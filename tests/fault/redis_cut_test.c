@@ -1,5 +1,8 @@
-/* The Redis store when its connections are cut, before and after each thing it asks in turn: what
- * is repeated until it is answered has happened once. */
+/* Redis when connections are cut, before and after each thing that is asked in turn: a store (what is
+ * repeated until it is answered has happened once), and an engine (see cuts.h). */
+#include <unistd.h>
+
+#include "cuts.h"
 #include "proxy.h"
 #include "redis_server.h"
 #include "store/redis.h"
@@ -120,13 +123,18 @@ live(cut_world *w)
     stet__store_close(w->store);
 }
 
+static proxy *
+cut_proxy(void)
+{
+    return proxy_new_redis((int)strtol(getenv(REDIS_SERVER_ENV), NULL, 10));
+}
+
 static void
 cut_everywhere(proxy_fault cut)
 {
-    cut_world w = { 0 };
-    int       port = (int)strtol(getenv(REDIS_SERVER_ENV), NULL, 10), n;
+    cut_world w = { .proxy = cut_proxy() };
+    int       n;
 
-    w.proxy = proxy_new_redis(port);
     for (n = 1; n < PIECES_MAX; n++) {
         (void)snprintf(w.url, sizeof w.url, "redis://127.0.0.1:%d/0?prefix=cut%d.%d",
                        proxy_port(w.proxy), (int)cut, n);
@@ -149,4 +157,35 @@ TEST(G4_redis_connections_cut_before_each_request)
 TEST(G4_redis_connections_cut_before_each_answer)
 {
     cut_everywhere(PROXY_LOSE_ANSWER);
+}
+
+/* ---- an engine ------------------------------------------------------------------------------- */
+
+/* Opening is cut as well, so each life makes a store of its own. */
+static const char *
+engine_url(cuts *c, size_t n)
+{
+    char prefix[48];
+
+    (void)snprintf(prefix, sizeof prefix, "life_%ld_%zu", (long)getpid(), n);
+    return redis_server_url_at(proxy_port(c->proxy), prefix);
+}
+
+static void
+engine_everywhere(proxy_fault fault)
+{
+    cuts c = { .proxy = cut_proxy(), .url = engine_url, .stride = cuts_stride(3) };
+
+    cuts_everywhere(&c, fault);
+    proxy_free(c.proxy);
+}
+
+TEST_LIMIT(G4_redis_an_engine_whose_connection_is_cut_before_each_request, 900)
+{
+    engine_everywhere(PROXY_LOSE_REQUEST);
+}
+
+TEST_LIMIT(G4_redis_an_engine_whose_connection_is_cut_before_each_answer, 900)
+{
+    engine_everywhere(PROXY_LOSE_ANSWER);
 }

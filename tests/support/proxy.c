@@ -335,10 +335,11 @@ proxy_count(proxy *p, const char *name)
     while (i < p->n_kinds && strcmp(p->kinds[i].name, name) != 0)
         i++;
     if (i == PROXY_KINDS_MAX)
-        abort();
-    if (i == p->n_kinds)
-        p->kinds[p->n_kinds++] = (proxy_kind){ .requests = 0 };
-    memcpy(p->kinds[i].name, name, sizeof p->kinds[i].name);
+        return;
+    if (i == p->n_kinds) {
+        p->kinds[p->n_kinds++].requests = 0;
+        (void)snprintf(p->kinds[i].name, sizeof p->kinds[i].name, "%s", name);
+    }
     p->kinds[i].requests++;
 }
 

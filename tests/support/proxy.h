@@ -47,7 +47,8 @@ void proxy_fault_at(proxy *p, proxy_fault fault, const char *name, size_t n);
 /* No fault is due any more. True: it had not happened. */
 bool proxy_calm(proxy *p);
 int  proxy_faults(proxy *p); /* how many happened */
-/* The kinds of request so far, in the order they were first made; forgotten afterwards. */
+/* The kinds of request so far, in the order they were first made; forgotten afterwards.
+ * Names beyond PROXY_KINDS_MAX are not counted. */
 size_t proxy_census(proxy *p, proxy_kind kinds[PROXY_KINDS_MAX]);
 
 /* From now on new connections look as a pooler's: the server's process numbers are not its own. */
