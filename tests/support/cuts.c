@@ -1,6 +1,6 @@
 /* See cuts.h.
  *
- * A life: an order (steps, one of them flaky; a sleep; a child; an object with state; an awakeable),
+ * A life: an order (steps, one flaky; a sleep; a child; an object with state; an awakeable),
  * a dead letter that is retried, a run that is cancelled, verify; then a second engine that finds
  * all of it too old and removes it. Timing decides which request is the nth of its kind, so a few
  * are not reached; how many is told.
