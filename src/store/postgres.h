@@ -245,6 +245,9 @@ int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *
                          PGresult **res,
                          const char *what, char state[6]);
 
+/* Has the answer its one row? */
+int stet__pg_one(pg_store *st, const PGresult *res, const char *what);
+
 int64_t     pg_int8(const PGresult *res, int row, int col);
 int32_t     pg_int4(const PGresult *res, int row, int col);
 bool        pg_bool(const PGresult *res, int row, int col);

@@ -73,7 +73,8 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     stet__lock(s->platform, &st->side_lock);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) ==
-        STET_OK) {
+            STET_OK &&
+        (err = stet__pg_one(st, res, "open a session")) == STET_OK) {
         *session = own->session = (uint64_t)pg_int8(res, 0, 0);
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
         own->next = st->sessions;

@@ -29,6 +29,8 @@ typedef struct proxy_pair {
     bool        is_short;       /* PostgreSQL: the next answer is one byte */
     uint64_t    requests, answers;
     uint64_t    losing;         /* the answer to this one; 0: none */
+    uint64_t    spoiling;       /* the same; it is held back until it is whole */
+    proxy_bytes held;
     bool        is_hanging;
 } proxy_pair;
 
@@ -53,6 +55,10 @@ struct proxy {
     proxy_fault           fault;
     char                  part[64], name[PROXY_NAME_MAX + 1];
     size_t                left; /* requests until it is due */
+    const void           *answer;
+    size_t                answer_len;
+    proxy_spoil_fn        spoil;
+    void                 *spoil_arg;
     proxy_kind            kinds[PROXY_KINDS_MAX];
     size_t                n_kinds;
     _Atomic int           faults;
@@ -76,6 +82,18 @@ bytes_read(proxy_bytes *b, int fd)
         return false;
     b->len += (size_t)len;
     return true;
+}
+
+static void
+bytes_add(proxy_bytes *b, const uint8_t *at, size_t len)
+{
+    if (b->cap - b->len < len) {
+        b->cap = b->cap * 2 + len;
+        if ((b->at = realloc(b->at, b->cap)) == NULL)
+            abort();
+    }
+    memcpy(b->at + b->len, at, len);
+    b->len += len;
 }
 
 static void
@@ -284,6 +302,7 @@ pair_close(proxy_pair *pair)
     close(pair->server);
     free(pair->asked.at);
     free(pair->told.at);
+    free(pair->held.at);
     *pair = (proxy_pair){ .client = -1, .server = -1 };
 }
 
@@ -380,6 +399,11 @@ proxy_ask(proxy *p, proxy_pair *pair, const proxy_request *r)
         case PROXY_LOSE_REQUEST: return false;
         case PROXY_LOSE_ANSWER: pair->losing = pair->requests; break;
         case PROXY_HANG: pair->is_hanging = true; break;
+        case PROXY_SPOIL: pair->spoiling = pair->requests; break;
+        case PROXY_ANSWER:
+            pair->requests--;
+            bytes_drop(&pair->asked, r->len);
+            return bytes_write(pair->client, p->answer, p->answer_len);
         case PROXY_NONE: break;
         }
     }
@@ -409,9 +433,17 @@ proxy_tell(proxy *p, proxy_pair *pair, size_t len, bool is_last)
 
     if (atomic_load(&p->is_pool))
         pg_repaint(pair->told.at, len);
-    if (!is_lost && !pair->is_hanging && !bytes_write(pair->client, pair->told.at, len))
+    if (pair->spoiling == pair->answers + 1)
+        bytes_add(&pair->held, pair->told.at, len);
+    else if (!is_lost && !pair->is_hanging && !bytes_write(pair->client, pair->told.at, len))
         return false;
     bytes_drop(&pair->told, len);
+    if (is_last && pair->spoiling == pair->answers + 1) {
+        pair->held.len = p->spoil(p->spoil_arg, pair->held.at, pair->held.len);
+        if (!bytes_write(pair->client, pair->held.at, pair->held.len))
+            return false;
+        pair->held.len = 0;
+    }
     pair->answers += is_last;
     return !is_lost || pair->answers < pair->losing;
 }
@@ -563,6 +595,20 @@ void
 proxy_fault_at(proxy *p, proxy_fault fault, const char *name, size_t n)
 {
     proxy_order(p, fault, "", name != NULL ? name : "", n);
+}
+
+void
+proxy_answer(proxy *p, const void *bytes, size_t len)
+{
+    p->answer = bytes;
+    p->answer_len = len;
+}
+
+void
+proxy_spoil(proxy *p, proxy_spoil_fn fn, void *arg)
+{
+    p->spoil = fn;
+    p->spoil_arg = arg;
 }
 
 bool

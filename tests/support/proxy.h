@@ -10,6 +10,7 @@
 #define STET_PROXY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cluster.h"
 
@@ -17,7 +18,9 @@ typedef enum proxy_fault {
     PROXY_NONE,
     PROXY_LOSE_REQUEST, /* the request does not reach the server; the connection is cut */
     PROXY_LOSE_ANSWER,  /* the server has done it; the connection is cut before the answer */
-    PROXY_HANG          /* the request is swallowed, and nothing comes any more */
+    PROXY_HANG,         /* the request is swallowed, and nothing comes any more */
+    PROXY_ANSWER,       /* the request is swallowed, and answered with bytes of the test */
+    PROXY_SPOIL         /* the server has done it; the test changes the answer */
 } proxy_fault;
 
 enum { PROXY_NAME_MAX = 47, PROXY_KINDS_MAX = 96 };
@@ -44,6 +47,12 @@ const char *proxy_url(proxy *p, const char *schema, const char *more);
 void proxy_fault_next(proxy *p, proxy_fault fault, const char *part);
 /* At the nth request of this name from now on; NULL: of any. */
 void proxy_fault_at(proxy *p, proxy_fault fault, const char *name, size_t n);
+/* What PROXY_ANSWER answers; the bytes stay the caller's. */
+void proxy_answer(proxy *p, const void *bytes, size_t len);
+/* What PROXY_SPOIL does: changes the answer in place and says how long it is now, which must not be
+ * more. Runs on: the proxy's thread. */
+typedef size_t (*proxy_spoil_fn)(void *arg, uint8_t *bytes, size_t len);
+void proxy_spoil(proxy *p, proxy_spoil_fn fn, void *arg);
 /* No fault is due any more. True: it had not happened. */
 bool proxy_calm(proxy *p);
 int  proxy_faults(proxy *p); /* how many happened */
