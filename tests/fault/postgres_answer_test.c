@@ -120,6 +120,54 @@ TEST_LIMIT(G3_postgres_every_statement_finds_nothing_once, 120)
     answer_everywhere(none, sizeof none - 1, "no rows", false, false);
 }
 
+/* A column of the first row becomes empty, wherever the row is. */
+static size_t
+spoil_column(void *arg, uint8_t *bytes, size_t len)
+{
+    size_t column = *(size_t *)arg, at = 0, size, cut;
+
+    while (at < len && bytes[at] != 'D')
+        at += 1 + ((size_t)bytes[at + 3] << 8 | bytes[at + 4]);
+    if (at >= len || column >= ((size_t)bytes[at + 5] << 8 | bytes[at + 6]))
+        return len;
+    size = (size_t)bytes[at + 2] << 16 | (size_t)bytes[at + 3] << 8 | bytes[at + 4];
+    for (cut = at + 7; column > 0; column--)
+        cut += 4 + ((size_t)bytes[cut + 2] << 8 | bytes[cut + 3]);
+    column = (size_t)bytes[cut + 2] << 8 | bytes[cut + 3]; /* its length */
+    size -= column;
+    bytes[at + 2] = (uint8_t)(size >> 16);
+    bytes[at + 3] = (uint8_t)(size >> 8);
+    bytes[at + 4] = (uint8_t)size;
+    bytes[cut + 2] = bytes[cut + 3] = 0;
+    memmove(bytes + cut + 4, bytes + cut + 4 + column, len - (cut + 4 + column));
+    return len - column;
+}
+
+TEST(G3_postgres_a_commit_that_is_answered_with_nonsense_is_applied_once)
+{
+    enum { COLUMNS = 16 };
+    char       url[256], clean[256], where[64], name[16];
+    proxy     *p = proxy_new();
+    store_life l = { .platform = stet__platform_real(), .url = url, .clean = clean,
+                     .where = where };
+    int        failures = 0;
+
+    (void)snprintf(url, sizeof url, "%s", proxy_url(p, answer_schema(), ""));
+    (void)snprintf(clean, sizeof clean, "%s", cluster_url(answer_schema()));
+    (void)snprintf(name, sizeof name, "stet%d", (int)PG_SQL_COMMIT);
+    for (size_t column = 0; column < COLUMNS; column++) {
+        (void)snprintf(where, sizeof where, "column %zu", column);
+        proxy_spoil(p, spoil_column, &column);
+        proxy_fault_at(p, PROXY_SPOIL, name, 1);
+        l.n = (uint32_t)column + 1;
+        store_life_live(&l);
+        CHECK(!proxy_calm(p));
+        failures += l.failures;
+    }
+    CHECK(failures >= 9); /* so many have to be there */
+    proxy_free(p);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static bool

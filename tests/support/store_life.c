@@ -276,6 +276,17 @@ life_crumbs(store_life *l, uint64_t *session)
     return err == STET_ENOTFOUND ? STET_OK : err;
 }
 
+/* A session the store does not know was made up by a wrong answer. */
+static int
+life_renew(store_life *l)
+{
+    int err = l->s->ops->session_renew(l->s, l->session, 600000);
+
+    if (err == STET_EFENCED)
+        AGAIN(l, l->s->ops->session_open(l->s, &l->session, life_id(l, 9), 600000, stet_text("i")));
+    return err;
+}
+
 /* Behind a pooler, or what looks like one, there are no hints. */
 static int
 life_watch(store_life *l)
@@ -323,7 +334,7 @@ store_life_live(store_life *l)
     if (l->s->ops->watch != NULL)
         AGAIN(l, life_watch(l));
     life_make(l);
-    AGAIN(l, l->s->ops->session_renew(l->s, l->session, 600000));
+    AGAIN(l, life_renew(l));
     life_look(l);
     life_transaction(l);
     AGAIN(l, life_crumbs(l, &other));
