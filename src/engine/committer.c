@@ -416,7 +416,8 @@ stet__committer_help(stet_engine *e)
     stet__lock(e->p, &m->lock);
     if ((n = committer_take(m, false)) == 0) {
         /* What gathers is left to the thread. It may have gathered just now, so that is not asked again. */
-        must = m->first != NULL && committer_must_call(m);
+        must = (STET__MUTANT(gather_forgotten) ? committer_gathers(m) : m->first != NULL) &&
+               committer_must_call(m);
         stet__unlock(e->p, &m->lock);
         if (must)
             stet__broadcast(e->p, &m->cond);

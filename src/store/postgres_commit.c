@@ -149,7 +149,7 @@ commit_is_content(const char *state)
 static int
 commit_code(int err, const char *state)
 {
-    if (state[0] == '\0' || err == STET_EUNCERTAIN)
+    if ((state[0] == '\0' && !STET__MUTANT(postgres_lost_failed)) || err == STET_EUNCERTAIN)
         return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
                           stet_last_error());
     switch (err) {
@@ -173,8 +173,9 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 
     do {
         asked_us = stet__pg_clock_ask(st);
-        err = stet__pg_commit_send(st, &st->writer, &st->base.committer, units, outcomes, from,
-                                   to, &res, state);
+        err = stet__pg_commit_send(
+            st, &st->writer, STET__MUTANT(postgres_repeat_applied) ? NULL : &st->base.committer,
+            units, outcomes, from, to, &res, state);
     } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
         err = stet__pg_commit_answer(st, res, units + from, to - from, outcomes + from);
