@@ -416,8 +416,7 @@ stet__committer_help(stet_engine *e)
     stet__lock(e->p, &m->lock);
     if ((n = committer_take(m, false)) == 0) {
         /* What gathers is left to the thread. It may have gathered just now, so that is not asked again. */
-        must = (STET__MUTANT(gather_forgotten) ? committer_gathers(m) : m->first != NULL) &&
-               committer_must_call(m);
+        must = m->first != NULL && committer_must_call(m);
         stet__unlock(e->p, &m->lock);
         if (must)
             stet__broadcast(e->p, &m->cond);
@@ -457,7 +456,8 @@ committer_main(void *arg)
         m->is_waiting = true;
         m->is_patient = m->first != NULL && committer_gathers(m);
         (void)stet__wait(e->p, &m->cond, &m->lock,
-                         m->is_patient    ? atomic_load(&e->gather_until_us)
+                         m->is_patient && !STET__MUTANT(gather_forgotten)
+                             ? atomic_load(&e->gather_until_us)
                          : e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US
                                           : STET__FOREVER);
         m->is_waiting = false;
