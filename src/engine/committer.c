@@ -85,7 +85,8 @@ committer_gathers(stet__committer *m)
     stet_engine *e = m->engine;
 
     return atomic_load(&e->gathering) > 0 && m->has_thread && !m->is_closing &&
-           stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
+           (STET__MUTANT(gather_unbounded) ||
+            stet__mono_us(e->p) < atomic_load(&e->gather_until_us));
 }
 
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
@@ -456,8 +457,7 @@ committer_main(void *arg)
         m->is_waiting = true;
         m->is_patient = m->first != NULL && committer_gathers(m);
         (void)stet__wait(e->p, &m->cond, &m->lock,
-                         m->is_patient && !STET__MUTANT(gather_forgotten)
-                             ? atomic_load(&e->gather_until_us)
+                         m->is_patient    ? atomic_load(&e->gather_until_us)
                          : e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US
                                           : STET__FOREVER);
         m->is_waiting = false;

@@ -132,6 +132,57 @@ handle_refuses(stet_store *s, uint64_t session, int want)
         ops->hint(s);
 }
 
+/* ---- units that make no sense ---------------------------------------------------------------- */
+
+static void
+handle_refuses_unit(stet_store *s, uint64_t *seq, const stet_cond *cond, const stet_op *op)
+{
+    stet_unit    unit = { .seq = ++*seq, .conds = cond, .n_conds = cond != NULL, .ops = op,
+                          .n_ops = op != NULL };
+    stet_outcome out = { 0 };
+
+    CHECK_OK(s->ops->commit(s, &unit, 1, &out));
+    if (out.result != STET_EINVAL)
+        test_fail(__FILE__, __LINE__, "%s %d is answered with %s", op != NULL ? "operation" : "condition",
+                  (int)(op != NULL ? (int)op->kind : (int)cond->kind), stet_code_name(out.result));
+    stet__free(s->alloc, out.grants);
+}
+
+static void
+handle_bad_units(const char *url)
+{
+    stet_run_row    owned = { .id = { { 1 } }, .handler = "h.a", .session = 3 };
+    stet_run_row    nameless = { .id = { { 2 } } };
+    const stet_cond conds[] = {
+        { .kind = STET_COND_VALUE, .key = stet_text("k") },
+        { .kind = STET_COND_WRITER, .key = stet_text("k") },
+        { .kind = (stet_cond_kind)99 },
+    };
+    const stet_op ops[] = {
+        { .kind = STET_OP_RUN_PUT },
+        { .kind = STET_OP_RUN_PUT, .row = &nameless, .run = { { 2 } } },
+        { .kind = STET_OP_RUN_SET },
+        { .kind = STET_OP_RUN_SET, .row = &owned, .run = { { 1 } }, .mask = STET_RUN_OWNER },
+        { .kind = STET_OP_FACTS, .run = { { 1 } }, .number = 1, .data = stet_text("x") },
+        { .kind = STET_OP_VALUE_PUT, .key = stet_text("k"), .data = stet_text("v") },
+        { .kind = STET_OP_VALUE_DEL, .key = stet_text("k") },
+        { .kind = STET_OP_LANE_ENTER, .run = { { 1 } } },
+        { .kind = STET_OP_CLAIM_DUE, .count = 1 },
+        { .kind = STET_OP_REQUEUE },
+        { .kind = (stet_op_kind)99 },
+    };
+    stet_store *s;
+    uint64_t    seq = 0;
+
+    CHECK_OK(stet__store_open(&s, stet__platform_real(), url));
+    for (size_t i = 0; i < sizeof conds / sizeof *conds; i++)
+        handle_refuses_unit(s, &seq, &conds[i], NULL);
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        handle_refuses_unit(s, &seq, NULL, &ops[i]);
+    CHECK_OK(handle_put(s, seq + 1)); /* and nothing stands in the way of others */
+    stet__store_close(s);
+}
+
 static void
 handle_test(const char *url)
 {
@@ -167,6 +218,11 @@ TEST(G2_sqlite_handles_that_are_closed_or_forked_say_so)
 {
     handle_test(test_path("handle.db"));
 }
+
+TEST(F1_sqlite_units_that_make_no_sense_are_refused)
+{
+    handle_bad_units(test_path("bad.db"));
+}
 #endif
 
 #ifdef STET_WITH_POSTGRES
@@ -174,11 +230,21 @@ TEST(G3_postgres_handles_that_are_closed_or_forked_say_so)
 {
     handle_test(cluster_url("handle"));
 }
+
+TEST(F1_postgres_units_that_make_no_sense_are_refused)
+{
+    handle_bad_units(cluster_url("bad"));
+}
 #endif
 
 #ifdef STET_WITH_REDIS
 TEST(G4_redis_handles_that_are_closed_or_forked_say_so)
 {
     handle_test(redis_shared_url("handle"));
+}
+
+TEST(F1_redis_units_that_make_no_sense_are_refused)
+{
+    handle_bad_units(redis_shared_url("bad"));
 }
 #endif

@@ -165,7 +165,7 @@ spoil_stride(void)
 }
 
 static size_t
-spoil_everywhere(answer_world *w, const char *kind, bool is_cut)
+spoil_everywhere(answer_world *w, const char *kind, size_t nth, bool is_cut)
 {
     answer_spoil s = { .is_cut = is_cut, .was_there = true };
     size_t       n = 0;
@@ -177,7 +177,7 @@ spoil_everywhere(answer_world *w, const char *kind, bool is_cut)
                        is_cut ? "cut" : "spoiled", s.at, kind);
         s.was_there = false;
         proxy_spoil(w->proxy, spoil_string, &s);
-        proxy_fault_at(w->proxy, PROXY_SPOIL, kind, 1);
+        proxy_fault_at(w->proxy, PROXY_SPOIL, kind, nth);
         answer_live(w, &l);
         (void)proxy_calm(w->proxy);
         n += s.was_there;
@@ -192,11 +192,19 @@ TEST_LIMIT(G4_redis_answers_that_are_cut_or_spoiled_somewhere_harm_nobody, 300)
 
     answer_begin(&w);
     for (size_t k = 0; k < w.n_kinds; k++) {
-        if (strcmp(w.kinds[k].name, "INFO") == 0 || strcmp(w.kinds[k].name, "SUBSCRIBE") == 0)
+        const char *name = w.kinds[k].name;
+        size_t      last = w.kinds[k].requests, places[] = { 1, (last + 1) / 2, last };
+
+        if (strcmp(name, "INFO") == 0 || strcmp(name, "SUBSCRIBE") == 0)
             continue; /* text for people, and news without a request */
-        n += spoil_everywhere(&w, w.kinds[k].name, true);
-        if (strcmp(w.kinds[k].name, "SCRIPT LOAD") != 0) /* the name of a script is believed */
-            n += spoil_everywhere(&w, w.kinds[k].name, false);
+        for (size_t i = 0; i < 3; i++) {
+            if (i > 0 && places[i] <= places[i - 1])
+                continue;
+            n += spoil_everywhere(&w, name, places[i], true);
+            /* The names of a script and of the data are believed. */
+            if (strcmp(name, "SCRIPT LOAD") != 0 && strcmp(name, "EVAL") != 0)
+                n += spoil_everywhere(&w, name, places[i], false);
+        }
     }
     CHECK(n > 50);
     test_note("%zu places in the answers to %zu kinds of request", n, w.n_kinds);
