@@ -147,8 +147,11 @@ commit_is_content(const char *state)
 
 /* What the port knows of a failed commit. */
 static int
-commit_code(int err, const char *state)
+commit_code(pg_store *st, int err, const char *state)
 {
+    (void)st; /* a mutant's */
+    if (STET__MUTANT(postgres_repeat_applied) && state[0] == '\0')
+        st->base.committer.bytes[0] ^= 1;
     if ((state[0] == '\0' && !STET__MUTANT(postgres_lost_failed)) || err == STET_EUNCERTAIN)
         return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
                           stet_last_error());
@@ -173,9 +176,8 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 
     do {
         asked_us = stet__pg_clock_ask(st);
-        err = stet__pg_commit_send(
-            st, &st->writer, STET__MUTANT(postgres_repeat_applied) ? NULL : &st->base.committer,
-            units, outcomes, from, to, &res, state);
+        err = stet__pg_commit_send(st, &st->writer, &st->base.committer, units, outcomes, from,
+                                   to, &res, state);
     } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
         err = stet__pg_commit_answer(st, res, units + from, to - from, outcomes + from);
@@ -186,7 +188,7 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
         return err;
     }
     if (!commit_is_content(state))
-        return commit_code(err, state);
+        return commit_code(st, err, state);
     if (to - from == 1) {
         outcomes[from].result = strncmp(state, "54", 2) == 0 ? STET_ETOOBIG : STET_EINVAL;
         outcomes[from].cond = (uint32_t)units[from].n_conds;

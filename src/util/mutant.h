@@ -31,7 +31,7 @@
     X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
     /* the stores on servers: their contract and their cuts find these */                          \
     X(postgres_fence_dropped, "on PostgreSQL whoever records need not hold the claim")             \
-    X(postgres_repeat_applied, "a unit that is submitted to PostgreSQL again is applied again")    \
+    X(postgres_repeat_applied, "after a lost connection a handle is another one to PostgreSQL")    \
     X(postgres_lost_failed, "a commit whose answer is lost counts as not made, on PostgreSQL")     \
     X(redis_fence_dropped, "on Redis whoever records need not hold the claim")                     \
     X(redis_repeat_applied, "after a lost connection a handle is somebody else to Redis")          \

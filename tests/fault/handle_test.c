@@ -143,8 +143,9 @@ handle_refuses_unit(stet_store *s, uint64_t *seq, const stet_cond *cond, const s
 
     CHECK_OK(s->ops->commit(s, &unit, 1, &out));
     if (out.result != STET_EINVAL)
-        test_fail(__FILE__, __LINE__, "%s %d is answered with %s", op != NULL ? "operation" : "condition",
-                  (int)(op != NULL ? (int)op->kind : (int)cond->kind), stet_code_name(out.result));
+        test_fail(__FILE__, __LINE__, "%s %d is answered with %s",
+                  op != NULL ? "operation" : "condition",
+                  op != NULL ? (int)op->kind : (int)cond->kind, stet_code_name(out.result));
     stet__free(s->alloc, out.grants);
 }
 

@@ -1,5 +1,5 @@
-/* PostgreSQL with the connection cut at each request in turn: an engine (see cuts.h), and the making
- * of a schema. */
+/* PostgreSQL with the connection cut at each request in turn: an engine (see cuts.h), and the
+ * making of a schema. */
 #include <unistd.h>
 
 #include "cuts.h"

@@ -1,5 +1,5 @@
-/* Redis that refuses or answers nonsense: whatever happens to one call, the same handle works again,
- * and every unit is applied once. */
+/* Redis that refuses or answers nonsense: whatever happens to one call, the same handle works
+ * again, and every unit is applied once. */
 #include <unistd.h>
 
 #include "proxy.h"

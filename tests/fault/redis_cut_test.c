@@ -1,5 +1,5 @@
-/* Redis when connections are cut, before and after each thing that is asked in turn: a store (what is
- * repeated until it is answered has happened once), and an engine (see cuts.h). */
+/* Redis when connections are cut, before and after each thing that is asked in turn: a store (what
+ * is repeated until it is answered has happened once), and an engine (see cuts.h). */
 #include <unistd.h>
 
 #include "cuts.h"
@@ -157,6 +157,36 @@ TEST(G4_redis_connections_cut_before_each_request)
 TEST(G4_redis_connections_cut_before_each_answer)
 {
     cut_everywhere(PROXY_LOSE_ANSWER);
+}
+
+/* What may have been done is never told as not done. */
+TEST(F6_redis_a_commit_whose_answer_is_lost_is_applied_once)
+{
+    stet_op op = { .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text("k"),
+                   .data = stet_text("lost on the way") };
+    stet_unit    unit = { .ops = &op, .n_ops = 1 };
+    stet_outcome out;
+    cut_world    w = { .proxy = cut_proxy() };
+    stet_value   value;
+
+    (void)snprintf(w.url, sizeof w.url, "%s", redis_server_url_at(proxy_port(w.proxy), "lost"));
+    w.until_us = stet__mono_us(stet__platform_real()) + 20000000;
+    CHECK_OK(stet__store_open(&w.store, stet__platform_real(), w.url));
+    for (unit.seq = 1; unit.seq <= 6; unit.seq++) {
+        bool is_applied = unit.seq % 2 == 0;
+
+        proxy_fault_next(w.proxy, is_applied ? PROXY_LOSE_ANSWER : PROXY_LOSE_REQUEST,
+                         "lost on the way");
+        CHECK_CODE(w.store->ops->commit(w.store, &unit, 1, &out), STET_EUNCERTAIN);
+        UNTIL_ANSWERED(&w, w.store->ops->commit(w.store, &unit, 1, &out));
+        CHECK_INT(out.result, STET_OK);
+        CHECK_INT(out.is_repeat, is_applied);
+        CHECK_OK(w.store->ops->value(w.store, "s", stet_text("k"), &value));
+        CHECK_INT(value.version, unit.seq);
+        stet__free(w.store->alloc, (void *)(uintptr_t)value.data.data);
+    }
+    stet__store_close(w.store);
+    proxy_free(w.proxy);
 }
 
 /* ---- an engine ------------------------------------------------------------------------------- */

@@ -226,7 +226,7 @@ hunt_crashes(hunt *h, int mutant)
     if (server == NULL)
         (void)snprintf(pattern, sizeof pattern, "%s/crash_*_test", h->crash);
     else
-        (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,cut}_test", h->crash, server);
+        (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
     if (glob(pattern, GLOB_BRACE, NULL, &programs) != 0) {
         fprintf(stderr, "no programs for %s in %s\n", hunt_names[mutant], h->crash);
         exit(2);

@@ -1,5 +1,5 @@
-/* Crumbs in files of this machine (store/crumbs.c), which the stores on servers use: where they are,
- * what is not believed, and when they go. */
+/* Crumbs in files of this machine (store/crumbs.c), which the stores on servers use: where they
+ * are, what is not believed, and when they go. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
