@@ -14,7 +14,7 @@
 
 #include "test.h"
 
-#define PROXY_PAIRS 32
+#define PROXY_PAIRS 96
 #define PROXY_BYTES 65536
 
 typedef struct proxy_pair {
