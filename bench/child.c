@@ -126,6 +126,8 @@ bench_child_main(const char *part, const char *path)
         return bench_child_long(path, true);
     if (path != NULL && strcmp(part, "idle") == 0)
         return bench_child_idle(path);
+    if (path != NULL && strcmp(part, "worker") == 0)
+        return bench_child_worker(path);
     fprintf(stderr, "no part \"%s\"\n", part);
     return 2;
 }

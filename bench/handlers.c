@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define HANDLER_RESULT "{\"charge\":\"ch_0123456789\"}"
 
@@ -111,6 +112,74 @@ handle_awaits(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+/* ---- for other processes --------------------------------------------------------------------- */
+
+static int
+body_ms(stet_attempt *a, void *arg)
+{
+    struct timespec work = { 0, *(const long *)arg * 1000000 };
+
+    nanosleep(&work, NULL);
+    return stet_attempt_return(a, stet_text(HANDLER_RESULT));
+}
+
+/* Three bodies that take a millisecond each. */
+static int
+handle_busy3(stet_ctx *ctx, stet_bytes input)
+{
+    static const long ms = 1;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_ms, (void *)(uintptr_t)&ms, NULL));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_ms, (void *)(uintptr_t)&ms, NULL));
+    STET_TRY(stet_step(ctx, NULL, "ship", body_ms, (void *)(uintptr_t)&ms, NULL));
+    return stet_return(ctx, stet_text(HANDLER_RESULT));
+}
+
+/* The steady clock is the same for all processes of a machine. */
+static int
+return_stamp(stet_ctx *ctx)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%.9f", bench_now_s());
+    return stet_return(ctx, stet_text(text));
+}
+
+/* Long enough that whoever started it waits for it by then; returns when it was through. */
+static int
+handle_stamp(stet_ctx *ctx, stet_bytes input)
+{
+    static const long ms = 10;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "work", body_ms, (void *)(uintptr_t)&ms, NULL));
+    return return_stamp(ctx);
+}
+
+static int
+body_say(stet_attempt *a, void *arg)
+{
+    const stet_awakeable_id *id = arg;
+
+    return stet_attempt_return(a, stet_text(id->text));
+}
+
+/* The result of step "say" is the awakeable; returns when it went on. */
+static int
+handle_resumed(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *future;
+    stet_bytes        value;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "say", body_say, &id, NULL));
+    STET_TRY(stet_await(ctx, &value, future));
+    return return_stamp(ctx);
+}
+
 /* ---- the long one ---------------------------------------------------------------------------- */
 
 bench_long bench_long_hooks;
@@ -142,12 +211,12 @@ handle_long(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(HANDLER_RESULT));
 }
 
-const stet_handler bench_handlers[] = { { "steps3", handle_steps3, NULL },
-                                        { "run0", handle_run0, NULL },
-                                        { "nap", handle_nap, NULL },
-                                        { "parked", handle_parked, NULL },
-                                        { "awaits", handle_awaits, NULL },
-                                        { "long", handle_long, NULL },
-                                        { NULL, NULL, NULL } };
+const stet_handler bench_handlers[] = {
+    { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
+    { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
+    { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
+    { "busy3", handle_busy3, NULL },     { "stamp", handle_stamp, NULL },
+    { "resumed", handle_resumed, NULL }, { NULL, NULL, NULL }
+};
 
 const stet_handler bench_counters[] = { { "add", handle_add, NULL }, { NULL, NULL, NULL } };
