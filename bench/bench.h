@@ -149,8 +149,8 @@ typedef struct bench_server {
     void *arg;
     /* The address of an engine of this name; the caller's to free(). */
     char *(*url)(void *arg, const char *name);
-    /* Median of single commits by hand just now. */
-    double (*commit_s)(void *arg);
+    /* Single commits by hand just now; seconds of each. */
+    void (*commits)(void *arg, int n, double *seconds);
     /* What the server is asked in so many seconds, as it tells; renewals of leases are not counted,
      * *renewals says how many there were. */
     double (*asked)(void *arg, const char *name, double seconds, double *renewals);

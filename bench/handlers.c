@@ -117,8 +117,9 @@ handle_awaits(stet_ctx *ctx, stet_bytes input)
 static int
 body_ms(stet_attempt *a, void *arg)
 {
-    struct timespec work = { 0, *(const long *)arg * 1000000 };
+    struct timespec work = { 0, 1000000 };
 
+    (void)arg;
     nanosleep(&work, NULL);
     return stet_attempt_return(a, stet_text(HANDLER_RESULT));
 }
@@ -127,34 +128,11 @@ body_ms(stet_attempt *a, void *arg)
 static int
 handle_busy3(stet_ctx *ctx, stet_bytes input)
 {
-    static const long ms = 1;
-
     (void)input;
-    STET_TRY(stet_step(ctx, NULL, "reserve", body_ms, (void *)(uintptr_t)&ms, NULL));
-    STET_TRY(stet_step(ctx, NULL, "charge", body_ms, (void *)(uintptr_t)&ms, NULL));
-    STET_TRY(stet_step(ctx, NULL, "ship", body_ms, (void *)(uintptr_t)&ms, NULL));
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_ms, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_ms, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "ship", body_ms, NULL, NULL));
     return stet_return(ctx, stet_text(HANDLER_RESULT));
-}
-
-/* The steady clock is the same for all processes of a machine. */
-static int
-return_stamp(stet_ctx *ctx)
-{
-    char text[32];
-
-    snprintf(text, sizeof text, "%.9f", bench_now_s());
-    return stet_return(ctx, stet_text(text));
-}
-
-/* Long enough that whoever started it waits for it by then; returns when it was through. */
-static int
-handle_stamp(stet_ctx *ctx, stet_bytes input)
-{
-    static const long ms = 10;
-
-    (void)input;
-    STET_TRY(stet_step(ctx, NULL, "work", body_ms, (void *)(uintptr_t)&ms, NULL));
-    return return_stamp(ctx);
 }
 
 static int
@@ -172,12 +150,15 @@ handle_resumed(stet_ctx *ctx, stet_bytes input)
     stet_awakeable_id id;
     stet_future      *future;
     stet_bytes        value;
+    char              text[32];
 
     (void)input;
     STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
     STET_TRY(stet_step(ctx, NULL, "say", body_say, &id, NULL));
     STET_TRY(stet_await(ctx, &value, future));
-    return return_stamp(ctx);
+    /* The steady clock is the same for all processes of a machine. */
+    snprintf(text, sizeof text, "%.9f", bench_now_s());
+    return stet_return(ctx, stet_text(text));
 }
 
 /* ---- the long one ---------------------------------------------------------------------------- */
@@ -215,8 +196,8 @@ const stet_handler bench_handlers[] = {
     { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
     { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
     { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
-    { "busy3", handle_busy3, NULL },     { "stamp", handle_stamp, NULL },
-    { "resumed", handle_resumed, NULL }, { NULL, NULL, NULL }
+    { "busy3", handle_busy3, NULL },     { "resumed", handle_resumed, NULL },
+    { NULL, NULL, NULL }
 };
 
 const stet_handler bench_counters[] = { { "add", handle_add, NULL }, { NULL, NULL, NULL } };

@@ -14,8 +14,6 @@
 #define POSTGRES_WARM_UP 2048
 #define POSTGRES_ROUND_S 0.7
 
-#define POSTGRES_COMMITS 200
-
 static int64_t
 postgres_total(double per_second)
 {
@@ -83,14 +81,10 @@ postgres_url(void *arg, const char *name)
     return strdup(cluster_url_of(p->c, name));
 }
 
-static double
-postgres_commit_s(void *arg)
+static void
+postgres_commits(void *arg, int n, double *seconds)
 {
-    const postgres *p = arg;
-    double          seconds[POSTGRES_COMMITS];
-
-    raw_pg_commits_each(p->hand, POSTGRES_COMMITS, seconds);
-    return bench_percentile(seconds, POSTGRES_COMMITS, 50);
+    raw_pg_commits_each(((const postgres *)arg)->hand, n, seconds);
 }
 
 typedef struct postgres_counts {
@@ -140,7 +134,7 @@ static void
 postgres_fleet(void (*measure)(const bench_server *s, bench_result *r), bench_result *r)
 {
     postgres     p;
-    bench_server s = { &p, postgres_url, postgres_commit_s, postgres_asked };
+    bench_server s = { &p, postgres_url, postgres_commits, postgres_asked };
 
     postgres_begin(&p);
     measure(&s, r);

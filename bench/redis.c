@@ -13,7 +13,6 @@
 
 #define REDIS_WARM_UP 2048
 #define REDIS_ROUND_S 0.7
-#define REDIS_COMMITS 200
 
 static int64_t
 redis_total(double per_second)
@@ -67,14 +66,10 @@ redis_url(void *arg, const char *name)
     return strdup(redis_server_url(p->s, name));
 }
 
-static double
-redis_commit_s(void *arg)
+static void
+redis_commits(void *arg, int n, double *seconds)
 {
-    const redis *p = arg;
-    double       seconds[REDIS_COMMITS];
-
-    raw_redis_commits_each(p->hand, REDIS_COMMITS, seconds);
-    return bench_percentile(seconds, REDIS_COMMITS, 50);
+    raw_redis_commits_each(((const redis *)arg)->hand, n, seconds);
 }
 
 /* MONITOR tells every command, those of scripts as `[0 lua]`: they are no questions. */
@@ -119,7 +114,7 @@ static void
 redis_fleet(void (*measure)(const bench_server *s, bench_result *r), bench_result *r)
 {
     redis        p;
-    bench_server s = { &p, redis_url, redis_commit_s, redis_asked };
+    bench_server s = { &p, redis_url, redis_commits, redis_asked };
 
     if ((p.s = redis_server_new(NULL)) == NULL)
         bench_fail("no Redis: %s", redis_server_why());
