@@ -160,7 +160,9 @@ void bench_fleet_workers(const bench_server *s, bench_result *r);
 void bench_fleet_idle(const bench_server *s, bench_result *r);
 void bench_fleet_resolve(const bench_server *s, bench_result *r);
 void bench_fleet_wait(const bench_server *s, bench_result *r);
-int  bench_child_worker(const char *url);
+/* in_flight_max 0: the default. */
+#define BENCH_SLOTS 10
+int  bench_child_worker(const char *url, int64_t in_flight_max);
 
 int bench_child_parked(const char *path); /* parked.c */
 int bench_child_long(const char *path, bool is_last); /* long.c */

@@ -124,7 +124,9 @@ bench_child_main(const char *part, const char *path)
     if (path != NULL && strcmp(part, "idle") == 0)
         return bench_child_idle(path);
     if (path != NULL && strcmp(part, "worker") == 0)
-        return bench_child_worker(path);
+        return bench_child_worker(path, 0);
+    if (path != NULL && strcmp(part, "slots") == 0)
+        return bench_child_worker(path, BENCH_SLOTS);
     fprintf(stderr, "no part \"%s\"\n", part);
     return 2;
 }

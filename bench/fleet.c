@@ -26,11 +26,16 @@
 /* ---- workers --------------------------------------------------------------------------------- */
 
 int
-bench_child_worker(const char *url)
+bench_child_worker(const char *url, int64_t in_flight_max)
 {
-    stet_engine *e = bench_worker(url);
+    stet_options options;
+    stet_engine *e;
     double       ready = 1;
 
+    stet_options_init(&options);
+    options.concurrency = BENCH_SLOTS;
+    options.in_flight_max = in_flight_max;
+    e = bench_worker_with(url, &options);
     bench_child_say(&ready, 1);
     bench_child_wait();
     bench_worker_close(e);
@@ -38,12 +43,12 @@ bench_child_worker(const char *url)
 }
 
 static void
-fleet_start(bench_child *workers, int n, const char *url)
+fleet_start(bench_child *workers, int n, const char *part, const char *url)
 {
     double ready;
 
     for (int i = 0; i < n; i++) {
-        bench_child_start(&workers[i], "worker", url);
+        bench_child_start(&workers[i], part, url);
         bench_child_read(&workers[i], &ready, 1);
     }
 }
@@ -77,7 +82,8 @@ fleet_total(double per_second)
     return total < BENCH_IN_FLIGHT ? BENCH_IN_FLIGHT : total;
 }
 
-/* One engine with one worker, one with four: they take turns, and who has none is idle. */
+/* One engine with one worker, one with four: they take turns, and who has none is idle. A worker
+ * takes as many runs as it has slots. */
 void
 bench_fleet_workers(const bench_server *s, bench_result *r)
 {
@@ -87,8 +93,8 @@ bench_fleet_workers(const bench_server *s, bench_result *r)
     stet_engine *one, *four;
     int64_t      one_total, four_total;
 
-    fleet_start(one_worker, 1, one_url);
-    fleet_start(workers, FLEET_WORKERS, four_url);
+    fleet_start(one_worker, 1, "slots", one_url);
+    fleet_start(workers, FLEET_WORKERS, "slots", four_url);
     one = fleet_client(one_url);
     four = fleet_client(four_url);
     one_total = fleet_total(bench_flow(one, "bench.busy3", FLEET_WARM_UP, 0));
@@ -120,7 +126,7 @@ bench_fleet_idle(const bench_server *s, bench_result *r)
     stet_engine    *e;
     double          renewals;
 
-    fleet_start(workers, FLEET_IDLE, url);
+    fleet_start(workers, FLEET_IDLE, "worker", url);
     e = fleet_client(url);
     bench_invoke(e, "bench.steps3", "{}", NULL);
     bench_worker_close(e);
@@ -251,7 +257,7 @@ fleet_news(const bench_server *s, bench_result *r, bool is_wait)
     news         n;
     double       took_s[FLEET_NEWS], raw_s, median_s;
 
-    fleet_start(&worker, 1, url);
+    fleet_start(&worker, 1, "worker", url);
     n.e = fleet_client(url);
     news_one(&n);
     for (int i = 0; i < BENCH_ROUNDS; i++) {
