@@ -18,7 +18,7 @@
 #define FLEET_IDLE       10
 #define FLEET_IDLE_S     20.0
 #define FLEET_IDLE_MAX   20.0
-#define FLEET_SETTLE_S   7 /* longer than the slowest poll */
+#define FLEET_SETTLE_S   12 /* PostgreSQL counts what an idle connection did 10 s later */
 #define FLEET_NEWS       40
 #define FLEET_PATIENCE_S 30.0
 #define FLEET_LOOK_NS    1000000
