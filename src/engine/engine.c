@@ -476,6 +476,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
+    store->is_client = (e->config.roles & STET_ROLE_CLIENT) != 0;
     store->more = stet__committer_more;
     store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
@@ -563,11 +564,12 @@ stet_engine_start(stet_engine *e)
         return stet__fail(STET_ESTATE, "an engine is started once; open another one");
     if ((err = engine_prepare(e)) != STET_OK)
         return err;
-    if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers */
+    if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers, and listens for those who wait */
         e->has_threads = true;
-        if ((err = stet__committer_start(e)) == STET_OK)
+        if ((err = stet__committer_start(e)) == STET_OK) {
             engine_set_life(e, STET__LIFE_STARTED);
-        else
+            stet__watch(e);
+        } else
             e->has_threads = false;
         return err;
     }

@@ -558,6 +558,8 @@ int  stet__keeper_start(stet_engine *e);
  * it would free one it has just found stuck itself. */
 void stet__requeue_stuck(stet_engine *e);
 void stet__keeper_close(stet_engine *e);
+/* Ask the store for hints; it is told if there are none. stet__keeper_close() ends it. */
+void stet__watch(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);

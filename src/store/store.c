@@ -163,3 +163,31 @@ stet__memory_open(stet_store **out, stet__platform *p, stet__memory_db *db)
     stet__memory_attach(*out, db);
     return STET_OK;
 }
+
+static bool
+store_set_is_news(const stet_op *op)
+{
+    if ((op->mask & STET_RUN_DUE) != 0)
+        return true;
+    if ((op->mask & STET_RUN_STATUS) == 0)
+        return false;
+    return (op->mask & STET_RUN_OWNER) == 0 || op->row->is_terminal != 0 ||
+           op->row->due_ms != STET_NEVER;
+}
+
+bool
+stet__unit_is_news(const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++)
+        switch (unit->ops[i].kind) {
+        case STET_OP_FACTS:
+        case STET_OP_CLAIM_DUE:
+        case STET_OP_TIMER_DEL: break;
+        case STET_OP_RUN_SET:
+            if (store_set_is_news(&unit->ops[i]))
+                return true;
+            break;
+        default: return true;
+        }
+    return false;
+}

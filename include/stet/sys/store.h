@@ -377,6 +377,8 @@ struct stet_store {
     bool   can_grow;
     size_t (*more)(void *arg, const stet_unit *units, size_t n);
     void  *more_arg;
+    bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
+                                         not for this handle. Set by the engine before use */
 };
 
 #ifdef __cplusplus
