@@ -85,8 +85,7 @@ committer_gathers(stet__committer *m)
     stet_engine *e = m->engine;
 
     return atomic_load(&e->gathering) > 0 && m->has_thread && !m->is_closing &&
-           (STET__MUTANT(gather_unbounded) ||
-            stet__mono_us(e->p) < atomic_load(&e->gather_until_us));
+           stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
 }
 
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
