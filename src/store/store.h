@@ -17,6 +17,8 @@ extern const stet_store_ops stet__store_sqlite_ops;
 /* Allocates and opens. Addresses: "memory:" (private to this handle), a path or "sqlite:PATH" (may
  * have ?prefix=… options later). STET_EURL lists what this build can open. */
 int  stet__store_open(stet_store **out, stet__platform *p, const char *address);
+/* For those who must not make one: STET_OK if opening would not create a file; else STET_ENOTFOUND. */
+int  stet__store_exists(stet__platform *p, const char *address);
 void stet__store_close(stet_store *s); /* closes and frees; accepts NULL */
 
 /* Memory stores that outlive a handle, for tests and the simulator: `db` is shared by all handles
