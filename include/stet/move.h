@@ -24,8 +24,9 @@ typedef int (*stet_move_fn)(void *arg, stet_move_phase phase, uint64_t done, uin
 
 typedef struct stet_move_options {
     size_t       size;
-    stet_move_fn progress; /* or NULL */
+    stet_move_fn progress;   /* or NULL */
     void        *arg;
+    size_t       unit_bytes; /* how much is written at a time; 0: 256 KiB */
 } stet_move_options;
 #define STET_MOVE(...) (&(stet_move_options){ .size = sizeof(stet_move_options), __VA_ARGS__ })
 /** For C++ and generated code: zero and size. */

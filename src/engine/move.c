@@ -44,7 +44,7 @@ stet__move_tell(move *m, stet_move_phase phase)
     const stet_move_options *o = m->options;
 
     return o != NULL && o->progress != NULL
-               ? o->progress(o->arg, phase, m->done, phase == STET_MOVE_COUNTING ? 0 : m->report.runs)
+               ? o->progress(o->arg, phase, m->done, phase == STET_MOVE_COUNTING ? 0 : m->total)
                : STET_OK;
 }
 
@@ -84,28 +84,6 @@ stet__move_page(move *m)
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
-
-/* Passwords never reach a store or a message. */
-static const char *
-move_clean_url(stet__arena *arena, const char *url)
-{
-    char       *text = stet__arena_str(arena, url);
-    const char *at = text != NULL ? strstr(text, "://") : NULL, *end;
-    char       *colon;
-
-    if (at == NULL)
-        return text;
-    end = at + 3 + strcspn(at + 3, "/?");
-    for (const char *p = end; p-- > at + 3;)
-        if (*p == '@') {
-            if ((colon = memchr(at + 3, ':', (size_t)(p - at - 3))) != NULL)
-                memmove(colon, p, strlen(p) + 1);
-            break;
-        }
-    if ((colon = strstr(text, "password=")) != NULL)
-        memmove(colon + 9, colon + 9 + strcspn(colon + 9, "&"), strlen(colon + 9 + strcspn(colon + 9, "&")) + 1);
-    return text;
-}
 
 /* From the mark this engine stands on to the next one; NONE takes it away. */
 static int
@@ -273,7 +251,7 @@ move_count(move *m)
                 return stet__fail(STET_EBUSY, "run %s of %s is still claimed by a worker that is gone; try again", run,
                                   m->from->url);
             }
-        m->done = m->report.runs += m->n_rows;
+        m->done = m->total += m->n_rows;
         if (m->n_rows > 0)
             err = stet__move_tell(m, STET_MOVE_COUNTING);
     } while (err == STET_OK && m->n_rows > 0);
@@ -320,7 +298,7 @@ move_is_finished(move *m, stet_id id, bool *is_finished)
 
 /* The source was moved. Into this target? */
 static int
-move_repeat(move *m, const stet__stop *source, const stet__stop *target, const char *from_url)
+move_repeat(move *m, const stet__stop *source, const stet__stop *target)
 {
     bool is_finished = false;
     int  err;
@@ -328,9 +306,9 @@ move_repeat(move *m, const stet__stop *source, const stet__stop *target, const c
     if (target->phase == STET__STOP_IN && stet__id_equal(source->move, target->move)) {
         move_adopt(m->to, target);
         m->report.is_continued = true;
-        if ((err = stet__move_compare(m)) != STET_OK)
+        if ((err = move_count(m)) != STET_OK || (err = stet__move_compare(m)) != STET_OK)
             return err;
-        return move_mark(m->to, source->move, STET__STOP_NONE, from_url);
+        return move_mark(m->to, source->move, STET__STOP_NONE, m->from->url);
     }
     if ((err = move_is_finished(m, source->move, &is_finished)) != STET_OK)
         return err;
@@ -353,14 +331,14 @@ move_repeat(move *m, const stet__stop *source, const stet__stop *target, const c
 
 /* Close the source for work. On failure it is as it was. */
 static int
-move_close_source(move *m, const stet__stop *source, const char *to_url)
+move_close_source(move *m, const stet__stop *source)
 {
     bool is_new = source->phase == STET__STOP_NONE;
     int  err;
 
     if (!is_new)
         move_adopt(m->from, source);
-    if ((err = move_mark(m->from, m->id, STET__STOP_OUT, to_url)) != STET_OK ||
+    if ((err = move_mark(m->from, m->id, STET__STOP_OUT, m->to->url)) != STET_OK ||
         (err = move_no_workers(m->from)) == STET_OK || !is_new)
         return err;
     {
@@ -374,7 +352,7 @@ move_close_source(move *m, const stet__stop *source, const char *to_url)
 
 /* The same for a target that is new. */
 static int
-move_close_target(move *m, const char *from_url)
+move_close_target(move *m)
 {
     stet__stop  target;
     stet__arena arena;
@@ -386,7 +364,7 @@ move_close_target(move *m, const char *from_url)
     stet__arena_free(&arena);
     if (err == STET_OK && target.phase == STET__STOP_OUT && stet__id_equal(target.move, m->id))
         err = move_same(m);
-    if (err != STET_OK || (err = move_mark(m->to, m->id, STET__STOP_IN, from_url)) != STET_OK)
+    if (err != STET_OK || (err = move_mark(m->to, m->id, STET__STOP_IN, m->from->url)) != STET_OK)
         return err;
     /* Behind the mark nobody can add to it any more. */
     if ((err = move_no_workers(m->to)) == STET_OK && (err = move_is_empty(m->to, &is_empty)) == STET_OK && !is_empty)
@@ -403,7 +381,7 @@ move_close_target(move *m, const char *from_url)
 
 /* Both marks, or none where there were none. */
 static int
-move_begin(move *m, const stet__stop *source, const stet__stop *target, const char *from_url, const char *to_url)
+move_begin(move *m, const stet__stop *source, const stet__stop *target)
 {
     bool is_empty;
     int  err;
@@ -430,9 +408,9 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target, const ch
     if (err != STET_OK)
         return err;
     m->id = stet__new_id(m->from);
-    if ((err = move_close_source(m, source, to_url)) != STET_OK)
+    if ((err = move_close_source(m, source)) != STET_OK)
         return err;
-    if ((err = move_close_target(m, from_url)) != STET_OK && source->phase == STET__STOP_NONE) {
+    if ((err = move_close_target(m)) != STET_OK && source->phase == STET__STOP_NONE) {
         char text[1024];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
@@ -443,7 +421,7 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target, const ch
 }
 
 static int
-move_all(move *m, const char *from_url, const char *to_url)
+move_all(move *m)
 {
     int err;
 
@@ -453,25 +431,22 @@ move_all(move *m, const char *from_url, const char *to_url)
     m->done = 0;
     if ((err = stet__move_tell(m, STET_MOVE_VERIFYING)) != STET_OK || (err = stet__move_verify(m)) != STET_OK)
         return err;
-    m->done = m->report.runs;
+    m->done = m->total;
     if ((err = stet__move_tell(m, STET_MOVE_VERIFYING)) != STET_OK)
         return err;
     if ((err = stet__move_compare(m)) != STET_OK)
         return err;
-    if ((err = move_mark(m->from, m->id, STET__STOP_GONE, to_url)) != STET_OK)
+    if ((err = move_mark(m->from, m->id, STET__STOP_GONE, m->to->url)) != STET_OK)
         return err;
-    return move_mark(m->to, m->id, STET__STOP_NONE, from_url);
+    return move_mark(m->to, m->id, STET__STOP_NONE, m->from->url);
 }
 
 static int
 move_run(move *m, stet__arena *arena)
 {
-    const char *from_url = move_clean_url(arena, m->from->url), *to_url = move_clean_url(arena, m->to->url);
-    stet__stop  source, target;
-    int         err;
+    stet__stop source, target;
+    int        err;
 
-    if (from_url == NULL || to_url == NULL)
-        return stet__move_no_memory();
     if ((err = stet__stop_read(m->from->store, arena, &source)) != STET_OK ||
         (err = stet__stop_read(m->to->store, arena, &target)) != STET_OK)
         return err;
@@ -479,22 +454,53 @@ move_run(move *m, stet__arena *arena)
         return stet__fail(STET_EMOVED, "%s is itself being filled from %s; finish that move first", m->from->url,
                           source.peer);
     if (source.phase == STET__STOP_GONE)
-        return move_repeat(m, &source, &target, from_url);
-    if ((err = move_begin(m, &source, &target, from_url, to_url)) != STET_OK)
+        return move_repeat(m, &source, &target);
+    if ((err = move_begin(m, &source, &target)) != STET_OK)
         return err;
-    return move_all(m, from_url, to_url);
+    return move_all(m);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
+
+/* Passwords never reach a store or a message. */
+static const char *
+move_clean_url(stet__arena *arena, const char *url)
+{
+    char       *text = stet__arena_str(arena, url);
+    const char *at = text != NULL ? strstr(text, "://") : NULL, *end;
+    char       *colon;
+
+    if (at == NULL)
+        return text;
+    end = at + 3 + strcspn(at + 3, "/?");
+    for (const char *p = end; p-- > at + 3;)
+        if (*p == '@') {
+            if ((colon = memchr(at + 3, ':', (size_t)(p - at - 3))) != NULL)
+                memmove(colon, p, strlen(p) + 1);
+            break;
+        }
+    if ((colon = strstr(text, "password=")) != NULL)
+        memmove(colon + 9, colon + 9 + strcspn(colon + 9, "&"), strlen(colon + 9 + strcspn(colon + 9, "&")) + 1);
+    return text;
+}
 
 /* The two engines execute nothing and tell errors by their codes. Started, because their committers then submit
  * a commit of unknown outcome again until it is known. */
 static int
 move_open(stet_engine **out, stet__platform *p, stet_store *store, const char *url)
 {
-    int err = stet__open_on(out, p, store, url,
-                            STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF));
+    stet__arena arena;
+    const char *clean;
+    int         err;
 
+    *out = NULL;
+    stet__arena_init(&arena, &p->alloc);
+    if ((clean = move_clean_url(&arena, url)) == NULL) {
+        stet__store_close(store);
+        err = stet__move_no_memory();
+    } else
+        err = stet__open_on(out, p, store, clean, STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF));
+    stet__arena_free(&arena);
     return err == STET_OK ? stet_engine_start(*out) : err;
 }
 
@@ -513,6 +519,7 @@ stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from, con
         return stet__move_no_memory();
     }
     m->options = options;
+    m->unit_bytes = options != NULL && options->unit_bytes > 0 ? options->unit_bytes : MOVE_UNIT_BYTES;
     stet__arena_init(&m->arena, &p->alloc);
     stet__arena_init(&arena, &p->alloc);
     if ((err = move_open(&m->from, p, from, from_url)) != STET_OK)

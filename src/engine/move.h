@@ -8,13 +8,15 @@
 #include "engine/engine.h"
 
 #define MOVE_PAGE 64u
+#define MOVE_UNIT_BYTES (256u * 1024u)
 
 typedef struct move {
     stet_engine       *from, *to;
     stet_id            id;   /* of this filling of this target: in the marks of both */
     const stet_move_options *options;
     stet_move_report   report;
-    uint64_t           done; /* in this phase */
+    uint64_t           total; /* runs of the source */
+    uint64_t           done;  /* of them in this phase */
     /* A page of the source's runs, the last one's ID included. */
     stet__arena        arena;
     stet_run_row       rows[MOVE_PAGE];
@@ -23,6 +25,7 @@ typedef struct move {
     /* Units for the target that wait to be committed together. */
     stet__work        *works[MOVE_PAGE];
     size_t             n_works, bytes;
+    size_t             unit_bytes; /* a unit ends when it has more, a flush when it has four times as much */
 } move;
 
 /* Tell the progress; what the caller said to it. */

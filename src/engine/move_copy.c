@@ -10,8 +10,6 @@
 
 #include "engine/move.h"
 
-#define COPY_UNIT_BYTES (256u * 1024u) /* a unit ends when it has more */
-#define COPY_FLUSH_BYTES (1024u * 1024u)
 #define COPY_ROWS 64u /* of a journal or inbox, read at a time */
 
 int
@@ -48,7 +46,7 @@ stet__move_add(move *m, stet__work *w, size_t bytes)
 {
     m->works[m->n_works++] = w;
     m->bytes += bytes;
-    return m->n_works == MOVE_PAGE || m->bytes >= COPY_FLUSH_BYTES ? stet__move_flush(m) : STET_OK;
+    return m->n_works == MOVE_PAGE || m->bytes >= 4 * m->unit_bytes ? stet__move_flush(m) : STET_OK;
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
@@ -105,7 +103,7 @@ copy_open(copy_run *c)
 {
     stet_cond *cond;
 
-    if (c->w != NULL && c->bytes < COPY_UNIT_BYTES)
+    if (c->w != NULL && c->bytes < c->m->unit_bytes)
         return STET_OK;
     if (c->w != NULL) {
         stet__work *w = c->w;
@@ -147,7 +145,7 @@ copy_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     op->count = count;
     c->journal += count;
     c->bytes += facts.len + 64;
-    return c->bytes < COPY_UNIT_BYTES ? STET_OK : STET_END; /* the next unit goes on from here */
+    return c->bytes < c->m->unit_bytes ? STET_OK : STET_END; /* the next unit goes on from here */
 }
 
 static int
@@ -167,7 +165,7 @@ copy_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes entry)
         return stet__move_no_memory();
     c->inbox++;
     c->bytes += entry.len + 64;
-    return c->bytes < COPY_UNIT_BYTES ? STET_OK : STET_END;
+    return c->bytes < c->m->unit_bytes ? STET_OK : STET_END;
 }
 
 static int
