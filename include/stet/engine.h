@@ -178,8 +178,11 @@ STET_API void stet_close(stet_engine *engine);
 /**
  * For a host without stet threads: instead of stet_engine_start(), call this from your own loop. It
  * renews the lease, fires due timers, claims at most one run and executes it until it suspends or
- * ends, on this thread. Waits up to wait_ms for something to do.
+ * ends, on this thread. Waits up to wait_ms for something to do. One thread polls, and stops the engine:
+ * the handlers it began are its. Other threads may start, wait and look while it does.
  * @param[out] did  how many runs were executed (0 or 1); may be NULL
+ * @return STET_OK; STET_ESTATE, the engine has threads or was stopped; STET_EUSAGE, another thread polls it;
+ *         what the store says.
  */
 STET_API int stet_engine_poll(stet_engine *engine, int *did, int64_t wait_ms);
 

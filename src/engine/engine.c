@@ -617,6 +617,15 @@ engine_heal(stet_engine *e)
     stet__unlock(e->p, &e->lock);
 }
 
+/* Is this the thread that polls? If nobody has yet, it is from now on. */
+static bool
+engine_is_poller(stet_engine *e)
+{
+    const void *self = e->p->ops->thread_self(e->p), *nobody = NULL;
+
+    return atomic_compare_exchange_strong(&e->poller, &nobody, self) || nobody == self || STET__MUTANT(poll_by_anybody);
+}
+
 int
 stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
 {
@@ -628,6 +637,9 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         *did = 0;
     if ((err = stet__alive(e, "stet_engine_poll")) != STET_OK)
         return err;
+    if ((e->life == STET__LIFE_OPEN || e->is_polled) && !engine_is_poller(e))
+        return stet__fail(STET_EUSAGE, "stet_engine_poll: another thread polls this engine, and the handlers it began are its; "
+                                       "poll from one thread");
     if (e->life == STET__LIFE_OPEN) {
         e->is_polled = true;
         if ((err = engine_prepare(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)

@@ -325,6 +325,7 @@ struct stet_engine {
     stet__life      life;
     atomic_bool     has_threads;
     bool            is_polled; /* driven by stet_engine_poll */
+    _Atomic(const void *) poller; /* the thread that does: parked handlers are its */
 
     stet__service  *services;
     stet__handler  *handlers;

@@ -257,7 +257,8 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
     return STET_OK;
 }
 
-/* Without stet threads nobody else would do the work we wait for. */
+/* Without stet threads nobody else would do the work we wait for. Runs on: the thread that polls; others just wait,
+ * because the handlers it began are its. */
 static int
 wait_polled(stet_engine *e, stet__waiter *w, int64_t until_us)
 {
@@ -390,7 +391,8 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
     } else if ((err = wait_join(e, &w)) == STET_OK) {
         if (is_body)
             err = wait_in_body(e, &w, until_us);
-        else if (e->is_polled && e->committer.thread == NULL) {
+        else if (e->is_polled && e->committer.thread == NULL &&
+                 (STET__MUTANT(poll_by_anybody) || atomic_load(&e->poller) == e->p->ops->thread_self(e->p))) {
             stet__unlock(e->p, &e->lock);
             err = wait_polled(e, &w, until_us);
             stet__lock(e->p, &e->lock);

@@ -411,13 +411,21 @@ stet_uuid(stet_ctx *c, char text[37])
     return text;
 }
 
+/* Without memory a scope begins that has none of its own: results belong to the one around it, and the next end is
+ * this one's, or the handler would lose what it still uses. */
 void
 stet_scope_begin(stet_ctx *c)
 {
     stet__scope *scope;
 
-    if (c == NULL || c->magic != STET__CTX_MAGIC || (scope = stet__arena_get(&c->arena, sizeof *scope)) == NULL)
+    if (c == NULL || c->magic != STET__CTX_MAGIC)
         return;
+    if ((scope = c->scopes_spare) != NULL)
+        c->scopes_spare = scope->outer;
+    else if ((scope = stet__arena_get(&c->arena, sizeof *scope)) == NULL) {
+        c->scopes_missing++;
+        return;
+    }
     stet__arena_init(&scope->arena, &c->exec->p->alloc);
     scope->outer = c->scope;
     c->scope = scope;
@@ -426,10 +434,20 @@ stet_scope_begin(stet_ctx *c)
 void
 stet_scope_end(stet_ctx *c)
 {
-    if (c == NULL || c->magic != STET__CTX_MAGIC || c->scope == NULL)
+    stet__scope *scope;
+
+    if (c == NULL || c->magic != STET__CTX_MAGIC)
         return;
-    stet__arena_free(&c->scope->arena);
-    c->scope = c->scope->outer;
+    if (c->scopes_missing > 0) { /* one that began later goes with the end of one around it: late, never early */
+        c->scopes_missing--;
+        return;
+    }
+    if ((scope = c->scope) == NULL)
+        return;
+    stet__arena_free(&scope->arena);
+    c->scope = scope->outer;
+    scope->outer = c->scopes_spare;
+    c->scopes_spare = scope;
 }
 
 void *

@@ -154,7 +154,8 @@ struct stet_ctx {
     int              line;
     char             waits_for[192]; /* for people: what it is about to be suspended for */
     stet__arena      arena;
-    stet__scope     *scope;
+    stet__scope     *scope, *scopes_spare; /* spare: ended ones, for loops */
+    uint32_t         scopes_missing;       /* began without memory, not ended yet */
     stet__run        run;
     stet__journal    journal;
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */

@@ -89,6 +89,8 @@ typedef struct stet__sim stet__sim;
 
 stet__sim      *stet__sim_new(uint64_t seed);
 void            stet__sim_free(stet__sim *sim);
+/* As a new one of that seed, but the stacks of its fibers are kept: mapping them takes long. */
+void            stet__sim_restart(stet__sim *sim, uint64_t seed);
 stet__platform *stet__sim_node_new(stet__sim *sim);
 /* Memory, fibers, locks: gone, as if the process was killed. From a fiber of another node, from
  * outside stet__sim_run(), or from one of its own fibers (then it does not return). */

@@ -975,6 +975,16 @@ stet__sim_random(stet__sim *sim)
 
 /* ---- the simulator ------------------------------------------------------------------------- */
 
+static void
+sim_begin(stet__sim *sim, uint64_t seed)
+{
+    sim->now_us = SIM_MONO_START_US;
+    sim->earliest_us = STET__FOREVER;
+    stet__rng_seed(&sim->schedule, seed);
+    stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
+    sim->switch_one_in = 1u << (1 + sim_draw(sim, 5)); /* 2 to 32 */
+}
+
 stet__sim *
 stet__sim_new(uint64_t seed)
 {
@@ -984,23 +994,17 @@ stet__sim_new(uint64_t seed)
     if (sim == NULL)
         return NULL;
     sim->alloc = alloc;
-    sim->now_us = SIM_MONO_START_US;
-    sim->earliest_us = STET__FOREVER;
-    stet__rng_seed(&sim->schedule, seed);
-    stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
-    sim->switch_one_in = 1u << (1 + sim_draw(sim, 5)); /* 2 to 32 */
     snprintf(sim->outside.name, sizeof sim->outside.name, "%s", "outside");
     stet__co_pool_init(&sim->stacks, alloc, SIM_STACK_BYTES, SIM_STACKS_KEPT);
+    sim_begin(sim, seed);
     return sim;
 }
 
-void
-stet__sim_free(stet__sim *sim)
+static void
+sim_clear(stet__sim *sim)
 {
     sim_node *node;
 
-    if (sim == NULL)
-        return;
     /* All fibers first, so that no node's end finds another one waiting in its memory. */
     sim_fibers_kill(sim, NULL);
     while ((node = sim->nodes) != NULL) {
@@ -1008,6 +1012,24 @@ stet__sim_free(stet__sim *sim)
         sim_node_bury(sim, node);
         stet__free(sim->alloc, node);
     }
+}
+
+void
+stet__sim_restart(stet__sim *sim, uint64_t seed)
+{
+    sim_clear(sim);
+    sim->node_count = 0;
+    sim->fiber_count = sim->lock_count = sim->memory_failures = 0;
+    sim->is_stopped = false;
+    sim_begin(sim, seed);
+}
+
+void
+stet__sim_free(stet__sim *sim)
+{
+    if (sim == NULL)
+        return;
+    sim_clear(sim);
     stet__co_pool_free(&sim->stacks);
     stet__free(sim->alloc, sim->ready);
     stet__free(sim->alloc, sim);

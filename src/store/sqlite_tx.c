@@ -19,6 +19,7 @@ typedef struct sqlite_tx {
     stet_tx       base;
     sqlite_store *st;
     sqlite_store  guest; /* its writer is the connection */
+    bool          is_guarded; /* a body has it */
     int64_t       until_us;
 } sqlite_tx;
 
@@ -75,6 +76,8 @@ tx_authorize(void *arg, int action, const char *first, const char *second, const
 
     (void)database;
     (void)trigger;
+    if (!tx->is_guarded)
+        return SQLITE_OK;
     switch (action) {
     case SQLITE_TRANSACTION:
     case SQLITE_ATTACH:
@@ -104,16 +107,7 @@ tx_is_late(void *arg)
 {
     const sqlite_tx *tx = arg;
 
-    return stet__mono_us(tx->st->base.platform) > tx->until_us;
-}
-
-static void
-tx_guard(sqlite_tx *tx, bool is_on)
-{
-    sqlite3 *db = tx->guest.writer.db;
-
-    sqlite3_set_authorizer(db, is_on ? tx_authorize : NULL, is_on ? tx : NULL);
-    sqlite3_progress_handler(db, is_on ? 1000 : 0, is_on ? tx_is_late : NULL, is_on ? tx : NULL);
+    return tx->is_guarded && stet__mono_us(tx->st->base.platform) > tx->until_us;
 }
 
 /* Statements the body left in the middle would keep the transaction from ending. */
@@ -177,9 +171,14 @@ tx_connect(sqlite_store *st)
     }
     if (tx->guest.writer.db != NULL)
         return STET_OK;
-    if ((err = stet__sqlite_conn_open(st, &tx->guest.writer, LITE_WRITER)) == STET_OK)
-        stet__sqlite_log_watch(st, &tx->guest.writer);
-    return err;
+    if ((err = stet__sqlite_conn_open(st, &tx->guest.writer, LITE_WRITER)) != STET_OK)
+        return err;
+    stet__sqlite_log_watch(st, &tx->guest.writer);
+    /* Once: setting an authorizer makes SQLite prepare every statement again, and what ends a
+     * transaction must not need memory. */
+    sqlite3_set_authorizer(tx->guest.writer.db, tx_authorize, tx);
+    sqlite3_progress_handler(tx->guest.writer.db, 1000, tx_is_late, tx);
+    return STET_OK;
 }
 
 int
@@ -203,7 +202,7 @@ stet__sqlite_tx_begin(stet_store *s, int64_t limit_ms, stet_tx **out)
     }
     st->tx->until_us = stet__mono_us(s->platform) + limit_ms * 1000;
     st->tx->base.conn = stet_conn_sqlite(st->tx->guest.writer.db);
-    tx_guard(st->tx, true);
+    st->tx->is_guarded = true;
     *out = &st->tx->base;
     return STET_OK;
 }
@@ -214,9 +213,12 @@ stet__sqlite_tx_rollback(stet_store *s, stet_tx *base)
     sqlite_store *st = sqlite_of(s);
     sqlite_tx    *tx = (sqlite_tx *)base;
 
-    tx_guard(tx, false);
+    tx->is_guarded = false;
     tx_reset_all(tx->guest.writer.db);
     stet__sqlite_rollback(st, &tx->guest.writer);
+    if (!sqlite3_get_autocommit(
+            tx->guest.writer.db)) /* no memory: it would hold up every writer of the file */
+        stet__sqlite_conn_close(&tx->guest.writer);
     tx_turn_give(st);
 }
 
@@ -226,12 +228,14 @@ stet__sqlite_tx_commit(stet_store *s, stet_tx *base, const stet_unit *unit, stet
     sqlite_store *st = sqlite_of(s);
     sqlite_tx    *tx = (sqlite_tx *)base;
     sqlite_conn  *c = &tx->guest.writer;
+    bool          is_late;
     int           err;
 
-    tx_guard(tx, false);
+    is_late = tx_is_late(
+        tx); /* a statement may have been interrupted, and the body may not have looked */
+    tx->is_guarded = false;
     tx_reset_all(c->db);
-    if (tx_is_late(
-            tx)) /* a statement may have been interrupted, and the body may not have looked */
+    if (is_late)
         err = stet__fail(STET_ETIMEOUT, "store %s: the transaction took longer than its limit",
                          st->path);
     else if (sqlite3_get_autocommit(c->db))
@@ -243,10 +247,10 @@ stet__sqlite_tx_commit(stet_store *s, stet_tx *base, const stet_unit *unit, stet
         stet__sqlite_rollback(st, c);
     else if ((err = stet__sqlite_end(st, c)) == STET_OK)
         stet__sqlite_hint(st);
-    if (err == STET_EPOISONED) {
+    if (err == STET_EPOISONED)
         atomic_store(&st->is_poisoned, true);
+    if (err == STET_EPOISONED || !sqlite3_get_autocommit(c->db))
         stet__sqlite_conn_close(c);
-    }
     tx_turn_give(st);
     return err;
 }
@@ -284,29 +288,58 @@ tx_check_conn(sqlite_store *st, stet_conn conn)
     return STET_OK;
 }
 
-static int
-tx_exec(sqlite_store *st, sqlite3 *db, const char *sql)
-{
-    int rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+/* What goes back is there before anything is written: memory may be out by then. */
+typedef struct tx_savepoint {
+    sqlite3_stmt *begin, *back, *release, *give_up;
+} tx_savepoint;
 
-    return rc == SQLITE_OK ? STET_OK : stet__sqlite_fail(st, db, rc, "start a run in it");
+static void
+tx_savepoint_free(tx_savepoint *p)
+{
+    sqlite3_finalize(p->begin);
+    sqlite3_finalize(p->back);
+    sqlite3_finalize(p->release);
+    sqlite3_finalize(p->give_up);
 }
 
-/* Inside a savepoint: after a failure the transaction is as it was. */
 static int
-tx_apply_in(sqlite_store *st, sqlite_store *guest, const stet_unit *unit, stet_outcome *outcome)
+tx_savepoint_prepare(sqlite_store *st, sqlite3 *db, tx_savepoint *p)
+{
+    int rc;
+
+    if ((rc = sqlite3_prepare_v2(db, "SAVEPOINT stet_start", -1, &p->begin, NULL)) != SQLITE_OK ||
+        (rc = sqlite3_prepare_v2(db, "ROLLBACK TO stet_start", -1, &p->back, NULL)) != SQLITE_OK ||
+        (rc = sqlite3_prepare_v2(db, "RELEASE stet_start", -1, &p->release, NULL)) != SQLITE_OK ||
+        (rc = sqlite3_prepare_v2(db, "ROLLBACK", -1, &p->give_up, NULL)) != SQLITE_OK)
+        return stet__sqlite_fail(st, db, rc, "start a run in it");
+    return STET_OK;
+}
+
+/* After a failure the transaction is as it was; if even that cannot be done it is ended, which its
+ * owner learns from its next statement. */
+static int
+tx_apply_in(sqlite_store *st, sqlite_store *guest, const stet_unit *unit, stet_outcome *outcome,
+            tx_savepoint *p)
 {
     sqlite3 *db = guest->writer.db;
+    int      rc = sqlite3_step(p->begin);
     char     text[512];
     int      err;
 
-    if ((err = tx_exec(st, db, "SAVEPOINT stet_start")) != STET_OK)
-        return err;
-    if ((err = tx_apply(st, guest, unit, outcome)) == STET_OK && outcome->result == STET_OK)
-        return tx_exec(st, db, "RELEASE stet_start");
+    if (rc != SQLITE_DONE)
+        return stet__sqlite_fail(st, db, rc, "start a run in it");
+    err = tx_apply(st, guest, unit, outcome);
+    if (err == STET_OK && outcome->result == STET_OK &&
+        (rc = sqlite3_step(p->release)) == SQLITE_DONE)
+        return STET_OK;
+    if (err == STET_OK && outcome->result == STET_OK)
+        err = stet__sqlite_fail(st, db, rc, "start a run in it");
     (void)snprintf(text, sizeof text, "%s", stet_last_error());
-    (void)tx_exec(st, db, "ROLLBACK TO stet_start");
-    (void)tx_exec(st, db, "RELEASE stet_start");
+    sqlite3_reset(p->release);
+    if (!sqlite3_get_autocommit(db) && sqlite3_step(p->back) != SQLITE_DONE)
+        (void)sqlite3_step(p->give_up);
+    else
+        (void)sqlite3_step(p->release);
     return err != STET_OK ? stet__fail(err, "%s", text) : STET_OK;
 }
 
@@ -316,6 +349,7 @@ stet__sqlite_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet
     sqlite_store *st = sqlite_of(s);
     sqlite_store *guest;
     sqlite_tx    *own = NULL; /* the connection is the one we lent to the caller */
+    tx_savepoint  savepoint = { NULL, NULL, NULL, NULL };
     size_t        i;
     int           err;
 
@@ -330,12 +364,14 @@ stet__sqlite_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet
     if ((err = tx_guest_init(st, guest)) == STET_OK) {
         guest->writer.db = conn.handle;
         if (own != NULL)
-            tx_guard(own, false);
-        err = tx_apply_in(st, guest, unit, outcome);
+            own->is_guarded = false;
+        if ((err = tx_savepoint_prepare(st, conn.handle, &savepoint)) == STET_OK)
+            err = tx_apply_in(st, guest, unit, outcome, &savepoint);
+        tx_savepoint_free(&savepoint);
         for (i = 0; i < LITE_SQL_COUNT; i++)
             sqlite3_finalize(guest->writer.stmts[i]);
         if (own != NULL)
-            tx_guard(own, true);
+            own->is_guarded = true;
         tx_guest_free(guest);
     }
     stet__free(s->alloc, guest);

@@ -69,6 +69,7 @@
       "a delayed run is forgotten if its row cannot be read when its time comes")                  \
     X(lease_unasked, "a body begins without a look at the lease")                                  \
     X(renewed_late, "a lease counts from when its renewal was answered")                           \
+    X(poll_by_anybody, "a wait on a polled engine executes runs, whatever thread it is on")        \
     X(purge_by_age, "retention counts from a run's start, not from its end")                       \
     X(retention_forgotten, "a run's own retention does not count")
 

@@ -2,6 +2,9 @@
  * health. Rows G7, G9, G10, G11, H10. tsan: yes */
 #include "damage.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "engine/engine.h"
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -406,6 +409,50 @@ TEST(G11_at_most_one_run_a_call_and_the_wait_is_bounded)
     stet_close(e);
     fixture_up(f, fleet_services);
     CHECK_CODE(stet_engine_poll(f->engine, &did, 0), STET_ESTATE); /* it has threads */
+    fixture_end(f);
+}
+
+typedef struct polled_wait {
+    stet_engine *engine;
+    stet_run_id  run;
+    stet_result  result;
+    int          poll, wait;
+    atomic_bool  is_over;
+} polled_wait;
+
+static void *
+polled_waiter(void *arg)
+{
+    polled_wait *p = arg;
+
+    p->poll = stet_engine_poll(p->engine, NULL, 0);
+    p->wait = stet_wait(p->engine, &p->result, &p->run, 30000);
+    atomic_store(&p->is_over, true);
+    return NULL;
+}
+
+/* A handler that is parked belongs to the thread it began on; resumed by the wait of another one it
+ * would fail for good. */
+TEST(G11_another_thread_waits_and_does_not_poll)
+{
+    fixture    *f = fixture_begin();
+    polled_wait p = { .is_over = false };
+    pthread_t   thread;
+
+    p.engine = fixture_open(f);
+    fixture_register(p.engine, fleet_services);
+    p.run = fixture_start(p.engine, "t.nap", "n", NULL);
+    while (effects("before") == 0)
+        CHECK_OK(stet_engine_poll(p.engine, NULL, 10));
+    CHECK(pthread_create(&thread, NULL, polled_waiter, &p) == 0);
+    while (!atomic_load(&p.is_over))
+        CHECK_OK(stet_engine_poll(p.engine, NULL, 10));
+    (void)pthread_join(thread, NULL);
+    CHECK_CODE(p.wait, STET_OK);
+    CHECK_CODE(p.poll, STET_EUSAGE);
+    CHECK_INT(effects("after"), 1);
+    stet_result_free(&p.result);
+    stet_close(p.engine);
     fixture_end(f);
 }
 

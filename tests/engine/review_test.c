@@ -465,6 +465,122 @@ TEST(B02_poll_returns_while_the_store_fails)
     fixture_end(f);
 }
 
+static int
+ends_in_vain(stet_ctx *ctx, stet_bytes input)
+{
+    static bool was_here;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "one", body_effect, "one", NULL));
+    STET_TRY(stet_step(ctx, NULL, "two", body_effect, "two", NULL));
+    if (!was_here)
+        atomic_store(&hook_fails, true);
+    was_here = true;
+    return stet_return(ctx, stet_text("ok"));
+}
+
+static int
+on_no_finding(void *arg, const stet_finding *finding)
+{
+    (void)arg;
+    test_fail(__FILE__, __LINE__, "verify: %s: %s", finding->rule, finding->text);
+    return 0;
+}
+
+/* An end that the store did not take is none: given back, the run's row must not tell a time of it.
+ */
+TEST(I2_a_run_whose_end_was_refused_is_given_back_without_a_time_of_its_end)
+{
+    static const stet_handler handlers[] = { { "ends", ends_in_vain, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    hook_begin(f->engine);
+    hooked.commit = hook_commit;
+    run = fixture_start(f->engine, "t.ends", "", NULL);
+    while (!atomic_load(&hook_fails))
+        CHECK_OK(stet_engine_poll(f->engine, NULL, 10));
+    atomic_store(&hook_fails, false);
+    while (stet_result_get(f->engine, NULL, &run) == STET_EOPEN) {
+        CHECK_OK(stet_verify(f->engine, NULL, on_no_finding, NULL));
+        CHECK_OK(stet_engine_poll(f->engine, NULL, 10));
+    }
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("one"), 1);
+    fixture_end(f);
+}
+
+/* ---- stops ----------------------------------------------------------------------------------- */
+
+static int
+calls_flaky(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_call(ctx, NULL, "c.flaky", stet_text(""),
+                     STET_START(.retry = { .attempts = 5, .first_ms = 1, .max_ms = 1 }));
+}
+
+static int
+flaky(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    effect("flaky");
+    return stet_fail(ctx, STET_ERETRY, "not now");
+}
+
+static int
+on_retrying(void *arg, const stet_run_info *info)
+{
+    bool *is_due = arg;
+
+    *is_due = info->status == STET_STATUS_RETRYING && info->worker == NULL;
+    return 0;
+}
+
+static int
+on_child(void *arg, const stet_fact_info *fact)
+{
+    if (strcmp(fact->kind, "call") == 0)
+        (void)snprintf(((stet_run_id *)arg)->text, sizeof(stet_run_id), "%s", fact->run);
+    return 0;
+}
+
+/* Due already, it is not woken by the stop, and its row goes on saying what it said. */
+TEST(I2_a_run_that_is_stopped_by_its_caller_when_its_backoff_is_over_is_no_finding)
+{
+    static const stet_handler parents[] = { { "parent", calls_flaky, NULL }, { 0 } };
+    static const stet_handler children[] = { { "flaky", flaky, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *e;
+    stet_run_id               run, child = { "" };
+    int64_t                   until_ms;
+    bool                      is_due = false;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "p", parents));
+    CHECK_OK(stet_engine_start(f->engine));
+    e = fixture_open(f);
+    CHECK_OK(stet_register(e, "c", children));
+    run = fixture_start(f->engine, "p.parent", "", NULL);
+    while (effects("flaky") == 0)
+        CHECK_OK(stet_engine_poll(e, NULL, 10));
+    stet_close(e);
+    CHECK_OK(stet_run_facts(f->engine, &run, false, on_child, &child));
+    CHECK_OK(stet_run_get(f->engine, &child, on_retrying, &is_due));
+    CHECK(is_due);
+    until_ms = stet_engine_now_ms(f->engine) + 2;
+    while (stet_engine_now_ms(f->engine) <= until_ms)
+        continue;
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    while (stet_result_get(f->engine, NULL, &run) == STET_EOPEN ||
+           fixture_facts(f->engine, &child, "cancel asked", NULL) == 0)
+        (void)stet_wait(f->engine, NULL, &run, 10);
+    CHECK_OK(stet_verify(f->engine, NULL, on_no_finding, NULL));
+    fixture_end(f);
+}
+
 /* ---- timers ---------------------------------------------------------------------------------- */
 
 /* A read that fails when a delayed run becomes visible must not cost the run. */

@@ -15,6 +15,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -530,6 +531,8 @@ static const api_row api_rows[] = {
     { .name = "stet_start", .engine = engine_run_start_delayed },
     { .name = "stet_start", .engine = engine_run_start_child },
     { .name = "stet_start_many", .engine = engine_start_many, .is_vague = true },
+    { .name = "stet_start_in", .engine = engine_start_in },
+    { .name = "stet_engine_nudge", .engine = engine_nudge },
     { .name = "stet_wait", .engine = engine_wait },
     { .name = "stet_result_get", .engine = engine_result_get },
     { .name = "stet_result_free", .engine = engine_result_free },
@@ -565,6 +568,7 @@ static const api_row api_rows[] = {
     { .name = "stet_unstick", .engine = engine_unstick },
     { .name = "stet_at", .ctx = ctx_at },
     { .name = "stet_step", .ctx = ctx_step },
+    { .name = "stet_step", .ctx = ctx_step_tx },
     { .name = "stet_sleep", .ctx = ctx_sleep },
     { .name = "stet_sleep_ms", .ctx = ctx_sleep_ms },
     { .name = "stet_call", .ctx = ctx_call },
@@ -609,6 +613,8 @@ static const api_row api_rows[] = {
     { .name = "stet_attempt_number", .body = body_number },
     { .name = "stet_attempt_is_at_risk", .body = body_is_at_risk },
     { .name = "stet_attempt_token", .body = body_token },
+    { .name = "stet_attempt_sqlite", .body = body_sqlite },
+    { .name = "stet_attempt_postgres", .body = body_postgres },
     { .name = "stet_attempt_fence", .body = body_fence },
     { .name = "stet_attempt_deadline_ms", .body = body_deadline_ms },
     { .name = "stet_attempt_run", .body = body_run },

@@ -84,6 +84,13 @@ TEST_LIMIT(C6_every_fault_strikes_and_every_operation_is_executed, 60)
     for (int i = 0; i < FLEET_OPS; i++)
         if (stats.ops[i] == 0)
             test_fail(__FILE__, __LINE__, "no %s in 100 seeds", fleet_op_names[i]);
+    for (int i = 0; i < 3; i++)
+        CHECK(stats.ways[i] > 0);
+    CHECK(stats.polls > 0);
+    CHECK(stats.exits > 0);
+    CHECK(stats.reasons > 0);
+    CHECK(stats.orders == 400 && stats.undecided < 4);
+    CHECK(stats.recoveries > 100 && stats.recovered > 10);
 }
 
 TEST(C6_one_seed_is_one_history)
@@ -100,4 +107,39 @@ TEST(C6_one_seed_is_one_history)
         for (uint64_t k = 0; k < i; k++)
             CHECK(histories[k] != histories[i]);
     }
+}
+
+/* Recoveries of one state that differ are found: in what had ended, in values, in what was open. */
+static size_t
+seeds_tampered(fleet_tamper tampers, const char *found)
+{
+    size_t n = 0;
+
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        char          failure[512] = "";
+        fleet_options options = { .seed = seed, .tampers = tampers, .failure = failure };
+
+        n += !fleet_seed(&options, NULL, NULL) && strstr(failure, found) != NULL;
+    }
+    return n;
+}
+
+TEST_LIMIT(C6_a_recovery_that_comes_to_another_state_is_found, 60)
+{
+    CHECK_INT(seeds_tampered(FLEET_TAMPER_NOT, ""), 0);
+    CHECK(seeds_tampered(FLEET_TAMPER_STATUS, "changes what was recorded") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_FACT, "recorded") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_VALUE, "changes the state") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_OPEN, "after one recovery") > 0);
+}
+
+TEST_LIMIT(C6_an_object_without_an_order_of_its_runs_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_READ, "no order") > 20);
+    CHECK(seeds_tampered(FLEET_TAMPER_ANSWER, "no order") > 20);
+}
+
+TEST_LIMIT(C6_a_reason_that_is_not_true_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_WHY, "and why says") > 15);
 }

@@ -340,6 +340,9 @@ TEST(B20_a_stop_is_told_by_the_first_command_that_carries_its_code)
     CHECK(!s.run.is_stop_told);
     APPLY(&s, TAKEN, .number = 1);
     CHECK(!s.run.is_stop_told);
+    APPLY(&s, SLEEP, .name = TEXT("z"), .occurrence = 1, .completion = 9, .until_ms = 5);
+    APPLY(&s, TIMER, .completion = 9, .code = STET_ECANCELLED); /* no command */
+    CHECK(!s.run.is_stop_told);
     APPLY(&s, STEP, .name = TEXT("b"), .occurrence = 1, .code = STET_ECANCELLED);
     CHECK(s.run.is_stop_told);
     subject_free(&s);
@@ -627,6 +630,9 @@ TEST(F1_many_occurrences_in_any_order)
         CHECK(ask(&s, STET__FACT_STEP, "same") != NULL);
     }
     CHECK(ask(&s, STET__FACT_STEP, "same") == NULL); /* the eighth is new */
+    APPLY(&s, STEP, .name = TEXT("one"), .occurrence = 1);
+    CHECK(ask(&s, STET__FACT_STEP, "one") != NULL);
+    CHECK(stet__journal_peek(&s.journal, STET__FACT_STEP, "one") == NULL);
     CHECK_INT(stet__journal_unasked(&s.journal)->occurrence, 39);
     subject_free(&s);
 }

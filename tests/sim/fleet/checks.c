@@ -120,6 +120,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         want = check_step_code(&op->body[0]);
         return check_is_unlucky(w, op, seen) ||
                (seen->code == want && (want != STET_OK || seen->value != 0));
+    case FLEET_OP_SCOPE:
+        return check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
     case FLEET_OP_DEPOSIT:
         return op->ms % 4 != 0
                    ? seen->code == STET_OK
@@ -281,82 +283,4 @@ fleet_check_end(fleet *w, stet_engine *e)
         kept += !run->is_purged;
     if (checked < kept) /* some may be removed while it looks */
         fleet_fail(w, NULL, "verify checked %zu runs of %zu", checked, kept);
-}
-
-/* ---- runs that have not ended ---------------------------------------------------------------- */
-
-static void
-check_on_verdict(void *arg, const stet_verdict *verdict)
-{
-    (void)snprintf(arg, 32, "%s", verdict->kind);
-}
-
-/* A run may wait for ever only for what never comes: an awakeable nobody settles, itself being
- * stuck, or a run that waits so. */
-static bool
-check_may_wait(fleet *w, const fleet_run *run, const char *kind, bool is_helped)
-{
-    const mem_run *row = stet__mem_run(w->db, run->id);
-
-    if (row == NULL)
-        return false;
-    if (run->is_damaged)
-        return true;
-    if (strcmp(kind, "awakeable") == 0 || strcmp(kind, "child") == 0 || strcmp(kind, "lane") == 0)
-        return true;
-    /* Its workers died too often. Freed, it must go on: no program here contradicts its record. */
-    return strcmp(kind, "stuck") == 0 && row->row.status == STET_STATUS_STUCK && !is_helped;
-}
-
-void
-fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
-{
-    for (fleet_run *run = w->first; run != NULL; run = run->next) {
-        stet_run_id id;
-        char        kind[32] = "";
-        int         err;
-
-        if (run->end != 0)
-            continue;
-        memcpy(id.text, run->text, sizeof id.text);
-        if ((err = stet_why(e, &id, check_on_verdict, kind)) != STET_OK)
-            fleet_fail(w, run, "why gives %s: %s", stet_code_name(err), stet_last_error());
-        else if (!check_may_wait(w, run, kind, is_helped))
-            fleet_fail(w, run, "it does not end, and why says \"%s\" (%s)", kind,
-                       stet__mem_run(w->db, run->id)->row.reason);
-        fleet_trace(w, NULL, run, "does not end:", kind, 0, 0);
-    }
-}
-
-/* ---- the state ------------------------------------------------------------------------------- */
-
-static uint64_t
-state_of(const mem_run *row)
-{
-    uint64_t h = row->row.status;
-
-    for (mem_node *n = stet__mem_tree_first(&row->journal); n != NULL; n = stet__mem_tree_next(n)) {
-        const mem_facts *f = MEM_OF(mem_facts, node, n);
-
-        h = stet__hash64(f->data, f->len, h);
-    }
-    return h;
-}
-
-void
-fleet_state_note(fleet *w)
-{
-    for (fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->end != 0 && !run->is_purged)
-            run->state = state_of(stet__mem_run(w->db, run->id));
-}
-
-void
-fleet_state_check(fleet *w)
-{
-    for (const fleet_run *run = w->first; run != NULL; run = run->next)
-        if (run->state != 0 && !run->is_purged &&
-            run->state != state_of(stet__mem_run(w->db, run->id)))
-            fleet_fail(w, run, "recovering again changes what was recorded of it");
-    check_objects(w);
 }

@@ -9,6 +9,8 @@
 
 #include "fleet.h"
 
+enum { CLIENT_MANY = 3 }; /* starts at once */
+
 /* May this answer come from a fault? Then nothing is known, and it is asked again later. */
 static bool
 client_is_passing(int code)
@@ -44,51 +46,126 @@ client_acked(fleet *w, const fleet_node *node, fleet_task *task, const stet_run_
     task->run = *run;
 }
 
-static int
-client_start(fleet_node *node, fleet_task *task)
+static const char *
+client_handler(const fleet_task *task)
 {
-    fleet                   *w = node->w;
-    stet_start_options       options = { .size = sizeof options };
+    if (task->is_unserved)
+        return "nobody.run";
+    return task->key >= 0 ? "obj.run" : "svc.run";
+}
+
+/* What a start is asked with; lives as long as the call. */
+typedef struct client_request {
+    stet_start_options options;
+    char               input[160], idem[32];
+    bool               was_unclear;
+} client_request;
+
+/* STET_EUNCERTAIN: it must not be asked for again, and is given up. */
+static int
+client_prepare(fleet_node *node, fleet_task *task, client_request *q)
+{
     static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
-    stet_run_id              run;
-    char                     input[160], idem[32];
-    bool                     was_unclear;
+    fleet                   *w = node->w;
     int                      err;
 
+    memset(q, 0, sizeof *q);
     if (!task->has_idem && !task->has_id && task->was_unclear) { /* a repeat may be a second run */
         task->is_given_up = true;
         return STET_EUNCERTAIN;
     }
-    (void)fleet_order_text(input, sizeof input, &task->order);
-    (void)snprintf(idem, sizeof idem, "task-%zu", (size_t)(task - w->tasks));
-    options.key = task->key >= 0 ? keys[task->key] : NULL;
-    options.delay_ms = task->delay_ms;
-    options.timeout_ms = task->timeout_ms;
+    q->options.size = sizeof q->options;
+    (void)fleet_order_text(q->input, sizeof q->input, &task->order);
+    (void)snprintf(q->idem, sizeof q->idem, "task-%zu", (size_t)(task - w->tasks));
+    q->options.key = task->key >= 0 ? keys[task->key] : NULL;
+    q->options.delay_ms = task->delay_ms;
+    q->options.timeout_ms = task->timeout_ms;
     if (task->has_idem)
-        options.idempotency_key = idem;
+        q->options.idempotency_key = q->idem;
     if (task->has_id && task->run.text[0] == '\0' &&
         (err = stet_run_id_make(node->engine, &task->run)) != STET_OK)
         return err;
     if (task->has_id) {
-        options.run = &task->run;
-        options.retention = "3650d"; /* or a repeat might come after it was forgotten */
+        q->options.run = &task->run;
+        q->options.retention = "3650d"; /* or a repeat might come after it was forgotten */
     }
-    run = task->run;
-    was_unclear = task->was_unclear;
+    q->was_unclear = task->was_unclear;
     task->was_unclear = true; /* until it is answered; this node may crash first */
-    err = stet_start(node->engine, &run, options.key != NULL ? "obj.run" : "svc.run",
-                     stet_text(input), &options);
-    if (err == STET_EEXISTS && task->has_id && was_unclear) {
-        run = task->run;
+    fleet_asked(w, task->order.nonce);
+    return STET_OK;
+}
+
+/* The start of it was answered. */
+static int
+client_started(fleet_node *node, fleet_task *task, const client_request *q, int err,
+               const stet_run_id *run)
+{
+    fleet *w = node->w;
+
+    if (err == STET_EEXISTS && task->has_id && q->was_unclear) {
+        run = &task->run;
         err = STET_OK; /* an earlier try had worked */
     }
     if (stet_code_class(err) == STET_CLASS_RETRY)
-        task->was_unclear = was_unclear; /* nothing was written */
+        task->was_unclear = q->was_unclear; /* nothing was written */
     if (err == STET_OK)
-        client_acked(w, node, task, &run);
+        client_acked(w, node, task, run);
     else if (!client_is_passing(err))
         fleet_fail(w, NULL, "a start is refused: %s: %s", stet_code_name(err), stet_last_error());
     return err;
+}
+
+static int
+client_start(fleet_node *node, fleet_task *task)
+{
+    client_request q;
+    stet_run_id    run = task->run;
+    int            err;
+
+    if ((err = client_prepare(node, task, &q)) != STET_OK)
+        return err;
+    err = stet_start(node->engine, &run, client_handler(task), stet_text(q.input), &q.options);
+    return client_started(node, task, &q, err, &run);
+}
+
+/* Several with one wait: this one and those this client would start next. Each is answered on its
+ * own. */
+static int
+client_start_many(fleet_node *node, fleet_task *task)
+{
+    fleet             *w = node->w;
+    size_t             stride = w->n_nodes * FLEET_CLIENTS, n = 0;
+    fleet_task        *tasks[CLIENT_MANY];
+    client_request     q[CLIENT_MANY];
+    stet_start_request requests[CLIENT_MANY];
+    int                err = STET_OK, first = STET_OK;
+
+    for (size_t i = (size_t)(task - w->tasks); i < w->n_tasks && n < CLIENT_MANY; i += stride) {
+        fleet_task *t = &w->tasks[i];
+
+        if (t->is_acked || t->is_given_up)
+            continue;
+        if ((err = client_prepare(node, t, &q[n])) != STET_OK) {
+            if (t == task)
+                return err;
+            continue;
+        }
+        tasks[n] = t;
+        requests[n] = (stet_start_request){ .handler = client_handler(t),
+                                            .input = stet_text(q[n].input),
+                                            .options = &q[n].options };
+        n++;
+    }
+    err = stet_start_many(node->engine, requests, n);
+    for (size_t i = 0; i < n; i++)
+        if (first == STET_OK)
+            first = requests[i].code;
+    if (err != first)
+        fleet_fail(w, NULL, "many starts give %s, the first that failed %s", stet_code_name(err),
+                   stet_code_name(first));
+    for (size_t i = 0; i < n; i++)
+        (void)client_started(node, tasks[i], &q[i], requests[i].code, &requests[i].run);
+    return requests[0].code;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -122,6 +199,11 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if ((answer == STET_ECANCELLED || answer == STET_EEXPIRED) && !run->is_stopped &&
         run->end != STET__FACT_CANCELLED && run->end != STET__FACT_EXPIRED)
         fleet_fail(w, run, "a waiter is told of a stop that is not recorded");
+    if (answer == STET_OK || answer == STET_ERUN)
+        fleet_answered(w, run);
+    run->is_told = run->is_told || answer == STET_OK;
+    if (answer == STET_ERUN)
+        fleet_failed(run, r);
     /* A run that was stopped has answered; its row may say cancelling first and cancelled later. */
     if (answer != STET_OK)
         hash = (uint64_t)-answer;
@@ -147,6 +229,49 @@ client_wait(fleet_node *node, const stet_run_id *which, int64_t timeout_ms)
     stet_result_free(&result);
 }
 
+/* ---- starting and waiting -------------------------------------------------------------------- */
+
+/* The wait may fail when the run is there: only an end or a timeout says that it was started. */
+static int
+client_invoke(fleet_node *node, fleet_task *task)
+{
+    fleet         *w = node->w;
+    client_request q;
+    stet_run_id    run = { { 0 } };
+    stet_result    result = { 0 };
+    fleet_run     *known;
+    int            err;
+
+    if ((err = client_prepare(node, task, &q)) != STET_OK)
+        return err;
+    err = stet_invoke(node->engine, &result, &run, client_handler(task), stet_text(q.input),
+                      &q.options, 1 + (int64_t)client_draw(w, 20000));
+    if (err == STET_OK || err == STET_ERUN || err == STET_ECANCELLED || err == STET_EEXPIRED) {
+        client_acked(w, node, task, &run);
+        client_answered(w, node, &run, &result, err);
+    } else if (err == STET_ETIMEOUT || (err == STET_EEXISTS && task->has_id && q.was_unclear)) {
+        client_acked(w, node, task, err == STET_ETIMEOUT ? &run : &task->run);
+    } else if ((known = fleet_run_named(w, run.text)) != NULL &&
+               ((err == STET_ENOTFOUND && known->is_purged) ||
+                (err == STET_ECORRUPT && known->is_damaged))) {
+        client_acked(w, node, task, &run); /* it is there, or was; only its end cannot be told */
+    } else if (!client_is_passing(err))
+        fleet_fail(w, NULL, "invoking gives %s: %s", stet_code_name(err), stet_last_error());
+    stet_result_free(&result);
+    return task->is_acked ? STET_OK : err;
+}
+
+static int
+client_begin(fleet_node *node, fleet_task *task)
+{
+    node->w->stats.ways[task->way]++;
+    switch (task->way) {
+    case FLEET_WAY_MANY: return client_start_many(node, task);
+    case FLEET_WAY_INVOKE: return client_invoke(node, task);
+    default: return client_start(node, task);
+    }
+}
+
 /* ---- a client -------------------------------------------------------------------------------- */
 
 static void
@@ -157,7 +282,7 @@ client_task(fleet_node *node, fleet_task *task)
     if (stet__sim_now_us(w->sim) < task->at_us)
         fleet_nap(node->p, task->at_us - stet__sim_now_us(w->sim));
     while (!node->is_leaving && !task->is_acked && !task->is_given_up &&
-           client_start(node, task) != STET_OK)
+           client_begin(node, task) != STET_OK)
         fleet_nap(node->p, 1000 * (int64_t)(1 + client_draw(w, 400)));
     if (node->is_leaving || !task->is_acked)
         return; /* in the node's next life, or never */
@@ -319,6 +444,7 @@ operator_act(fleet_node *node)
         operator_check(w, run, "cancel", err, err == STET_EENDED);
         break;
     case 1:
+        fleet_asked(w, fleet_nonce_of_retry(id.text));
         err = stet_dlq_retry(node->engine, &fresh, &id);
         operator_check(w, run, "dlq retry", err,
                        err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);

@@ -8,6 +8,12 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
+ * why.c          why those that have not ended have not, by `why` and by what is known
+ * history.c      what the outside saw of the objects, and whether one order explains it
+ * linear.c       the search for that order
+ * image.c        copies of the store's state, and hashes over it
+ * fate.c         what of a state every recovery must bring to the same end
+ * recover.c      one state recovered several times: the same must come of it
  * trace.c        the history: its hash, and its last events when something is wrong
  * world.c        nodes and their lives, the phases of a seed
  *
@@ -28,11 +34,16 @@
 #include "platform/platform.h"
 #include "store/memory.h"
 
+/* What lies further ahead does not happen in a seed. */
+#define FLEET_FAR_MS ((int64_t)86400000)
+
 enum {
     FLEET_NODES_MAX = 10,
     FLEET_OPS_MAX = 30,
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
+    FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
+    FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };
 
@@ -53,7 +64,7 @@ typedef struct fleet_node fleet_node;
     X(REPLY_LOST, 60, "replies of commits lost")                                                   \
     X(POISONED, 150, "stores poisoned")                                                            \
     X(SLOW, 300, "slow answers")                                                                   \
-    X(READ_FAILED, 300, "reads failed")                                                            \
+    X(READ_FAILED, 100, "reads failed")                                                            \
     X(LEASE_FAILED, 20, "session calls failed or unanswered")                                      \
     X(LEASE_SLOW, 6,  "session calls answered after the lease")                                    \
     X(HINT_LOST, 4, "hints lost")                                                                  \
@@ -62,6 +73,7 @@ typedef struct fleet_node fleet_node;
     X(SAME_NAME, 0, "workers of one name")                                                         \
     X(SKEW, 0, "clocks apart by hours")                                                            \
     X(JUMP, 0, "jumps of a clock")                                                                 \
+    X(STORE_JUMP, 0, "jumps of the store's clock ahead")                                           \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
     X(DAMAGE, 0, "facts damaged")
 
@@ -108,6 +120,7 @@ void fleet_chaos(void *arg);
     X(NOW, 4, 2, "now")                                                                            \
     X(RANDOM, 4, 2, "random")                                                                      \
     X(DEFER, 3, 1, "defer")                                                                        \
+    X(SCOPE, 4, 2, "scopes")                                                                       \
     X(SETTLE, 0, 0, "settle")
 
 typedef enum fleet_op_kind {
@@ -248,11 +261,17 @@ struct fleet_run {
     unsigned      grants;
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
+    bool          is_idle;    /* it waits for what lies far ahead, or for a worker */
+    bool          is_unserved; /* no node has its handler */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
-    uint64_t      state;      /* hash of its facts when everything was over */
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
+    uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
+    int64_t       answered_us; /* when somebody was first told that it completed or failed; 0 */
+    bool          is_told;    /* somebody was told its result */
+    bool          is_exact;   /* somebody was told in which of its operations it failed: */
+    size_t        failed_in;  /* in this one; behind the last: when it was through */
     fleet_run    *next;       /* in the order of their appearance */
 };
 
@@ -292,16 +311,20 @@ typedef struct fleet_object {
 
 void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
                          const stet_outcome *outcome);
-fleet_run *fleet_run_of(fleet *w, stet_id id);
-fleet_run *fleet_run_named(fleet *w, const char *text);
+fleet_run *fleet_run_of(const fleet *w, stet_id id);
+fleet_run *fleet_run_named(const fleet *w, const char *text);
 
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
+
+typedef enum fleet_way { FLEET_WAY_START, FLEET_WAY_MANY, FLEET_WAY_INVOKE } fleet_way;
 
 typedef struct fleet_task {
     fleet_order order;
     int         key;           /* -1: a service */
     int64_t     at_us, delay_ms, timeout_ms;
     bool        has_idem, has_id, waits, cancels;
+    bool        is_unserved;
+    fleet_way   way;           /* how its client starts it */
     bool        is_done;       /* the client has nothing left to do for it */
     bool        is_acked;      /* somebody was told that it was started */
     bool        was_unclear;
@@ -327,7 +350,9 @@ struct fleet_node {
     unsigned        life;   /* 1, 2 … */
     bool            is_up;
     bool            is_leaving; /* it is stopped in an orderly way; its clients end soon */
+    bool            is_polled;  /* it has no threads; a fiber polls */
     unsigned        clients;    /* fibers that use its engine */
+    unsigned        exits;      /* hooks of handlers that are to be called */
     bool            is_poisoned; /* its store handle, until it is reopened */
     int64_t         up_at_us; /* when the next life begins */
     int64_t         pause_end_us;
@@ -348,27 +373,64 @@ typedef struct fleet_stats {
     uint64_t faults[FLEET_FAULTS];
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
+    uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
+    uint64_t reasons; /* why a run has not ended */
+    uint64_t orders, undecided; /* histories of keys for which an order was looked for */
+    uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
     int64_t  virtual_us;
 } fleet_stats;
 
+/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c, why.c). */
+typedef enum fleet_tamper {
+    FLEET_TAMPER_NOT,
+    FLEET_TAMPER_STATUS,
+    FLEET_TAMPER_FACT,
+    FLEET_TAMPER_VALUE,
+    FLEET_TAMPER_OPEN,
+    FLEET_TAMPER_READ, /* an object's state at the end */
+    FLEET_TAMPER_WHY,   /* the names and times in its sentence */
+    FLEET_TAMPER_ANSWER /* a run that wrote was answered before anybody wrote */
+} fleet_tamper;
+
 typedef struct fleet_options {
     uint64_t seed;
+    fleet_tamper tampers;
+    char    *failure;    /* 512 bytes: told here, not on standard error; or NULL */
     bool     is_large;
     bool     is_verbose; /* print events as they come */
 } fleet_options;
 
+/* An object's state as the outside can know it. */
+typedef struct fleet_linear_state {
+    uint64_t writes, sum; /* of the account */
+    uint64_t scribble;    /* hash of it; 0: none */
+} fleet_linear_state;
+
+/* A state of the store that is recovered several times when the history is over. */
+typedef struct fleet_image {
+    stet__memory_db *db;
+    int64_t          now_ms; /* by the store */
+    bool             is_end;
+    bool             is_damaged;
+} fleet_image;
+
+enum { FLEET_IMAGES_MAX = 2 }; /* one of the history and its end */
+
 struct fleet {
     fleet_options    options;
+    const fleet     *of; /* a recovery: of this world's state; else NULL */
     size_t           n_nodes, n_tasks, ops_max;
     stet__sim       *sim;
     stet__platform  *server; /* the node the store lives on; never crashes */
     stet__memory_db *db;
     stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
-    stet__rng        draws, faults;
+    stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     fleet_plan       plan;
     bool             has_faults; /* now */
+    int64_t          jumped_us;  /* when the store's clock jumped last */
     int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
+    bool             is_helped;  /* the helper has done what it can */
     unsigned         crashes;
     int              same_name; /* nodes below this index share a worker's name */
     fleet_node       nodes[FLEET_NODES_MAX];
@@ -378,10 +440,15 @@ struct fleet {
     stet__map        runs;      /* ID -> fleet_run */
     stet__map        idems;     /* idempotency key -> fleet_run */
     stet__map        nonces;    /* nonce -> fleet_run */
+    stet__map        entered;   /* IDs of runs whose code was entered */
+    stet__map        asked;     /* nonce -> when somebody first asked for it */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];
     stet__arena      arena;
+    fleet_linear_state last_read[FLEET_KEYS]; /* of the objects, when everything was over */
+    fleet_image      images[FLEET_IMAGES_MAX];
+    size_t           n_images;
     /* trace */
     uint64_t         hash;
     fleet_event     *events; /* a ring */
@@ -398,6 +465,9 @@ bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash
 uint64_t fleet_draw(stet__rng *r, uint64_t below);
 fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
 int64_t  fleet_now_ms(fleet *w); /* the store's clock */
+/* Simulators are used again: to map their stacks takes as long as a small simulation. */
+stet__sim *fleet_sim_get(uint64_t seed);
+void       fleet_sim_put(stet__sim *sim);
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
@@ -405,18 +475,102 @@ int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
 void     fleet_leave_node(fleet *w, fleet_node *node);
 /* Does not return if called on a fiber of the node. */
 void     fleet_crash(fleet *w, fleet_node *node);
+/* Begin the next life of every node whose time has come. */
+void     fleet_raise(fleet *w);
+/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
+ * happen. */
+bool     fleet_is_quiet(fleet *w);
 /* The handlers read the world here: they have no argument of their own. */
 extern fleet *fleet_here;
 
 /* ---- the end (checks.c) ---------------------------------------------------------------------- */
 
 size_t   fleet_open_runs(fleet *w);
-/* Why those that have not ended have not, by `why` and by what is known. */
-void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 void     fleet_check_end(fleet *w, stet_engine *e);
-/* Remember the state of all ended runs; and compare: it must be the same for ever. */
-void     fleet_state_note(fleet *w);
-void     fleet_state_check(fleet *w);
+/* Why those that have not ended have not (why.c). */
+void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
+
+/* ---- one order for every key (linear.c, history.c) ------------------------------------------- */
+
+typedef struct fleet_linear_op {
+    int64_t     asked_us, answered_us; /* INT64_MAX: nobody was answered */
+    uint64_t    writes_max; /* it cannot come after more writes than these */
+    bool        is_read;    /* it changes nothing, whenever it comes */
+    const void *what;
+} fleet_linear_op;
+
+typedef enum fleet_linear {
+    FLEET_LINEAR_YES,
+    FLEET_LINEAR_NO,
+    FLEET_LINEAR_UNDECIDED /* too many states, or too many operations */
+} fleet_linear;
+
+enum { FLEET_LINEAR_NEXT_MAX = 128 };
+
+/* The states the operation may lead to from this one, none if it cannot have seen what it saw.
+ * *is_cut: there are more than fit. */
+typedef size_t (*fleet_linear_fn)(void *arg, const void *what, const fleet_linear_state *from,
+                                  fleet_linear_state *next, bool *is_cut);
+
+/* Is there an order of the operations that respects real time and that the step function allows? */
+fleet_linear fleet_linear_check(const fleet_linear_op *ops, size_t n,
+                                const fleet_linear_state *first, fleet_linear_fn step, void *arg,
+                                size_t states_max);
+
+/* Somebody outside is about to ask for the run of that nonce. */
+void     fleet_asked(fleet *w, uint64_t nonce);
+uint64_t fleet_nonce_of_retry(const char *run);
+/* The code of a run is entered. */
+void     fleet_entered(fleet *w, const char *run);
+/* Somebody outside was told that it completed or failed. */
+void     fleet_answered(fleet *w, fleet_run *run);
+void     fleet_answered_call(fleet *w, uint64_t nonce);
+/* Somebody was told how it failed. */
+void     fleet_failed(fleet_run *run, const stet_result *result);
+/* Tell everybody the rest, and read the objects. */
+void     fleet_history_end(fleet *w, stet_engine *e);
+/* Look for an order. Not on a fiber: its stack is too small for long histories. */
+void     fleet_check_history(fleet *w);
+
+/* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
+
+void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
+/* Is no fact of it damaged? */
+bool     fleet_is_readable(const mem_run *run);
+/* Facts that begin not after revision `upto`. */
+uint64_t fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h);
+/* A run's row and facts, but for session, epoch and due_ms. */
+uint64_t fleet_hash_run(const mem_run *run);
+/* Runs, lanes, timers, values. NULL: also what fleet_hash_run() leaves out, and sessions; else but
+ * for runs that are damaged in that world. */
+uint64_t fleet_hash_db(const stet__memory_db *db, const fleet *w);
+
+typedef struct fleet_fate {
+    const mem_run *run; /* as it was when the recovery began; if it is new, as it is now */
+    const mem_run *now;
+    fleet_order    order;
+    stet_id        parent;
+    int            key;
+    bool           is_new, is_called, is_stoppable, has_idem;
+    bool           is_chance; /* how it ends depends on order or time */
+} fleet_fate;
+
+typedef struct fleet_fates {
+    fleet_fate *fates; /* by ID */
+    size_t      n;
+    unsigned    keys;  /* whose state depends on order or time, a bit each */
+} fleet_fates;
+
+void     fleet_fates_make(fleet_fates *all, const stet__memory_db *image,
+                          const stet__memory_db *db, size_t ops_max, unsigned keys);
+void     fleet_fates_free(fleet_fates *all);
+uint64_t fleet_fate_lineage(fleet_fates *all, const fleet_fate *fate);
+
+/* Keep the state of the store as it is now, if the seed says so; the end always. */
+void fleet_image_take(fleet *w, bool is_end);
+/* Recover every image, when the history is over. */
+void fleet_recover(fleet *w);
+void fleet_images_free(fleet *w);
 
 /* ---- the history (trace.c) ------------------------------------------------------------------- */
 

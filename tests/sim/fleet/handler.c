@@ -126,19 +126,27 @@ handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *bod
 
 static const char *const handler_keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
 
+static uint64_t
+handler_nonce(stet_ctx *ctx, size_t op, int part)
+{
+    const char *run = stet_info(ctx)->run;
+
+    return stet__hash64(run, strlen(run), op * 16 + (uint64_t)(part + 1));
+}
+
 static const char *
 handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool is_call,
               const char *awakeable, stet_start_options *options)
 {
     const fleet_op *o = &x->program.ops[op];
     fleet_order     child = { .depth = x->order.depth + 1 };
-    const char     *run = stet_info(ctx)->run;
     char           *text = stet_ctx_alloc(ctx, 160);
 
     if (text == NULL)
         return NULL;
     child.seed = o->seed + (uint64_t)(part + 1);
-    child.nonce = stet__hash64(run, strlen(run), op * 16 + (uint64_t)(part + 1));
+    child.nonce = handler_nonce(ctx, op, part);
+    fleet_asked(x->w, child.nonce);
     child.floor = is_call ? x->order.floor : -1;
     if (o->key >= 0)
         child.floor = o->key > child.floor ? o->key : child.floor;
@@ -160,10 +168,14 @@ handler_call(stet_ctx *ctx, fleet_execution *x, size_t op, stet_bytes *out)
 {
     stet_start_options options = { 0 };
     const char        *input = handler_child(ctx, x, op, -1, true, NULL, &options);
+    int                rc;
 
     if (input == NULL)
         return STET_ENOMEM;
-    return stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+    rc = stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+    if (rc == STET_OK)
+        fleet_answered_call(x->w, handler_nonce(ctx, op, -1));
+    return rc;
 }
 
 static int
@@ -322,12 +334,12 @@ handler_deposit(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
     if ((rc = stet_state_get(ctx, &out, "account")) != STET_OK)
         return rc;
-    *value = handler_hash(out);
     if (out.data != NULL && out.len < sizeof text) {
         memcpy(text, out.data, out.len);
         text[out.len] = '\0';
         (void)sscanf(text, "%" SCNu64 " %" SCNu64, &writes, &sum);
     }
+    *value = writes << 32 | sum;
     if (o->ms % 4 == 0 && (rc = handler_step(ctx, x, op, &o->body[0], NULL)) != STET_OK)
         return rc;
     (void)snprintf(text, sizeof text, "%" PRIu64 " %" PRIu64, writes + 1, sum + o->seed % 100 + 1);
@@ -396,6 +408,77 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     return STET_OK;
 }
 
+/* ---- scopes and exits ------------------------------------------------------------------------ */
+
+/* Results inside of a scope go with it; those outside of it stay. */
+static int
+handler_scope(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    fleet_body  body = x->program.ops[op].body[0];
+    const char *outside = stet_ctx_printf(ctx, "outside %zu", op), *inside;
+    stet_bytes  out = { NULL, 0 };
+    char        want[32];
+    int         rc;
+
+    if (outside == NULL)
+        return STET_ENOMEM;
+    stet_scope_begin(ctx);
+    stet_scope_begin(ctx);
+    rc = handler_step(ctx, x, op, &body, &out);
+    stet_scope_end(ctx);
+    inside = stet_ctx_printf(ctx, "inside %zu", op);
+    (void)snprintf(want, sizeof want, "inside %zu", op);
+    if (inside != NULL && strcmp(inside, want) != 0)
+        fleet_fail(x->w, NULL, "memory of a scope that goes on is lost");
+    stet_scope_end(ctx);
+    (void)snprintf(want, sizeof want, "outside %zu", op);
+    if (strcmp(outside, want) != 0)
+        fleet_fail(x->w, NULL, "memory outside of a scope is lost");
+    *value = 0;
+    return rc;
+}
+
+typedef struct handler_exit {
+    fleet      *w;
+    fleet_node *node;
+    unsigned   *calls; /* how many of this execution's were called */
+    unsigned    turn;  /* the last is the first */
+} handler_exit;
+
+static void
+handler_on_exit(void *arg)
+{
+    handler_exit *e = arg;
+
+    if (++*e->calls != e->turn)
+        fleet_fail(e->w, NULL, "exit hook %u is called as number %u", e->turn, *e->calls);
+    e->node->exits--;
+    e->w->stats.exits++;
+}
+
+/* Two hooks that must be called whatever becomes of this execution, unless its node dies. The
+ * structs are the context's: they must live until then. */
+static void
+handler_exits(stet_ctx *ctx, fleet *w)
+{
+    handler_exit *e = stet_ctx_alloc(ctx, 2 * sizeof *e);
+    unsigned     *calls = stet_ctx_alloc(ctx, sizeof *calls);
+    fleet_node   *node = fleet_node_of(w, ctx->exec->p);
+
+    if (e == NULL || calls == NULL || node == NULL)
+        return;
+    *calls = 0;
+    e[0] = (handler_exit){ w, node, calls, 1 };
+    e[1] = (handler_exit){ w, node, calls, 1 };
+    if (stet_on_exit(ctx, handler_on_exit, &e[0]) != STET_OK)
+        return;
+    node->exits++;
+    if (stet_on_exit(ctx, handler_on_exit, &e[1]) != STET_OK)
+        return;
+    node->exits++;
+    e[0].turn = 2;
+}
+
 static int
 handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
@@ -424,6 +507,7 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         return rc;
     case FLEET_OP_RANDOM: *value = stet_random(ctx); return STET_OK;
     case FLEET_OP_DEFER: return handler_defer(ctx, x, op);
+    case FLEET_OP_SCOPE: return handler_scope(ctx, x, op, value);
     default: return handler_settle(ctx, x, op);
     }
     *value = handler_hash(out);
@@ -463,6 +547,8 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         return STET_ENOMEM;
     memset(x, 0, sizeof *x);
     x->w = w;
+    fleet_entered(w, stet_info(ctx)->run);
+    handler_exits(ctx, w);
     if (!fleet_order_parse(&x->order, input))
         return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);

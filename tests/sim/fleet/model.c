@@ -14,17 +14,17 @@
 #include "fleet.h"
 
 /* No program here needs nearly as many. */
-#define MODEL_FACTS_MAX 1000
+#define MODEL_FACTS_MAX  1000
 #define MODEL_GRANTS_MAX 1000
 
 fleet_run *
-fleet_run_of(fleet *w, stet_id id)
+fleet_run_of(const fleet *w, stet_id id)
 {
     return stet__map_find(&w->runs, id.bytes, sizeof id.bytes);
 }
 
 fleet_run *
-fleet_run_named(fleet *w, const char *text)
+fleet_run_named(const fleet *w, const char *text)
 {
     stet_id id;
 
@@ -83,6 +83,12 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->parent = stet__fact_id(fact->run);
     run->retry_of = stet__fact_id(fact->retry_of);
     run->is_retry = !stet__id_is_zero(run->retry_of);
+    if (run->is_retry) {
+        char text[STET_ID_TEXT_MAX];
+
+        stet__id_text(text, STET__ID_RUN, run->retry_of);
+        run->retry_nonce = fleet_nonce_of_retry(text);
+    }
     run->created_ms = fact->time_ms;
     run->attempts_max = (uint32_t)fact->attempts_max;
     run->is_called = fact->completion != 0;
@@ -91,6 +97,9 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->is_kept = fact->retention_ms > 86400000;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
+    run->is_unserved = fact->name.len == 10 && memcmp(fact->name.data, "nobody.run", 10) == 0;
+    run->is_idle = run->is_unserved || run->order.depth == FLEET_DEPTH_IDLE ||
+                   run->not_before_ms > run->created_ms + FLEET_FAR_MS;
     fleet_program_make(&run->program, &run->order, run->is_object, w->ops_max);
     if (w->last != NULL)
         w->last->next = run;
@@ -238,7 +247,8 @@ static fleet_run *
 model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_t epoch,
            const stet__fact *fact)
 {
-    char name[20];
+    char   name[20];
+    size_t n;
 
     if (run == NULL && fact->kind == STET__FACT_STARTED)
         run = model_started(w, id, fact);
@@ -246,8 +256,10 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
         fleet_fail(w, NULL, "a fact of a run that was never started");
         return NULL;
     }
-    (void)snprintf(name, sizeof name, "%.*s", (int)(fact->name.len < 19 ? fact->name.len : 19),
-                   fact->name.data != NULL ? (const char *)fact->name.data : "");
+    n = fact->name.len < sizeof name - 1 ? fact->name.len : sizeof name - 1;
+    if (n > 0)
+        memcpy(name, fact->name.data, n);
+    name[n] = '\0';
     fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name, (int64_t)(fact->revision),
                 fact->code != 0 ? fact->code : fact->number);
     w->stats.facts++;
@@ -330,7 +342,7 @@ model_purged(fleet *w, const fleet_node *node, const stet_op *op)
     run->is_purged = true;
     if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
         (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
-    if (run->order.depth == 0)
+    if (run->order.depth == 0 || run->order.depth == FLEET_DEPTH_IDLE)
         (void)stet__map_remove(&w->nonces, &run->order.nonce, sizeof run->order.nonce);
 }
 

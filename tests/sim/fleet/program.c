@@ -140,6 +140,11 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
 
     stet__rng_seed(&r, order->seed);
     memset(p, 0, sizeof *p);
+    if (order->depth == FLEET_DEPTH_IDLE) {
+        p->n = 1;
+        p->ops[0] = (fleet_op){ .kind = FLEET_OP_SLEEP, .key = -1, .ms = 20 * FLEET_FAR_MS };
+        return;
+    }
     p->n = 1 + (size_t)fleet_draw(&r, max);
     p->is_stubborn = program_one_in(&r, 2);
     p->is_tidy = program_one_in(&r, 2);

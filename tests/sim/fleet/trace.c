@@ -1,12 +1,11 @@
 /* The history of a seed: every event goes into one hash, the last ones are kept to be read. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "fleet.h"
 
-enum { TRACE_KEPT = 1 << 14, TRACE_SHOWN = 80, TRACE_TAIL = 25 };
+enum { TRACE_SHOWN = 80, TRACE_TAIL = 25 };
 
 void
 fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *what,
@@ -14,17 +13,20 @@ fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *
 {
     fleet_event *e;
     uint64_t     numbers[4];
+    size_t       len = 0;
 
-    if (w->events == NULL && (w->events = calloc(TRACE_KEPT, sizeof *w->events)) == NULL)
-        abort();
-    e = &w->events[w->n_events++ % TRACE_KEPT];
+    if (w->of != NULL)
+        return; /* a recovery: its history is nobody's */
+    e = &w->events[w->n_events++ % FLEET_EVENTS_KEPT];
     e->at_us = stet__sim_now_us(w->sim);
     e->node = node != NULL ? (int)node->index : -1;
     e->run = run != NULL ? run->number : 0;
     e->what = what;
-    e->name[0] = '\0';
-    if (name != NULL)
-        (void)snprintf(e->name, sizeof e->name, "%s", name);
+    while (name != NULL && name[len] != '\0' && len < sizeof e->name - 1)
+        len++;
+    if (len > 0)
+        memcpy(e->name, name, len);
+    e->name[len] = '\0';
     e->a = a;
     e->b = b;
     numbers[0] = (uint64_t)e->at_us;
@@ -33,7 +35,7 @@ fleet_trace(fleet *w, const fleet_node *node, const fleet_run *run, const char *
     numbers[3] = (uint64_t)b;
     w->hash = stet__hash64(numbers, sizeof numbers, w->hash);
     w->hash = stet__hash64(what, strlen(what), w->hash);
-    w->hash = stet__hash64(e->name, strlen(e->name), w->hash);
+    w->hash = stet__hash64(e->name, len, w->hash);
 }
 
 void
@@ -74,16 +76,16 @@ trace_print(const fleet_event *e, FILE *out)
 static void
 trace_show(const fleet *w, unsigned run, size_t max, FILE *out)
 {
-    size_t first = w->n_events > TRACE_KEPT ? w->n_events - TRACE_KEPT : 0;
+    size_t first = w->n_events > FLEET_EVENTS_KEPT ? w->n_events - FLEET_EVENTS_KEPT : 0;
     size_t from = w->n_events, found = 0;
 
     while (from > first && found < max) {
         from--;
-        found += run == 0 || w->events[from % TRACE_KEPT].run == run;
+        found += run == 0 || w->events[from % FLEET_EVENTS_KEPT].run == run;
     }
     for (; from < w->n_events; from++)
-        if (run == 0 || w->events[from % TRACE_KEPT].run == run)
-            trace_print(&w->events[from % TRACE_KEPT], out);
+        if (run == 0 || w->events[from % FLEET_EVENTS_KEPT].run == run)
+            trace_print(&w->events[from % FLEET_EVENTS_KEPT], out);
 }
 
 void
@@ -100,6 +102,6 @@ fleet_tell(fleet *w, FILE *out)
         trace_show(w, w->failed_run, TRACE_SHOWN, out);
     }
     fprintf(out, "the last events of all:\n");
-    trace_show(w, 0, w->options.is_verbose ? TRACE_KEPT : TRACE_TAIL, out);
+    trace_show(w, 0, w->options.is_verbose ? FLEET_EVENTS_KEPT : TRACE_TAIL, out);
     fflush(out);
 }

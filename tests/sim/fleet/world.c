@@ -4,8 +4,8 @@
  *   2. Healing: no more faults; everything must end, or `why` must know why not.
  *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must
  *      end but what was damaged and what waits for that.
- *   4. Checks, on the store and by `verify`; then all nodes are killed and started once more:
- *      nothing changes.
+ *   4. Checks, on the store and by `verify`.
+ *   5. The history is over: states of it are recovered, each several times (recover.c).
  */
 #include <inttypes.h>
 #include <malloc.h>
@@ -68,6 +68,7 @@ fleet_crash(fleet *w, fleet_node *node)
 
     fleet_trace(w, node, NULL, "the node crashes", NULL, node->life, 0);
     fleet_ledger_crash(w, node);
+    fleet_image_take(w, false);
     node->is_up = false;
     node->engine = NULL;
     node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
@@ -109,9 +110,12 @@ world_options(fleet_node *node, stet_options *o)
     o->wait_poll_ms = 100 + (int64_t)fleet_draw(&r, 1000);
     o->work_ahead = fleet_draw(&r, 2) == 0 ? 1 : STET_NONE;
     o->retention_ms = w->plan.retention_ms;
+    if (w->of != NULL)
+        o->lost_max = 1000; /* how often a worker dies is chance */
     /* The first does everything; some of the others only work, only keep time, or do neither. */
     if (node->index > 0)
         o->roles = roles[fleet_draw(&r, 8)];
+    node->is_polled = node->index > 0 && o->roles == 0 && fleet_draw(&r, 4) == 0;
     o->worker = names[(int)node->index < w->same_name ? 0 : node->index];
     o->log = world_log;
     o->log_arg = node;
@@ -128,16 +132,48 @@ world_open(fleet_node *node)
     int          err;
 
     world_options(node, &options);
-    if ((err = stet__memory_open(&memory, node->p, w->db)) != STET_OK ||
-        (err = fleet_store_new(&store, memory, node)) != STET_OK ||
+    if ((err = stet__memory_open(&memory, node->p, w->db)) != STET_OK)
+        return err;
+    store = memory;
+    if ((w->of == NULL && (err = fleet_store_new(&store, memory, node)) != STET_OK) ||
         (err = stet__open_on(&e, node->p, store, "memory:", &options)) != STET_OK)
         return err;
-    if ((err = fleet_register(e)) != STET_OK || (err = stet_engine_start(e)) != STET_OK) {
+    if ((err = fleet_register(e)) != STET_OK ||
+        (err = node->is_polled ? stet_engine_poll(e, NULL, 0) : stet_engine_start(e)) != STET_OK) {
         stet_close(e);
         return err;
     }
     node->engine = e;
     return STET_OK;
+}
+
+/* The loop of a host without threads. It may fail as long as the store does. When all others have
+ * gone it stops the engine: what it began is its own to end. */
+static void
+world_poll(fleet_node *node)
+{
+    fleet *w = node->w;
+
+    while (!node->is_leaving || node->clients > 1) {
+        int did = 0, err = stet_engine_poll(node->engine, &did, 1000);
+
+        w->stats.polls++;
+        if (err != STET_OK && !w->has_faults)
+            fleet_fail(w, NULL, "polling gives %s: %s", stet_code_name(err), stet_last_error());
+        if (err != STET_OK)
+            fleet_nap(node->p, 50000);
+    }
+    while (stet_engine_stop(node->engine, 0) != STET_OK)
+        fleet_nap(node->p, 50000);
+    node->clients--;
+}
+
+static void
+world_spawn(fleet_node *node, void (*fn)(void *arg), void *arg)
+{
+    if (stet__sim_spawn(node->w->sim, node->p, fn, arg) != STET_OK)
+        abort();
+    node->clients++;
 }
 
 /* A life begins: a root fiber of the new node. */
@@ -149,12 +185,13 @@ world_life(void *arg)
 
     while (world_open(node) != STET_OK)
         fleet_nap(node->p, 100000);
-    for (unsigned i = 0; i <= FLEET_CLIENTS; i++) {
+    for (unsigned i = 0; w->of == NULL && i <= FLEET_CLIENTS; i++) {
         node->seats[i] = (fleet_seat){ node, i };
-        if (stet__sim_spawn(w->sim, node->p, i < FLEET_CLIENTS ? fleet_client : fleet_operator,
-                            &node->seats[i]) != STET_OK)
-            abort();
+        world_spawn(node, i < FLEET_CLIENTS ? fleet_client : fleet_operator, &node->seats[i]);
+    }
+    if (node->is_polled) {
         node->clients++;
+        world_poll(node); /* on the fiber it was opened by: polls are one thread's */
     }
 }
 
@@ -175,6 +212,9 @@ world_leave(void *arg)
     fleet_trace(w, node, NULL, "the node has stopped", NULL, node->life, 0);
     if (!stet__sim_node_is_clean(w->sim, node->p))
         fleet_fail(w, NULL, "node %u was closed and has not given all memory back", node->index);
+    if (node->exits > 0)
+        fleet_fail(w, NULL, "node %u was closed, and %u exit hooks were not called", node->index,
+                   node->exits);
     fleet_ledger_crash(w, node); /* what it could not record is lost */
     node->up_at_us = stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->faults, 5000);
     node->is_up = false;
@@ -198,7 +238,7 @@ world_up(fleet *w, fleet_node *node)
     node->life++;
     node->is_up = true;
     node->is_leaving = false;
-    node->clients = 0;
+    node->clients = node->exits = 0;
     node->engine = NULL;
     node->is_poisoned = false;
     node->skew_ms = 0;
@@ -212,8 +252,8 @@ world_up(fleet *w, fleet_node *node)
         abort();
 }
 
-static void
-world_raise(fleet *w)
+void
+fleet_raise(fleet *w)
 {
     for (size_t i = 0; i < w->n_nodes; i++)
         if (!w->nodes[i].is_up && stet__sim_now_us(w->sim) >= w->nodes[i].up_at_us)
@@ -241,45 +281,71 @@ world_heal(fleet *w)
 static bool
 world_is_started(const fleet *w)
 {
-    for (size_t i = 0; i < w->n_tasks; i++)
-        if (!w->tasks[i].is_acked && !w->tasks[i].is_given_up)
-            return false;
+    for (size_t i = 0; i < w->n_tasks; i++) {
+        const fleet_task *t = &w->tasks[i];
+
+        if (!t->is_given_up && (!t->is_acked || (t->cancels && !t->is_done)))
+            return false; /* its client will still start or cancel it */
+    }
     return true;
+}
+
+static fleet_node *
+world_node(fleet *w)
+{
+    for (;;) {
+        for (size_t i = 0; i < w->n_nodes; i++)
+            if (w->nodes[i].is_up && w->nodes[i].engine != NULL && !w->nodes[i].is_leaving)
+                return &w->nodes[i];
+        fleet_raise(w);
+        fleet_nap(w->server, 100000);
+    }
 }
 
 static stet_engine *
 world_engine(fleet *w)
 {
-    for (;;) {
-        for (size_t i = 0; i < w->n_nodes; i++)
-            if (w->nodes[i].is_up && w->nodes[i].engine != NULL && !w->nodes[i].is_leaving)
-                return w->nodes[i].engine;
-        world_raise(w);
-        fleet_nap(w->server, 100000);
-    }
+    return world_node(w)->engine;
 }
 
 /* The timers of a run that cannot be read stay. */
 static bool
 world_has_timer(fleet *w)
 {
+    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
+
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
-        const fleet_run *run = fleet_run_of(w, MEM_OF(mem_timer, by_time, n)->run);
+        const mem_timer *timer = MEM_OF(mem_timer, by_time, n);
+        const fleet_run *run = fleet_run_of(w, timer->run);
+        const mem_run   *row = w->of != NULL ? stet__mem_run(w->db, timer->run) : NULL;
 
-        if (run == NULL || !run->is_damaged)
+        if (timer->fire_ms > far_ms)
+            return false; /* and so are all behind it */
+        if (w->of != NULL ? row == NULL || fleet_is_readable(row) : run == NULL || !run->is_damaged)
             return true;
     }
     return false;
 }
 
-/* Nobody executes anything, nothing is due, now or later: only the outside can make anything
- * happen. */
 static bool
-world_is_quiet(fleet *w)
+world_has_work(fleet *w)
 {
-    return world_is_started(w) && stet__mem_tree_first(&w->db->owned) == NULL &&
-           stet__mem_tree_first(&w->db->ready) == NULL && !world_has_timer(w);
+    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
+
+    for (mem_node *n = stet__mem_tree_first(&w->db->ready); n != NULL; n = stet__mem_tree_next(n)) {
+        const stet_run_row *row = &MEM_OF(mem_run, by_place, n)->row;
+
+        if (row->due_ms < far_ms && strcmp(row->handler, "nobody.run") != 0)
+            return true;
+    }
+    return stet__mem_tree_first(&w->db->owned) != NULL;
+}
+
+bool
+fleet_is_quiet(fleet *w)
+{
+    return world_is_started(w) && !world_has_work(w) && !world_has_timer(w);
 }
 
 /* Every run has ended, or what has not waits for the outside. */
@@ -289,8 +355,8 @@ world_settle(fleet *w)
     int64_t until_us = stet__sim_now_us(w->sim) + WORLD_HEAL_US;
 
     while (stet__sim_now_us(w->sim) < until_us && !w->is_failed) {
-        world_raise(w);
-        if (world_is_quiet(w))
+        fleet_raise(w);
+        if (fleet_is_quiet(w))
             return;
         fleet_nap(w->server, 500000);
     }
@@ -298,14 +364,19 @@ world_settle(fleet *w)
         fleet_fail(w, NULL, "a client cannot start its run");
     else if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false); /* names the first that does not end */
-    if (!w->is_failed && !world_is_quiet(w))
+    if (!w->is_failed && !fleet_is_quiet(w))
         fleet_fail(w, NULL, "it does not come to rest");
 }
 
-/* What only an operator can do. */
+/* What only an operator can do. On a fiber of the engine's node: for one of the server's the gate
+ * around commits would be no wall. */
 static void
-world_help(fleet *w, stet_engine *e)
+world_help_on(void *arg)
 {
+    fleet_node  *node = arg;
+    fleet       *w = node->w;
+    stet_engine *e = node->engine;
+
     for (size_t i = 0; i < w->n_awakeables; i++) {
         int err = stet_resolve(e, w->awakeables[i].id, stet_text("helped"));
 
@@ -318,28 +389,29 @@ world_help(fleet *w, stet_engine *e)
         const mem_run *row = stet__mem_run(w->db, run->id);
         stet_run_id    id;
 
-        if (run->end != 0 || row == NULL || row->row.status != STET_STATUS_STUCK || run->is_damaged)
+        if (run->end != 0 || row == NULL || run->is_damaged)
             continue;
         memcpy(id.text, run->text, sizeof id.text);
-        if (stet_unstick(e, &id, "helper") != STET_OK)
+        if (run->is_idle && stet_cancel(e, &id, "helper", "it takes too long") != STET_OK)
+            fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
+        row = stet__mem_run(w->db, run->id);
+        if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
+            stet_unstick(e, &id, "helper") != STET_OK)
             fleet_fail(w, run, "a stuck run cannot be freed: %s", stet_last_error());
     }
+    w->is_helped = true;
 }
 
-/* Kill everybody, start again, look whether anything changed. */
 static void
-world_again(fleet *w)
+world_help(fleet *w)
 {
-    fleet_state_note(w);
-    for (size_t i = 0; i < w->n_nodes; i++)
-        if (w->nodes[i].is_up)
-            fleet_crash(w, &w->nodes[i]);
-    world_heal(w);
-    world_raise(w);
-    fleet_nap(w->server, 3000 * w->plan.lease_ms);
-    world_settle(w);
-    if (!w->is_failed)
-        fleet_state_check(w);
+    fleet_node *node = world_node(w);
+
+    w->is_helped = false;
+    if (stet__sim_spawn(w->sim, node->p, world_help_on, node) != STET_OK)
+        abort();
+    while (!w->is_helped && !w->is_failed)
+        fleet_nap(w->server, 1000);
 }
 
 static void
@@ -348,15 +420,20 @@ world_story(void *arg)
     fleet *w = arg;
 
     while (stet__sim_now_us(w->sim) < w->plan.last_us && !w->is_failed) {
-        world_raise(w);
+        fleet_raise(w);
         fleet_nap(w->server, 100000);
     }
     world_heal(w);
     world_settle(w);
     if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false);
-    for (int i = 0; i < 3 && !w->is_failed && fleet_open_runs(w) > 0; i++) {
-        world_help(w, world_engine(w));
+    fleet_image_take(w, false);
+    /* Who is helped may let others go on that need help then. */
+    for (size_t i = 0, left = 0; !w->is_failed && fleet_open_runs(w) > 0; i++) {
+        if (i >= 3 && fleet_open_runs(w) == left)
+            break;
+        left = fleet_open_runs(w);
+        world_help(w);
         world_settle(w);
     }
     if (!w->is_failed)
@@ -364,12 +441,34 @@ world_story(void *arg)
     if (!w->is_failed)
         fleet_check_end(w, world_engine(w));
     if (!w->is_failed)
-        world_again(w);
+        fleet_history_end(w, world_engine(w));
+    if (!w->is_failed)
+        fleet_image_take(w, true);
     w->is_over = true;
     stet__sim_stop(w->sim);
 }
 
 /* ---- the world ------------------------------------------------------------------------------- */
+
+/* It does not end in this seed, unless somebody ends it. */
+static void
+world_idle(fleet *w, fleet_task *t)
+{
+    t->timeout_ms = 0;
+    switch (fleet_draw(&w->draws, 3)) {
+    case 0: t->delay_ms = 10 * FLEET_FAR_MS; break;
+    case 1:
+        t->order.depth = FLEET_DEPTH_IDLE;
+        if (w->options.is_large)
+            t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
+        break;
+    default:
+        t->is_unserved = true;
+        t->key = t->order.floor = -1;
+        t->delay_ms = 0;
+        break;
+    }
+}
 
 static void
 world_tasks(fleet *w)
@@ -384,7 +483,7 @@ world_tasks(fleet *w)
         t->key = fleet_draw(&w->draws, 3) == 0 ? (int)fleet_draw(&w->draws, FLEET_KEYS) : -1;
         t->order.floor = t->key;
         t->at_us = (int64_t)fleet_draw(&w->draws, (uint64_t)w->plan.last_us);
-        if (fleet_draw(&w->draws, 4) == 0)
+        if (fleet_draw(&w->draws, t->key >= 0 ? 2 : 4) == 0)
             t->delay_ms = (int64_t)fleet_draw(&w->draws, 5000);
         if (fleet_draw(&w->draws, 8) == 0)
             t->timeout_ms = 1 + (int64_t)fleet_draw(&w->draws, 20000);
@@ -392,7 +491,39 @@ world_tasks(fleet *w)
         t->has_id = !t->has_idem && fleet_draw(&w->draws, 2) == 0;
         t->waits = fleet_draw(&w->draws, 2) == 0;
         t->cancels = fleet_draw(&w->draws, 12) == 0;
+        t->way = (fleet_way)(fleet_draw(&w->draws, 2) * fleet_draw(&w->draws, 3));
+        if (fleet_draw(&w->draws, 24) == 0)
+            world_idle(w, t);
     }
+}
+
+static fleet_event world_events[FLEET_EVENTS_KEPT];
+static stet__sim  *world_sims[3]; /* not in use; as many as worlds live at once */
+
+stet__sim *
+fleet_sim_get(uint64_t seed)
+{
+    for (size_t i = 0; i < sizeof world_sims / sizeof world_sims[0]; i++)
+        if (world_sims[i] != NULL) {
+            stet__sim *sim = world_sims[i];
+
+            world_sims[i] = NULL;
+            stet__sim_restart(sim, seed);
+            return sim;
+        }
+    return stet__sim_new(seed);
+}
+
+void
+fleet_sim_put(stet__sim *sim)
+{
+    stet__sim_restart(sim, 0); /* what lives in it ends now */
+    for (size_t i = 0; i < sizeof world_sims / sizeof world_sims[0]; i++)
+        if (world_sims[i] == NULL) {
+            world_sims[i] = sim;
+            return;
+        }
+    stet__sim_free(sim);
 }
 
 static void
@@ -400,6 +531,7 @@ world_begin(fleet *w, const fleet_options *options)
 {
     memset(w, 0, sizeof *w);
     w->options = *options;
+    w->events = world_events;
     w->n_nodes = options->is_large ? 10 : 3;
     /* With the children they start, some 40 and 2,000 runs. */
     w->n_tasks = options->is_large ? 650 : 18;
@@ -407,10 +539,13 @@ world_begin(fleet *w, const fleet_options *options)
     stet__arena_init(&w->arena, &stet__platform_real()->alloc);
     stet__map_init(&w->runs, &stet__platform_real()->alloc);
     stet__map_init(&w->idems, &stet__platform_real()->alloc);
+    stet__map_init(&w->entered, &stet__platform_real()->alloc);
+    stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
     stet__rng_seed(&w->draws, options->seed);
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
-    if ((w->sim = stet__sim_new(options->seed)) == NULL ||
+    stet__rng_seed(&w->moments, options->seed * 131 + 7);
+    if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
         w->server->ops->mutex_init(w->server, &w->gate) != STET_OK)
@@ -434,14 +569,16 @@ world_begin(fleet *w, const fleet_options *options)
 static void
 world_end(fleet *w)
 {
-    stet__sim_free(w->sim); /* with the store, which is the server's memory */
+    fleet_images_free(w);
+    fleet_sim_put(w->sim); /* with the store, which is the server's memory */
     stet__map_free(&w->runs);
     stet__map_free(&w->idems);
+    stet__map_free(&w->entered);
+    stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
     free(w->awakeables);
     free(w->tasks);
-    free(w->events);
 }
 
 /* A seed opens some ten engines, each with large tables: asking the kernel for them every time
@@ -475,8 +612,14 @@ fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash)
     }
     w->stats.faults[FLEET_NO_MEMORY] = stet__sim_memory_failures(w->sim);
     w->stats.virtual_us = stet__sim_now_us(w->sim);
+    if (!w->is_failed)
+        fleet_check_history(w);
+    if (!w->is_failed)
+        fleet_recover(w);
     is_ok = !w->is_failed;
-    if (!is_ok || options->is_verbose)
+    if (options->failure != NULL)
+        (void)snprintf(options->failure, sizeof w->failure, "%s", w->failure);
+    else if (!is_ok || options->is_verbose)
         fleet_tell(w, stderr);
     if (stats != NULL) {
         const uint64_t *from = (const uint64_t *)(const void *)&w->stats;

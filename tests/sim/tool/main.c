@@ -65,6 +65,15 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
     printf("%" PRIu64 " runs, %" PRIu64 " operations, %" PRIu64 " bodies, %" PRIu64
            " commits, %" PRIu64 " facts, %" PRIu64 " outcomes checked\n",
            s->runs, ops, s->bodies, s->commits, s->facts, s->checks);
+    printf("started: one at a time %" PRIu64 ", several %" PRIu64 ", invoked %" PRIu64 "; %" PRIu64
+           " polls, %" PRIu64 " exit hooks\n",
+           s->ways[0], s->ways[1], s->ways[2], s->polls, s->exits);
+    printf("%" PRIu64 " reasons of why compared with the records\n", s->reasons);
+    printf("%" PRIu64 " histories of keys with an order, %" PRIu64 " undecided\n",
+           s->orders - s->undecided, s->undecided);
+    printf("%" PRIu64 " recoveries, %" PRIu64 " of %" PRIu64
+           " open runs bound to come to one end\n",
+           s->recoveries, s->recovered, s->left);
     printf("operations:");
     for (int i = 0; i < FLEET_OPS; i++)
         printf(" %s %" PRIu64 "%s", fleet_op_names[i], s->ops[i], i + 1 < FLEET_OPS ? "," : "\n");
