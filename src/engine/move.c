@@ -1,4 +1,5 @@
-/* Moving all runs from one store to another; docs/decisions/0019-moving.md tells why it is done like this.
+/* Moving all runs from one store to another; docs/decisions/0019-moving.md tells why it is done
+ * like this.
  *
  * Who may work where is in the stop marks of the two stores (stop.c), written in this order:
  *
@@ -7,23 +8,25 @@
  *     OUT(id)     -           no new work; workers are looked for, the dead are reaped
  *     OUT(id)     IN(id)      the target is filled, rebuilt, verified, compared
  *     GONE(id)    IN(id)      the target is right; from here on the source never works again
- *     GONE(id)    -           the target is open; it remembers the id, so that a repeat knows it is done
+ *     GONE(id)    -           the target is open; it remembers the id, so a repeat knows it is done
  *
- * At every moment at most one of them can be opened for work. `id` names one filling of one target. A target
- * that is abandoned and replaced by an empty one gets a new id, so it can never be finished later behind the back of
- * the one that was.
+ * At every moment at most one of them can be opened for work. `id` names one filling of one target.
+ * A target that is abandoned and replaced by an empty one gets a new id, so it can never be
+ * finished later behind the back of the one that was.
  *
- * Invariants: every unit for the target carries IN(id) as a condition, every one for the source OUT(id); the marks are
- * changed only from what the table says they are.
+ * Invariants: every unit for the target carries IN(id) as a condition, every one for the source
+ * OUT(id); the marks are changed only from what the table says they are.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/move.h"
 
-static const char move_from_key[] = "from"; /* in the target when all is done: run: id, data: the source */
+static const char move_from_key[] =
+    "from"; /* in the target when all is done: run: id, data: the source */
 
-static const char *const move_phases[] = { "counting", "copying", "rebuilding", "verifying", "comparing" };
+static const char *const move_phases[] = { "counting", "copying", "rebuilding", "verifying",
+                                           "comparing" };
 
 const char *
 stet_move_phase_name(stet_move_phase phase)
@@ -48,7 +51,7 @@ stet__move_tell(move *m, stet_move_phase phase)
                : STET_OK;
 }
 
-/* ---- the source's runs, page by page ----------------------------------------------------------- */
+/* ---- the source's runs, page by page --------------------------------------------------------- */
 
 static int
 move_on_row(void *arg, const stet_run_row *from)
@@ -64,7 +67,8 @@ move_on_row(void *arg, const stet_run_row *from)
     row->reason = stet__arena_str(&m->arena, from->reason);
     row->extra.data = stet__arena_copy(&m->arena, from->extra.data, from->extra.len);
     if (row->handler == NULL || (from->key != NULL) != (row->key != NULL) ||
-        (from->lane != NULL) != (row->lane != NULL) || (from->group != NULL) != (row->group != NULL) ||
+        (from->lane != NULL) != (row->lane != NULL) ||
+        (from->group != NULL) != (row->group != NULL) ||
         (from->reason != NULL) != (row->reason != NULL) || row->extra.data == NULL)
         return stet__move_no_memory();
     m->n_rows++;
@@ -96,7 +100,8 @@ move_mark(stet_engine *e, stet_id move_id, stet__stop_phase phase, const char *p
 
     if (w == NULL)
         return STET_ENOMEM;
-    op = stet__work_op(w, phase == STET__STOP_NONE ? STET_OP_VALUE_DEL : STET_OP_VALUE_PUT, move_id);
+    op =
+        stet__work_op(w, phase == STET__STOP_NONE ? STET_OP_VALUE_DEL : STET_OP_VALUE_PUT, move_id);
     if (op != NULL) {
         op->space = STET__SPACE_BASE_MOVE;
         op->key = stet__stop_key();
@@ -116,7 +121,8 @@ move_mark(stet_engine *e, stet_id move_id, stet__stop_phase phase, const char *p
         e->stop_move = move_id;
         e->stop_phase = phase;
     } else if (err == STET_EMOVED)
-        err = stet__fail(STET_ECONFLICT, "%s: this move was called off, or finished by somebody else", e->url);
+        err = stet__fail(STET_ECONFLICT,
+                         "%s: this move was called off, or finished by somebody else", e->url);
     return err;
 failed:
     stet__work_free(w);
@@ -131,7 +137,7 @@ move_adopt(stet_engine *e, const stet__stop *stop)
     e->stop_phase = stop->phase;
 }
 
-/* ---- may it begin? ----------------------------------------------------------------------------- */
+/* ---- may it begin? --------------------------------------------------------------------------- */
 
 typedef struct move_worker {
     stet_engine *e;
@@ -148,7 +154,8 @@ move_on_session(void *arg, const stet_session_row *row)
         return STET_OK;
     stet__info_decode(&info, w->arena, row);
     return stet__fail(STET_EBUSY,
-                      "worker %s on %s is at work in %s; stop it first (one that was killed is gone when its lease ends)",
+                      "worker %s on %s is at work in %s; stop it first (one that was killed is "
+                      "gone when its lease ends)",
                       info.name[0] != '\0' ? info.name : info.id, info.host, w->e->url);
 }
 
@@ -195,7 +202,8 @@ move_is_empty(stet_engine *e, bool *is_empty)
         (err = s->ops->runs(s, &lost, move_on_any_run, &found)) != STET_OK)
         return err;
     for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof *spaces; i++)
-        err = s->ops->values(s, spaces[i], (stet_bytes){ NULL, 0 }, NULL, 1, move_on_any_value, &has_base);
+        err = s->ops->values(s, spaces[i], (stet_bytes){ NULL, 0 }, NULL, 1, move_on_any_value,
+                             &has_base);
     *is_empty = stet__id_is_zero(found) && !has_base;
     return err;
 }
@@ -216,8 +224,8 @@ move_reap(stet_engine *e)
 
     for (;;) {
         dead = 0;
-        if ((err = e->store->ops->sessions(e->store, move_on_any_session, &dead)) != STET_OK || dead == 0 ||
-            dead >= before)
+        if ((err = e->store->ops->sessions(e->store, move_on_any_session, &dead)) != STET_OK ||
+            dead == 0 || dead >= before)
             return err;
         before = dead;
         stet__reap(e);
@@ -234,11 +242,13 @@ move_count(move *m)
     char           run[STET_ID_TEXT_MAX];
     int            err;
 
-    if ((err = move_reap(m->from)) != STET_OK || (err = s->ops->runs(s, &lost, move_on_any_run, &found)) != STET_OK)
+    if ((err = move_reap(m->from)) != STET_OK ||
+        (err = s->ops->runs(s, &lost, move_on_any_run, &found)) != STET_OK)
         return err;
     if (!stet__id_is_zero(found)) {
         stet__id_text(run, STET__ID_RUN, found);
-        return stet__fail(STET_ECORRUPT, "run %s of %s has facts and no row; `stet verify --repair` first", run,
+        return stet__fail(STET_ECORRUPT,
+                          "run %s of %s has facts and no row; `stet verify --repair` first", run,
                           m->from->url);
     }
     memset(&m->last, 0, sizeof m->last);
@@ -248,8 +258,9 @@ move_count(move *m)
         for (size_t i = 0; i < m->n_rows; i++)
             if (m->rows[i].session != 0) {
                 stet__id_text(run, STET__ID_RUN, m->rows[i].id);
-                return stet__fail(STET_EBUSY, "run %s of %s is still claimed by a worker that is gone; try again", run,
-                                  m->from->url);
+                return stet__fail(
+                    STET_EBUSY, "run %s of %s is still claimed by a worker that is gone; try again",
+                    run, m->from->url);
             }
         m->done = m->total += m->n_rows;
         if (m->n_rows > 0)
@@ -258,7 +269,7 @@ move_count(move *m)
     return err;
 }
 
-/* ---- the order of things ------------------------------------------------------------------------ */
+/* ---- the order of things --------------------------------------------------------------------- */
 
 static int
 move_same(const move *m)
@@ -278,8 +289,9 @@ move_in_use(move *m)
     if ((err = t->ops->runs(t, &query, move_on_any_run, &id)) != STET_OK)
         return err;
     if (!stet__id_is_zero(id) && s->ops->run(s, id, move_on_any_run, &id) == STET_OK)
-        return stet__fail(STET_EINVAL, "%s has the runs of %s: it is the same store, or a copy of it", m->to->url,
-                          m->from->url);
+        return stet__fail(STET_EINVAL,
+                          "%s has the runs of %s: it is the same store, or a copy of it",
+                          m->to->url, m->from->url);
     return stet__fail(STET_EEXISTS, "%s has runs of its own; give an empty one", m->to->url);
 }
 
@@ -367,7 +379,8 @@ move_close_target(move *m)
     if (err != STET_OK || (err = move_mark(m->to, m->id, STET__STOP_IN, m->from->url)) != STET_OK)
         return err;
     /* Behind the mark nobody can add to it any more. */
-    if ((err = move_no_workers(m->to)) == STET_OK && (err = move_is_empty(m->to, &is_empty)) == STET_OK && !is_empty)
+    if ((err = move_no_workers(m->to)) == STET_OK &&
+        (err = move_is_empty(m->to, &is_empty)) == STET_OK && !is_empty)
         err = move_in_use(m);
     if (err != STET_OK) {
         char text[1024];
@@ -395,12 +408,14 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
         return move_no_workers(m->from);
     }
     if (target->phase == STET__STOP_IN)
-        return stet__fail(STET_EEXISTS, "%s was begun to be filled by another move, from %s; give an empty one",
+        return stet__fail(STET_EEXISTS,
+                          "%s was begun to be filled by another move, from %s; give an empty one",
                           m->to->url, target->peer);
     if (target->phase != STET__STOP_NONE)
         return stet__id_equal(source->move, target->move)
                    ? move_same(m)
-                   : stet__fail(STET_EEXISTS, "%s was moved itself, to %s; give an empty one", m->to->url, target->peer);
+                   : stet__fail(STET_EEXISTS, "%s was moved itself, to %s; give an empty one",
+                                m->to->url, target->peer);
     if ((err = move_is_empty(m->to, &is_empty)) == STET_OK && !is_empty)
         err = move_in_use(m);
     if (err == STET_OK && (err = move_is_empty(m->from, &is_empty)) == STET_OK && is_empty)
@@ -429,7 +444,8 @@ move_all(move *m)
         (err = stet__move_rebuild(m)) != STET_OK)
         return err;
     m->done = 0;
-    if ((err = stet__move_tell(m, STET_MOVE_VERIFYING)) != STET_OK || (err = stet__move_verify(m)) != STET_OK)
+    if ((err = stet__move_tell(m, STET_MOVE_VERIFYING)) != STET_OK ||
+        (err = stet__move_verify(m)) != STET_OK)
         return err;
     m->done = m->total;
     if ((err = stet__move_tell(m, STET_MOVE_VERIFYING)) != STET_OK)
@@ -451,8 +467,8 @@ move_run(move *m, stet__arena *arena)
         (err = stet__stop_read(m->to->store, arena, &target)) != STET_OK)
         return err;
     if (source.phase == STET__STOP_IN)
-        return stet__fail(STET_EMOVED, "%s is itself being filled from %s; finish that move first", m->from->url,
-                          source.peer);
+        return stet__fail(STET_EMOVED, "%s is itself being filled from %s; finish that move first",
+                          m->from->url, source.peer);
     if (source.phase == STET__STOP_GONE)
         return move_repeat(m, &source, &target);
     if ((err = move_begin(m, &source, &target)) != STET_OK)
@@ -480,12 +496,13 @@ move_clean_url(stet__arena *arena, const char *url)
             break;
         }
     if ((colon = strstr(text, "password=")) != NULL)
-        memmove(colon + 9, colon + 9 + strcspn(colon + 9, "&"), strlen(colon + 9 + strcspn(colon + 9, "&")) + 1);
+        memmove(colon + 9, colon + 9 + strcspn(colon + 9, "&"),
+                strlen(colon + 9 + strcspn(colon + 9, "&")) + 1);
     return text;
 }
 
-/* The two engines execute nothing and tell errors by their codes. Started, because their committers then submit
- * a commit of unknown outcome again until it is known. */
+/* The two engines execute nothing and tell errors by their codes. Started, because their committers
+ * then submit a commit of unknown outcome again until it is known. */
 static int
 move_open(stet_engine **out, stet__platform *p, stet_store *store, const char *url)
 {
@@ -499,14 +516,15 @@ move_open(stet_engine **out, stet__platform *p, stet_store *store, const char *u
         stet__store_close(store);
         err = stet__move_no_memory();
     } else
-        err = stet__open_on(out, p, store, clean, STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF));
+        err = stet__open_on(out, p, store, clean,
+                            STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF));
     stet__arena_free(&arena);
     return err == STET_OK ? stet_engine_start(*out) : err;
 }
 
 int
-stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from, const char *from_url, stet_store *to,
-              const char *to_url, const stet_move_options *options)
+stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from, const char *from_url,
+              stet_store *to, const char *to_url, const stet_move_options *options)
 {
     move       *m = stet__get0(&p->alloc, sizeof *m);
     char        text[1024];
@@ -519,7 +537,8 @@ stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from, con
         return stet__move_no_memory();
     }
     m->options = options;
-    m->unit_bytes = options != NULL && options->unit_bytes > 0 ? options->unit_bytes : MOVE_UNIT_BYTES;
+    m->unit_bytes =
+        options != NULL && options->unit_bytes > 0 ? options->unit_bytes : MOVE_UNIT_BYTES;
     stet__arena_init(&m->arena, &p->alloc);
     stet__arena_init(&arena, &p->alloc);
     if ((err = move_open(&m->from, p, from, from_url)) != STET_OK)
@@ -546,12 +565,14 @@ move_check_url(const char *what, const char *url)
     if (url == NULL || url[0] == '\0')
         return stet__fail(STET_EURL, "no %s named; give a file like shop.db", what);
     if (strcmp(url, "memory:") == 0)
-        return stet__fail(STET_EURL, "memory: is gone when it is closed; it cannot be the %s of a move", what);
+        return stet__fail(STET_EURL,
+                          "memory: is gone when it is closed; it cannot be the %s of a move", what);
     return STET_OK;
 }
 
 int
-stet_move(stet_move_report *report, const char *from, const char *to, const stet_move_options *options)
+stet_move(stet_move_report *report, const char *from, const char *to,
+          const stet_move_options *options)
 {
     stet__platform *p = stet__platform_real();
     stet_store     *source, *target;
@@ -560,13 +581,17 @@ stet_move(stet_move_report *report, const char *from, const char *to, const stet
     if (report != NULL)
         memset(report, 0, sizeof *report);
     if (options != NULL && options->size != sizeof *options)
-        return stet__fail(STET_ECONFIG, "stet_move_options.size is %zu; use STET_MOVE(…) or stet_move_options_init()",
-                          options->size);
-    if ((err = move_check_url("source", from)) != STET_OK || (err = move_check_url("target", to)) != STET_OK)
+        return stet__fail(
+            STET_ECONFIG,
+            "stet_move_options.size is %zu; use STET_MOVE(…) or stet_move_options_init()",
+            options->size);
+    if ((err = move_check_url("source", from)) != STET_OK ||
+        (err = move_check_url("target", to)) != STET_OK)
         return err;
     if (strcmp(from, to) == 0)
         return stet__fail(STET_EINVAL, "%s cannot be moved to itself", from);
-    if ((err = stet__store_exists(p, from)) != STET_OK || (err = stet__store_open(&source, p, from)) != STET_OK)
+    if ((err = stet__store_exists(p, from)) != STET_OK ||
+        (err = stet__store_open(&source, p, from)) != STET_OK)
         return err;
     if ((err = stet__store_open(&target, p, to)) != STET_OK) {
         char text[1024];
@@ -578,7 +603,7 @@ stet_move(stet_move_report *report, const char *from, const char *to, const stet
     return stet__move_on(report, p, source, from, target, to, options);
 }
 
-/* ---- calling it off ------------------------------------------------------------------------------ */
+/* ---- calling it off -------------------------------------------------------------------------- */
 
 static int
 move_undo(stet_engine *e)
@@ -590,10 +615,12 @@ move_undo(stet_engine *e)
     stet__arena_init(&arena, &e->p->alloc);
     err = stet__stop_read(e->store, &arena, &stop);
     if (err == STET_OK && stop.phase == STET__STOP_GONE)
-        err = stet__fail(STET_EMOVED, "%s was moved to %s and its runs live there; move them from there", e->url,
+        err = stet__fail(STET_EMOVED,
+                         "%s was moved to %s and its runs live there; move them from there", e->url,
                          stop.peer);
     else if (err == STET_OK && stop.phase == STET__STOP_IN)
-        err = stet__fail(STET_EMOVED, "%s is the target of a move; call it off at its source, %s", e->url, stop.peer);
+        err = stet__fail(STET_EMOVED, "%s is the target of a move; call it off at its source, %s",
+                         e->url, stop.peer);
     else if (err == STET_OK && stop.phase == STET__STOP_OUT) {
         move_adopt(e, &stop);
         err = move_mark(e, stop.move, STET__STOP_NONE, "");
@@ -611,7 +638,8 @@ stet_move_undo(const char *from)
     char            text[1024];
     int             err;
 
-    if ((err = move_check_url("source", from)) != STET_OK || (err = stet__store_exists(p, from)) != STET_OK ||
+    if ((err = move_check_url("source", from)) != STET_OK ||
+        (err = stet__store_exists(p, from)) != STET_OK ||
         (err = stet__store_open(&store, p, from)) != STET_OK)
         return err;
     if ((err = move_open(&e, p, store, from)) != STET_OK || (err = move_undo(e)) != STET_OK)

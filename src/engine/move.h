@@ -1,5 +1,5 @@
-/* What the files of a move share: move.c has the marks and the order of things, move_copy.c writes the target,
- * move_check.c compares both sides. */
+/* What the files of a move share: move.c has the marks and the order of things, move_copy.c writes
+ * the target, move_check.c compares both sides. */
 #ifndef STET__MOVE_H
 #define STET__MOVE_H
 
@@ -25,12 +25,13 @@ typedef struct move {
     /* Units for the target that wait to be committed together. */
     stet__work        *works[MOVE_PAGE];
     size_t             n_works, bytes;
-    size_t             unit_bytes; /* a unit ends when it has more, a flush when it has four times as much */
+    size_t             unit_bytes; /* a unit ends when it has more, a flush at four times as much */
 } move;
 
 /* Tell the progress; what the caller said to it. */
 int stet__move_tell(move *m, stet_move_phase phase);
-/* The next page of the source's runs into m->rows, oldest first; m->arena holds it. None are left: n_rows is 0. */
+/* The next page of the source's runs into m->rows, oldest first; m->arena holds it. None are left:
+ * n_rows is 0. */
 int stet__move_page(move *m);
 /* Commit what waits. STET_ECONFLICT with a sentence: not as we left it. */
 int stet__move_flush(move *m);
@@ -44,7 +45,8 @@ int stet__move_compare(move *m); /* fills the report */
 int stet__move_verify(move *m);
 
 /* For tests: on handles of stores that may do strange things. Takes both, also on failure. */
-int stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from, const char *from_url,
-                  stet_store *to, const char *to_url, const stet_move_options *options);
+int stet__move_on(stet_move_report *report, stet__platform *p, stet_store *from,
+                  const char *from_url, stet_store *to, const char *to_url,
+                  const stet_move_options *options);
 
 #endif

@@ -1,7 +1,8 @@
-/* A move's proof: the target holds what its facts say, and the same facts, inboxes and baselines as the source.
+/* A move's proof: the target holds what its facts say, and the same facts, inboxes and baselines as
+ * the source.
  *
- * Both sides are read once more from the stores, all of it. What is compared is a SHA-256 over each run, and the numbers
- * of everything; a difference names the run.
+ * Both sides are read once more from the stores, all of it. What is compared is a SHA-256 over each
+ * run, and the numbers of everything; a difference names the run.
  */
 #include <string.h>
 
@@ -80,8 +81,9 @@ check_differs(move *m, stet_id id, const char *what)
     char run[STET_ID_TEXT_MAX];
 
     stet__id_text(run, STET__ID_RUN, id);
-    return stet__fail(STET_ECORRUPT, "run %s: %s in %s and %s; `stet move` again copies what is missing", run, what,
-                      m->from->url, m->to->url);
+    return stet__fail(STET_ECORRUPT,
+                      "run %s: %s in %s and %s; `stet move` again copies what is missing", run,
+                      what, m->from->url, m->to->url);
 }
 
 static int
@@ -112,7 +114,7 @@ check_one(move *m, const stet_run_row *row, stet__sha256_sum *all)
     return STET_OK;
 }
 
-/* ---- what may be too much in the target ------------------------------------------------------- */
+/* ---- what may be too much in the target ------------------------------------------------------ */
 
 typedef struct check_count {
     uint64_t n, page;
@@ -225,9 +227,10 @@ check_all_bases(move *m, stet__sha256_sum *all)
         stet__sha256_end(&from.sum, a);
         stet__sha256_end(&to.sum, b);
         if (from.n != to.n || memcmp(a, b, sizeof a) != 0)
-            err = stet__fail(STET_ECORRUPT, "baselines %s: %llu in %s, %llu in %s, and they are not the same",
-                             spaces[i], (unsigned long long)from.n, m->from->url, (unsigned long long)to.n,
-                             m->to->url);
+            err = stet__fail(STET_ECORRUPT,
+                             "baselines %s: %llu in %s, %llu in %s, and they are not the same",
+                             spaces[i], (unsigned long long)from.n, m->from->url,
+                             (unsigned long long)to.n, m->to->url);
         stet__sha256_add(all, b, sizeof b);
         m->report.baselines += to.n;
     }
@@ -253,7 +256,8 @@ stet__move_compare(move *m)
         if (err == STET_OK)
             err = stet__move_tell(m, STET_MOVE_COMPARING);
     } while (err == STET_OK && m->n_rows > 0);
-    if (err != STET_OK || (err = check_count_runs(m)) != STET_OK || (err = check_all_bases(m, &all)) != STET_OK)
+    if (err != STET_OK || (err = check_count_runs(m)) != STET_OK ||
+        (err = check_all_bases(m, &all)) != STET_OK)
         return err;
     stet__sha256_end(&all, digest);
     for (size_t i = 0; i < sizeof digest; i++)
@@ -264,11 +268,11 @@ stet__move_compare(move *m)
 /* ---- verify ---------------------------------------------------------------------------------- */
 
 typedef struct check_findings {
-    move       *m;
-    stet__map   known; /* in the source: run NUL rule */
-    bool        is_source;
-    uint64_t    n;
-    char        text[512]; /* of the first that is in the target only */
+    move     *m;
+    stet__map known; /* in the source: run NUL rule */
+    bool      is_source;
+    uint64_t  n;
+    char      text[512]; /* of the first that is in the target only */
 } check_findings;
 
 static int
@@ -284,19 +288,21 @@ check_on_finding(void *arg, const stet_finding *finding)
 {
     check_findings *f = arg;
     char            key[STET_ID_TEXT_MAX + 64];
-    int             len = snprintf(key, sizeof key, "%s %s", finding->run != NULL ? finding->run : "-", finding->rule);
+    int len = snprintf(key, sizeof key, "%s %s", finding->run != NULL ? finding->run : "-",
+                       finding->rule);
 
     f->n++;
     if (f->is_source)
-        return stet__map_put(&f->known, key, (size_t)len, f) == STET_OK ? STET_OK : stet__move_no_memory();
+        return stet__map_put(&f->known, key, (size_t)len, f) == STET_OK ? STET_OK
+                                                                        : stet__move_no_memory();
     if (stet__map_find(&f->known, key, (size_t)len) == NULL && f->text[0] == '\0')
-        (void)snprintf(f->text, sizeof f->text, "%s: %s: %s", finding->run != NULL ? finding->run : "store",
-                       finding->rule, finding->text);
+        (void)snprintf(f->text, sizeof f->text, "%s: %s: %s",
+                       finding->run != NULL ? finding->run : "store", finding->rule, finding->text);
     return STET_OK;
 }
 
-/* What cannot be repaired (facts that nobody can read) moves as it is. Anything else that is wrong in the target was
- * made by us, so it does not become one. */
+/* What cannot be repaired (facts that nobody can read) moves as it is. Anything else that is wrong
+ * in the target was made by us, so it does not become one. */
 int
 stet__move_verify(move *m)
 {

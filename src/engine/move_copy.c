@@ -1,8 +1,9 @@
 /* A move's writing: sources are copied run by run, then what follows from them is rebuilt.
  *
- * Every unit stands on conditions that hold once only: a row that is not there, a journal or an inbox that ends where
- * the unit goes on. So a unit that was applied before is seen in the target and not made again, whoever was killed
- * when. Until the row is rebuilt a run in the target is open and unclaimed, since only such a one takes an inbox.
+ * Every unit stands on conditions that hold once only: a row that is not there, a journal or an
+ * inbox that ends where the unit goes on. So a unit that was applied before is seen in the target
+ * and not made again, whoever was killed when. Until the row is rebuilt a run in the target is open
+ * and unclaimed, since only such a one takes an inbox.
  *
  * Lanes are entered in the order the source has them; that order is not in the facts.
  */
@@ -34,7 +35,8 @@ stet__move_flush(move *m)
         return err;
     for (size_t i = 0; i < n; i++)
         if (results[i] == STET_ECONFLICT)
-            return stet__fail(STET_ECONFLICT, "%s was changed while it was filled; is another move at work?",
+            return stet__fail(STET_ECONFLICT,
+                              "%s was changed while it was filled; is another move at work?",
                               m->to->url);
         else if ((err = stet__commit_failed(m->to, results[i])) != STET_OK)
             return err;
@@ -71,18 +73,20 @@ copy_on_target(void *arg, const stet_run_row *row)
     return STET_OK;
 }
 
-/* Nobody can claim it: the target is stopped. What the row says about being ready may not be in the facts, so it is
- * there for the rebuilding to see. */
+/* Nobody can claim it: the target is stopped. What the row says about being ready may not be in the
+ * facts, so it is there for the rebuilding to see. */
 static bool
 copy_put_row(copy_run *c)
 {
     stet_run_row *row = stet__arena_copy(&c->w->arena, c->row, sizeof *row);
     stet_op      *op = stet__work_op(c->w, STET_OP_RUN_PUT, c->row->id);
 
-    if (row == NULL || op == NULL || (row->handler = stet__arena_str(&c->w->arena, row->handler)) == NULL ||
+    if (row == NULL || op == NULL ||
+        (row->handler = stet__arena_str(&c->w->arena, row->handler)) == NULL ||
         (row->key != NULL && (row->key = stet__arena_str(&c->w->arena, row->key)) == NULL) ||
         (row->group != NULL && (row->group = stet__arena_str(&c->w->arena, row->group)) == NULL) ||
-        (row->reason != NULL && (row->reason = stet__arena_str(&c->w->arena, row->reason)) == NULL) ||
+        (row->reason != NULL &&
+         (row->reason = stet__arena_str(&c->w->arena, row->reason)) == NULL) ||
         !stet__work_bytes(c->w, &row->extra, row->extra))
         return false;
     if (row->is_terminal) {
@@ -221,7 +225,8 @@ copy_one(move *m, const stet_run_row *row)
         char run[STET_ID_TEXT_MAX];
 
         stet__id_text(run, STET__ID_RUN, row->id);
-        return stet__fail(STET_ECORRUPT, "%s has more of run %s than %s", m->to->url, run, m->from->url);
+        return stet__fail(STET_ECORRUPT, "%s has more of run %s than %s", m->to->url, run,
+                          m->from->url);
     }
     err = copy_read_all(&c);
     if (err == STET_OK && !c.exists) /* a row without facts; told by verify, on both sides */
@@ -241,9 +246,9 @@ typedef struct copy_base {
 } copy_base;
 
 typedef struct copy_bases {
-    move       *m;
-    copy_base  *first, **end;
-    size_t      n;
+    move      *m;
+    copy_base *first, **end;
+    size_t     n;
 } copy_bases;
 
 static int
@@ -256,7 +261,8 @@ copy_on_base(void *arg, stet_bytes key, const stet_value *value)
         return stet__move_no_memory();
     base->value = *value;
     if ((base->key.data = stet__arena_copy(&b->m->arena, key.data, key.len)) == NULL ||
-        (base->value.data.data = stet__arena_copy(&b->m->arena, value->data.data, value->data.len)) == NULL)
+        (base->value.data.data =
+             stet__arena_copy(&b->m->arena, value->data.data, value->data.len)) == NULL)
         return stet__move_no_memory();
     base->key.len = key.len;
     *b->end = base;
@@ -286,7 +292,8 @@ copy_put_base(move *m, const char *space, const copy_base *base)
     if ((w = stet__work_new(m->to, NULL, NULL)) == NULL)
         return STET_ENOMEM;
     if ((op = stet__work_op(w, STET_OP_VALUE_PUT, base->value.run)) == NULL ||
-        !stet__work_bytes(w, &op->key, base->key) || !stet__work_bytes(w, &op->data, base->value.data)) {
+        !stet__work_bytes(w, &op->key, base->key) ||
+        !stet__work_bytes(w, &op->data, base->value.data)) {
         stet__work_free(w);
         return stet__move_no_memory();
     }
@@ -308,7 +315,8 @@ copy_space(move *m, const char *space)
     do {
         stet__arena_free(&m->arena);
         b = (copy_bases){ .m = m, .end = &b.first };
-        err = s->ops->values(s, space, none, after.data != NULL ? &after : NULL, MOVE_PAGE, copy_on_base, &b);
+        err = s->ops->values(s, space, none, after.data != NULL ? &after : NULL, MOVE_PAGE,
+                             copy_on_base, &b);
         for (const copy_base *base = b.first; err == STET_OK && base != NULL; base = base->next) {
             err = copy_put_base(m, space, base);
             if (base->next == NULL) {
@@ -348,7 +356,8 @@ stet__move_copy(move *m)
 
 /* ---- what follows ---------------------------------------------------------------------------- */
 
-/* Into the lane without being woken by that: a time that is not "never" sees to it, until it is set right. */
+/* Into the lane without being woken by that: a time that is not "never" sees to it, until it is set
+ * right. */
 static bool
 rebuild_enter(stet__work *w, const stet_run_row *row, stet_run_row *put)
 {
@@ -455,7 +464,8 @@ rebuild_with_lane(move *m, const stet_run_row *row)
 
             stet__arena_init(&row_arena, &m->from->p->alloc);
             err = stet__load_row(m->from, lane.runs[i], &row_arena, &other, &extra);
-            if (err == STET_OK || err == STET_ECORRUPT || err == STET_END) /* its extra is rebuilt */
+            if (err == STET_OK || err == STET_ECORRUPT ||
+                err == STET_END) /* its extra is rebuilt */
                 err = rebuild_run(m, &other);
             stet__arena_free(&row_arena);
         }
@@ -475,7 +485,8 @@ stet__move_rebuild(move *m)
         if ((err = stet__move_page(m)) != STET_OK)
             return err;
         for (size_t i = 0; err == STET_OK && i < m->n_rows; i++)
-            err = m->rows[i].lane != NULL ? rebuild_with_lane(m, &m->rows[i]) : rebuild_run(m, &m->rows[i]);
+            err = m->rows[i].lane != NULL ? rebuild_with_lane(m, &m->rows[i])
+                                          : rebuild_run(m, &m->rows[i]);
         m->done += m->n_rows;
         if (err == STET_OK && (err = stet__move_flush(m)) == STET_OK)
             err = stet__move_tell(m, STET_MOVE_REBUILDING);

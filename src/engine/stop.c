@@ -1,12 +1,16 @@
-/* The stop mark: a value in a store that keeps work and input out of it while it is moved (move.c), and afterwards.
+/* The stop mark: a value in a store that keeps work and input out of it while it is moved (move.c),
+ * and afterwards.
  *
  * It holds because everybody asks for it on his own road:
- *   workers   open their session first and look for the mark then; the mover puts the mark first and looks for
- *             sessions then. One of the two sees the other, and without a session nothing is claimed or recorded.
- *   callers   (starts, resolves, cancels, repairs …) carry the mark's absence as a condition of their unit.
- *   opening   a target that is not complete is refused, because what can be read there is not the truth yet.
- * It is a baseline, so a store keeps it as safe as facts. Who put it, and why, is in its writer: the move's ID and
- * the phase as revision; the mover's own units carry that as their condition.
+ *   workers   open their session first and look for the mark then; the mover puts the mark first
+ *             and looks for sessions then. One of the two sees the other, and without a session
+ *             nothing is claimed or recorded.
+ *   callers   (starts, resolves, cancels, repairs …) carry the mark's absence as a condition of
+ *             their unit.
+ *   opening   a target that is not complete is refused, because what can be read there is not the
+ *             truth yet.
+ * It is a baseline, so a store keeps it as safe as facts. Who put it, and why, is in its writer: the
+ * move's ID, and the phase as revision; the mover's own units carry that as their condition.
  */
 #include <string.h>
 
@@ -42,17 +46,20 @@ stop_say(const char *url, const stet__stop *stop)
     switch (stop->phase) {
     case STET__STOP_NONE: return STET_OK;
     case STET__STOP_OUT:
-        return stet__fail(STET_EMOVED,
-                          "%s is being moved to %s and takes no work; run `stet move` again to finish it, or "
-                          "with --undo to call it off",
-                          url, stop->peer);
+        return stet__fail(
+            STET_EMOVED,
+            "%s is being moved to %s and takes no work; run `stet move` again to finish it, or "
+            "with --undo to call it off",
+            url, stop->peer);
     case STET__STOP_GONE:
-        return stet__fail(STET_EMOVED, "%s was moved to %s; use that, this one can only be read", url, stop->peer);
+        return stet__fail(STET_EMOVED, "%s was moved to %s; use that, this one can only be read",
+                          url, stop->peer);
     case STET__STOP_IN: break;
     }
-    return stet__fail(STET_EMOVED,
-                      "%s is being filled from %s and is not complete; run `stet move` again to finish it", url,
-                      stop->peer);
+    return stet__fail(
+        STET_EMOVED,
+        "%s is being filled from %s and is not complete; run `stet move` again to finish it", url,
+        stop->peer);
 }
 
 int
@@ -73,7 +80,8 @@ bool
 stet__stop_guard(stet_engine *e, stet__work *w)
 {
     bool       is_ours = e->stop_phase != STET__STOP_NONE;
-    stet_cond *cond = stet__work_cond(w, is_ours ? STET_COND_WRITER : STET_COND_VALUE, e->stop_move);
+    stet_cond *cond =
+        stet__work_cond(w, is_ours ? STET_COND_WRITER : STET_COND_VALUE, e->stop_move);
 
     if (cond == NULL)
         return false;

@@ -1,5 +1,5 @@
-/* SHA-256 (FIPS 180-4), of one piece of memory or of many: session tokens are stored only as this, and two stores
- * are compared by it. */
+/* SHA-256 (FIPS 180-4), of one piece of memory or of many: session tokens are stored only as this,
+ * and two stores are compared by it. */
 #include "util/util.h"
 
 static const uint32_t sha256_k[64] = {

@@ -1,8 +1,9 @@
-/* Crash everywhere through a move: a process that moves a file ends before or after its calls of either store; the
- * next one finishes it, and the target is what the source was, row by row, with nothing lost or doubled. Row I5.
+/* Crash everywhere through a move: a process that moves a file ends before or after its calls of
+ * either store; the next one finishes it, and the target is what the source was, row by row, with
+ * nothing lost or doubled. Row I5.
  *
- * Reads change nothing, so a crash before any of them is one after the write before it; every write is tried, and of
- * all calls every few. The counting goes over both stores.
+ * Reads change nothing, so a crash before any of them is one after the write before it; every write
+ * is tried, and of all calls every few. The counting goes over both stores.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,8 +48,8 @@ move_copy(const char *from, const char *to)
     }
 }
 
-/* In a process of its own. Its exit code. With unit_bytes 1 each entry is a commit of its own, so that every half-done
- * run is seen. */
+/* In a process of its own. Its exit code. With unit_bytes 1 each entry is a commit of its own, so
+ * that every half-done run is seen. */
 static int
 move_until(const char *from, const char *to, shim_mode mode, shim_which which, uint64_t at,
            size_t unit_bytes)
@@ -116,8 +117,7 @@ move_has_one_owner(const move_world *w)
 
     for (int i = 0; i < 2; i++) {
         stet_engine *e = NULL;
-        int          err = stet_open(&e, i == 0 ? w->from : w->to,
-                                     STET_OPTIONS(.log_level = STET_LOG_OFF));
+        int err = stet_open(&e, i == 0 ? w->from : w->to, STET_OPTIONS(.log_level = STET_LOG_OFF));
 
         if (err == STET_OK && access(w->to, F_OK) == 0) {
             stet__stop stop;
@@ -163,7 +163,8 @@ move_everywhere(shim_mode mode, shim_which which, uint64_t stride, size_t unit_b
         move_is_right(&w, shim_mode_name(mode), at);
     }
     CHECK(n > 6);
-    test_note("%s %d of %llu calls", shim_mode_name(mode), n - 1, (unsigned long long)(at - stride));
+    test_note("%s %d of %llu calls", shim_mode_name(mode), n - 1,
+              (unsigned long long)(at - stride));
     move_end(&w);
 }
 

@@ -1,5 +1,5 @@
-/* Moving a store: everything goes on in the other one, nothing can be lost on the way, and what would go wrong is
- * refused. That it can be killed anywhere is in tests/crash/move_test.c. Row I5.
+/* Moving a store: everything goes on in the other one, nothing can be lost on the way, and what
+ * would go wrong is refused. That it can be killed anywhere is in tests/crash/move_test.c. Row I5.
  */
 #include "damage.h"
 #include "lost.h"
@@ -119,7 +119,7 @@ TEST(I5_what_was_moved_can_be_moved_again)
     fixture_end(f);
 }
 
-/* ---- more than a page, more than a unit -------------------------------------------------------- */
+/* ---- more than a page, more than a unit ------------------------------------------------------ */
 
 static int
 body_large(stet_attempt *a, void *arg)
@@ -155,10 +155,10 @@ h_note(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler       large_t[] = { { "large", h_large, NULL },
-                                              { "quick", h_echo, NULL },
-                                              { 0 } };
-static const stet_handler       large_o[] = { { "note", h_note, NULL }, { 0 } };
+static const stet_handler    large_t[] = { { "large", h_large, NULL },
+                                           { "quick", h_echo, NULL },
+                                           { 0 } };
+static const stet_handler    large_o[] = { { "note", h_note, NULL }, { 0 } };
 static const fixture_service large_services[] = { { "t", large_t, false, NULL },
                                                   { "o", large_o, true, NULL },
                                                   { 0 } };
@@ -195,7 +195,8 @@ TEST(I5_many_runs_and_long_ones)
     CHECK_OK(stet_start_many(f->engine, requests, MANY));
     for (int i = 0; i < KEYS; i++) {
         (void)snprintf(key, sizeof key, "%d", i);
-        notes[i] = fixture_start(f->engine, "o.note", key, STET_START(.key = key, .retention = "1ms"));
+        notes[i] =
+            fixture_start(f->engine, "o.note", key, STET_START(.key = key, .retention = "1ms"));
     }
     for (int i = 0; i < KEYS; i++)
         AWAIT(fixture_is_gone(f->engine, &notes[i]));
@@ -222,7 +223,7 @@ TEST(I5_many_runs_and_long_ones)
     fixture_end(f);
 }
 
-/* ---- who is kept out --------------------------------------------------------------------------- */
+/* ---- who is kept out ------------------------------------------------------------------------- */
 
 static void
 expect_stopped(stet_engine *e, const lost_story *s, const char *text)
@@ -270,10 +271,10 @@ TEST(I5_the_source_can_be_read_and_takes_nothing_any_more)
 }
 
 typedef struct flood {
-    stet_engine  *client;
-    stet_run_id   runs[20000];
-    _Atomic int   n;
-    int           code;
+    stet_engine *client;
+    stet_run_id  runs[20000];
+    _Atomic int  n;
+    int          code;
 } flood;
 
 static flood the_flood;
@@ -283,9 +284,8 @@ flood_main(void *arg)
 {
     flood *f = arg;
 
-    while (f->n < 20000 &&
-           (f->code = stet_start(f->client, &f->runs[f->n], "t.quick", stet_text("in"), NULL)) ==
-               STET_OK)
+    while (f->n < 20000 && (f->code = stet_start(f->client, &f->runs[f->n], "t.quick",
+                                                 stet_text("in"), NULL)) == STET_OK)
         f->n++;
     return NULL;
 }
@@ -340,9 +340,9 @@ TEST(I5_living_workers_are_named_and_nothing_is_changed)
     fixture_end(f);
 }
 
-/* ---- a worker that died in a step ---------------------------------------------------------------- */
+/* ---- a worker that died in a step ------------------------------------------------------------ */
 
-static gate  risk_door = GATE_INIT;
+static gate         risk_door = GATE_INIT;
 static _Atomic bool risk_seen;
 static _Atomic int  risk_bodies;
 
@@ -389,7 +389,7 @@ TEST(I5_what_a_dead_worker_was_doing_is_known_in_the_target)
     fixture_end(f);
 }
 
-/* ---- begun and not finished ----------------------------------------------------------------------- */
+/* ---- begun and not finished ------------------------------------------------------------------ */
 
 typedef struct watcher {
     stet_move_phase stop_at, last;
@@ -531,7 +531,8 @@ TEST(I5_a_move_can_be_called_off)
     fixture_end(f);
 }
 
-/* The disk of the target is lost: another empty one takes its place, and the first can never be finished. */
+/* The disk of the target is lost: another empty one takes its place, and the first can never be
+ * finished. */
 TEST(I5_a_target_that_is_lost_can_be_replaced)
 {
     fixture   *f = fixture_begin(), *t = target_begin(false, "target.db");
@@ -578,7 +579,7 @@ TEST(I5_two_moves_at_once_make_one)
     fixture_end(f);
 }
 
-/* ---- what is not in the facts, and what is not readable ---------------------------------------------- */
+/* ---- what is not in the facts, and what is not readable -------------------------------------- */
 
 typedef struct line {
     stet_id runs[8];
@@ -715,7 +716,7 @@ TEST(I5_a_difference_is_found_and_named)
     }
 }
 
-/* ---- bad input ---------------------------------------------------------------------------------- */
+/* ---- bad input ------------------------------------------------------------------------------- */
 
 TEST(I5_bad_input_changes_nothing)
 {

@@ -58,7 +58,7 @@ struct api_row {
     int (*cli)(int argc, char **argv);
     void (*ready)(api *t); /* before an engine row: what it needs there */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
-    long        stride;   /* it does so much that strides, where there are any, are so much longer */
+    long        stride;   /* it does so much that strides are so much longer */
     const char *result;   /* of the run of a ctx row, else "done" */
 };
 
@@ -805,7 +805,8 @@ api_all_in(api t, bool is_for_good, long stride)
             (only != NULL && strcmp(only, t.row->name) != 0))
             continue;
         for (long at = 0; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good);
-             at = api_next(at, first, stride > 1 && t.row->stride > 0 ? stride * t.row->stride : stride))
+             at = api_next(at, first,
+                           stride > 1 && t.row->stride > 0 ? stride * t.row->stride : stride))
             rounds++;
     }
     test_note("%zu functions, %ld failed %s", api_functions(), rounds,
