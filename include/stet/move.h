@@ -39,7 +39,7 @@ typedef struct stet_move_report {
     uint64_t findings;         /* what verify found in the source and finds in the target as well */
     bool     is_continued;     /* an earlier call had begun it */
     bool     was_done;         /* an earlier call had finished it: baselines are not counted */
-    char     digest[65];       /* SHA-256 over all that was copied, in hexadecimal; "" if was_done */
+    char     digest[65];       /* SHA-256 over all that was copied, as text; "" if was_done */
 } stet_move_report;
 
 /** "counting", "copying" … */

@@ -9,8 +9,8 @@
  *             their unit.
  *   opening   a target that is not complete is refused, because what can be read there is not the
  *             truth yet.
- * It is a baseline, so a store keeps it as safe as facts. Who put it, and why, is in its writer: the
- * move's ID, and the phase as revision; the mover's own units carry that as their condition.
+ * It is a baseline, so a store keeps it as safe as facts. Who put it, and why, is in its writer:
+ * the move's ID, and the phase as revision; the mover's own units carry that as their condition.
  */
 #include <string.h>
 
