@@ -61,7 +61,8 @@ STET_API const char *stet_move_phase_name(stet_move_phase phase);
  * @param[out] report  may be NULL
  * @param options      NULL: no progress is told
  * @return STET_OK; STET_EINVAL, both are the same store; STET_ENOTFOUND, there is no source or
- *         nothing in it; STET_EBUSY, a worker is alive on one of them (named): stop it;
+ *         nothing in it; STET_EBUSY, a worker is alive on one of them (named): stop it, or the
+ *         clock of the target is more than a minute behind;
  *         STET_EEXISTS, the target is in use; STET_EMOVED, the source was moved somewhere else, or
  *         is itself the unfinished target of a move; STET_ECORRUPT, the source is damaged
  *         (`verify --repair` first), or the sides differ in the end; STET_ECONFLICT, the move was

@@ -22,8 +22,10 @@
 
 #include "engine/move.h"
 
-static const char move_from_key[] =
-    "from"; /* in the target when all is done: run: id, data: the source */
+/* In the target when all is done; its run: the id, its data: the source. */
+static const char move_from_key[] = "from";
+
+#define MOVE_CLOCK_MS 60000 /* so much may the target's clock be behind; it is waited for */
 
 static const char *const move_phases[] = { "counting", "copying", "rebuilding", "verifying",
                                            "comparing" };
@@ -435,11 +437,33 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
     return err;
 }
 
+/* Which of two writes of a state entry is the later is told by the times of their facts. So the
+ * target's clock must be past all that the source's has told. Clocks go at one pace: what is too
+ * much at the beginning is so in the end. */
+static int
+move_await_clock(move *m)
+{
+    stet_engine *e = m->to;
+    int64_t      behind_ms = m->from_ms - stet__store_now(e);
+
+    if (behind_ms > MOVE_CLOCK_MS)
+        return stet__fail(STET_EBUSY, "the clock of %s is %lld s behind that of %s; set it right first",
+                          e->url, (long long)(behind_ms / 1000), m->from->url);
+    stet__lock(e->p, &e->lock);
+    while (stet__store_now(e) <= m->from_ms)
+        (void)stet__wait(e->p, &e->renew_cond, &e->lock, stet__mono_us(e->p) + 10000);
+    stet__unlock(e->p, &e->lock);
+    return STET_OK;
+}
+
 static int
 move_all(move *m)
 {
     int err;
 
+    m->from_ms = stet__store_now(m->from);
+    if ((err = move_await_clock(m)) != STET_OK)
+        return err;
     if ((err = move_count(m)) != STET_OK || (err = stet__move_copy(m)) != STET_OK ||
         (err = stet__move_rebuild(m)) != STET_OK)
         return err;

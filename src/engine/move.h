@@ -15,6 +15,7 @@ typedef struct move {
     stet_id            id;   /* of this filling of this target: in the marks of both */
     const stet_move_options *options;
     stet_move_report   report;
+    int64_t            from_ms; /* no fact of the source is younger, by its clock */
     uint64_t           total; /* runs of the source */
     uint64_t           done;  /* of them in this phase */
     /* A page of the source's runs, the last one's ID included. */

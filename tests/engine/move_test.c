@@ -5,6 +5,7 @@
 #include "lost.h"
 
 #include "engine/move.h"
+#include "store/memory.h"
 
 #ifdef STET_WITH_SQLITE
 
@@ -768,6 +769,33 @@ TEST(I5_a_source_of_a_newer_version_is_refused)
     CHECK_CODE(stet_move(NULL, f->url, test_path("target.db"), NULL), STET_ENEWER);
     CHECK_INT(access(test_path("target.db"), F_OK), -1);
     damage_end(f);
+}
+
+/* Which write of state is the later is told by the time of its fact. */
+TEST(I5_the_clock_of_the_target_is_past_that_of_the_source)
+{
+    fixture    *f = fixture_begin(), *t = target_begin(false, "target.db");
+    stet_store *s;
+    lost_story  story;
+    int64_t     source_ms;
+
+    if (f->is_sqlite)
+        test_skip("the memory store's clock can be moved");
+    stet__memory_db_advance(f->db, 3600000);
+    lost_fill(f, &story);
+    CHECK_CODE(move_now(f, t, NULL, NULL), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "clock");
+    stet__memory_db_advance(t->db, 3600000 - 300);
+    s = damage_open(f);
+    source_ms = s->ops->now_ms(s);
+    stet__store_close(s);
+    CHECK_OK(move_now(f, t, NULL, NULL));
+    s = damage_open(t);
+    CHECK(s->ops->now_ms(s) > source_ms);
+    stet__store_close(s);
+    lost_goes_on(t, &story);
+    fixture_end(t);
+    fixture_end(f);
 }
 
 /* Marks are read by people, and by whoever may look at the store. */
