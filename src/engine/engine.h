@@ -422,8 +422,9 @@ typedef enum stet__stop_phase { /* on disk */
 } stet__stop_phase;
 typedef struct stet__stop {
     stet__stop_phase phase;
-    stet_id          move;
-    const char      *peer; /* the other store, without passwords */
+    stet_id          move;   /* this filling of this target */
+    stet_id          origin; /* this move of this source: all its fillings have it */
+    const char      *peer;   /* the other store, without passwords */
 } stet__stop;
 stet_bytes stet__stop_key(void);
 int        stet__stop_read(stet_store *store, stet__arena *arena, stet__stop *stop);

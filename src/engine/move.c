@@ -11,8 +11,9 @@
  *     GONE(id)    -           the target is open; it remembers the id, so a repeat knows it is done
  *
  * At every moment at most one of them can be opened for work. `id` names one filling of one target.
- * A target that is abandoned and replaced by an empty one gets a new id, so it can never be
- * finished later behind the back of the one that was.
+ * Each target that is begun has its own, and the source's mark says which one is meant; only that
+ * one can become the home of the runs. Another one that was begun in the same move can be taken up
+ * again until then.
  *
  * Invariants: every unit for the target carries IN(id) as a condition, every one for the source
  * OUT(id); the marks are changed only from what the table says they are.
@@ -93,8 +94,10 @@ stet__move_page(move *m)
 
 /* From the mark this engine stands on to the next one; NONE takes it away. */
 static int
-move_mark(stet_engine *e, stet_id move_id, stet__stop_phase phase, const char *peer)
+move_mark(const move *m, stet_engine *e, stet__stop_phase phase, const char *peer)
 {
+    stet_id     move_id = m->id;
+    char       *data;
     stet__work *w = stet__work_new(e, NULL, NULL);
     bool        is_done = phase == STET__STOP_NONE && e->stop_phase == STET__STOP_IN;
     stet_op    *op;
@@ -109,8 +112,12 @@ move_mark(stet_engine *e, stet_id move_id, stet__stop_phase phase, const char *p
         op->key = stet__stop_key();
         op->number = (uint64_t)phase;
     }
-    if (op == NULL || !stet__work_bytes(w, &op->data, stet_text(peer)))
+    if (op == NULL ||
+        (data = stet__arena_get(&w->arena, sizeof m->origin.bytes + strlen(peer))) == NULL)
         goto failed;
+    memcpy(data, m->origin.bytes, sizeof m->origin.bytes);
+    memcpy(data + sizeof m->origin.bytes, peer, strlen(peer));
+    op->data = (stet_bytes){ data, sizeof m->origin.bytes + strlen(peer) };
     if (is_done && peer[0] != '\0') {
         if ((op = stet__work_op(w, STET_OP_VALUE_PUT, move_id)) == NULL ||
             !stet__work_bytes(w, &op->data, stet_text(peer)))
@@ -319,10 +326,12 @@ move_repeat(move *m, const stet__stop *source, const stet__stop *target)
 
     if (target->phase == STET__STOP_IN && stet__id_equal(source->move, target->move)) {
         move_adopt(m->to, target);
+        m->id = source->move;
+        m->origin = source->origin;
         m->report.is_continued = true;
         if ((err = move_count(m)) != STET_OK || (err = stet__move_compare(m)) != STET_OK)
             return err;
-        return move_mark(m->to, source->move, STET__STOP_NONE, m->from->url);
+        return move_mark(m, m->to, STET__STOP_NONE, m->from->url);
     }
     if ((err = move_is_finished(m, source->move, &is_finished)) != STET_OK)
         return err;
@@ -352,14 +361,14 @@ move_close_source(move *m, const stet__stop *source)
 
     if (!is_new)
         move_adopt(m->from, source);
-    if ((err = move_mark(m->from, m->id, STET__STOP_OUT, m->to->url)) != STET_OK ||
+    if ((err = move_mark(m, m->from, STET__STOP_OUT, m->to->url)) != STET_OK ||
         (err = move_no_workers(m->from)) == STET_OK || !is_new)
         return err;
     {
         char text[1024];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
-        (void)move_mark(m->from, m->id, STET__STOP_NONE, "");
+        (void)move_mark(m, m->from, STET__STOP_NONE, "");
         return stet__fail(err, "%s", text);
     }
 }
@@ -378,7 +387,7 @@ move_close_target(move *m)
     stet__arena_free(&arena);
     if (err == STET_OK && target.phase == STET__STOP_OUT && stet__id_equal(target.move, m->id))
         err = move_same(m);
-    if (err != STET_OK || (err = move_mark(m->to, m->id, STET__STOP_IN, m->from->url)) != STET_OK)
+    if (err != STET_OK || (err = move_mark(m, m->to, STET__STOP_IN, m->from->url)) != STET_OK)
         return err;
     /* Behind the mark nobody can add to it any more. */
     if ((err = move_no_workers(m->to)) == STET_OK &&
@@ -388,7 +397,7 @@ move_close_target(move *m)
         char text[1024];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
-        (void)move_mark(m->to, m->id, STET__STOP_NONE, "");
+        (void)move_mark(m, m->to, STET__STOP_NONE, "");
         return stet__fail(err, "%s", text);
     }
     return STET_OK;
@@ -402,11 +411,16 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
     int  err;
 
     if (target->phase == STET__STOP_IN && source->phase == STET__STOP_OUT &&
-        stet__id_equal(source->move, target->move)) {
-        m->id = source->move;
+        stet__id_equal(source->origin, target->origin)) {
+        m->id = target->move;
+        m->origin = source->origin;
         m->report.is_continued = true;
         move_adopt(m->from, source);
         move_adopt(m->to, target);
+        /* Another target was begun meanwhile, or begun to be: this one is meant now. */
+        if (!stet__id_equal(source->move, target->move) &&
+            (err = move_mark(m, m->from, STET__STOP_OUT, m->to->url)) != STET_OK)
+            return err;
         return move_no_workers(m->from);
     }
     if (target->phase == STET__STOP_IN)
@@ -425,13 +439,14 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
     if (err != STET_OK)
         return err;
     m->id = stet__new_id(m->from);
+    m->origin = source->phase == STET__STOP_OUT ? source->origin : m->id;
     if ((err = move_close_source(m, source)) != STET_OK)
         return err;
     if ((err = move_close_target(m)) != STET_OK && source->phase == STET__STOP_NONE) {
         char text[1024];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
-        (void)move_mark(m->from, m->id, STET__STOP_NONE, "");
+        (void)move_mark(m, m->from, STET__STOP_NONE, "");
         return stet__fail(err, "%s", text);
     }
     return err;
@@ -447,8 +462,9 @@ move_await_clock(move *m)
     int64_t      behind_ms = m->from_ms - stet__store_now(e);
 
     if (behind_ms > MOVE_CLOCK_MS)
-        return stet__fail(STET_EBUSY, "the clock of %s is %lld s behind that of %s; set it right first",
-                          e->url, (long long)(behind_ms / 1000), m->from->url);
+        return stet__fail(STET_EBUSY,
+                          "the clock of %s is %lld s behind that of %s; set it right first", e->url,
+                          (long long)(behind_ms / 1000), m->from->url);
     stet__lock(e->p, &e->lock);
     while (stet__store_now(e) <= m->from_ms)
         (void)stet__wait(e->p, &e->renew_cond, &e->lock, stet__mono_us(e->p) + 10000);
@@ -476,9 +492,9 @@ move_all(move *m)
         return err;
     if ((err = stet__move_compare(m)) != STET_OK)
         return err;
-    if ((err = move_mark(m->from, m->id, STET__STOP_GONE, m->to->url)) != STET_OK)
+    if ((err = move_mark(m, m->from, STET__STOP_GONE, m->to->url)) != STET_OK)
         return err;
-    return move_mark(m->to, m->id, STET__STOP_NONE, m->from->url);
+    return move_mark(m, m->to, STET__STOP_NONE, m->from->url);
 }
 
 static int
@@ -646,8 +662,10 @@ move_undo(stet_engine *e)
         err = stet__fail(STET_EMOVED, "%s is the target of a move; call it off at its source, %s",
                          e->url, stop.peer);
     else if (err == STET_OK && stop.phase == STET__STOP_OUT) {
+        move m = { .id = stop.move, .origin = stop.origin };
+
         move_adopt(e, &stop);
-        err = move_mark(e, stop.move, STET__STOP_NONE, "");
+        err = move_mark(&m, e, STET__STOP_NONE, "");
     }
     stet__arena_free(&arena);
     return err;

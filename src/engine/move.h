@@ -12,7 +12,8 @@
 
 typedef struct move {
     stet_engine       *from, *to;
-    stet_id            id;   /* of this filling of this target: in the marks of both */
+    stet_id            id;     /* of this filling of this target: in the marks of both */
+    stet_id            origin; /* of the move, whatever target is filled */
     const stet_move_options *options;
     stet_move_report   report;
     int64_t            from_ms; /* no fact of the source is younger, by its clock */

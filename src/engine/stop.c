@@ -35,7 +35,13 @@ stet__stop_read(stet_store *store, stet__arena *arena, stet__stop *stop)
         return err == STET_ENOTFOUND ? STET_OK : err;
     stop->phase = (stet__stop_phase)value.revision;
     stop->move = value.run;
-    stop->peer = stet__arena_copy(arena, value.data.data, value.data.len);
+    if (value.data.len >= sizeof stop->origin.bytes) {
+        memcpy(stop->origin.bytes, value.data.data, sizeof stop->origin.bytes);
+        stop->peer =
+            stet__arena_copy(arena, (const char *)value.data.data + sizeof stop->origin.bytes,
+                             value.data.len - sizeof stop->origin.bytes);
+    } else
+        stop->peer = "";
     stet__free(store->alloc, (void *)(uintptr_t)value.data.data);
     return stop->peer != NULL ? STET_OK : stet__fail(STET_ENOMEM, "out of memory");
 }

@@ -551,6 +551,28 @@ TEST(I5_a_target_that_is_lost_can_be_replaced)
     fixture_end(f);
 }
 
+/* Two were begun; the one that is named last becomes the home, and the other cannot any more. */
+TEST(I5_one_of_two_targets_becomes_the_home)
+{
+    fixture         *f = fixture_begin(), *t = target_begin(false, "target.db");
+    fixture         *u = target_begin(false, "second.db");
+    watcher          w = { .stop_at = STET_MOVE_COMPARING, .stops = true };
+    stet_move_report report;
+    lost_story       story;
+
+    lost_fill(f, &story);
+    CHECK_CODE(move_now(f, t, NULL, STET_MOVE(.progress = watch, .arg = &w)), -4711);
+    w = (watcher){ .stop_at = STET_MOVE_COMPARING, .stops = true };
+    CHECK_CODE(move_now(f, u, NULL, STET_MOVE(.progress = watch, .arg = &w)), -4711);
+    CHECK_OK(move_now(f, t, &report, NULL));
+    CHECK(report.is_continued);
+    CHECK_CODE(move_now(f, u, NULL, NULL), STET_EMOVED);
+    lost_goes_on(t, &story);
+    fixture_end(u);
+    fixture_end(t);
+    fixture_end(f);
+}
+
 typedef struct rivals {
     fixture *from, *to;
     int      codes[2];
