@@ -384,7 +384,7 @@ struct stet_engine {
 
     /* of an engine that moves: the stop mark it put itself, see stop.c */
     stet_id          stop_move;
-    int              stop_phase;     /* stet__stop_phase */
+    uint32_t         stop_phase;     /* stet__stop_phase */
 };
 
 /* log.c */

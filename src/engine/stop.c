@@ -93,7 +93,7 @@ stet__stop_guard(stet_engine *e, stet__work *w)
         return false;
     cond->space = STET__SPACE_BASE_MOVE;
     cond->key = stet__stop_key();
-    cond->number = is_ours ? (uint64_t)e->stop_phase : 0;
+    cond->number = is_ours ? e->stop_phase : 0;
     w->guard = (uint32_t)w->unit.n_conds;
     return true;
 }
