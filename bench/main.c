@@ -1,7 +1,7 @@
 /* The benchmark: picks the figures, prints a table for people or a line of JSON a figure.
  *
- * Missing a "must" is a result, not an error: `ok` says so, and the exit code is 0. It is 1 when something
- * could not be measured, and 2 for bad arguments.
+ * Missing a "must" is a result, not an error: `ok` says so, and the exit code is 0. It is 1 when
+ * something could not be measured, and 2 for bad arguments.
  */
 #include "bench.h"
 
@@ -34,8 +34,18 @@ const bench_figure bench_figures[] = {
     { "history1m.speed", "3-step workflows with 1,000,000 finished runs; raw: with an empty file",
       ">= 0.8", "0.95", bench_history1m },
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
+#ifdef STET_WITH_REDIS
+    { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
+      ">= 0.4", "0.7", bench_redis_steps3 },
+#endif
     { "idle", "reads of the store by an idle worker", "<= 5, ~0 %", "1", bench_idle },
-    { "size", "the shared library, stripped", "< 1 MiB, libc and SQLite", "400 KiB", bench_size },
+#ifdef STET_WITH_POSTGRES
+    { "postgres.steps3",
+      "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined", ">= 0.4", "0.7",
+      bench_postgres_steps3 },
+#endif
+    { "size", "the shared library, stripped", "< 1 MiB, libc, SQLite, libpq, hiredis", "400 KiB",
+      bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };
 

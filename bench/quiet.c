@@ -1,4 +1,5 @@
-/* What stet costs when nothing happens: reads and processor time of an idle worker, size on disk. */
+/* What stet costs when nothing happens: reads and processor time of an idle worker, size on
+ * disk. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -98,7 +99,8 @@ size_run(char *const *argv, int out)
 static bool
 size_is_expected(const char *library)
 {
-    static const char *const expected[] = { "libc.so", "ld-linux", "libsqlite3.so", NULL };
+    static const char *const expected[] = { "libc.so",  "ld-linux",      "libsqlite3.so",
+                                            "libpq.so", "libhiredis.so", NULL };
 
     for (size_t i = 0; expected[i] != NULL; i++)
         if (strncmp(library, expected[i], strlen(expected[i])) == 0)
@@ -106,7 +108,8 @@ size_is_expected(const char *library)
     return false;
 }
 
-/* What the library says it needs, appended to `list`. False: something but libc and SQLite. */
+/* What the library says it needs, appended to `list`. False: something but libc, SQLite, libpq and
+ * hiredis. */
 static bool
 size_needed(char *library, char *list, size_t size)
 {

@@ -1,5 +1,9 @@
 # Everything that can be chosen when configuring.
 option(STET_SQLITE "build the SQLite store" ON)
+set(STET_POSTGRES AUTO CACHE STRING "build the PostgreSQL store: ON, OFF, or AUTO: if libpq is there")
+set_property(CACHE STET_POSTGRES PROPERTY STRINGS AUTO ON OFF)
+set(STET_REDIS AUTO CACHE STRING "build the Redis store: ON, OFF, or AUTO: if hiredis is there")
+set_property(CACHE STET_REDIS PROPERTY STRINGS AUTO ON OFF)
 option(STET_TESTS "build the test programs" ON)
 option(STET_WERROR "warnings are errors" OFF)
 option(STET_MUTANTS "with planted bugs: only to test the tests (make mutants)" OFF)

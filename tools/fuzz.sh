@@ -42,7 +42,7 @@ seconds=${FUZZ_SECONDS:-$([ -n "${MINUTES:-}" ] && echo $((MINUTES * 60 / ${#sou
 
 mkdir -p "$out/bin" "$out/crashes" || exit 2
 CC=$CLANG cmake -S . -B "$out/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTET_TESTS=OFF \
-    -DSTET_SANITIZE=address -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >"$out/build.log" 2>&1 &&
+    -DSTET_SANITIZE=address -DSTET_POSTGRES=OFF -DSTET_REDIS=OFF -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >"$out/build.log" 2>&1 &&
     cmake --build "$out/lib" -j "$JOBS" --target stet_static >>"$out/build.log" 2>&1 || {
     cat "$out/build.log"
     echo "fuzz: the library does not build" >&2

@@ -138,7 +138,13 @@ add_jobs() { # CONFIG
     for program in $(programs "$1"); do
         case $program in
         # The engine's tests hold on every store.
-        engine_*) jobs+=("$1/$program@memory" "$1/$program@sqlite") ;;
+        engine_*)
+            jobs+=("$1/$program@memory" "$1/$program@sqlite")
+            # The engine's threads are the same ones on a server, which only makes them wait longer.
+            [ "$1" = tsan ] || jobs+=("$1/$program@postgres" "$1/$program@redis")
+            ;;
+        # So does crash everywhere; without a lock that proves a death it waits for leases.
+        crash_processes_test) jobs+=("$1/$program" "$1/$program@redis") ;;
         *) jobs+=("$1/$program") ;;
         esac
     done
@@ -150,11 +156,14 @@ fi
 has_config asan && build asan clang address all && add_jobs asan
 if has_config tsan; then
     mapfile -t targets < <(programs tsan)
+    [ ${#targets[@]} -eq 0 ] || targets+=(stet-test-server)
     [ ${#targets[@]} -eq 0 ] || { build tsan clang thread "${targets[@]}" && add_jobs tsan; }
 fi
 if [ ${#jobs[@]} -gt 0 ]; then
+    # One PostgreSQL server for all of them.
+    server=$(ls "$OUT"/{plain,asan,tsan}/tests/stet-test-server 2>/dev/null | head -n 1)
     printf '%s\0' "${jobs[@]}" |
-        xargs -0 -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
+        ${server:+"$server"} xargs -0 -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
 fi
 
 if has_config checks && [ -z "$ONLY" ]; then

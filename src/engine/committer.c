@@ -340,6 +340,7 @@ committer_take(stet__committer *m)
 
     if (m->is_busy || committer_gathers(m))
         return 0;
+    m->busy_seq = m->first != NULL ? m->first->unit.seq : 0;
     while (m->first != NULL && n < m->cap) {
         m->batch[n++] = m->first;
         m->first = m->first->next;
@@ -405,6 +406,7 @@ committer_main(void *arg)
         m->is_waiting = false;
         if (e->is_poisoned && m->first == NULL && !m->is_busy && !m->is_closing) {
             m->is_busy = true;
+            m->busy_seq = 0;
             stet__unlock(e->p, &m->lock);
             (void)stet__committer_heal(e);
             stet__lock(e->p, &m->lock);

@@ -450,6 +450,7 @@ int
 stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url, const stet_options *options)
 {
     stet_engine *e = stet__get0(&p->alloc, sizeof *e);
+    char         shown[512];
     int          err;
 
     *out = NULL;
@@ -474,7 +475,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
-    e->url = stet__strdup(&p->alloc, url);
+    e->url = stet__strdup(&p->alloc, stet__store_shown(shown, sizeof shown, url));
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_uses = stet__get0(&p->alloc, e->n_crumbs * sizeof *e->crumb_uses);
     if (e->url == NULL || e->recent == NULL || e->crumb_uses == NULL)
@@ -723,15 +724,16 @@ engine_busy(stet_engine *e)
     return stet__fail(STET_EBUSY, "the store did not take the last records in time; stop again later");
 }
 
-/* Units made before the stop are on their way; one of them may still grant us a run. Lock held. */
+/* Units made before the stop (up to that number) are on their way; one of them may still grant us a run. Those made since
+ * are of callers who go on, and would keep us for ever. Lock held. */
 static bool
-engine_has_queued(stet_engine *e)
+engine_has_queued(stet_engine *e, uint64_t upto)
 {
     stet__committer *m = &e->committer;
     bool             has;
 
     stet__lock(e->p, &m->lock);
-    has = (m->first != NULL || m->is_busy) && !e->is_poisoned;
+    has = ((m->first != NULL && m->first->unit.seq <= upto) || (m->is_busy && m->busy_seq <= upto)) && !e->is_poisoned;
     stet__unlock(e->p, &m->lock);
     return has;
 }
@@ -739,11 +741,15 @@ engine_has_queued(stet_engine *e)
 static int
 engine_stop_drain(stet_engine *e, int64_t drain_ms)
 {
-    int64_t until_us = stet__mono_us(e->p) + drain_ms * 1000;
-    int     err = STET_OK;
+    int64_t  until_us = stet__mono_us(e->p) + drain_ms * 1000;
+    uint64_t upto;
+    int      err = STET_OK;
 
     stet__lock(e->p, &e->lock);
-    while (e->exec.n_contexts > 0 || engine_has_queued(e)) {
+    stet__lock(e->p, &e->committer.lock);
+    upto = e->committer.seq;
+    stet__unlock(e->p, &e->committer.lock);
+    while (e->exec.n_contexts > 0 || engine_has_queued(e, upto)) {
         bool is_only_queue = e->exec.n_contexts == 0;
 
         engine_drain(e);
@@ -758,11 +764,12 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
             /* New wakes come from units being answered; look again when a context ended, or soon. */
             (void)stet__wait(e->p, &e->exec.quiet, &e->lock, next_us < until_us || is_only_queue ? next_us : until_us);
         } else {
+            bool has_helped = false;
+
             stet__unlock(e->p, &e->lock);
             engine_heal(e);
-            do
-                stet__exec_run(&e->exec);
-            while (stet__committer_help(e));
+            for (stet__exec_run(&e->exec); stet__committer_help(e); stet__exec_run(&e->exec))
+                has_helped = true;
             stet__lock(e->p, &e->lock);
             if (e->exec.n_contexts > 0 && stet__mono_us(e->p) >= until_us) {
                 err = engine_busy(e);
@@ -770,6 +777,9 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
             }
             if (e->exec.n_contexts > 0 && (e->is_poisoned || e->end_again_us != 0)) /* not all the time */
                 (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 10000);
+            /* A caller's own commit is with the store, and its end needs our lock: let it have it. */
+            if (e->exec.n_contexts == 0 && !has_helped && engine_has_queued(e, upto))
+                (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 1000);
         }
     }
     stet__unlock(e->p, &e->lock);

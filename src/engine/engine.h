@@ -122,6 +122,7 @@ typedef struct stet__committer {
     stet__work   *first, *last;
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
+    uint64_t      busy_seq;   /* of the first unit in it */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
     bool          is_patient; /* until what gathers is there; see committer_gathers() */
@@ -369,6 +370,7 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     stet_id          purge_after;    /* retention: cursor over old runs */
     int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
@@ -576,6 +578,8 @@ void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session i
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 
 /* keeper.c */
+/* Tell what is wrong with the store, if it is not what was told last. No lock held. */
+void stet__doctor_ask(stet_engine *e);
 int  stet__keeper_start(stet_engine *e);
 /* Runs that are stuck may go on: this may be the fixed code they wait for. Before the engine takes its first run, or
  * it would free one it has just found stuck itself. */

@@ -527,6 +527,7 @@ keeper_main(void *arg)
             e->next_maintain_us = stet__mono_us(e->p) + KEEPER_MAINTAIN_US * 60;
             stet__unlock(e->p, &e->lock);
             (void)e->store->ops->maintain(e->store);
+            stet__doctor_ask(e);
             stet__lock(e->p, &e->lock);
             continue;
         }
@@ -540,6 +541,7 @@ int
 stet__keeper_start(stet_engine *e)
 {
     int64_t now_us = stet__mono_us(e->p);
+    int     err;
 
     e->is_keeper_closing = false;
     e->wants_claim = true;
@@ -549,8 +551,13 @@ stet__keeper_start(stet_engine *e)
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
     e->next_due_ms = STET_NEVER;
-    if (e->store->ops->watch != NULL && !e->is_watching && !e->is_polled)
-        e->is_watching = e->store->ops->watch(e->store, keeper_on_hint, e) == STET_OK;
+    stet__doctor_ask(e);
+    if (e->store->ops->watch != NULL && !e->is_watching && !e->is_polled) {
+        e->is_watching = (err = e->store->ops->watch(e->store, keeper_on_hint, e)) == STET_OK;
+        if (!e->is_watching)
+            stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err, "the store gives no hints and is asked every %lld ms: %s",
+                      (long long)e->config.poll_ms, stet_last_error());
+    }
     if (e->is_polled)
         return STET_OK;
     return e->p->ops->thread_start(e->p, &e->keeper, "stet-keeper", keeper_main, e);

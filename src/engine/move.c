@@ -518,47 +518,14 @@ move_run(move *m, stet__arena *arena)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Passwords never reach a store or a message. */
-static const char *
-move_clean_url(stet__arena *arena, const char *url)
-{
-    char       *text = stet__arena_str(arena, url);
-    const char *at = text != NULL ? strstr(text, "://") : NULL, *end;
-    char       *colon;
-
-    if (at == NULL)
-        return text;
-    end = at + 3 + strcspn(at + 3, "/?");
-    for (const char *p = end; p-- > at + 3;)
-        if (*p == '@') {
-            if ((colon = memchr(at + 3, ':', (size_t)(p - at - 3))) != NULL)
-                memmove(colon, p, strlen(p) + 1);
-            break;
-        }
-    if ((colon = strstr(text, "password=")) != NULL)
-        memmove(colon + 9, colon + 9 + strcspn(colon + 9, "&"),
-                strlen(colon + 9 + strcspn(colon + 9, "&")) + 1);
-    return text;
-}
-
 /* The two engines execute nothing and tell errors by their codes. Started, because their committers
  * then submit a commit of unknown outcome again until it is known. */
 static int
 move_open(stet_engine **out, stet__platform *p, stet_store *store, const char *url)
 {
-    stet__arena arena;
-    const char *clean;
-    int         err;
-
-    *out = NULL;
-    stet__arena_init(&arena, &p->alloc);
-    if ((clean = move_clean_url(&arena, url)) == NULL) {
-        stet__store_close(store);
-        err = stet__move_no_memory();
-    } else
-        err = stet__open_on(out, p, store, clean,
+    int err = stet__open_on(out, p, store, url,
                             STET_OPTIONS(.roles = STET_ROLE_CLIENT, .log_level = STET_LOG_OFF));
-    stet__arena_free(&arena);
+
     return err == STET_OK ? stet_engine_start(*out) : err;
 }
 

@@ -2,6 +2,7 @@
  *
  * A backend is one line in store_backends. A handle is memory of the platform it is opened on.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,15 +14,32 @@ static const stet_store_ops *const store_backends[] = {
 #ifdef STET_WITH_SQLITE
     &stet__store_sqlite_ops,
 #endif
+#ifdef STET_WITH_POSTGRES
+    &stet__store_postgres_ops,
+#endif
+#ifdef STET_WITH_REDIS
+    &stet__store_redis_ops,
+#endif
 };
 
 #define STORE_BACKENDS (sizeof store_backends / sizeof store_backends[0])
 
 #ifdef STET_WITH_SQLITE
-#define STORE_KNOWN "memory:, a path, sqlite:PATH"
+#define STORE_KNOWN_SQLITE ", a path, sqlite:PATH"
 #else
-#define STORE_KNOWN "memory:"
+#define STORE_KNOWN_SQLITE ""
 #endif
+#ifdef STET_WITH_POSTGRES
+#define STORE_KNOWN_POSTGRES ", postgres://USER@HOST/DATABASE"
+#else
+#define STORE_KNOWN_POSTGRES ""
+#endif
+#ifdef STET_WITH_REDIS
+#define STORE_KNOWN_REDIS ", redis://HOST:PORT/DATABASE"
+#else
+#define STORE_KNOWN_REDIS ""
+#endif
+#define STORE_KNOWN "memory:" STORE_KNOWN_SQLITE STORE_KNOWN_POSTGRES STORE_KNOWN_REDIS
 
 /* How many bytes of the address are its scheme, without the colon. "shop.db" and "./a:b" have none. */
 static size_t
@@ -35,6 +53,8 @@ store_scheme(const char *address)
 static const stet_store_ops *
 store_backend(const char *scheme, size_t len)
 {
+    if (len == 10 && memcmp(scheme, "postgresql", 10) == 0)
+        len = 8; /* both are in use */
     for (size_t i = 0; i < STORE_BACKENDS; i++)
         if (strlen(store_backends[i]->scheme) == len &&
             memcmp(store_backends[i]->scheme, scheme, len) == 0)
@@ -58,6 +78,33 @@ store_new(stet__platform *p, const stet_store_ops *ops)
     return s;
 }
 
+/* Between "//" and the last '@' before the path, behind ':', is a password; so is password=…. */
+const char *
+stet__store_shown(char *out, size_t size, const char *address)
+{
+    const char *from = strstr(address, "://"), *at = NULL, *colon, *end, *word;
+    int         len;
+
+    if (from == NULL) {
+        (void)snprintf(out, size, "%s", address);
+        return out;
+    }
+    from += 3;
+    end = from + strcspn(from, "?");
+    for (const char *c = from; c < end; c++)
+        if (*c == '@')
+            at = c; /* a password may have a '@' or '/' that was not written as %XX */
+    colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
+    if ((word = strstr(end, "password=")) == NULL)
+        word = end + strlen(end);
+    len = snprintf(out, size, "%.*s%s%.*s", (int)((colon != NULL ? colon : from) - address), address,
+                   colon != NULL ? ":…" : "", (int)(word - (at != NULL && colon != NULL ? at : from)),
+                   at != NULL && colon != NULL ? at : from);
+    if (*word != '\0' && len > 0 && (size_t)len < size)
+        (void)snprintf(out + len, size - (size_t)len, "password=…%s", word + strcspn(word, "&"));
+    return out;
+}
+
 int
 stet__store_open(stet_store **out, stet__platform *p, const char *address)
 {
@@ -65,15 +112,32 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     const char           *rest = address + (len > 0 ? len + 1 : 0);
     const stet_store_ops *ops;
     stet_store           *s;
+    char                  shown[256];
     int                   err;
 
     *out = NULL;
+#ifndef STET_WITH_POSTGRES
+    if (len >= 8 && strncmp(address, "postgres", 8) == 0)
+        return stet__fail(STET_EURL, "this build has no PostgreSQL; build stet with libpq (Debian: libpq-dev), "
+                          "or use one of: %s", STORE_KNOWN);
+#endif
+#ifdef STET_WITH_REDIS
+    if (len == 6 && memcmp(address, "rediss", 6) == 0)
+        return stet__fail(STET_EURL, "store %s: TLS is asked for (rediss://) and this build's hiredis has none; use "
+                          "redis:// and protect the way to the server by other means (a tunnel)",
+                          stet__store_shown(shown, sizeof shown, address));
+#else
+    if ((len == 5 || len == 6) && memcmp(address, "rediss", len) == 0)
+        return stet__fail(STET_EURL, "this build has no Redis; build stet with hiredis (Debian: libhiredis-dev), "
+                          "or use one of: %s", STORE_KNOWN);
+#endif
     ops = len > 0 ? store_backend(address, len) : store_backend("sqlite", 6);
     if (ops == NULL || (ops == &stet__store_memory_ops) != (*rest == '\0'))
         return stet__fail(STET_EURL, "no store for the address \"%s\"; this build opens: %s",
-                          address, STORE_KNOWN);
+                          stet__store_shown(shown, sizeof shown, address), STORE_KNOWN);
     if ((s = store_new(p, ops)) == NULL)
-        return stet__fail(STET_ENOMEM, "store %s: out of memory while opening", address);
+        return stet__fail(STET_ENOMEM, "store %s: out of memory while opening",
+                          stet__store_shown(shown, sizeof shown, address));
     if ((err = ops->open(s, rest)) != STET_OK) {
         stet__store_close(s);
         return err;

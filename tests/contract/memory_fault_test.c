@@ -297,8 +297,8 @@ TEST(G1_memory_crumbs_of_a_dead_node_are_let_go)
 
 TEST(G6_addresses_that_no_store_opens)
 {
-    static const char *const bad[] = { "postgres://host/db", "redis://host", "nosuch:thing",
-                                       "memory:name",        "sqlite:",      "" };
+    static const char *const bad[] = { "mysql://host/db", "file://host", "nosuch:thing",
+                                       "memory:name",     "sqlite:",     "" };
     stet_store              *store;
 
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -1,6 +1,7 @@
-/* Crash everywhere, in real processes on SQLite: each reference workflow is run by a process that
- * is killed with SIGKILL before or after its nth store call, or loses the reply of a commit; then a
- * second process without faults finishes it and checks.
+/* Crash everywhere, in real processes on SQLite, or on PostgreSQL or Redis with STET_TEST_STORE:
+ * each reference workflow is run by a process that is killed with SIGKILL before or after its nth
+ * store call, or loses the reply of a commit; then a second process without faults finishes it and
+ * checks.
  *
  * The ledger and the script are memory shared by all processes of the test, which the engine does
  * not know of. Timing decides which call is the nth; points are tried one after the other until a
@@ -13,18 +14,45 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cluster.h"
 #include "crash_flows.h"
 #include "engine/engine.h"
+#include "redis_server.h"
 #include "test.h"
 
 enum { PROCESSES_LIMIT_MS = 60000 };
+
+static bool
+processes_on_postgres(void)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return store != NULL && strcmp(store, "postgres") == 0;
+}
+
+static bool
+processes_on_redis(void)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return store != NULL && strcmp(store, "redis") == 0;
+}
+
+__attribute__((constructor)) static void
+processes_server(void)
+{
+    if (processes_on_postgres())
+        test_before(cluster_share);
+    if (processes_on_redis())
+        test_before(redis_server_share);
+}
 
 typedef struct processes_world {
     flow_ledger *ledger;
     shim_script *script;
     char         where[128];
     char         db[512];
-    size_t       points, lost;
+    size_t       points, lost, stores;
 } processes_world;
 
 static void
@@ -37,11 +65,24 @@ processes_crash(void *arg)
         (void)pause();
 }
 
+/* A store nobody has used. */
 static void
-processes_unlink(const processes_world *w)
+processes_fresh(processes_world *w)
 {
     static const char *const suffixes[] = { "", "-wal", "-shm", "-live" };
     char                     path[600];
+
+    if (processes_on_postgres()) {
+        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
+        return;
+    }
+
+    if (processes_on_redis()) {
+        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(w->db, sizeof w->db, "%s", redis_shared_url(path));
+        return;
+    }
 
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
@@ -53,17 +94,20 @@ processes_unlink(const processes_world *w)
 static void
 processes_life(processes_world *w, const flow *f, bool is_last)
 {
-    stet_store  *sqlite, *store;
+    stet_store  *real, *store;
     stet_engine *e;
 
     flow_ledger_begin(w->ledger);
-    CHECK_OK(stet__store_open(&sqlite, stet__platform_real(), w->db));
-    CHECK_OK(shim_store_new(&store, sqlite, w->script));
-    /* The lease never ends by itself: what a dead worker had is free because its lock is. */
-    CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
-                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30,
-                                        .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
-                                        .log = flow_log, .log_level = STET_LOG_ERROR)));
+    CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
+    CHECK_OK(shim_store_new(&store, real, w->script));
+    /* On SQLite the lease never ends by itself: what a dead worker had is free because its lock is.
+     * The others have nothing but the lease. */
+    CHECK_OK(stet__open_on(
+        &e, stet__platform_real(), store, w->db,
+        STET_OPTIONS(.concurrency = 2,
+                     .lease_ms = processes_on_postgres() || processes_on_redis() ? 1000 : 600000,
+                     .renew_ms = 30, .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
+                     .log = flow_log, .log_level = STET_LOG_ERROR)));
     CHECK_OK(flow_register(e));
     CHECK_OK(stet_engine_start(e));
     flow_drive(f, e, w->ledger, PROCESSES_LIMIT_MS, w->where);
@@ -109,7 +153,7 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
 
     (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode),
                    which == SHIM_READS ? "read" : "write", (unsigned long long)at);
-    processes_unlink(w);
+    processes_fresh(w);
     flow_ledger_clear(w->ledger);
     processes_script(w, mode, which, at);
     status = processes_fork(w, f, false);

@@ -73,13 +73,19 @@ def run(command, **options):
                           stdin=subprocess.DEVNULL, timeout=LIMIT_S, **options)
 
 
+def libraries(build):
+    """What a program that links the static library links besides, as pkg-config tells it."""
+    with open(os.path.join(build, "stet.pc"), encoding="utf-8") as file:
+        return re.search(r"^Libs.private: (.*)$", file.read(), re.M).group(1).split()
+
+
 def try_program(build, program):
     with tempfile.TemporaryDirectory(prefix="stet-docs-") as folder:
         source, binary = os.path.join(folder, "program.c"), os.path.join(folder, "program")
         with open(source, "w", encoding="utf-8") as file:
             file.write(program["text"])
         done = run(["cc"] + COMPILE + ["-I" + os.path.join(ROOT, "include"), source, "-o", binary,
-                                       os.path.join(build, "libstet.a"), "-lsqlite3", "-lpthread"])
+                                       os.path.join(build, "libstet.a")] + libraries(build))
         if done.returncode != 0:
             return done.stdout.decode(errors="replace").splitlines()
         done = run([binary] + program["args"], cwd=folder)

@@ -79,6 +79,9 @@ g7_open(fixture *f, const char *prefix)
 
     if (f->is_sqlite)
         (void)snprintf(url, sizeof url, "%s?prefix=%s", f->url, prefix);
+    else if (f->is_postgres || f->is_redis)
+        (void)snprintf(url, sizeof url, "%s_%s", f->url,
+                       prefix); /* it ends with the schema or prefix */
     else
         (void)snprintf(url, sizeof url, "memory:");
     CHECK_OK(stet_open(&e, url, &f->options));

@@ -261,7 +261,7 @@ TEST(G4_an_engine_stops_while_others_start_runs_with_it)
     pthread_t                 thread;
 
     f->options.roles = STET_ROLE_CLIENT;
-    for (int i = 0; i < (f->is_sqlite ? 20 : 100); i++) {
+    for (int i = 0; i < (f->db == NULL ? 20 : 100); i++) {
         hostile_engine = fixture_open(f);
         CHECK_OK(stet_register(hostile_engine, "t", handlers));
         CHECK_OK(stet_engine_start(hostile_engine));

@@ -833,7 +833,8 @@ TEST(I5_passwords_are_not_written_down)
                            "postgres://me:s3cr3t@db/shop?password=s3cr3t&x=1", NULL));
     e = fixture_open_with(f, lost_services);
     CHECK_CODE(stet_start(e, &run, "t.quick", stet_text(""), NULL), STET_EMOVED);
-    CHECK_HAS(stet_last_error(), "postgres://me@db/shop?password=&x=1");
+    CHECK_HAS(stet_last_error(), "db/shop");
+    CHECK(strstr(stet_last_error(), "s3cr3t") == NULL);
     stet_close(e);
     fixture_end(t);
     fixture_end(f);

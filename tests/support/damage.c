@@ -12,7 +12,7 @@ damage_open(fixture *f)
 {
     stet_store *s;
 
-    if (f->is_sqlite)
+    if (f->db == NULL)
         CHECK_OK(stet__store_open(&s, stet__platform_real(), f->url));
     else
         CHECK_OK(stet__memory_open(&s, stet__platform_real(), f->db));
@@ -96,9 +96,16 @@ damage_die(fixture *f, stet_engine *e)
 #ifdef STET_WITH_SQLITE
     if (f->is_sqlite)
         real = &stet__store_sqlite_ops;
-#else
-    (void)f;
 #endif
+#ifdef STET_WITH_POSTGRES
+    if (f->is_postgres)
+        real = &stet__store_postgres_ops;
+#endif
+#ifdef STET_WITH_REDIS
+    if (f->is_redis)
+        real = &stet__store_redis_ops;
+#endif
+    (void)f;
     CHECK_OK(real->session_renew(e->store, e->session, 1));
 }
 

@@ -12,7 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cluster.h"
 #include "engine/engine.h"
+#include "redis_server.h"
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
@@ -53,22 +55,55 @@ fixture_logged(fixture *f, const char *part)
     return n;
 }
 
+static bool
+fixture_store_is(const char *name)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return strcmp(store != NULL ? store : "memory", name) == 0;
+}
+
+__attribute__((constructor)) static void
+fixture_server(void)
+{
+    if (fixture_store_is("postgres"))
+        test_before(cluster_share);
+    if (fixture_store_is("redis"))
+        test_before(redis_server_share);
+}
+
+/* Where the data of this fixture is; nobody else's. */
+static const char *
+fixture_url(const fixture *f)
+{
+    static int n;
+    char       name[48];
+
+    (void)snprintf(name, sizeof name, "t_%ld_%d", (long)getpid(), ++n);
+    if (f->is_postgres)
+        return cluster_url(name);
+    if (f->is_redis)
+        return redis_shared_url(name);
+    return f->is_sqlite ? test_path("engine.db") : "memory:";
+}
+
 fixture *
 fixture_begin(void)
 {
-    const char *store = getenv("STET_TEST_STORE");
-    fixture    *f = calloc(1, sizeof *f);
+    fixture *f = calloc(1, sizeof *f);
 
     if (f == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
     pthread_mutex_init(&f->log_lock, NULL);
-    f->is_sqlite = store != NULL && strcmp(store, "sqlite") == 0;
-    if (store != NULL && !f->is_sqlite && strcmp(store, "memory") != 0)
-        test_fail(__FILE__, __LINE__, "STET_TEST_STORE is %s: expected memory or sqlite", store);
-    f->url = f->is_sqlite ? strdup(test_path("engine.db")) : strdup("memory:");
-    if (f->url == NULL)
+    f->is_sqlite = fixture_store_is("sqlite");
+    f->is_postgres = fixture_store_is("postgres");
+    f->is_redis = fixture_store_is("redis");
+    if (!f->is_sqlite && !f->is_postgres && !f->is_redis && !fixture_store_is("memory"))
+        test_fail(__FILE__, __LINE__, "STET_TEST_STORE is none of memory, sqlite, postgres, redis");
+    if ((f->url = strdup(fixture_url(f))) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
-    if (!f->is_sqlite && (f->db = stet__memory_db_new(stet__platform_real())) == NULL)
+    if (!f->is_sqlite && !f->is_postgres && !f->is_redis &&
+        (f->db = stet__memory_db_new(stet__platform_real())) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
     stet_options_init(&f->options);
     f->options.concurrency = 4;
@@ -141,7 +176,7 @@ fixture_open(fixture *f)
     stet_engine *e;
     stet_store  *store;
 
-    if (f->is_sqlite) {
+    if (f->db == NULL) {
         CHECK_OK(stet_open(&e, f->url, &f->options));
         return e;
     }

@@ -1,7 +1,7 @@
 /* What the tests of the engine share: an engine on the store that STET_TEST_STORE names (memory,
- * the default, or sqlite), closed and opened again on the same data as often as a test likes; side
- * effects that are counted outside the engine; waiting for conditions with a deadline; the log as
- * records.
+ * the default, sqlite, postgres or redis), closed and opened again on the same data as often as a
+ * test likes; side effects that are counted outside the engine; waiting for conditions with a
+ * deadline; the log as records.
  *
  *     fixture *f = fixture_begin();
  *     fixture_up(f, (fixture_service[]){ { "shop", handlers, false, NULL }, { 0 } });
@@ -34,7 +34,7 @@ typedef struct fixture_record {
 typedef struct fixture {
     stet_engine     *engine;    /* of fixture_up(), else NULL */
     stet_options     options;   /* for the next engine; small retry times, logs into `records` */
-    bool             is_sqlite;
+    bool             is_sqlite, is_postgres, is_redis;
     const char      *url;
     stet__memory_db *db;        /* memory only */
     pthread_mutex_t  log_lock;

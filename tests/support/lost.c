@@ -327,7 +327,7 @@ lost_repair(const char *path, int *findings, int *repaired)
     stet_engine *e = NULL;
     char         url[1024];
 
-    (void)snprintf(url, sizeof url, "%s?repair=1", path);
+    (void)snprintf(url, sizeof url, "%s%crepair=1", path, strchr(path, '?') != NULL ? '&' : '?');
     CHECK_OK(stet_open(&e, url, STET_OPTIONS(.log_level = STET_LOG_OFF)));
     CHECK_OK(stet_repair(e, NULL, lost_on_finding, &found));
     stet_close(e);

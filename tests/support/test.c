@@ -62,6 +62,7 @@ static struct {
     bool       *is_finished; /* shared with the child: the test function returned */
     bool        is_no_fork;
     jmp_buf     no_fork_skip;
+    void      (*before)(void);
     char        dir[TEST_PATH_BYTES];
 } runner;
 
@@ -72,6 +73,12 @@ test_register(test_case *test)
         runner.last = &runner.first;
     *runner.last = test;
     runner.last = &test->next;
+}
+
+void
+test_before(void (*fn)(void))
+{
+    runner.before = fn;
 }
 
 /* ---- called by tests ---------------------------------------------------------------------- */
@@ -512,6 +519,8 @@ main(int argc, char **argv)
     int          counts[3] = { 0 };
 
     runner_start(&options);
+    if (runner.before != NULL && !options.is_list)
+        runner.before();
     for (const test_case *test = runner.first; test != NULL; test = test->next) {
         if (!options_match(&options, test))
             continue;

@@ -24,6 +24,8 @@ typedef struct test_case {
 } test_case;
 
 void test_register(test_case *test);
+/* Called once in the runner, before the first test: for what all tests of a program share. */
+void test_before(void (*fn)(void));
 /* Print file, line and message, and end this test as failed. */
 _Noreturn void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -258,6 +258,7 @@ typedef int (*stet_lane_fn)(void *arg, stet_id run);
 typedef int (*stet_session_fn)(void *arg, const stet_session_row *row);
 
 typedef void (*stet_hint_fn)(void *arg);
+typedef int (*stet_doctor_fn)(void *arg, const char *sentence);
 
 /* ---- transactions that are lent --------------------------------------------------------------- */
 
@@ -355,6 +356,9 @@ typedef struct stet_store_ops {
     int (*apply_in)(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome);
     /* May be NULL, with watch(). Hint as after a commit. */
     void (*hint)(stet_store *s);
+    /* May be NULL: nothing is known. What is wrong with the place the data are in, and what it risks, one sentence
+     * each; none: all is well. May ask a server. */
+    int (*doctor)(stet_store *s, stet_doctor_fn fn, void *arg);
 } stet_store_ops;
 
 struct stet_store {

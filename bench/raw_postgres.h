@@ -1,0 +1,17 @@
+/* PostgreSQL by hand: the same rows in the same commits as raw.h, on one connection, with prepared
+ * statements in a pipeline: a commit is one round trip. Ends the program with the server's message
+ * if anything fails. */
+#ifndef STET_BENCH_RAW_POSTGRES_H
+#define STET_BENCH_RAW_POSTGRES_H
+
+#include <stdint.h>
+
+typedef struct raw_pg raw_pg;
+
+/* Makes its tables in the schema "raw". */
+raw_pg *raw_pg_open(const char *conninfo);
+void    raw_pg_close(raw_pg *r); /* accepts NULL */
+/* As raw_steps3(): seconds of `total` workflows in lots of `batch`. */
+double raw_pg_steps3(raw_pg *r, int64_t batch, int64_t total);
+
+#endif

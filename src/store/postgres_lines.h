@@ -1,0 +1,66 @@
+/* Lines of a batch: what postgres_encode.c and postgres_rules.c write and the server's function
+ * reads. */
+#ifndef STET__POSTGRES_LINES_H
+#define STET__POSTGRES_LINES_H
+
+#include "store/postgres.h"
+
+/* Kinds of lines; the function knows them by number. */
+enum {
+    LINE_UNIT = 0,
+    LINE_CLAIM = 1,
+    LINE_JOURNAL = 2,
+    LINE_INBOX = 3,
+    LINE_PARKED = 4,
+    RULE_EXISTS = 10,
+    RULE_ABSENT = 11,
+    RULE_JOURNAL = 12,
+    RULE_OPEN = 13,
+    RULE_LANE = 14,
+    RULE_ENDED = 15,
+    RULE_RESTORE = 16,
+    LINE_VALUE = 20,
+    LINE_WRITER = 21,
+    LINE_TIMER = 22,
+    LINE_DEAD = 23,
+    LINE_RELIES = 24,
+    LINE_FAIL = 25,
+    DO_PUT = 32,
+    DO_SET = 33,
+    DO_WAKE = 34,
+    DO_FACTS = 35,
+    DO_INBOX = 36,
+    DO_ENTER = 37,
+    DO_LEAVE = 38,
+    DO_DEL = 39,
+    DO_RESTORE = 40,
+    DO_TIMER_PUT = 50,
+    DO_TIMER_DEL = 51,
+    DO_VALUE_PUT = 52,
+    DO_VALUE_DEL = 53,
+    DO_CLAIM_DUE = 54,
+    DO_REAP = 55,
+    DO_REQUEUE = 56
+};
+
+typedef struct pg_line {
+    int            kind;
+    uint32_t       f, x, y;
+    uint64_t       n, s, e;
+    int64_t        t;
+    const stet_id *run; /* NULL: none */
+    const char    *a;
+    bool           has_b, has_d;
+    stet_bytes     b, d;
+} pg_line;
+
+void stet__pg_line(pg_batch *b, const pg_line *l);
+/* The unit is refused with this code. */
+void stet__pg_line_fail(pg_batch *b, int code);
+/* The run is among those that are locked and read first. */
+void stet__pg_lock_run(pg_batch *b, const stet_id *run);
+/* Lines that ask what the unit's operations need to find. STET_ENOMEM, or why the unit is refused
+ * in any case. */
+int stet__pg_rules(pg_batch *b, const stet_unit *unit);
+
+#endif

@@ -1,0 +1,340 @@
+/* Statements on a connection: arguments in binary form, the wait for the answer, and the columns of
+ * it.
+ *
+ * Nothing here waits longer than the handle's answer_ms: a server that does not answer by then
+ * (stopped, or behind a broken network) is given up with the connection. What it was told it may do
+ * later all the same.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "store/postgres.h"
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+void
+pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len)
+{
+    a->types[a->n] = type;
+    a->values[a->n] = data;
+    a->lengths[a->n] = (int)len;
+    a->formats[a->n] = 1;
+    a->n++;
+}
+
+void
+pg_arg_int8(pg_args *a, int64_t v)
+{
+    uint8_t *out = a->own[a->n];
+
+    for (int i = 0; i < 8; i++)
+        out[i] = (uint8_t)((uint64_t)v >> (56 - 8 * i));
+    pg_arg_raw(a, PG_INT8, out, 8);
+}
+
+void
+pg_arg_int4(pg_args *a, int32_t v)
+{
+    uint8_t *out = a->own[a->n];
+
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint8_t)((uint32_t)v >> (24 - 8 * i));
+    pg_arg_raw(a, PG_INT4, out, 4);
+}
+
+void
+pg_arg_id(pg_args *a, const stet_id *id)
+{
+    pg_arg_raw(a, PG_UUID, id->bytes, 16);
+}
+
+void
+pg_arg_bytes(pg_args *a, stet_bytes b)
+{
+    pg_arg_raw(a, PG_BYTEA, b.len > 0 ? (const void *)b.data : "", b.len);
+}
+
+void
+pg_arg_text(pg_args *a, const char *text)
+{
+    pg_arg_raw(a, PG_BYTEA, text, text != NULL ? strlen(text) : 0);
+}
+
+/* ---- the wait -------------------------------------------------------------------------------- */
+
+/* Everything is on its way; false: the connection is of no more use. */
+static bool
+query_flush(pg_store *st, PGconn *db, int64_t until_us)
+{
+    int left;
+
+    while ((left = PQflush(db)) > 0) {
+        /* The server may send while we do, and not read before we took it. */
+        if (!stet__pg_conn_wait(st, db, true, until_us) || PQconsumeInput(db) == 0)
+            return false;
+    }
+    return left == 0;
+}
+
+/* All results until the server is ready again; the last one that matters. An error outweighs what
+ * came before: a commit that fails does so after its function has answered. */
+static bool
+query_results(pg_store *st, PGconn *db, int64_t until_us, PGresult **out)
+{
+    PGresult *res, *kept = NULL;
+
+    *out = NULL;
+    for (;;) {
+        while (PQisBusy(db))
+            if (!stet__pg_conn_wait(st, db, false, until_us) || PQconsumeInput(db) == 0)
+                goto lost;
+        if ((res = PQgetResult(db)) == NULL)
+            break;
+        if (kept == NULL || PQresultStatus(res) == PGRES_FATAL_ERROR) {
+            PQclear(kept);
+            kept = res;
+        } else {
+            PQclear(res);
+        }
+    }
+    if (PQstatus(db) == CONNECTION_BAD)
+        goto lost;
+    *out = kept;
+    return kept != NULL;
+lost:
+    PQclear(kept);
+    return false;
+}
+
+static bool
+query_wait(pg_store *st, pg_link *c, PGresult **res)
+{
+    int64_t until_us = stet__mono_us(st->base.platform) + st->answer_ms * 1000;
+
+    return query_flush(st, c->db, until_us) && query_results(st, c->db, until_us, res);
+}
+
+static bool
+query_is_ok(const PGresult *res)
+{
+    return PQresultStatus(res) == PGRES_TUPLES_OK || PQresultStatus(res) == PGRES_COMMAND_OK;
+}
+
+/* The connection was lost, or the server did not answer. */
+static int
+query_lost(pg_store *st, pg_link *c, const char *what)
+{
+    bool is_late = PQstatus(c->db) == CONNECTION_OK;
+    char reason[400];
+    int  err;
+
+    stet__pg_reason(reason, sizeof reason, PQerrorMessage(c->db));
+    if (is_late)
+        err = stet__fail(STET_EIO, "store %s: cannot %s: the server did not answer in %lld ms",
+                         st->name, what, (long long)st->answer_ms);
+    else
+        err = stet__fail(STET_EIO, "store %s: cannot %s: the connection was lost: %s", st->name,
+                         what, reason);
+    stet__pg_conn_close(c);
+    return err;
+}
+
+/* ---- one statement --------------------------------------------------------------------------- */
+
+/* Prepared once a connection, unless somebody hands us another server process every time. */
+static int
+query_prepare(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, const char *what)
+{
+    PGresult *res = NULL;
+    char      name[16];
+    int       err = STET_OK;
+
+    (void)snprintf(name, sizeof name, "stet%d", (int)which);
+    if (PQsendPrepare(c->db, name, st->sql[which], args->n, args->types) == 0 ||
+        !query_wait(st, c, &res))
+        return query_lost(st, c, what);
+    if (query_is_ok(res))
+        c->is_prepared[which] = true;
+    else
+        err = stet__pg_fail(st, c, res, what);
+    PQclear(res);
+    return err;
+}
+
+int
+stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **out,
+                     const char *what, char state[6])
+{
+    static const pg_args none;
+    PGresult            *res = NULL;
+    const char          *said;
+    char                 name[16];
+    int                  err, sent;
+
+    *out = NULL;
+    (void)snprintf(state, 6, "08001"); /* nothing was sent */
+    if (args == NULL)
+        args = &none;
+    if ((err = stet__pg_conn_need(st, c)) != STET_OK)
+        return err;
+    if (!atomic_load(&st->is_pooled) && !c->is_guest && !c->is_prepared[which] &&
+        (err = query_prepare(st, c, which, args, what)) != STET_OK)
+        return err;
+    (void)snprintf(name, sizeof name, "stet%d", (int)which);
+    if (c->is_prepared[which])
+        sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
+                                   1);
+    else
+        sent = PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values,
+                                 args->lengths, args->formats, 1);
+    state[0] = '\0';
+    if (sent == 0 || !query_wait(st, c, &res))
+        return query_lost(st, c, what);
+    if (query_is_ok(res)) {
+        *out = res;
+        return STET_OK;
+    }
+    said = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+    (void)snprintf(state, 6, "%s", said != NULL ? said : "XX000");
+    err = stet__pg_fail(st, c, res, what);
+    PQclear(res);
+    return err;
+}
+
+int
+stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **res,
+               const char *what)
+{
+    char state[6];
+    bool was_open = c->db != NULL;
+    int  err = stet__pg_query_state(st, c, which, args, res, what, state);
+
+    /* A connection that was idle may have died long ago; whoever only reads, or may repeat it,
+     * tries a new one. */
+    if (err == STET_EIO && was_open && c->db == NULL)
+        err = stet__pg_query_state(st, c, which, args, res, what, state);
+    return err;
+}
+
+int
+stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **out, const char *what)
+{
+    PGresult *res = NULL;
+    int       err = STET_OK;
+
+    if (out != NULL)
+        *out = NULL;
+    if (PQsendQuery(c->db, sql) == 0 || !query_wait(st, c, &res))
+        return query_lost(st, c, what);
+    if (!query_is_ok(res))
+        err = stet__pg_fail(st, c, res, what);
+    if (err == STET_OK && out != NULL)
+        *out = res;
+    else
+        PQclear(res);
+    return err;
+}
+
+/* ---- columns --------------------------------------------------------------------------------- */
+
+static uint64_t
+pg_be(const uint8_t *at, size_t len)
+{
+    uint64_t v = 0;
+
+    for (size_t i = 0; i < len; i++)
+        v = v << 8 | at[i];
+    return v;
+}
+
+static const uint8_t *
+pg_at(const PGresult *res, int row, int col)
+{
+    return (const uint8_t *)PQgetvalue(res, row, col);
+}
+
+int64_t
+pg_int8(const PGresult *res, int row, int col)
+{
+    return PQgetlength(res, row, col) == 8 ? (int64_t)pg_be(pg_at(res, row, col), 8) : 0;
+}
+
+int32_t
+pg_int4(const PGresult *res, int row, int col)
+{
+    return PQgetlength(res, row, col) == 4 ? (int32_t)(uint32_t)pg_be(pg_at(res, row, col), 4) : 0;
+}
+
+bool
+pg_bool(const PGresult *res, int row, int col)
+{
+    return PQgetlength(res, row, col) == 1 && pg_at(res, row, col)[0] != 0;
+}
+
+int64_t
+pg_time(const PGresult *res, int row, int col)
+{
+    return PQgetisnull(res, row, col) ? STET_NEVER : pg_int8(res, row, col);
+}
+
+stet_id
+pg_id(const PGresult *res, int row, int col)
+{
+    stet_id id = { { 0 } };
+
+    if (PQgetlength(res, row, col) == 16)
+        memcpy(id.bytes, pg_at(res, row, col), 16);
+    return id;
+}
+
+stet_bytes
+pg_bytes(const PGresult *res, int row, int col)
+{
+    return (stet_bytes){ pg_at(res, row, col), (size_t)PQgetlength(res, row, col) };
+}
+
+const char *
+pg_text(const PGresult *res, int row, int col)
+{
+    return PQgetisnull(res, row, col) ? NULL : PQgetvalue(res, row, col);
+}
+
+bool
+pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out)
+{
+    const uint8_t *at = pg_at(res, row, col);
+    size_t         len = (size_t)PQgetlength(res, row, col);
+
+    memset(out, 0, sizeof *out);
+    if (len < 12 || pg_be(at, 4) > 1)
+        return false;
+    if (pg_be(at, 4) == 0)
+        return true;
+    if (len < 20)
+        return false;
+    out->n = (size_t)pg_be(at + 12, 4);
+    out->step = size + 4;
+    out->at = at + 24;
+    return len == 20 + out->n * out->step;
+}
+
+uint64_t
+pg_array_int8(const pg_array *a, size_t i)
+{
+    return pg_be(a->at + i * a->step, 8);
+}
+
+int32_t
+pg_array_int4(const pg_array *a, size_t i)
+{
+    return (int32_t)(uint32_t)pg_be(a->at + i * a->step, 4);
+}
+
+stet_id
+pg_array_id(const pg_array *a, size_t i)
+{
+    stet_id id;
+
+    memcpy(id.bytes, a->at + i * a->step, 16);
+    return id;
+}

@@ -1,0 +1,252 @@
+/* The address of a PostgreSQL store: postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME&…
+ *
+ * It is libpq's URL with options of our own among its parameters. Those are taken out, the rest is
+ * libpq's to understand. Every name is looked at before libpq is asked, because libpq repeats what
+ * it does not understand, and a mistyped URL may have its password in an odd place. st->name is the
+ * address as it may be told: no password, ever.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/postgres.h"
+
+static const char *const url_own[] = { "schema", "repair", "answer_timeout", NULL };
+
+/* ---- the nearest name ------------------------------------------------------------------------ */
+
+/* Edits (insert, remove, replace) from a to b; names are short. */
+static size_t
+url_distance(const char *a, size_t n, const char *b)
+{
+    size_t row[40], m = strlen(b), diagonal, up;
+
+    if (n >= 40 || m >= 40)
+        return 40;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            up = row[j];
+            row[j] = diagonal + (a[i - 1] != b[j - 1]);
+            if (up + 1 < row[j])
+                row[j] = up + 1;
+            if (row[j - 1] + 1 < row[j])
+                row[j] = row[j - 1] + 1;
+            diagonal = up;
+        }
+    }
+    return row[m];
+}
+
+static void
+url_nearer(const char *typed, size_t len, const char *name, size_t *best, const char **nearest)
+{
+    size_t distance = url_distance(typed, len, name);
+
+    if (distance < *best) {
+        *best = distance;
+        *nearest = name;
+    }
+}
+
+static bool
+url_is(const char *typed, size_t len, const char *name)
+{
+    return strlen(name) == len && memcmp(typed, name, len) == 0;
+}
+
+/* Is it a parameter of libpq? "ssl" is one in URLs only. */
+static int
+url_check_name(pg_store *st, const char *typed, size_t len)
+{
+    PQconninfoOption *all = PQconndefaults();
+    const char       *nearest = NULL;
+    size_t            best = 40;
+    bool              is_known = url_is(typed, len, "ssl");
+    int               err = STET_OK;
+
+    if (all == NULL)
+        return stet__fail(STET_ENOMEM, "store: out of memory");
+    for (const PQconninfoOption *o = all; o->keyword != NULL; o++) {
+        is_known = is_known || url_is(typed, len, o->keyword);
+        url_nearer(typed, len, o->keyword, &best, &nearest);
+    }
+    for (size_t i = 0; url_own[i] != NULL; i++)
+        url_nearer(typed, len, url_own[i], &best, &nearest);
+    if (!is_known)
+        err = stet__fail(STET_EURL, "store %s: unknown option \"%.*s\" in the address%s%s%s",
+                         st->name, (int)(len < 40 ? len : 40), typed,
+                         best <= 1 + len / 3 ? "; did you mean " : "",
+                         best <= 1 + len / 3 ? nearest : "", best <= 1 + len / 3 ? "?" : "");
+    PQconninfoFree(all);
+    return err;
+}
+
+/* ---- our options ----------------------------------------------------------------------------- */
+
+static int
+url_set_schema(pg_store *st, const char *value, size_t len)
+{
+    size_t i;
+
+    for (i = 0; i < len; i++)
+        if (strchr("abcdefghijklmnopqrstuvwxyz0123456789_", value[i]) == NULL)
+            break;
+    if (len == 0 || len > PG_SCHEMA_MAX || i < len || (value[0] >= '0' && value[0] <= '9') ||
+        strncmp(value, "pg_", 3) == 0 || url_is(value, len, "public") ||
+        url_is(value, len, "information_schema"))
+        return stet__fail(STET_EURL,
+                          "store %s: a schema is at most %d small letters, digits and '_', begins "
+                          "with no digit and "
+                          "not with \"pg_\", and is stet's own (not public)",
+                          st->name, PG_SCHEMA_MAX);
+    memcpy(st->schema, value, len);
+    st->schema[len] = '\0';
+    return STET_OK;
+}
+
+/* Seconds, as libpq's connect_timeout is. */
+static int
+url_set_seconds(pg_store *st, const char *name, const char *value, size_t len, int64_t *out_ms)
+{
+    char  text[12] = "";
+    char *end;
+    long  seconds;
+
+    if (len > 0 && len < sizeof text)
+        memcpy(text, value, len);
+    seconds = strtol(text, &end, 10);
+    if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
+        return stet__fail(STET_EURL, "store %s: %s is a number of seconds from 1 to 3600", st->name,
+                          name);
+    *out_ms = seconds * 1000;
+    return STET_OK;
+}
+
+/* One NAME=VALUE: taken if it is ours, else left for libpq. */
+static int
+url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
+{
+    const char *equals = memchr(text, '=', len);
+    size_t      name = equals != NULL ? (size_t)(equals - text) : len;
+    const char *value = text + (equals != NULL ? name + 1 : len);
+    size_t      value_len = len - (size_t)(value - text);
+    int         err;
+
+    if (equals == NULL || name == 0)
+        return stet__fail(STET_EURL, "store %s: an option of the address is NAME=VALUE", st->name);
+    if (url_is(text, name, "schema"))
+        return url_set_schema(st, value, value_len);
+    if (url_is(text, name, "answer_timeout"))
+        return url_set_seconds(st, "answer_timeout", value, value_len, &st->answer_ms);
+    if (url_is(text, name, "repair") && url_is(value, value_len, "1")) {
+        st->may_mend = true;
+        return STET_OK;
+    }
+    if ((err = url_check_name(st, text, name)) != STET_OK)
+        return err;
+    if (url_is(text, name, "connect_timeout") &&
+        (err = url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms)) !=
+            STET_OK)
+        return err;
+    stet__buf_byte(rest, rest->len > 0 && memchr(rest->data, '?', rest->len) != NULL ? '&' : '?');
+    stet__buf_add(rest, text, len);
+    return STET_OK;
+}
+
+/* ---- the address ----------------------------------------------------------------------------- */
+
+const char *
+stet__pg_url_option(const pg_store *st, const char *name)
+{
+    for (const PQconninfoOption *o = st->options; o != NULL && o->keyword != NULL; o++)
+        if (strcmp(o->keyword, name) == 0 && o->val != NULL)
+            return o->val;
+    return "";
+}
+
+static int
+url_set_name(pg_store *st, const char *name)
+{
+    stet__free(st->base.alloc, st->name);
+    if ((st->name = stet__strdup(st->base.alloc, name)) == NULL)
+        return stet__fail(STET_ENOMEM, "store: out of memory");
+    return STET_OK;
+}
+
+static int
+url_make_name(pg_store *st)
+{
+    const char *host = stet__pg_url_option(st, "host"), *port = stet__pg_url_option(st, "port");
+    char        name[400];
+
+    if (host[0] == '\0')
+        host = stet__pg_url_option(st, "hostaddr");
+    (void)snprintf(name, sizeof name, "postgres://%.120s%s%.10s/%.80s?schema=%s", host,
+                   port[0] != '\0' ? ":" : "", port, stet__pg_url_option(st, "dbname"), st->schema);
+    return url_set_name(st, name);
+}
+
+/* `rest` is a URL without options of ours. */
+static int
+url_ask_libpq(pg_store *st, const char *rest)
+{
+    char *said = NULL;
+
+    if ((st->options = PQconninfoParse(rest, &said)) == NULL) {
+        PQfreemem(said); /* it may repeat a part of the password */
+        return stet__fail(STET_EURL,
+                          "store %s: the address is no PostgreSQL URL; it is "
+                          "postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME, and other "
+                          "characters than letters and "
+                          "digits in user and password are written as %%XX",
+                          st->name);
+    }
+    return STET_OK;
+}
+
+int
+stet__pg_url_parse(pg_store *st, const char *address)
+{
+    stet__buf   rest;
+    const char *options = strchr(address, '?');
+    size_t      len = options != NULL ? (size_t)(options - address) : strlen(address);
+    int         err;
+
+    st->connect_ms = PG_CONNECT_MS;
+    st->answer_ms = PG_ANSWER_MS;
+    memcpy(st->schema, "stet", 5);
+    if ((err = url_set_name(st, "postgres://…")) != STET_OK)
+        return err;
+    if (strncmp(address, "//", 2) != 0)
+        return stet__fail(STET_EURL, "store %s: the address begins with postgres://", st->name);
+    stet__buf_init(&rest, st->base.alloc);
+    stet__buf_str(&rest, "postgresql:");
+    stet__buf_add(&rest, address, len);
+    while (err == STET_OK && options != NULL && options[0] != '\0' && options[1] != '\0') {
+        options++;
+        len = strcspn(options, "&");
+        err = url_option(st, options, len, &rest);
+        options += len;
+    }
+    if (err == STET_OK && rest.failed)
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    if (err == STET_OK && (err = url_ask_libpq(st, stet__buf_cstr(&rest))) == STET_OK)
+        err = url_make_name(st);
+    if (rest.data != NULL)
+        memset(rest.data, 0, rest.len); /* it has the password */
+    stet__buf_free(&rest);
+    return err;
+}
+
+void
+stet__pg_url_free(pg_store *st)
+{
+    PQconninfoFree(st->options);
+    st->options = NULL;
+    stet__free(st->base.alloc, st->name);
+    st->name = NULL;
+}

@@ -1,0 +1,352 @@
+/* Hints: "somebody changed something" by publish and subscribe, "work was left for anybody" by a
+ * stream with a consumer group. All of them may be lost, doubled or late: they only make the engine
+ * look sooner.
+ *
+ * Every commit that changes something is published, and every handle that watches hears of it, so
+ * an answer that is waited for elsewhere arrives at once. What a subscriber misses while it is
+ * disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
+ * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
+ * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
+ * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
+ * because we left that work for them.
+ *
+ * Runs on: one thread a handle, with two connections. It waits at both, and at an eventfd for its
+ * end.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "store/redis.h"
+
+#define HINT_GROUP    "workers"
+#define HINT_BLOCK_MS 10000 /* then the stream is asked again, and what others left is looked at */
+#define HINT_IDLE_MS  5000  /* an entry that was taken so long ago and not acknowledged */
+#define HINT_RETRY_MS 250
+
+static void
+hint_key(const redis_store *st, char *out, size_t size, const char *kind)
+{
+    (void)snprintf(out, size, "%s%s", st->key, kind);
+}
+
+/* ---- the channel ----------------------------------------------------------------------------- */
+
+static int
+hint_subscribe(redis_store *st)
+{
+    char        channel[sizeof st->key + 2];
+    redis_words w = { 0 };
+    redisReply *reply;
+    int         err;
+
+    hint_key(st, channel, sizeof channel, "n");
+    redis_word(&w, "SUBSCRIBE");
+    redis_word(&w, channel);
+    if ((err = stet__redis_conn_need(st, &st->news)) != STET_OK ||
+        (err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) != STET_OK)
+        return err;
+    freeReplyObject(reply);
+    return STET_OK;
+}
+
+/* Has anybody but us told something? */
+static bool
+hint_is_news(const redis_store *st, const redisReply *r)
+{
+    return r->type == REDIS_REPLY_ARRAY && r->elements == 3 &&
+           r->element[0]->type == REDIS_REPLY_STRING &&
+           strcmp(r->element[0]->str, "message") == 0 &&
+           r->element[2]->type == REDIS_REPLY_STRING && strcmp(r->element[2]->str, st->self) != 0;
+}
+
+/* ---- the stream ------------------------------------------------------------------------------ */
+
+static void
+hint_words_group(const redis_store *st, redis_words *w, const char *key)
+{
+    redis_word(w, key);
+    redis_word(w, HINT_GROUP);
+    redis_word(w, st->self);
+}
+
+/* Ask for entries that others took and left, then wait for the next new one. */
+static int
+hint_ask_work(redis_store *st)
+{
+    char        key[sizeof st->key + 2];
+    redis_words left = { 0 }, next = { 0 };
+
+    hint_key(st, key, sizeof key, "h");
+    redis_word(&left, "XAUTOCLAIM");
+    hint_words_group(st, &left, key);
+    redis_word_int(&left, HINT_IDLE_MS);
+    redis_word(&left, "0");
+    redis_word(&left, "COUNT");
+    redis_word(&left, "100");
+    redis_word(&next, "XREADGROUP");
+    redis_word(&next, "GROUP");
+    redis_word(&next, HINT_GROUP);
+    redis_word(&next, st->self);
+    redis_word(&next, "COUNT");
+    redis_word(&next, "100");
+    redis_word(&next, "BLOCK");
+    redis_word_int(&next, HINT_BLOCK_MS);
+    redis_word(&next, "STREAMS");
+    redis_word(&next, key);
+    redis_word(&next, ">");
+    if (!stet__redis_append(&st->work, &left) || !stet__redis_append(&st->work, &next))
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    return stet__redis_send(st, &st->work, "ask for work");
+}
+
+static int
+hint_join(redis_store *st)
+{
+    char        key[sizeof st->key + 2];
+    redis_words w = { 0 };
+    redisReply *reply = NULL;
+    int         err;
+
+    hint_key(st, key, sizeof key, "h");
+    redis_word(&w, "XGROUP");
+    redis_word(&w, "CREATE");
+    redis_word(&w, key);
+    redis_word(&w, HINT_GROUP);
+    redis_word(&w, "$");
+    redis_word(&w, "MKSTREAM");
+    if ((err = stet__redis_conn_need(st, &st->work)) != STET_OK)
+        return err;
+    if (!stet__redis_append(&st->work, &w))
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    if ((err = stet__redis_send(st, &st->work, "join the group")) != STET_OK ||
+        (err = stet__redis_answer(st, &st->work, &reply, "join the group")) != STET_OK)
+        return err;
+    if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSYGROUP", 9) != 0)
+        err = stet__redis_fail(st, reply->str, "join the group");
+    freeReplyObject(reply);
+    return err == STET_OK ? hint_ask_work(st) : err;
+}
+
+/* Acknowledge an entry { ID, { "c", committer } }; the answer is skipped (type integer). */
+static bool
+hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
+{
+    char        key[sizeof st->key + 2];
+    redis_words w = { 0 };
+    bool        is_own;
+
+    if (e->type != REDIS_REPLY_ARRAY || e->elements != 2 ||
+        e->element[0]->type != REDIS_REPLY_STRING)
+        return false;
+    is_own = e->element[1]->type == REDIS_REPLY_ARRAY && e->element[1]->elements == 2 &&
+             e->element[1]->element[1]->type == REDIS_REPLY_STRING &&
+             strcmp(e->element[1]->element[1]->str, st->self) == 0;
+    if (is_own && !is_second_hand)
+        return false;
+    hint_key(st, key, sizeof key, "h");
+    redis_word(&w, "XACK");
+    redis_word(&w, key);
+    redis_word(&w, HINT_GROUP);
+    redis_word_bytes(&w, e->element[0]->str, e->element[0]->len);
+    (void)stet__redis_append(&st->work, &w);
+    return true;
+}
+
+/* An answer of the stream's connection. *is_asked: the wait for new entries is over. */
+static bool
+hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
+{
+    const redisReply *list = NULL;
+    bool              is_claimed = false, is_news = false;
+
+    if (r->type == REDIS_REPLY_INTEGER)
+        return false; /* of an XACK */
+    if (r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
+        r->element[0]->type == REDIS_REPLY_STRING) { /* XAUTOCLAIM: cursor, entries, … */
+        list = r->element[1];
+        is_claimed = true;
+    } else {
+        *is_over = true;
+        if (r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->elements == 2)
+            list = r->element[0]->element[1]; /* [[ stream, entries ]] */
+    }
+    for (size_t i = 0; list != NULL && i < list->elements; i++)
+        is_news = hint_entry(st, list->element[i], is_claimed) || is_news;
+    return is_news;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Read what has come; false: the connection is of no more use. */
+static bool
+hint_read(redis_store *st, redis_conn *c, bool *is_news, bool *is_over)
+{
+    redisReply *reply;
+    void       *got;
+
+    if (redisBufferRead(c->ctx) != REDIS_OK)
+        return false;
+    for (;;) {
+        got = NULL;
+        if (redisReaderGetReply(c->ctx->reader, &got) != REDIS_OK)
+            return false;
+        if ((reply = got) == NULL)
+            return true;
+        if (c == &st->news)
+            *is_news = hint_is_news(st, reply) || *is_news;
+        else if (reply->type == REDIS_REPLY_ERROR) /* NOGROUP: somebody removed it */
+            c->ctx->err = REDIS_ERR_OTHER;
+        else
+            *is_news = hint_take_work(st, reply, is_over) || *is_news;
+        freeReplyObject(reply);
+    }
+}
+
+/* Wait for hints, or for the end. */
+static void
+hint_wait(redis_store *st)
+{
+    struct pollfd at[3] = { { .fd = st->hint_fd, .events = POLLIN },
+                            { .fd = st->news.ctx->fd, .events = POLLIN },
+                            { .fd = st->work.ctx->fd, .events = POLLIN } };
+    redis_conn   *conns[] = { NULL, &st->news, &st->work };
+    bool          is_news = false, is_over = false;
+
+    /* A server that says nothing at all for so long is gone: the wait for the stream ends
+     * before. */
+    if (poll(at, 3, 3 * HINT_BLOCK_MS) == 0)
+        stet__redis_conn_close(&st->work);
+    for (int i = 1; i < 3; i++)
+        if (at[i].revents != 0 &&
+            (!hint_read(st, conns[i], &is_news, &is_over) || conns[i]->ctx->err != 0))
+            stet__redis_conn_close(conns[i]);
+    if (is_news && atomic_load(&st->is_watching))
+        st->on_hint(st->hint_arg);
+    if (st->work.ctx != NULL && is_over && hint_ask_work(st) != STET_OK)
+        stet__redis_conn_close(&st->work);
+}
+
+static void
+hint_main(void *arg)
+{
+    redis_store  *st = arg;
+    struct pollfd end = { .fd = st->hint_fd, .events = POLLIN };
+
+    while (atomic_load(&st->is_watching)) {
+        bool was_deaf = st->news.ctx == NULL || st->work.ctx == NULL;
+
+        if ((st->news.ctx == NULL && hint_subscribe(st) != STET_OK) ||
+            (st->work.ctx == NULL && hint_join(st) != STET_OK)) {
+            (void)poll(&end, 1, HINT_RETRY_MS);
+            continue;
+        }
+        if (was_deaf)
+            st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
+        hint_wait(st);
+    }
+}
+
+static int
+hint_start(redis_store *st)
+{
+    stet__platform *p = st->base.platform;
+    int             err;
+
+    if ((err = hint_subscribe(st)) != STET_OK || (err = hint_join(st)) != STET_OK)
+        return err;
+    if ((st->hint_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return stet__fail(STET_EIO, "store %s: %s", st->name, strerror(errno));
+    atomic_store(&st->is_watching, true);
+    if ((err = p->ops->thread_start(p, &st->hint_thread, "stet-hint", hint_main, st)) != STET_OK)
+        atomic_store(&st->is_watching, false);
+    return err;
+}
+
+static void
+hint_close(redis_store *st)
+{
+    stet__redis_conn_close(&st->news);
+    stet__redis_conn_close(&st->work);
+    if (st->hint_fd >= 0)
+        close(st->hint_fd);
+    st->hint_fd = -1;
+}
+
+int
+stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
+{
+    redis_store *st = redis_of(s);
+    int          err;
+
+    if ((err = stet__redis_enter(st)) != STET_OK)
+        return err;
+    stet__lock(s->platform, &st->hint_lock);
+    if (st->hint_thread != NULL) {
+        err = stet__fail(STET_ESTATE, "store %s is watched already", st->name);
+    } else {
+        st->on_hint = on_hint;
+        st->hint_arg = arg;
+        if ((err = hint_start(st)) != STET_OK)
+            hint_close(st);
+    }
+    stet__unlock(s->platform, &st->hint_lock);
+    return err;
+}
+
+/* The group forgets us, unless we hold entries: those are for others to claim. */
+static void
+hint_leave(redis_store *st)
+{
+    char        key[sizeof st->key + 2];
+    redis_words left = { 0 };
+    redisReply *reply;
+
+    stet__redis_conn_close(&st->work); /* it is waiting for an answer */
+    hint_key(st, key, sizeof key, "h");
+    redis_word(&left, "XPENDING");
+    hint_words_group(st, &left, key);
+    left.n--;
+    redis_word(&left, "-");
+    redis_word(&left, "+");
+    redis_word(&left, "1");
+    redis_word(&left, st->self);
+    if (stet__redis_conn_need(st, &st->work) != STET_OK ||
+        stet__redis_ask(st, &st->work, &left, &reply, "leave the group") != STET_OK)
+        return;
+    if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 0) {
+        redis_words w = { 0 };
+
+        freeReplyObject(reply);
+        redis_word(&w, "XGROUP");
+        redis_word(&w, "DELCONSUMER");
+        hint_words_group(st, &w, key);
+        if (stet__redis_ask(st, &st->work, &w, &reply, "leave the group") != STET_OK)
+            return;
+    }
+    freeReplyObject(reply);
+}
+
+void
+stet__redis_unwatch(stet_store *s)
+{
+    redis_store *st = redis_of(s);
+    uint64_t     one = 1;
+
+    if (!st->is_open || st->pid != getpid())
+        return;
+    stet__lock(s->platform, &st->hint_lock);
+    if (st->hint_thread != NULL) {
+        atomic_store(&st->is_watching, false);
+        if (write(st->hint_fd, &one, sizeof one) < 0)
+            st->hint_arg = NULL; /* cannot be: an eventfd takes it */
+        s->platform->ops->thread_join(s->platform, st->hint_thread);
+        st->hint_thread = NULL;
+        hint_leave(st);
+        hint_close(st);
+    }
+    stet__unlock(s->platform, &st->hint_lock);
+}

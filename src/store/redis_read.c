@@ -1,0 +1,548 @@
+/* Reads: one or two commands each, on one of a few connections that are shared by all threads.
+ *
+ * What was read is handed out after the connection is free again. A connection that turns out to be
+ * lost (the server was restarted) is made anew once before the read fails.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis.h"
+
+#define READ_LIMIT_MAX 1000000000 /* Lua counts in doubles, Redis in 64 bits; nobody reads more */
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+static size_t
+reader_free(const redis_store *st)
+{
+    size_t found = REDIS_READERS;
+
+    for (size_t i = 0; i < REDIS_READERS; i++) {
+        if (st->reader_busy[i])
+            continue;
+        if (st->readers[i].ctx != NULL)
+            return i;
+        if (found == REDIS_READERS)
+            found = i;
+    }
+    return found;
+}
+
+redis_conn *
+stet__redis_reader_get(redis_store *st, int *err)
+{
+    stet__platform *p = st->base.platform;
+    size_t          i;
+
+    if ((*err = stet__redis_enter(st)) != STET_OK)
+        return NULL;
+    __atomic_fetch_add(&st->base.reads, 1, __ATOMIC_RELAXED);
+    stet__lock(p, &st->read_lock);
+    while ((i = reader_free(st)) == REDIS_READERS)
+        (void)stet__wait(p, &st->read_cond, &st->read_lock, STET__FOREVER);
+    st->reader_busy[i] = true;
+    stet__unlock(p, &st->read_lock);
+    if ((*err = stet__redis_conn_need(st, &st->readers[i])) == STET_OK)
+        return &st->readers[i];
+    stet__redis_reader_put(st, &st->readers[i]);
+    return NULL;
+}
+
+void
+stet__redis_reader_put(redis_store *st, redis_conn *c)
+{
+    stet__lock(st->base.platform, &st->read_lock);
+    st->reader_busy[c - st->readers] = false;
+    stet__signal(st->base.platform, &st->read_cond);
+    stet__unlock(st->base.platform, &st->read_lock);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static int
+read_try(redis_store *st, redis_conn *c, const redis_words *commands, size_t n,
+         redisReply **replies, const char *what)
+{
+    int err = STET_OK;
+
+    for (size_t i = 0; i < n; i++)
+        if (!stet__redis_append(c, &commands[i])) {
+            stet__buf_free(&c->out);
+            return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+        }
+    if ((err = stet__redis_send(st, c, what)) != STET_OK)
+        return err;
+    for (size_t i = 0; i < n; i++)
+        if ((err = stet__redis_answer(st, c, &replies[i], what)) != STET_OK)
+            return err;
+    for (size_t i = 0; i < n; i++)
+        if (replies[i]->type == REDIS_REPLY_ERROR)
+            return stet__redis_fail(st, replies[i]->str, what);
+    return STET_OK;
+}
+
+static void
+read_free(redisReply **replies, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        freeReplyObject(replies[i]);
+        replies[i] = NULL;
+    }
+}
+
+/* Commands sent together, an answer to each; freed by read_free() also after a failure. */
+int
+stet__redis_read(redis_store *st, const redis_words *commands, size_t n, redisReply **replies,
+                 const char *what)
+{
+    redis_conn *c;
+    int         err;
+
+    memset(replies, 0, n * sizeof *replies);
+    if ((c = stet__redis_reader_get(st, &err)) == NULL)
+        return err;
+    if ((err = read_try(st, c, commands, n, replies, what)) != STET_OK && c->ctx == NULL) {
+        read_free(replies, n);
+        if ((err = stet__redis_conn_need(st, c)) == STET_OK)
+            err = read_try(st, c, commands, n, replies, what);
+    }
+    stet__redis_reader_put(st, c);
+    return err;
+}
+
+/* The read script; w has its arguments. */
+int
+stet__redis_read_script(redis_store *st, const redis_words *w, redisReply **reply, const char *what)
+{
+    redis_conn *c;
+    int         err;
+
+    *reply = NULL;
+    if ((c = stet__redis_reader_get(st, &err)) == NULL)
+        return err;
+    if ((err = stet__redis_run(st, c, REDIS_READ, w, reply, what)) != STET_OK && c->ctx == NULL &&
+        (err = stet__redis_conn_need(st, c)) == STET_OK)
+        err = stet__redis_run(st, c, REDIS_READ, w, reply, what);
+    stet__redis_reader_put(st, c);
+    return err;
+}
+
+/* "{prefix}:" LETTER NAME. False: out of memory. */
+bool
+stet__redis_key(redis_store *st, stet__buf *b, const char *kind, const void *name, size_t len)
+{
+    stet__buf_init(b, st->base.alloc);
+    stet__buf_str(b, st->key);
+    stet__buf_str(b, kind);
+    stet__buf_add(b, name, len);
+    if (b->failed)
+        (void)stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    return !b->failed;
+}
+
+/* One command on one key. */
+static int
+read_key(redis_store *st, redis_words *w, const char *kind, const void *name, size_t len,
+         redisReply **reply, const char *what)
+{
+    stet__buf key;
+    int       err = STET_ENOMEM;
+
+    *reply = NULL;
+    if (stet__redis_key(st, &key, kind, name, len)) {
+        redis_words full = { 0 };
+
+        redis_word_bytes(&full, w->at[0], w->len[0]);
+        redis_word_bytes(&full, key.data, key.len);
+        for (int i = 1; i < w->n; i++)
+            redis_word_bytes(&full, w->at[i], w->len[i]);
+        err = stet__redis_read(st, &full, 1, reply, what);
+    }
+    stet__buf_free(&key);
+    return err;
+}
+
+static int64_t
+read_limit(size_t limit)
+{
+    return limit < READ_LIMIT_MAX ? (int64_t)limit : READ_LIMIT_MAX;
+}
+
+static int
+read_damaged(redis_store *st, const char *what)
+{
+    return stet__fail(STET_ECORRUPT, "store %s: %s is damaged", st->name, what);
+}
+
+/* ---- facts ----------------------------------------------------------------------------------- */
+
+int
+stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                         void *arg)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    int          err;
+
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "journal");
+    redis_word_bytes(&w, run.bytes, sizeof run.bytes);
+    redis_word_int(&w, from > 0 ? (int64_t)from : 1);
+    redis_word_int(&w, read_limit(limit));
+    if (limit == 0)
+        return stet__redis_enter(st);
+    if ((err = stet__redis_read_script(st, &w, &reply, "read a journal")) != STET_OK)
+        return err;
+    for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
+        const redisReply *e = reply->element[i];
+
+        if (e->type != REDIS_REPLY_STRING || e->len < 12)
+            err = read_damaged(st, "a journal");
+        else
+            err = fn(arg, redis_get_be64(e->str), redis_get_be32(e->str + 8),
+                     (stet_bytes){ e->str + 12, e->len - 12 });
+    }
+    freeReplyObject(reply);
+    return err;
+}
+
+int
+stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                       void *arg)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    uint64_t     seq = from > 0 ? from : 1;
+    int          err;
+
+    if (limit == 0)
+        return stet__redis_enter(st);
+    redis_word(&w, "LRANGE");
+    redis_word_int(&w, (int64_t)seq - 1);
+    redis_word_int(&w, (int64_t)seq - 2 + read_limit(limit));
+    if ((err = read_key(st, &w, "i:", run.bytes, sizeof run.bytes, &reply, "read an inbox")) !=
+        STET_OK)
+        return freeReplyObject(reply), err;
+    for (size_t i = 0; err == STET_OK && i < reply->elements; i++, seq++)
+        err = fn(arg, seq, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });
+    freeReplyObject(reply);
+    return err;
+}
+
+/* ---- timers ---------------------------------------------------------------------------------- */
+
+static int64_t
+timer_fire(const char *member)
+{
+    return (int64_t)(redis_get_be64(member) ^ (UINT64_C(1) << 63));
+}
+
+static int
+timer_give(redis_store *st, const redisReply *e, stet_timer_fn fn, void *arg)
+{
+    stet_timer timer;
+
+    if (e->type != REDIS_REPLY_STRING || e->len != REDIS_TIMER_BYTES)
+        return read_damaged(st, "a timer");
+    timer =
+        (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
+    memcpy(timer.run.bytes, e->str + 8, sizeof timer.run.bytes);
+    return fn(arg, &timer);
+}
+
+/* What is due and one more, and the first of what is not. */
+int
+stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+                        int64_t *next_ms)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w[2] = { { 0 }, { 0 } };
+    redisReply  *replies[2];
+    uint8_t      bound[2][9] = { { '(' }, { '[' } };
+    stet__buf    key;
+    size_t       n;
+    bool         is_all = until_ms == INT64_MAX;
+    int          err = STET_ENOMEM;
+
+    if (!stet__redis_key(st, &key, "t", NULL, 0))
+        goto done;
+    for (int i = 0; i < 2; i++)
+        redis_put_be64(bound[i] + 1, (uint64_t)(is_all ? 0 : until_ms + 1) ^ (UINT64_C(1) << 63));
+    redis_word(&w[0], "ZRANGEBYLEX");
+    redis_word_bytes(&w[0], key.data, key.len);
+    redis_word(&w[0], "-");
+    redis_word_bytes(&w[0], is_all ? (const void *)"+" : bound[0], is_all ? 1 : 9);
+    redis_word(&w[0], "LIMIT");
+    redis_word(&w[0], "0");
+    redis_word_int(&w[0], read_limit(limit) + 1);
+    redis_word(&w[1], "ZRANGEBYLEX");
+    redis_word_bytes(&w[1], key.data, key.len);
+    redis_word_bytes(&w[1], bound[1], 9);
+    redis_word(&w[1], "+");
+    redis_word(&w[1], "LIMIT");
+    redis_word(&w[1], "0");
+    redis_word(&w[1], is_all ? "0" : "1");
+    if ((err = stet__redis_read(st, w, 2, replies, "read timers")) == STET_OK) {
+        n = replies[0]->elements < limit ? replies[0]->elements : limit;
+        if (next_ms != NULL) {
+            *next_ms = STET_NEVER;
+            if (replies[0]->elements > n)
+                *next_ms = timer_fire(replies[0]->element[n]->str);
+            else if (replies[1]->elements > 0)
+                *next_ms = timer_fire(replies[1]->element[0]->str);
+        }
+        for (size_t i = 0; err == STET_OK && i < n; i++)
+            err = timer_give(st, replies[0]->element[i], fn, arg);
+    }
+    read_free(replies, 2);
+done:
+    stet__buf_free(&key);
+    return err;
+}
+
+int
+stet__redis_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    int          err;
+
+    redis_word(&w, "ZRANGE");
+    redis_word(&w, "0");
+    redis_word(&w, "-1");
+    err = read_key(st, &w, "k:", run.bytes, sizeof run.bytes, &reply, "read timers");
+    for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
+        const redisReply *e = reply->element[i];
+        stet_timer        timer = { .run = run };
+
+        if (e->len != 16) {
+            err = read_damaged(st, "a timer");
+            break;
+        }
+        timer.fire_ms = timer_fire(e->str);
+        timer.completion = redis_get_be64(e->str + 8);
+        err = fn(arg, &timer);
+    }
+    freeReplyObject(reply);
+    return err;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static bool
+value_decode(const redisReply *e, stet_value *v)
+{
+    stet_bytes in = { e->str, e->len }, revision;
+    size_t     n;
+
+    if (e->type != REDIS_REPLY_STRING || !redis_take_array(&in, &n) || n != 4 ||
+        !redis_take_uint(&in, &v->version) || !redis_take_id(&in, &v->run) ||
+        !redis_take_bytes(&in, &revision) || revision.len != 8 || !redis_take_bytes(&in, &v->data))
+        return false;
+    v->revision = redis_get_be64(revision.data);
+    return true;
+}
+
+int
+stet__redis_read_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    void        *copy;
+    int          err;
+
+    memset(value, 0, sizeof *value);
+    redis_word(&w, "HGET");
+    redis_word_bytes(&w, key.data, key.len);
+    if ((err = read_key(st, &w, "v:", space, strlen(space), &reply, "read a value")) != STET_OK)
+        goto done;
+    if (reply->type == REDIS_REPLY_NIL) {
+        err = stet__fail(STET_ENOTFOUND, "value in space %s: %s", space,
+                         stet_code_text(STET_ENOTFOUND));
+    } else if (!value_decode(reply, value)) {
+        memset(value, 0, sizeof *value);
+        err = read_damaged(st, "a value");
+    } else if ((copy = stet__get(s->alloc, value->data.len)) == NULL) {
+        memset(value, 0, sizeof *value);
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    } else {
+        if (value->data.len > 0)
+            memcpy(copy, value->data.data, value->data.len);
+        value->data.data = copy;
+    }
+done:
+    freeReplyObject(reply);
+    return err;
+}
+
+/* The smallest text that is greater than all that begin with the prefix; false: there is none. */
+static bool
+values_end(stet__buf *b)
+{
+    while (b->len > 1 && b->data[b->len - 1] == 0xff)
+        b->len--;
+    if (b->len <= 1)
+        return false;
+    b->data[b->len - 1]++;
+    return true;
+}
+
+static bool
+values_is_after(stet_bytes after, stet_bytes prefix)
+{
+    size_t len = after.len < prefix.len ? after.len : prefix.len;
+    int    order = len == 0 ? 0 : memcmp(after.data, prefix.data, len);
+
+    return order != 0 ? order > 0 : after.len >= prefix.len;
+}
+
+int
+stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix,
+                        const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg)
+{
+    redis_store *st = redis_of(s);
+    bool         is_after = after != NULL && values_is_after(*after, prefix);
+    redis_words  w = { 0 };
+    redisReply  *reply = NULL;
+    stet__buf    low, high;
+    int          err;
+
+    stet__buf_init(&low, s->alloc);
+    stet__buf_init(&high, s->alloc);
+    stet__buf_byte(&low, is_after ? '(' : '[');
+    stet__buf_add(&low, is_after ? after->data : prefix.data, is_after ? after->len : prefix.len);
+    stet__buf_byte(&high, '(');
+    stet__buf_add(&high, prefix.data, prefix.len);
+    err = low.failed || high.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
+                                    : stet__redis_enter(st);
+    if (err != STET_OK || limit == 0)
+        goto done;
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "values");
+    redis_word(&w, space);
+    redis_word_bytes(&w, low.data, low.len);
+    if (values_end(&high))
+        redis_word_bytes(&w, high.data, high.len);
+    else
+        redis_word(&w, "+");
+    redis_word_int(&w, read_limit(limit));
+    err = stet__redis_read_script(st, &w, &reply, "read values");
+    for (size_t i = 0; err == STET_OK && i + 1 < reply->elements; i += 2) {
+        stet_value value;
+
+        if (!value_decode(reply->element[i + 1], &value))
+            err = read_damaged(st, "a value");
+        else
+            err = fn(arg, (stet_bytes){ reply->element[i]->str, reply->element[i]->len }, &value);
+    }
+done:
+    freeReplyObject(reply);
+    stet__buf_free(&low);
+    stet__buf_free(&high);
+    return err;
+}
+
+/* ---- lanes, due times, life ------------------------------------------------------------------ */
+
+int
+stet__redis_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *arg)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    int          err;
+
+    if (limit == 0)
+        return stet__redis_enter(st);
+    redis_word(&w, "ZRANGE");
+    redis_word(&w, "0");
+    redis_word_int(&w, read_limit(limit) - 1);
+    err = read_key(st, &w, "l:", lane, strlen(lane), &reply, "read a lane");
+    for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
+        stet_id id;
+
+        if (reply->element[i]->len != sizeof id.bytes) {
+            err = read_damaged(st, "a lane");
+            break;
+        }
+        memcpy(id.bytes, reply->element[i]->str, sizeof id.bytes);
+        err = fn(arg, id);
+    }
+    freeReplyObject(reply);
+    return err;
+}
+
+/* The first of each handler, so many handlers a round trip. */
+#define DUE_HANDLERS 32
+
+static int
+due_some(redis_store *st, redis_conn *c, const char *const *handlers, size_t n, int64_t *due_ms)
+{
+    redisReply *replies[DUE_HANDLERS] = { NULL };
+    stet__buf   keys[DUE_HANDLERS];
+    redis_words w[DUE_HANDLERS];
+    size_t      made = 0;
+    int         err = STET_OK;
+
+    memset(w, 0, sizeof w);
+    for (; err == STET_OK && made < n; made++) {
+        if (!stet__redis_key(st, &keys[made], "q:", handlers[made], strlen(handlers[made])))
+            err = STET_ENOMEM;
+        redis_word(&w[made], "ZRANGE");
+        redis_word_bytes(&w[made], keys[made].data, keys[made].len);
+        redis_word(&w[made], "0");
+        redis_word(&w[made], "0");
+    }
+    if (err == STET_OK && (err = read_try(st, c, w, n, replies, "ask for due runs")) != STET_OK &&
+        c->ctx == NULL) {
+        read_free(replies, n);
+        if ((err = stet__redis_conn_need(st, c)) == STET_OK)
+            err = read_try(st, c, w, n, replies, "ask for due runs");
+    }
+    for (size_t i = 0; err == STET_OK && i < n; i++)
+        if (replies[i]->elements == 1 && replies[i]->element[0]->len == 24) {
+            int64_t due = (int64_t)redis_get_be64(replies[i]->element[0]->str) - REDIS_DUE_BIAS;
+
+            if (due < *due_ms)
+                *due_ms = due;
+        }
+    read_free(replies, n);
+    while (made > 0)
+        stet__buf_free(&keys[--made]);
+    return err;
+}
+
+int
+stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
+{
+    redis_store *st = redis_of(s);
+    redis_conn  *c;
+    int          err;
+
+    *due_ms = STET_NEVER;
+    if ((c = stet__redis_reader_get(st, &err)) == NULL)
+        return err;
+    for (size_t at = 0; err == STET_OK && at < n; at += DUE_HANDLERS)
+        err = due_some(st, c, handlers + at, n - at < DUE_HANDLERS ? n - at : DUE_HANDLERS, due_ms);
+    stet__redis_reader_put(st, c);
+    return err;
+}
+
+int
+stet__redis_ping(stet_store *s)
+{
+    redis_store *st = redis_of(s);
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    int          err;
+
+    redis_word(&w, "PING");
+    err = stet__redis_read(st, &w, 1, &reply, "ping the server");
+    freeReplyObject(reply);
+    return err;
+}

@@ -1,0 +1,371 @@
+/* Rows of runs and lists of them.
+ *
+ * A list walks the set of all runs, or of those a session owns, in the order of their IDs, page by
+ * page; the filter is applied by the server (redis_read.lua). Runs that have facts and no row can
+ * only be found by going through all keys (SCAN); that is done when such a listing begins, and the
+ * pages that follow look at what was found then.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/redis.h"
+
+#define RUNS_PAGE 512
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+typedef struct row_reader {
+    redis_store *st;
+    stet__arena  arena; /* texts of the row that is handed out */
+    bool         failed;
+} row_reader;
+
+static bool
+row_text(row_reader *r, stet_bytes *in, const char **out)
+{
+    stet_bytes text;
+    bool       flag;
+
+    *out = NULL;
+    if (redis_peek(*in) == REDIS_IS_FALSE)
+        return redis_take_flag(in, &flag);
+    if (!redis_take_bytes(in, &text))
+        return false;
+    *out = stet__arena_copy(&r->arena, text.data != NULL ? text.data : "", text.len);
+    r->failed = r->failed || *out == NULL;
+    return true;
+}
+
+static bool
+row_decode(row_reader *r, stet_bytes in, stet_run_row *row)
+{
+    int64_t priority;
+    size_t  n;
+
+    if (!redis_take_array(&in, &n) || n != 17 || !row_text(r, &in, &row->handler) ||
+        !row_text(r, &in, &row->key) || !row_text(r, &in, &row->lane) ||
+        !redis_take_u32(&in, &row->status) || !redis_take_u32(&in, &row->is_terminal) ||
+        !redis_take_uint(&in, &row->session) || !redis_take_uint(&in, &row->epoch) ||
+        !redis_take_uint(&in, &row->journal) || !redis_take_uint(&in, &row->inbox) ||
+        !redis_take_time(&in, &row->due_ms) || !redis_take_int(&in, &row->created_ms) ||
+        !redis_take_time(&in, &row->ended_ms) || !redis_take_int(&in, &priority) ||
+        !redis_take_u32(&in, &row->attempt) || !row_text(r, &in, &row->group) ||
+        !row_text(r, &in, &row->reason) || !redis_take_bytes(&in, &row->extra))
+        return false;
+    row->priority = (int32_t)priority;
+    return true;
+}
+
+static int
+row_give(row_reader *r, const void *id, stet_bytes in, stet_run_row_fn fn, void *arg)
+{
+    stet__arena_mark mark = stet__arena_mark_get(&r->arena);
+    stet_run_row     row = { 0 };
+    char             text[STET_ID_TEXT_MAX];
+    int              err;
+
+    memcpy(row.id.bytes, id, sizeof row.id.bytes);
+    if (!row_decode(r, in, &row)) {
+        stet__id_text(text, STET__ID_RUN, row.id);
+        err =
+            stet__fail(STET_ECORRUPT, "store %s: the row of run %s is damaged", r->st->name, text);
+    } else if (r->failed) {
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", r->st->name);
+    } else {
+        err = fn(arg, &row);
+    }
+    stet__arena_release(&r->arena, mark);
+    return err;
+}
+
+int
+stet__redis_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    redis_store *st = redis_of(s);
+    row_reader   r = { .st = st };
+    redis_words  w = { 0 };
+    redisReply  *reply = NULL;
+    stet__buf    key;
+    char         text[STET_ID_TEXT_MAX];
+    int          err = STET_ENOMEM;
+
+    stet__arena_init(&r.arena, s->alloc);
+    if (!stet__redis_key(st, &key, "r:", run.bytes, sizeof run.bytes))
+        goto done;
+    redis_word(&w, "GET");
+    redis_word_bytes(&w, key.data, key.len);
+    if ((err = stet__redis_read(st, &w, 1, &reply, "read a run")) != STET_OK)
+        goto done;
+    if (reply->type == REDIS_REPLY_STRING) {
+        err = row_give(&r, run.bytes, (stet_bytes){ reply->str, reply->len }, fn, arg);
+    } else {
+        stet__id_text(text, STET__ID_RUN, run);
+        err = stet__fail(STET_ENOTFOUND, "store %s has no run %s", st->name, text);
+    }
+done:
+    freeReplyObject(reply);
+    stet__buf_free(&key);
+    stet__arena_free(&r.arena);
+    return err;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+/* [ handler, service, key, statuses, created from, created to, session ] */
+static void
+runs_filter(stet__buf *b, const stet_run_query *q)
+{
+    size_t len = q->handler != NULL ? strlen(q->handler) : 0;
+    bool   is_service = len > 0 && q->handler[len - 1] == '.';
+
+    redis_pack_array(b, 7);
+    redis_pack_text(b, is_service ? NULL : q->handler);
+    redis_pack_text(b, is_service ? q->handler : NULL);
+    redis_pack_text(b, q->key);
+    if (q->status_mask == 0)
+        redis_pack_bool(b, false);
+    else
+        redis_pack_array(b, 64);
+    for (unsigned i = 0; q->status_mask != 0 && i < 64; i++)
+        redis_pack_bool(b, q->status_mask >> i & 1u);
+    redis_pack_int(b, q->created_from_ms);
+    redis_pack_int(b, q->created_to_ms);
+    redis_pack_uint(b, q->session);
+}
+
+static bool
+runs_is_filtered(const stet_run_query *q)
+{
+    return q->handler != NULL || q->key != NULL || q->status_mask != 0 || q->created_from_ms != 0 ||
+           q->created_to_ms != 0 || q->session != 0;
+}
+
+/* One page from `from` on, which is moved to where it ended; its length becomes 0 at the end. */
+static int
+runs_page(row_reader *r, const stet_run_query *q, const stet__buf *set, const stet__buf *filter,
+          stet__buf *from, size_t *left, stet_run_row_fn fn, void *arg)
+{
+    redis_words w = { 0 };
+    redisReply *reply;
+    int         err;
+
+    redis_word_script(r->st, &w, REDIS_READ);
+    redis_word(&w, "runs");
+    redis_word_bytes(&w, set->data, set->len);
+    redis_word_bytes(&w, from->data, from->len);
+    redis_word(&w, q->oldest_first ? "0" : "1");
+    redis_word_int(&w, RUNS_PAGE);
+    redis_word_int(&w, (int64_t)(*left < RUNS_PAGE ? *left : RUNS_PAGE));
+    redis_word_bytes(&w, filter->data, filter->len);
+    if ((err = stet__redis_read_script(r->st, &w, &reply, "list runs")) != STET_OK)
+        return err;
+    stet__buf_cut(from, 0);
+    for (size_t i = 1; err == STET_OK && i + 1 < reply->elements; i += 2, --*left)
+        err = row_give(r, reply->element[i]->str,
+                       (stet_bytes){ reply->element[i + 1]->str, reply->element[i + 1]->len }, fn,
+                       arg);
+    if (err == STET_OK && reply->elements > 0)
+        stet__buf_add(from, reply->element[0]->str, reply->element[0]->len);
+    if (from->failed)
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", r->st->name);
+    freeReplyObject(reply);
+    return err;
+}
+
+static int runs_lost(redis_store *st, const stet_run_query *q, stet_run_row_fn fn, void *arg);
+
+int
+stet__redis_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
+{
+    redis_store *st = redis_of(s);
+    row_reader   r = { .st = st };
+    size_t       left = query->limit;
+    stet__buf    set, filter, from;
+    int          err;
+
+    if ((err = stet__redis_enter(st)) != STET_OK)
+        return err;
+    if (query->is_lost)
+        return runs_lost(st, query, fn, arg);
+    stet__arena_init(&r.arena, s->alloc);
+    stet__buf_init(&filter, s->alloc);
+    stet__buf_init(&from, s->alloc);
+    (void)stet__redis_key(st, &set, query->session != 0 ? "o:" : "ids", NULL, 0);
+    if (query->session != 0)
+        stet__buf_printf(&set, "%llu", (unsigned long long)query->session);
+    if (runs_is_filtered(query))
+        runs_filter(&filter, query);
+    if (!stet__id_is_zero(query->before))
+        stet__buf_add(&from, query->before.bytes, sizeof query->before.bytes);
+    if (set.failed || filter.failed || from.failed)
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    while (err == STET_OK && left > 0) {
+        err = runs_page(&r, query, &set, &filter, &from, &left, fn, arg);
+        if (from.len == 0)
+            break;
+    }
+    stet__buf_free(&set);
+    stet__buf_free(&filter);
+    stet__buf_free(&from);
+    stet__arena_free(&r.arena);
+    return err;
+}
+
+/* ---- the lost -------------------------------------------------------------------------------- */
+
+static int
+lost_order(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(stet_id));
+}
+
+/* Of the keys of journals on this page, the IDs that have no row. */
+static int
+lost_take(redis_store *st, const redisReply *keys, stet__buf *found)
+{
+    size_t      head = strlen(st->key) + 2;
+    redis_words w = { 0 };
+    redisReply *reply;
+    stet__buf   ids;
+    int         err;
+
+    stet__buf_init(&ids, st->base.alloc);
+    for (size_t i = 0; i < keys->elements; i++)
+        if (keys->element[i]->len == head + sizeof(stet_id))
+            stet__buf_add(&ids, keys->element[i]->str + head, sizeof(stet_id));
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "missing");
+    redis_word_bytes(&w, ids.data, ids.len);
+    err = ids.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
+                     : stet__redis_read_script(st, &w, &reply, "look for lost runs");
+    if (err == STET_OK) {
+        stet__buf_add(found, reply->str, reply->len);
+        freeReplyObject(reply);
+    }
+    stet__buf_free(&ids);
+    return err;
+}
+
+static int
+lost_scan(redis_store *st, stet__buf *found)
+{
+    char        cursor[32] = "0", pattern[sizeof st->key + 4];
+    redisReply *reply;
+    int         err;
+
+    (void)snprintf(pattern, sizeof pattern, "%sj:*", st->key);
+    do {
+        redis_words w = { 0 };
+
+        redis_word(&w, "SCAN");
+        redis_word(&w, cursor);
+        redis_word(&w, "MATCH");
+        redis_word(&w, pattern);
+        redis_word(&w, "COUNT");
+        redis_word(&w, "1000");
+        err = stet__redis_read(st, &w, 1, &reply, "look for lost runs");
+        if (err == STET_OK && reply->elements == 2) {
+            (void)snprintf(cursor, sizeof cursor, "%s", reply->element[0]->str);
+            err = lost_take(st, reply->element[1], found);
+        }
+        freeReplyObject(reply);
+    } while (err == STET_OK && strcmp(cursor, "0") != 0);
+    if (err == STET_OK && found->failed)
+        err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+    if (err == STET_OK && found->len > 0)
+        qsort(found->data, found->len / sizeof(stet_id), sizeof(stet_id), lost_order);
+    return err;
+}
+
+/* Is it still lost, and what does it have? */
+static int
+lost_look(redis_store *st, const stet_id *id, stet_run_row *row, bool *is_lost)
+{
+    static const char *const kinds[] = { "r:", "j:", "i:" };
+    redis_words w[3] = { { 0 }, { 0 }, { 0 } };
+    redisReply *replies[3] = { NULL };
+    stet__buf   keys[3];
+    bool        has_room = true;
+    int         err = STET_ENOMEM;
+
+    for (int i = 0; i < 3; i++) {
+        has_room = stet__redis_key(st, &keys[i], kinds[i], id->bytes, sizeof id->bytes) && has_room;
+        redis_word(&w[i], i == 0 ? "EXISTS" : i == 1 ? "LINDEX" : "LLEN");
+        redis_word_bytes(&w[i], keys[i].data, keys[i].len);
+    }
+    redis_word(&w[1], "-1");
+    if (has_room)
+        err = stet__redis_read(st, w, 3, replies, "look for lost runs");
+    *is_lost = err == STET_OK && replies[0]->integer == 0 &&
+               replies[1]->type == REDIS_REPLY_STRING && replies[1]->len >= 12;
+    if (*is_lost) {
+        *row = (stet_run_row){ .id = *id, .ended_ms = STET_NEVER, .due_ms = STET_NEVER };
+        row->journal = redis_get_be64(replies[1]->str) + redis_get_be32(replies[1]->str + 8) - 1;
+        row->inbox = (uint64_t)replies[2]->integer;
+    }
+    for (int i = 0; i < 3; i++) {
+        freeReplyObject(replies[i]);
+        stet__buf_free(&keys[i]);
+    }
+    return err;
+}
+
+/* What was found when the listing began; scanned now if it begins. */
+static int
+lost_list(redis_store *st, bool is_first, stet__buf *out)
+{
+    stet__platform *p = st->base.platform;
+    stet__buf       found;
+    bool            is_known;
+    int             err;
+
+    stet__lock(p, &st->read_lock);
+    is_known = st->has_lost && !is_first;
+    if (is_known)
+        stet__buf_add(out, st->lost.data, st->lost.len);
+    stet__unlock(p, &st->read_lock);
+    if (is_known)
+        return out->failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name) : STET_OK;
+    stet__buf_init(&found, st->base.alloc);
+    if ((err = lost_scan(st, &found)) == STET_OK) {
+        stet__buf_add(out, found.data, found.len);
+        stet__lock(p, &st->read_lock);
+        stet__buf_free(&st->lost);
+        st->lost = found;
+        st->has_lost = true;
+        stet__unlock(p, &st->read_lock);
+        return out->failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name) : STET_OK;
+    }
+    stet__buf_free(&found);
+    return err;
+}
+
+static int
+runs_lost(redis_store *st, const stet_run_query *q, stet_run_row_fn fn, void *arg)
+{
+    size_t    left = q->limit;
+    stet__buf ids;
+    int       err;
+
+    stet__buf_init(&ids, st->base.alloc);
+    err = lost_list(st, stet__id_is_zero(q->before), &ids);
+    for (size_t at = 0; err == STET_OK && left > 0 && at < ids.len; at += sizeof(stet_id)) {
+        stet_run_row row;
+        stet_id      id;
+        bool         is_lost;
+
+        memcpy(id.bytes, ids.data + at, sizeof id.bytes);
+        if (lost_order(&id, &q->before) <= 0 ||
+            (at > 0 && memcmp(ids.data + at - sizeof id, id.bytes, sizeof id) == 0))
+            continue; /* SCAN may tell a key twice */
+        if (!stet__id_is_zero(q->upto) && lost_order(&id, &q->upto) > 0)
+            break;
+        if ((err = lost_look(st, &id, &row, &is_lost)) == STET_OK && is_lost) {
+            left--;
+            err = fn(arg, &row);
+        }
+    }
+    stet__buf_free(&ids);
+    return err;
+}

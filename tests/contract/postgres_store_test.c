@@ -1,0 +1,99 @@
+/* The store contract on PostgreSQL: a schema for each test on a server of the tests' own. */
+#include "store_contract.h"
+
+#include <unistd.h>
+
+#include "cluster.h"
+#include "store/postgres.h"
+
+#define STORE_PREFIX G3_postgres
+
+__attribute__((constructor)) static void
+stamp_server(void)
+{
+    test_before(cluster_share);
+}
+
+static const char *
+stamp_url(void)
+{
+    char schema[48];
+
+    (void)snprintf(schema, sizeof schema, "t_%ld", (long)getpid());
+    return cluster_url(schema);
+}
+
+static void
+stamp_begin(contract *c)
+{
+    c->data = NULL;
+}
+
+static stet_store *
+stamp_open(contract *c)
+{
+    stet_store *store;
+
+    CHECK_OK(stet__store_open(&store, c->platform, stamp_url()));
+    stet__pg_test_advance(store, c->advanced_ms);
+    return store;
+}
+
+static void
+stamp_advance(contract *c, int64_t ms)
+{
+    for (size_t i = 0; i < CONTRACT_HANDLES; i++)
+        if (c->handles[i] != NULL)
+            stet__pg_test_advance(c->handles[i], ms);
+}
+
+static void
+stamp_end(contract *c)
+{
+    (void)c;
+}
+
+#include "store_suite.inc"
+
+/* ==== only here: a unit the server cannot write =============================================== */
+
+/* More than an index takes, and nothing to compress. */
+static const char *
+unwritable_name(void)
+{
+    static char name[9001];
+    uint32_t    random = 7;
+
+    for (size_t i = 0; i + 1 < sizeof name; i++) {
+        random = random * 1664525u + 1013904223u;
+        name[i] = (char)(1 + (random >> 16) % 127);
+    }
+    return name;
+}
+
+TEST(F1_postgres_a_unit_the_server_refuses_does_not_spoil_its_neighbours)
+{
+    contract    c;
+    unit        batch[7] = { { 0 } };
+    const char *keys[] = { "a", "b", "c", "d", "e", "f", "g" };
+
+    contract_begin(&c);
+    for (size_t i = 0; i < 7; i++)
+        unit_value(&batch[i], "s", keys[i], "v");
+    unit_put(&batch[4], contract_row(1, unwritable_name(), 1), NULL);
+    unit_cond(&batch[5], (stet_cond){ .kind = STET_COND_UNIT, .number = 5 }); /* relies on it */
+    unit_cond(&batch[6], (stet_cond){ .kind = STET_COND_UNIT, .number = 1 });
+    for (int round = 0; round < 2; round++) { /* the second time all come again */
+        submit(&c, c.store, batch, 7);
+        for (size_t i = 0; i < 7; i++) {
+            CHECK_INT(batch[i].out.result == STET_OK, i != 4 && i != 5);
+            CHECK_INT(batch[i].out.is_repeat, round == 1);
+            CHECK_INT(see_version(&c, "s", keys[i]), i != 4 && i != 5);
+        }
+        if (round == 0)
+            CHECK_INT(batch[4].out.result, STET_ETOOBIG);
+        CHECK_INT(batch[5].out.result, STET_ECONFLICT);
+    }
+    CHECK(!has_run(&c, 1));
+    contract_end(&c);
+}

@@ -1,0 +1,258 @@
+/* Connections that are cut at a commit, servers that hang or are restarted, a pooler in between:
+ * units are applied once, everything goes on by itself, and nothing waits for ever. */
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "platform/platform.h"
+#include "proxy.h"
+#include "store/postgres.h"
+#include "test.h"
+
+__attribute__((constructor)) static void
+lost_server(void)
+{
+    test_before(cluster_share);
+}
+
+static const char *
+lost_schema(void)
+{
+    static char schema[32];
+
+    (void)snprintf(schema, sizeof schema, "l_%ld", (long)getpid());
+    return schema;
+}
+
+static stet_store *
+lost_open(const char *url)
+{
+    stet_store *s;
+
+    CHECK_OK(stet__store_open(&s, stet__platform_real(), url));
+    return s;
+}
+
+/* One more value "k"; the outcome is in *out. */
+static int
+put(stet_store *s, uint64_t seq, stet_outcome *out)
+{
+    stet_op op = {
+        .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text("k"), .data = stet_text("v")
+    };
+    stet_unit unit = { .seq = seq, .ops = &op, .n_ops = 1 };
+
+    return s->ops->commit(s, &unit, 1, out);
+}
+
+static uint64_t
+version(stet_store *s)
+{
+    stet_value value;
+    int        err = s->ops->value(s, "s", stet_text("k"), &value);
+
+    if (err == STET_ENOTFOUND)
+        return 0;
+    CHECK_OK(err);
+    stet__free(s->alloc, (void *)(uintptr_t)value.data.data);
+    return value.version;
+}
+
+static int64_t
+now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Again until it is settled, as the engine does. */
+static void
+settle(stet_store *s, uint64_t seq, stet_outcome *out)
+{
+    int64_t until = now_ms() + 40000;
+    int     err;
+
+    while ((err = put(s, seq, out)) != STET_OK) {
+        if (now_ms() > until)
+            test_fail(__FILE__, __LINE__, "never settled: %s", stet_last_error());
+        (void)poll(NULL, 0, 5);
+    }
+}
+
+/* The same of reads. */
+static uint64_t
+version_at_last(stet_store *s)
+{
+    int64_t until = now_ms() + 40000;
+
+    while (s->ops->ping(s) != STET_OK) {
+        if (now_ms() > until)
+            test_fail(__FILE__, __LINE__, "never reached: %s", stet_last_error());
+        (void)poll(NULL, 0, 5);
+    }
+    return version(s);
+}
+
+static void
+cut_at_commit(proxy_fault fault, bool is_applied)
+{
+    proxy       *p = proxy_new();
+    stet_store  *s = lost_open(proxy_url(p, lost_schema(), ""));
+    stet_outcome out;
+
+    CHECK_OK(put(s, 1, &out));
+    for (uint64_t seq = 2; seq <= 5; seq++) {
+        int before = proxy_faults(p);
+
+        proxy_fault_next(p, fault, "stet0"); /* the name of the commit's statement */
+        CHECK_CODE(put(s, seq, &out), STET_EUNCERTAIN);
+        CHECK_INT(proxy_faults(p), before + 1);
+        CHECK_HAS(stet_last_error(), "not known");
+        settle(s, seq, &out);
+        CHECK_INT(out.result, STET_OK);
+        CHECK_INT(out.is_repeat, is_applied);
+        CHECK_INT(version(s), seq);
+    }
+    stet__store_close(s);
+    proxy_free(p);
+}
+
+TEST(F6_postgres_a_commit_whose_answer_is_lost_is_applied_once)
+{
+    cut_at_commit(PROXY_LOSE_ANSWER, true);
+}
+
+TEST(F6_postgres_a_commit_that_never_arrived_is_applied_once)
+{
+    cut_at_commit(PROXY_LOSE_REQUEST, false);
+}
+
+TEST(G3_a_server_that_hangs_is_given_up)
+{
+    proxy       *p = proxy_new();
+    stet_store  *s = lost_open(proxy_url(p, lost_schema(), "&answer_timeout=1"));
+    stet_outcome out;
+
+    CHECK_OK(put(s, 1, &out));
+    proxy_fault_next(p, PROXY_HANG, "stet0");
+    CHECK_CODE(put(s, 2, &out), STET_EUNCERTAIN);
+    CHECK_HAS(stet_last_error(), "did not answer in 1000 ms");
+    settle(s, 2, &out);
+    CHECK(!out.is_repeat);
+    CHECK_INT(version(s), 2);
+    stet__store_close(s);
+    proxy_free(p);
+}
+
+/* Reads and renewals may be repeated, so they are, and nobody hears of it. */
+TEST(G3_a_lost_connection_is_not_noticed_by_reads_and_renewals)
+{
+    proxy       *p = proxy_new();
+    stet_store  *s = lost_open(proxy_url(p, lost_schema(), ""));
+    stet_outcome out;
+    uint64_t     session;
+    char         name[16];
+
+    CHECK_OK(put(s, 1, &out));
+    CHECK_OK(s->ops->session_open(s, &session, (stet_id){ { 1 } }, 60000, stet_text("")));
+    CHECK_OK(s->ops->session_renew(s, session, 60000));
+    CHECK_INT(version(s), 1);
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(name, sizeof name, "stet%d", (int)PG_SQL_VALUE_GET);
+        proxy_fault_next(p, PROXY_LOSE_ANSWER, name);
+        CHECK_INT(version(s), 1);
+        (void)snprintf(name, sizeof name, "stet%d", (int)PG_SQL_SESSION_RENEW);
+        proxy_fault_next(p, PROXY_LOSE_REQUEST, name);
+        CHECK_OK(s->ops->session_renew(s, session, 60000));
+    }
+    CHECK_INT(proxy_faults(p), 6);
+    stet__store_close(s);
+    proxy_free(p);
+}
+
+/* ---- a pooler -------------------------------------------------------------------------------- */
+
+static void
+pool_hint(void *arg)
+{
+    (void)arg;
+}
+
+TEST(G3_behind_a_pooler_there_are_no_hints_and_it_is_told)
+{
+    proxy       *p = proxy_new();
+    stet_store  *s;
+    stet_outcome out;
+
+    proxy_pool(p);
+    s = lost_open(proxy_url(p, lost_schema(), ""));
+    for (uint64_t seq = 1; seq <= 3; seq++)
+        CHECK_OK(put(s, seq, &out));
+    CHECK_INT(version(s), 3);
+    CHECK_CODE(s->ops->watch(s, pool_hint, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "pooler");
+    s->ops->unwatch(s);
+    /* Nothing is prepared: another server process would not know it. */
+    proxy_fault_next(p, PROXY_LOSE_REQUEST, "stet0");
+    CHECK_OK(put(s, 4, &out));
+    CHECK_INT(proxy_faults(p), 0);
+    stet__store_close(s);
+    proxy_free(p);
+}
+
+/* ---- a restart ------------------------------------------------------------------------------- */
+
+static _Atomic int restart_hints;
+
+static void
+restart_hint(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&restart_hints, 1);
+}
+
+TEST_LIMIT(G3_everything_goes_on_after_the_server_was_killed, 120)
+{
+    cluster     *c = cluster_new();
+    stet_store  *s, *other;
+    stet_outcome out;
+    uint64_t     seq = 0;
+
+    CHECK(c != NULL);
+    s = lost_open(cluster_url_of(c, "restart"));
+    other = lost_open(cluster_url_of(c, "restart"));
+    CHECK_OK(s->ops->watch(s, restart_hint, NULL));
+    for (int round = 0; round < 2; round++) {
+        pid_t   server = cluster_server(c);
+        int     hints;
+        int64_t until = now_ms() + 40000;
+
+        settle(s, ++seq, &out);
+        CHECK(server > 0);
+        CHECK_INT(kill(server, SIGQUIT), 0); /* as pg_ctl restart -m immediate */
+        settle(s, ++seq, &out); /* before it is down, while it is, or after */
+        CHECK_INT(out.result, STET_OK);
+        while (cluster_server(c) == server && now_ms() < until)
+            (void)poll(NULL, 0, 5);
+        CHECK(cluster_await(c));
+        settle(s, ++seq, &out);
+        CHECK_INT(version_at_last(other), seq);
+        /* It listens again, too; the first may only say that it does. */
+        hints = atomic_load(&restart_hints);
+        while (atomic_load(&restart_hints) < hints + 3) {
+            settle(other, ++seq, &out);
+            if (now_ms() > until)
+                test_fail(__FILE__, __LINE__, "no hint after the restart");
+            (void)poll(NULL, 0, 5);
+        }
+        CHECK_INT(version_at_last(s), seq);
+    }
+    stet__store_close(other);
+    stet__store_close(s);
+    cluster_free(c);
+}
