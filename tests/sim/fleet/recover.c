@@ -146,7 +146,9 @@ recover_begin(fleet *r, fleet *w, const fleet_image *image, uint64_t seed, unsig
         (r->db = stet__memory_db_new(r->server)) == NULL)
         abort();
     fleet_image_copy(r->db, image->db);
-    stet__memory_db_advance(r->db, image->now_ms - mem_now(r->db));
+    /* Not in the same millisecond: within one the steady clock tells which write is the later,
+     * and this one begins anew. */
+    stet__memory_db_advance(r->db, image->now_ms + 1 - mem_now(r->db));
     for (size_t i = 0; i < r->n_nodes; i++) {
         r->nodes[i].w = r;
         r->nodes[i].index = (unsigned)i;
