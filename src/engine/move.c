@@ -111,6 +111,8 @@ move_mark(const move *m, stet_engine *e, stet__stop_phase phase, const char *pee
         op->space = STET__SPACE_BASE_MOVE;
         op->key = stet__stop_key();
         op->number = (uint64_t)phase;
+        if (phase != STET__STOP_NONE)
+            op->flags = STET_OP_SETTLE; /* who was not refused is to be seen from now on */
     }
     if (op == NULL ||
         (data = stet__arena_get(&w->arena, sizeof m->origin.bytes + strlen(peer))) == NULL)
@@ -151,6 +153,7 @@ move_adopt(stet_engine *e, const stet__stop *stop)
 typedef struct move_worker {
     stet_engine *e;
     stet__arena *arena;
+    size_t       dead;
 } move_worker;
 
 static int
@@ -159,8 +162,10 @@ move_on_session(void *arg, const stet_session_row *row)
     move_worker     *w = arg;
     stet_worker_info info;
 
-    if (row->is_dead)
+    if (row->is_dead) {
+        w->dead++;
         return STET_OK;
+    }
     stet__info_decode(&info, w->arena, row);
     return stet__fail(STET_EBUSY,
                       "worker %s on %s is at work in %s; stop it first (one that was killed is "
@@ -168,16 +173,19 @@ move_on_session(void *arg, const stet_session_row *row)
                       info.name[0] != '\0' ? info.name : info.id, info.host, w->e->url);
 }
 
+/* STET_EBUSY, named: one is alive. `dead` (or NULL): how many are dead and not put away. */
 static int
-move_no_workers(stet_engine *e)
+move_no_workers(stet_engine *e, size_t *dead)
 {
     stet__arena arena;
-    move_worker w = { e, &arena };
+    move_worker w = { .e = e, .arena = &arena };
     int         err;
 
     stet__arena_init(&arena, &e->p->alloc);
     err = e->store->ops->sessions(e->store, move_on_session, &w);
     stet__arena_free(&arena);
+    if (dead != NULL)
+        *dead = w.dead;
     return err;
 }
 
@@ -217,14 +225,8 @@ move_is_empty(stet_engine *e, bool *is_empty)
     return err;
 }
 
-static int
-move_on_any_session(void *arg, const stet_session_row *row)
-{
-    *(size_t *)arg += row->is_dead;
-    return STET_OK;
-}
-
-/* What the dead were doing is told to their runs, where the next execution finds it. */
+/* What the dead were doing is told to their runs, where the next execution finds it. In the end
+ * there is no session any more, and behind the mark none is made: nobody can claim anything. */
 static int
 move_reap(stet_engine *e)
 {
@@ -232,10 +234,11 @@ move_reap(stet_engine *e)
     int    err;
 
     for (;;) {
-        dead = 0;
-        if ((err = e->store->ops->sessions(e->store, move_on_any_session, &dead)) != STET_OK ||
-            dead == 0 || dead >= before)
+        if ((err = move_no_workers(e, &dead)) != STET_OK || dead == 0)
             return err;
+        if (dead >= before)
+            return stet__fail(STET_EBUSY,
+                              "a worker that died in %s cannot be put away yet; try again", e->url);
         before = dead;
         stet__reap(e);
     }
@@ -325,6 +328,7 @@ move_repeat(move *m, const stet__stop *source, const stet__stop *target)
     int  err;
 
     if (target->phase == STET__STOP_IN && stet__id_equal(source->move, target->move)) {
+        move_adopt(m->from, source);
         move_adopt(m->to, target);
         m->id = source->move;
         m->origin = source->origin;
@@ -361,8 +365,10 @@ move_close_source(move *m, const stet__stop *source)
 
     if (!is_new)
         move_adopt(m->from, source);
-    if ((err = move_mark(m, m->from, STET__STOP_OUT, m->to->url)) != STET_OK ||
-        (err = move_no_workers(m->from)) == STET_OK || !is_new)
+    /* Before the mark, too: a fleet at work is not to be stopped for a moment by a mistake. */
+    if ((err = move_no_workers(m->from, NULL)) != STET_OK ||
+        (err = move_mark(m, m->from, STET__STOP_OUT, m->to->url)) != STET_OK ||
+        (err = move_reap(m->from)) == STET_OK || !is_new)
         return err;
     {
         char text[1024];
@@ -390,7 +396,7 @@ move_close_target(move *m)
     if (err != STET_OK || (err = move_mark(m, m->to, STET__STOP_IN, m->from->url)) != STET_OK)
         return err;
     /* Behind the mark nobody can add to it any more. */
-    if ((err = move_no_workers(m->to)) == STET_OK &&
+    if ((err = move_reap(m->to)) == STET_OK &&
         (err = move_is_empty(m->to, &is_empty)) == STET_OK && !is_empty)
         err = move_in_use(m);
     if (err != STET_OK) {
@@ -401,6 +407,19 @@ move_close_target(move *m)
         return stet__fail(err, "%s", text);
     }
     return STET_OK;
+}
+
+/* Clocks go at one pace: what is too much at the beginning is so in the end. */
+static int
+move_check_clock(const move *m)
+{
+    int64_t behind_ms = stet__store_now(m->from) - stet__store_now(m->to);
+
+    return behind_ms <= MOVE_CLOCK_MS
+               ? STET_OK
+               : stet__fail(STET_EBUSY,
+                            "the clock of %s is %lld s behind that of %s; set it right first",
+                            m->to->url, (long long)(behind_ms / 1000), m->from->url);
 }
 
 /* Both marks, or none where there were none. */
@@ -421,7 +440,7 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
         if (!stet__id_equal(source->move, target->move) &&
             (err = move_mark(m, m->from, STET__STOP_OUT, m->to->url)) != STET_OK)
             return err;
-        return move_no_workers(m->from);
+        return (err = move_reap(m->from)) == STET_OK ? move_reap(m->to) : err;
     }
     if (target->phase == STET__STOP_IN)
         return stet__fail(STET_EEXISTS,
@@ -436,7 +455,8 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
         err = move_in_use(m);
     if (err == STET_OK && (err = move_is_empty(m->from, &is_empty)) == STET_OK && is_empty)
         err = stet__fail(STET_ENOTFOUND, "there is nothing to move in %s", m->from->url);
-    if (err != STET_OK)
+    if (err != STET_OK || (err = move_check_clock(m)) != STET_OK ||
+        (err = move_no_workers(m->to, NULL)) != STET_OK)
         return err;
     m->id = stet__new_id(m->from);
     m->origin = source->phase == STET__STOP_OUT ? source->origin : m->id;
@@ -453,18 +473,15 @@ move_begin(move *m, const stet__stop *source, const stet__stop *target)
 }
 
 /* Which of two writes of a state entry is the later is told by the times of their facts. So the
- * target's clock must be past all that the source's has told. Clocks go at one pace: what is too
- * much at the beginning is so in the end. */
+ * target's clock must be past all that the source's has told. */
 static int
 move_await_clock(move *m)
 {
     stet_engine *e = m->to;
-    int64_t      behind_ms = m->from_ms - stet__store_now(e);
+    int          err;
 
-    if (behind_ms > MOVE_CLOCK_MS)
-        return stet__fail(STET_EBUSY,
-                          "the clock of %s is %lld s behind that of %s; set it right first", e->url,
-                          (long long)(behind_ms / 1000), m->from->url);
+    if ((err = move_check_clock(m)) != STET_OK)
+        return err;
     stet__lock(e->p, &e->lock);
     while (stet__store_now(e) <= m->from_ms)
         (void)stet__wait(e->p, &e->renew_cond, &e->lock, stet__mono_us(e->p) + 10000);

@@ -110,6 +110,9 @@ stet__session_open(stet_engine *e)
     stet__buf   info;
     int         err;
 
+    /* Who is refused anyway must not show up as a living worker, again and again. */
+    if ((err = stet__stop_check(e, &stop)) != STET_OK)
+        return err;
     stet__buf_init(&info, &e->p->alloc);
     session_info(e, &info);
     err = info.failed ? stet__fail(STET_ENOMEM, "out of memory")
@@ -117,7 +120,7 @@ stet__session_open(stet_engine *e)
     stet__buf_free(&info);
     if (err != STET_OK)
         return err;
-    /* In this order: see stop.c. */
+    /* Once more, and this is what counts: see stop.c. */
     if ((err = stet__stop_check(e, &stop)) != STET_OK) {
         char text[1024];
 

@@ -4,9 +4,11 @@
  * It holds because everybody asks for it on his own road:
  *   workers   open their session first and look for the mark then; the mover puts the mark first
  *             and looks for sessions then. One of the two sees the other, and without a session
- *             nothing is claimed or recorded.
+ *             nothing is claimed or recorded. It goes on when there is no session at all, not even
+ *             a dead one: one that had expired when it was looked at may have been renewed by a
+ *             write that was on its way, but not one that was removed.
  *   callers   (starts, resolves, cancels, repairs …) carry the mark's absence as a condition of
- *             their unit.
+ *             their unit. So do timers that fire and retention, which need no session either.
  *   opening   a target that is not complete is refused, because what can be read there is not the
  *             truth yet.
  * It is a baseline, so a store keeps it as safe as facts. Who put it, and why, is in its writer:
