@@ -5,25 +5,10 @@
  * Reads change nothing, so a crash before any of them is one after the write before it; every write
  * is tried, and of all calls every few. The counting goes over both stores.
  */
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "lost.h"
-#include "shim_store.h"
+#include "mover.h"
 
 #ifdef STET_WITH_SQLITE
-
-#include "engine/move.h"
-
-#define CRASHED 77
-#define REFUSED 78
-
-static void
-move_crash(void *arg)
-{
-    (void)arg;
-    _exit(CRASHED);
-}
 
 static void
 move_copy(const char *from, const char *to)
@@ -46,35 +31,6 @@ move_copy(const char *from, const char *to)
         fclose(in);
         CHECK_INT(fclose(out), 0);
     }
-}
-
-/* In a process of its own. Its exit code. With unit_bytes 1 each entry is a commit of its own, so
- * that every half-done run is seen. */
-static int
-move_until(const char *from, const char *to, shim_mode mode, shim_which which, uint64_t at,
-           size_t unit_bytes)
-{
-    shim_script script = { .mode = mode, .which = which, .at = at, .crash = move_crash };
-    stet_store *source = NULL, *target = NULL;
-    int         status, err;
-    pid_t       child = fork();
-
-    CHECK(child >= 0);
-    if (child > 0) {
-        CHECK(waitpid(child, &status, 0) == child);
-        CHECK(WIFEXITED(status));
-        return WEXITSTATUS(status);
-    }
-    if (stet__store_open(&source, stet__platform_real(), from) != STET_OK ||
-        stet__store_open(&target, stet__platform_real(), to) != STET_OK ||
-        shim_store_new(&source, source, &script) != STET_OK ||
-        shim_store_new(&target, target, &script) != STET_OK)
-        _exit(99);
-    err = stet__move_on(NULL, stet__platform_real(), source, from, target, to,
-                        STET_MOVE(.unit_bytes = unit_bytes));
-    if (!script.is_hit && err != STET_OK)
-        (void)fprintf(stderr, "%s\n", stet_last_error());
-    _exit(!script.is_hit ? (err == STET_OK ? 0 : 98) : err == STET_OK ? CRASHED : REFUSED);
 }
 
 typedef struct move_world {
@@ -109,29 +65,6 @@ move_is_right(const move_world *w, const char *where, uint64_t at)
     free(left);
 }
 
-/* At most one of the two may be worked in, whatever happened. */
-static void
-move_has_one_owner(const move_world *w)
-{
-    int n = 0;
-
-    for (int i = 0; i < 2; i++) {
-        stet_engine *e = NULL;
-        int err = stet_open(&e, i == 0 ? w->from : w->to, STET_OPTIONS(.log_level = STET_LOG_OFF));
-
-        if (err == STET_OK && access(w->to, F_OK) == 0) {
-            stet__stop stop;
-
-            err = stet__stop_check(e, &stop);
-        }
-        CHECK(err == STET_OK || err == STET_EMOVED);
-        /* An empty one is nobody's: it has nothing that could be executed twice. */
-        n += err == STET_OK && fixture_count(e, NULL) > 0;
-        stet_close(e);
-    }
-    CHECK(n <= 1);
-}
-
 static void
 move_end(move_world *w)
 {
@@ -148,17 +81,17 @@ move_everywhere(shim_mode mode, shim_which which, uint64_t stride, size_t unit_b
 {
     move_world w;
     uint64_t   at = 1;
-    int        code = CRASHED, n = 0;
+    int        code = MOVER_CRASHED, n = 0;
 
     move_begin(&w);
     for (; code != 0; at += stride, n++) {
         move_copy(w.f->url, w.from);
         move_copy(NULL, w.to);
-        code = move_until(w.from, w.to, mode, which, at, unit_bytes);
-        if (code != 0 && code != CRASHED && code != REFUSED)
+        code = mover_until(w.from, w.to, mode, which, at, unit_bytes);
+        if (code != 0 && code != MOVER_CRASHED && code != MOVER_REFUSED)
             test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode),
                       (unsigned long long)at, code);
-        move_has_one_owner(&w);
+        mover_has_one_owner(w.from, w.to);
         CHECK_OK(stet_move(NULL, w.from, w.to, NULL));
         move_is_right(&w, shim_mode_name(mode), at);
     }
@@ -198,13 +131,13 @@ TEST_LIMIT(I5_a_move_that_is_killed_again_and_again_is_finished, 240)
 {
     move_world w;
     uint64_t   at = 1;
-    int        code = CRASHED;
+    int        code = MOVER_CRASHED;
 
     move_begin(&w);
     move_copy(w.f->url, w.from);
-    for (; code == CRASHED; at++) {
-        code = move_until(w.from, w.to, SHIM_AFTER, SHIM_WRITES, at, 1);
-        move_has_one_owner(&w);
+    for (; code == MOVER_CRASHED; at++) {
+        code = mover_until(w.from, w.to, SHIM_AFTER, SHIM_WRITES, at, 1);
+        mover_has_one_owner(w.from, w.to);
     }
     CHECK_INT(code, 0);
     CHECK(at > 6);
