@@ -357,6 +357,64 @@ TEST(I5_living_workers_are_named_and_nothing_is_changed)
     fixture_end(f);
 }
 
+static int (*real_sessions)(stet_store *s, stet_session_fn fn, void *arg);
+static int looks_dead; /* so many looks find the living dead */
+
+typedef struct dead_look {
+    stet_session_fn fn;
+    void           *arg;
+} dead_look;
+
+static int
+on_dead(void *arg, const stet_session_row *row)
+{
+    dead_look       *look = arg;
+    stet_session_row dead = *row;
+
+    dead.is_dead = true;
+    return look->fn(look->arg, &dead);
+}
+
+static int
+sessions_dead(stet_store *s, stet_session_fn fn, void *arg)
+{
+    dead_look look = { fn, arg };
+
+    return looks_dead-- > 0 ? real_sessions(s, on_dead, &look) : real_sessions(s, fn, arg);
+}
+
+/* Its lease had ended when it was looked at, and a renewal was on its way. */
+TEST(I5_a_worker_that_comes_back_to_life_is_not_passed_over)
+{
+    fixture       *f = fixture_begin(), *t = target_begin(false, "target.db");
+    stet_store    *s;
+    stet_store_ops ops;
+    lost_story     story;
+    stet_run_id    run;
+
+    lost_fill(f, &story);
+    f->options.worker = "slow bee";
+    fixture_up(f, lost_services);
+    for (int looks = 1; looks < 4; looks++) {
+        s = damage_open(f);
+        ops = *s->ops;
+        real_sessions = ops.sessions;
+        ops.sessions = sessions_dead;
+        s->ops = &ops;
+        looks_dead = looks;
+        CHECK_CODE(stet__move_on(NULL, stet__platform_real(), s, f->url, damage_open(t), t->url,
+                                 NULL),
+                   STET_EBUSY);
+        CHECK_HAS(stet_last_error(), "slow bee");
+        run = fixture_start(f->engine, "t.quick", "still", NULL);
+        EXPECT_RESULT(f->engine, &run, "still");
+    }
+    fixture_down(f);
+    CHECK_OK(move_now(f, t, NULL, NULL));
+    fixture_end(t);
+    fixture_end(f);
+}
+
 /* ---- a worker that died in a step ------------------------------------------------------------ */
 
 static gate         risk_door = GATE_INIT;
