@@ -415,6 +415,82 @@ TEST(I5_a_worker_that_comes_back_to_life_is_not_passed_over)
     fixture_end(f);
 }
 
+typedef struct keep_timer {
+    stet_timer_fn fn;
+    void         *arg;
+} keep_timer;
+
+static _Atomic int timer_looks, run_looks; /* those that found something */
+
+static int
+on_any_timer(void *arg, const stet_timer *timer)
+{
+    keep_timer *k = arg;
+
+    timer_looks++;
+    return k->fn(k->arg, timer);
+}
+
+static int
+timers_told(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,
+            int64_t *next_ms)
+{
+    keep_timer k = { fn, arg };
+
+    return stet__store_memory_ops.timers(s, until_ms, limit, on_any_timer, &k, next_ms);
+}
+
+static int
+runs_told(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg)
+{
+    run_looks++;
+    return stet__store_memory_ops.runs(s, query, fn, arg);
+}
+
+/* One that lost its lease and does not know it, or gets no new one, changes nothing any more. */
+TEST(I5_a_worker_that_was_passed_over_fires_and_removes_nothing)
+{
+    fixture        *f = fixture_begin(), *t = target_begin(false, "target.db");
+    stet_store_ops *ops;
+    stet_engine    *e;
+    stet_run_id     nap, old;
+    uint64_t        facts;
+
+    if (f->db == NULL)
+        test_skip("the memory store's clock can be moved");
+    f->options.sweep_ms = 10;
+    fixture_up(f, common_services);
+    nap = fixture_start(f->engine, "t.nap", "rested", NULL);
+    old = fixture_start(f->engine, "t.quick", "old", STET_START(.retention = "10m"));
+    EXPECT_RESULT(f->engine, &old, "old");
+    fixture_await_status(f->engine, &nap, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_TIMERS;
+    e = fixture_open_with(f, common_services);
+    damage_mortal(e);
+    ops = damage_ops(e);
+    ops->timers = timers_told;
+    ops->runs = runs_told;
+    CHECK_OK(stet_engine_start(e));
+    damage_die(f, e);
+    AWAIT(move_now(f, t, NULL, NULL) == STET_OK);
+    facts = fixture_look(e, &nap).facts;
+    timer_looks = run_looks = 0;
+    stet__memory_db_advance(f->db, 3600000);
+    AWAIT(timer_looks >= 3 && run_looks >= 20);
+    CHECK_INT(fixture_look(e, &nap).facts, facts);
+    CHECK_INT(fixture_look(e, &nap).status, STET_STATUS_SUSPENDED);
+    CHECK(!fixture_is_gone(e, &old));
+    CHECK_INT(fixture_sound(e), 2);
+    CHECK_OK(stet_engine_stop(e, 0));
+    stet_close(e);
+    stet__memory_db_advance(t->db, 3600000);
+    fixture_up(t, common_services);
+    EXPECT_RESULT(t->engine, &nap, "rested");
+    fixture_end(t);
+    fixture_end(f);
+}
+
 /* ---- a worker that died in a step ------------------------------------------------------------ */
 
 static gate         risk_door = GATE_INIT;
