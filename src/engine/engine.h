@@ -35,6 +35,8 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What an object holds; a move takes it over as it is, whatever facts say. */
+#define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
 
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */

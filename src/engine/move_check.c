@@ -1,5 +1,5 @@
-/* A move's proof: the target holds what its facts say, and the same facts, inboxes and baselines as
- * the source.
+/* A move's proof: the target holds what its facts say, and the same facts, inboxes, baselines and
+ * state as the source.
  *
  * Both sides are read once more from the stores, all of it. What is compared is a SHA-256 over each
  * run, and the numbers of everything; a difference names the run.
@@ -103,8 +103,16 @@ check_one(move *m, const stet_run_row *row, stet__sha256_sum *all)
         return check_differs(m, row->id, "the numbers of facts or inbox entries are not the same");
     if (memcmp(from.digest, to.digest, sizeof to.digest) != 0)
         return check_differs(m, row->id, "facts or inbox entries are not the same");
-    if (row->is_terminal != there.is_terminal || (row->is_terminal && row->status != there.status))
-        return check_differs(m, row->id, "the status is not the same");
+    if (row->is_terminal != there.is_terminal ||
+        (row->is_terminal && row->status != there.status)) {
+        char run[STET_ID_TEXT_MAX];
+
+        stet__id_text(run, STET__ID_RUN, row->id);
+        return stet__fail(STET_ECORRUPT,
+                          "run %s: its status in %s is not what its facts say; call the move off, "
+                          "`stet verify --repair` there, then move",
+                          run, m->from->url);
+    }
     stet__sha256_add(all, row->id.bytes, sizeof row->id.bytes);
     stet__sha256_add(all, to.digest, sizeof to.digest);
     m->report.runs++;
@@ -209,31 +217,42 @@ check_space(stet_engine *e, const char *space, check_bases *b)
     return err;
 }
 
+/* One space on both sides; `n`: how many. */
 static int
-check_all_bases(move *m, stet__sha256_sum *all)
+check_both(move *m, const char *space, const char *what, stet__sha256_sum *all, uint64_t *n)
 {
-    static const char *const spaces[] = STET__SPACES_BASE;
-    check_bases              from, to;
-    uint8_t                  a[32], b[32];
+    check_bases from, to;
+    uint8_t     a[32], b[32];
+    int         err;
+
+    from.n = to.n = 0;
+    stet__sha256_begin(&from.sum);
+    stet__sha256_begin(&to.sum);
+    if ((err = check_space(m->from, space, &from)) != STET_OK ||
+        (err = check_space(m->to, space, &to)) != STET_OK)
+        return err;
+    stet__sha256_end(&from.sum, a);
+    stet__sha256_end(&to.sum, b);
+    if (from.n != to.n || memcmp(a, b, sizeof a) != 0)
+        return stet__fail(STET_ECORRUPT, "%s %s: %llu in %s, %llu in %s, and they are not the same",
+                          what, space, (unsigned long long)from.n, m->from->url,
+                          (unsigned long long)to.n, m->to->url);
+    stet__sha256_add(all, b, sizeof b);
+    *n += to.n;
+    return STET_OK;
+}
+
+static int
+check_all_values(move *m, stet__sha256_sum *all)
+{
+    static const char *const bases[] = STET__SPACES_BASE, *const states[] = STET__SPACES_STATE;
+    uint64_t                 entries = 0;
     int                      err = STET_OK;
 
-    for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof *spaces; i++) {
-        from.n = to.n = 0;
-        stet__sha256_begin(&from.sum);
-        stet__sha256_begin(&to.sum);
-        if ((err = check_space(m->from, spaces[i], &from)) != STET_OK ||
-            (err = check_space(m->to, spaces[i], &to)) != STET_OK)
-            break;
-        stet__sha256_end(&from.sum, a);
-        stet__sha256_end(&to.sum, b);
-        if (from.n != to.n || memcmp(a, b, sizeof a) != 0)
-            err = stet__fail(STET_ECORRUPT,
-                             "baselines %s: %llu in %s, %llu in %s, and they are not the same",
-                             spaces[i], (unsigned long long)from.n, m->from->url,
-                             (unsigned long long)to.n, m->to->url);
-        stet__sha256_add(all, b, sizeof b);
-        m->report.baselines += to.n;
-    }
+    for (size_t i = 0; err == STET_OK && i < sizeof bases / sizeof *bases; i++)
+        err = check_both(m, bases[i], "baselines", all, &m->report.baselines);
+    for (size_t i = 0; err == STET_OK && i < sizeof states / sizeof *states; i++)
+        err = check_both(m, states[i], "entries of", all, &entries);
     return err;
 }
 
@@ -257,7 +276,7 @@ stet__move_compare(move *m)
             err = stet__move_tell(m, STET_MOVE_COMPARING);
     } while (err == STET_OK && m->n_rows > 0);
     if (err != STET_OK || (err = check_count_runs(m)) != STET_OK ||
-        (err = check_all_bases(m, &all)) != STET_OK)
+        (err = check_all_values(m, &all)) != STET_OK)
         return err;
     stet__sha256_end(&all, digest);
     for (size_t i = 0; i < sizeof digest; i++)
@@ -310,7 +329,8 @@ stet__move_verify(move *m)
     size_t         checked;
     int            err;
 
-    if ((err = stet_repair(m->to, &checked, check_ignore, NULL)) != STET_OK)
+    if ((err = stet_repair(m->to, &checked, check_ignore, NULL)) != STET_OK ||
+        (err = stet__move_state(m)) != STET_OK)
         return err;
     stet__map_init(&f.known, &m->to->p->alloc);
     if ((err = stet_verify(m->to, &checked, check_on_finding, &f)) == STET_OK && f.n > 0) {

@@ -5,7 +5,9 @@
  * and not made again, whoever was killed when. Until the row is rebuilt a run in the target is open
  * and unclaimed, since only such a one takes an inbox.
  *
- * Lanes are entered in the order the source has them; that order is not in the facts.
+ * Lanes are entered in the order the source has them; that order is not in the facts. State of
+ * objects is set right in the end to what the source has: the facts tell it too, but not where some
+ * of them cannot be read, and not when two machines wrote within a millisecond.
  */
 #include <string.h>
 
@@ -332,6 +334,94 @@ copy_space(move *m, const char *space)
     return err;
 }
 
+/* ---- state ----------------------------------------------------------------------------------- */
+
+typedef struct copy_keys {
+    move       *m;
+    stet_bytes *keys;
+    size_t      n;
+} copy_keys;
+
+static int
+copy_on_key(void *arg, stet_bytes key, const stet_value *value)
+{
+    copy_keys  *k = arg;
+    stet_bytes *at = &k->keys[k->n];
+
+    (void)value;
+    if ((at->data = stet__arena_copy(&k->m->arena, key.data, key.len)) == NULL)
+        return stet__move_no_memory();
+    at->len = key.len;
+    k->n++;
+    return STET_OK;
+}
+
+/* What the source has not goes from the target. */
+static int
+copy_drop(move *m, const char *space, stet_bytes key)
+{
+    stet_store *s = m->from->store;
+    stet_value  is = { 0 };
+    int         err = s->ops->value(s, space, key, &is);
+    stet__work *w;
+    stet_op    *op;
+
+    stet__free(s->alloc, (void *)(uintptr_t)is.data.data);
+    if (err != STET_ENOTFOUND)
+        return err;
+    if ((w = stet__work_new(m->to, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } })) == NULL ||
+        !stet__work_bytes(w, &op->key, key)) {
+        stet__work_free(w);
+        return stet__move_no_memory();
+    }
+    op->space = space;
+    return stet__move_add(m, w, key.len);
+}
+
+static int
+copy_drop_others(move *m, const char *space)
+{
+    stet_store *t = m->to->store;
+    stet_bytes  none = { NULL, 0 }, after = none, keys[MOVE_PAGE];
+    copy_keys   k = { .m = m, .keys = keys };
+    stet__buf   at; /* outlives the page */
+    int         err;
+
+    stet__buf_init(&at, &m->to->p->alloc);
+    do {
+        stet__arena_free(&m->arena);
+        k.n = 0;
+        err = t->ops->values(t, space, none, after.data != NULL ? &after : NULL, MOVE_PAGE,
+                             copy_on_key, &k);
+        for (size_t i = 0; err == STET_OK && i < k.n; i++)
+            err = copy_drop(m, space, keys[i]);
+        if (err == STET_OK && k.n > 0) {
+            at.len = 0;
+            stet__buf_add(&at, keys[k.n - 1].data, keys[k.n - 1].len);
+            after = stet__buf_bytes(&at);
+            if (at.failed)
+                err = stet__move_no_memory();
+        }
+    } while (err == STET_OK && k.n == MOVE_PAGE);
+    stet__buf_free(&at);
+    return err;
+}
+
+int
+stet__move_state(move *m)
+{
+    static const char *const spaces[] = STET__SPACES_STATE;
+    int                      err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof *spaces; i++)
+        if ((err = copy_space(m, spaces[i])) == STET_OK && (err = stet__move_flush(m)) == STET_OK &&
+            (err = copy_drop_others(m, spaces[i])) == STET_OK)
+            err = stet__move_flush(m);
+    return err;
+}
+
 int
 stet__move_copy(move *m)
 {
@@ -378,7 +468,7 @@ rebuild_enter(stet__work *w, const stet_run_row *row, stet_run_row *put)
     return true;
 }
 
-/* Not even the first fact can be read: all that is known is the row the source has. */
+/* Its facts do not tell what it is: all that is known is the row the source has. */
 static int
 rebuild_as_it_was(move *m, const stet_run_row *row)
 {
@@ -396,17 +486,37 @@ rebuild_as_it_was(move *m, const stet_run_row *row)
     put->ended_ms = row->ended_ms;
     put->journal = row->journal;
     put->inbox = row->inbox;
-    if (row->lane == NULL || row->is_terminal || rebuild_enter(c.w, row, put))
+    if (row->is_terminal ? stet__work_op(c.w, STET_OP_LANE_LEAVE, row->id) != NULL
+                         : row->lane == NULL || rebuild_enter(c.w, row, put))
         return stet__move_add(m, c.w, 256);
 failed:
     stet__work_free(c.w);
     return stet__move_no_memory();
 }
 
+/* It has ended, and the facts that say so cannot be read. */
+static int
+rebuild_is_end_lost(move *m, const stet_run_row *row, const stet__work *w, bool *is_lost)
+{
+    stet__expect x;
+    int          err;
+
+    *is_lost = false;
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_RUN_PUT && w->ops[i].row->is_terminal == row->is_terminal)
+            return STET_OK;
+    if (!row->is_terminal || (err = stet__expect_load(m->to, &x, row->id, NULL)) != STET_OK)
+        return row->is_terminal ? err : STET_OK;
+    *is_lost = x.is_unreadable;
+    stet__expect_free(&x);
+    return STET_OK;
+}
+
 static int
 rebuild_run(move *m, const stet_run_row *row)
 {
     stet__work *w = NULL;
+    bool        is_lost;
     int         err;
 
     if (row->journal == 0)
@@ -414,7 +524,15 @@ rebuild_run(move *m, const stet_run_row *row)
     err = stet__repair_work(m->to, &w, row->id, NULL, NULL);
     if (err == STET_ECORRUPT)
         return rebuild_as_it_was(m, row);
-    return err == STET_OK ? stet__move_add(m, w, 1024) : err;
+    if (err != STET_OK)
+        return err;
+    if ((err = rebuild_is_end_lost(m, row, w, &is_lost)) != STET_OK) {
+        stet__work_free(w);
+        return err;
+    }
+    if ((err = stet__move_add(m, w, 1024)) == STET_OK && is_lost)
+        err = rebuild_as_it_was(m, row);
+    return err;
 }
 
 typedef struct rebuild_lane {

@@ -810,6 +810,85 @@ TEST(I5_who_waits_keeps_his_place)
     fixture_end(f);
 }
 
+static void
+expect_note(fixture *f, const char *key, const char *want)
+{
+    stet_engine *e = fixture_open(f);
+    stet_bytes   value = { NULL, 0 };
+
+    if (want == NULL)
+        CHECK_CODE(stet_state_read(e, &value, "o", key, "note"), STET_ENOTFOUND);
+    else {
+        CHECK_OK(stet_state_read(e, &value, "o", key, "note"));
+        CHECK(fixture_is(value, want));
+        stet_free((void *)(uintptr_t)value.data);
+    }
+    stet_close(e);
+}
+
+/* Facts tell what was written last, but not always: the entry itself knows. */
+TEST(I5_state_moves_as_it_is)
+{
+    fixture         *f = fixture_begin(), *t = target_begin(true, "target.db");
+    stet_op          ops[2] = { { .kind = STET_OP_VALUE_PUT }, { .kind = STET_OP_VALUE_DEL } };
+    stet_move_report report;
+    stet_run_id      first, second;
+    stet__arena      arena;
+
+    fixture_up(f, large_services);
+    first = fixture_start(f->engine, "o.note", "first", STET_START(.key = "a"));
+    EXPECT_RESULT(f->engine, &first, "first");
+    second = fixture_start(f->engine, "o.note", "second", STET_START(.key = "a"));
+    EXPECT_RESULT(f->engine, &second, "second");
+    second = fixture_start(f->engine, "o.note", "gone", STET_START(.key = "b"));
+    EXPECT_RESULT(f->engine, &second, "gone");
+    second = fixture_start(f->engine, "o.note", "kept", STET_START(.key = "c"));
+    EXPECT_RESULT(f->engine, &second, "kept");
+    fixture_down(f);
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    for (int i = 0; i < 2; i++) {
+        ops[i].space = STET__SPACE_STATE;
+        CHECK(stet__value_key_state(&arena, &ops[i].key, "o.note", i == 0 ? "a" : "b", "note"));
+    }
+    ops[0].run = damage_id(&first);
+    ops[0].number = 3;
+    ops[0].data = stet_text("first");
+    damage_do(f, ops, 2);
+    stet__arena_free(&arena);
+    CHECK_OK(move_now(f, t, &report, NULL));
+    CHECK_INT(report.findings, 2);
+    expect_note(t, "a", "first");
+    expect_note(t, "b", NULL);
+    expect_note(t, "c", "kept");
+    damage_end(t);
+    damage_end(f);
+}
+
+TEST(I5_state_and_end_of_a_run_whose_facts_cannot_be_read_are_kept)
+{
+    fixture         *f = fixture_begin(), *t = target_begin(false, "target.db");
+    stet_move_report report;
+    stet_engine     *e;
+    stet_run_id      run;
+
+    if (!f->is_sqlite)
+        test_skip("damage needs a file");
+    fixture_up(f, large_services);
+    run = fixture_start(f->engine, "o.note", "mine", STET_START(.key = "a"));
+    EXPECT_RESULT(f->engine, &run, "mine");
+    fixture_down(f);
+    damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev>1", &run,
+               (stet_bytes){ NULL, 0 });
+    CHECK_OK(move_now(f, t, &report, NULL));
+    CHECK_INT(report.findings, 1);
+    e = fixture_open(t);
+    CHECK_INT(fixture_look(e, &run).status, STET_STATUS_COMPLETED); /* as its row said */
+    stet_close(e);
+    expect_note(t, "a", "mine");
+    damage_end(t);
+    damage_end(f);
+}
+
 TEST(I5_facts_that_cannot_be_read_move_as_they_are)
 {
     fixture         *f = fixture_begin(), *t = target_begin(false, "target.db");
