@@ -1,5 +1,6 @@
 /* Moving a store: everything goes on in the other one, nothing can be lost on the way, and what
  * would go wrong is refused. That it can be killed anywhere is in tests/crash/move_test.c. Row I5.
+ * tsan: yes
  */
 #include "damage.h"
 #include "lost.h"
