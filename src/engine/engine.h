@@ -123,12 +123,15 @@ typedef struct stet__committer {
     stet__thread *thread;
     atomic_bool   has_thread; /* it sees to the queue; helpers ask without a lock */
     stet__work   *first, *last;
+    atomic_size_t n_queued;   /* between them; those who have nothing there ask without a lock */
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
     uint64_t      busy_seq;   /* of the first unit in it */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
     bool          is_patient; /* until what gathers is there; see committer_gathers() */
+    bool          is_growing; /* what gathers is put behind the batch that is with the store */
+    size_t        n;          /* units with the store */
     stet_unit    *units;
     stet_outcome *outcomes;
     stet__work  **batch;
@@ -141,6 +144,8 @@ void stet__committer_close(stet_engine *e); /* commits what is queued, then ends
 void stet__committer_free(stet_engine *e);
 /* After a failed commit: may work be begun again? Asks the store, and reopens it if it must. */
 bool stet__committer_heal(stet_engine *e);
+/* stet_store.more. Runs on: the committer's thread, inside the store's commit. */
+size_t stet__committer_more(void *arg, size_t n);
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */
@@ -372,6 +377,7 @@ struct stet_engine {
     bool             is_claiming;
     bool             has_backlog;    /* due runs were left because we were full */
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
+    int64_t          behind_ms;      /* how long until the next claim after one in vain; grows */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
@@ -592,6 +598,8 @@ void stet__keeper_close(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);
+/* Lock held: a run may be claimed from then on. */
+void stet__keeper_due(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 
