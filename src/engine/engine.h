@@ -581,7 +581,7 @@ int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);
 void stet__renew(stet_engine *e);
 /* Find dead sessions and give their runs back. */
-void stet__reap(stet_engine *e);
+int  stet__reap(stet_engine *e); /* the last failure; a conflict is none, the next look knows better */
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
