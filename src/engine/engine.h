@@ -35,6 +35,10 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What follows from facts and is of one run. */
+#define STET__SPACES_RUN                                                                           \
+    { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */

@@ -865,17 +865,18 @@ TEST(I5_state_moves_as_it_is)
     damage_end(f);
 }
 
-TEST(I5_state_and_end_of_a_run_whose_facts_cannot_be_read_are_kept)
+TEST(I5_state_end_and_key_of_a_run_whose_facts_cannot_be_read_are_kept)
 {
     fixture         *f = fixture_begin(), *t = target_begin(false, "target.db");
     stet_move_report report;
     stet_engine     *e;
-    stet_run_id      run;
+    stet_run_id      run, again;
 
     if (!f->is_sqlite)
         test_skip("damage needs a file");
     fixture_up(f, large_services);
-    run = fixture_start(f->engine, "o.note", "mine", STET_START(.key = "a"));
+    run = fixture_start(f->engine, "o.note", "mine",
+                        STET_START(.key = "a", .idempotency_key = "once"));
     EXPECT_RESULT(f->engine, &run, "mine");
     fixture_down(f);
     damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev>1", &run,
@@ -884,6 +885,10 @@ TEST(I5_state_and_end_of_a_run_whose_facts_cannot_be_read_are_kept)
     CHECK_INT(report.findings, 1);
     e = fixture_open(t);
     CHECK_INT(fixture_look(e, &run).status, STET_STATUS_COMPLETED); /* as its row said */
+    CHECK_OK(stet_register_object(e, "o", large_o, NULL));
+    CHECK_OK(stet_start(e, &again, "o.note", stet_text("mine"),
+                        STET_START(.key = "a", .idempotency_key = "once")));
+    CHECK_STR(again.text, run.text); /* it is still its key */
     stet_close(e);
     expect_note(t, "a", "mine");
     damage_end(t);
