@@ -163,7 +163,7 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
     }
     if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
         return false;
-    if (!keeper_timer_ops(e, w, t)) {
+    if (!keeper_timer_ops(e, w, t) || !stet__stop_guard(e, w)) {
         stet__work_free(w);
         return false;
     }
@@ -551,11 +551,24 @@ keeper_main(void *arg)
     stet__unlock(e->p, &e->lock);
 }
 
+void
+stet__watch(stet_engine *e)
+{
+    int err;
+
+    if (e->store->ops->watch == NULL || e->is_watching)
+        return;
+    e->is_watching = (err = e->store->ops->watch(e->store, keeper_on_hint, e)) == STET_OK;
+    if (!e->is_watching)
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err, "the store gives no hints and is asked every %lld ms: %s",
+                  (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms),
+                  stet_last_error());
+}
+
 int
 stet__keeper_start(stet_engine *e)
 {
     int64_t now_us = stet__mono_us(e->p);
-    int     err;
 
     e->is_keeper_closing = false;
     e->wants_claim = true;
@@ -567,14 +580,9 @@ stet__keeper_start(stet_engine *e)
     e->next_due_ms = STET_NEVER;
     e->behind_ms = KEEPER_BEHIND_MS;
     stet__doctor_ask(e);
-    if (e->store->ops->watch != NULL && !e->is_watching && !e->is_polled) {
-        e->is_watching = (err = e->store->ops->watch(e->store, keeper_on_hint, e)) == STET_OK;
-        if (!e->is_watching)
-            stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err, "the store gives no hints and is asked every %lld ms: %s",
-                      (long long)e->config.poll_ms, stet_last_error());
-    }
     if (e->is_polled)
         return STET_OK;
+    stet__watch(e);
     return e->p->ops->thread_start(e->p, &e->keeper, "stet-keeper", keeper_main, e);
 }
 

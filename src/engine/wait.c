@@ -5,7 +5,11 @@
 
 #include "engine/engine.h"
 
-#define WAIT_LOOK_LEAST_US 2000 /* hints come with every commit of others: do not look more often */
+/* Hints come with every commit of others. A look may follow when four times as long as the last one took has passed:
+ * at once from a store that is at leisure, seldom from one that many ask. */
+#define WAIT_LOOK_SHARE 4
+#define WAIT_LOOK_LEAST_US 200
+#define WAIT_LOOK_MOST_US 20000
 #define WAIT_LOOK_HERE_US 50000 /* a run that executes here tells its end: a first look only if it takes long */
 
 void
@@ -211,11 +215,19 @@ wait_leave(stet_engine *e, stet__waiter *w)
         (void)stet__map_put(&e->waiters, w->run.bytes, sizeof w->run.bytes, at);
 }
 
+static int64_t
+wait_pause_us(int64_t took_us)
+{
+    int64_t pause_us = took_us * WAIT_LOOK_SHARE;
+
+    return pause_us < WAIT_LOOK_LEAST_US ? WAIT_LOOK_LEAST_US : pause_us > WAIT_LOOK_MOST_US ? WAIT_LOOK_MOST_US : pause_us;
+}
+
 /* Lock held on entry and return. */
 static int
 wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
 {
-    int64_t look_us = 0;
+    int64_t look_us = 0, pause_us = WAIT_LOOK_LEAST_US;
     int     err = STET_EOPEN;
 
     if (stet__map_find(&e->claims, w->run.bytes, sizeof w->run.bytes) != NULL)
@@ -224,7 +236,7 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
         int64_t now_us = stet__mono_us(e->p), next_us;
         bool    is_answer;
 
-        if (look_us == 0 || (w->must_look && now_us >= look_us + WAIT_LOOK_LEAST_US) ||
+        if (look_us == 0 || (w->must_look && now_us >= look_us + pause_us) ||
             now_us >= look_us + e->config.wait_poll_ms * 1000) {
             stet_result found = { 0 };
 
@@ -246,12 +258,13 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
             if (err != STET_EOPEN && stet_code_class(err) != STET_CLASS_RETRY)
                 return err;
             now_us = stet__mono_us(e->p);
+            pause_us = wait_pause_us(now_us - look_us);
         }
         if (now_us >= until_us)
             return STET_ETIMEOUT;
         next_us = look_us + e->config.wait_poll_ms * 1000;
-        if (w->must_look)
-            next_us = look_us + WAIT_LOOK_LEAST_US;
+        if (w->must_look && look_us + pause_us < next_us)
+            next_us = look_us + pause_us;
         (void)stet__wait(e->p, &w->cond, &e->lock, next_us < until_us ? next_us : until_us);
     }
     return STET_OK;
