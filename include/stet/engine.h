@@ -61,6 +61,7 @@ typedef struct stet_log_record {
     const char *fields;               /* your own as text, or NULL: amount=12 card="visa gold" */
     const stet_log_field *own;        /* the same one by one */
     size_t      n_own;
+    const char *traceparent;          /* of the run, with itself as the parent span; NULL: none */
 } stet_log_record;
 
 /** Called from any thread, never during replay; must not call stet. */
@@ -145,7 +146,8 @@ typedef struct stet_entry {
  * STET_EFORKED.
  * @param options NULL: all defaults
  * @return STET_OK; STET_ECONFIG, a value out of range (named); STET_EURL; STET_ENOTDB, the file is
- *         something else; STET_ENEWER, written by a newer stet; STET_EREADONLY; STET_EIO; STET_ENOMEM.
+ *         something else; STET_ENEWER, written by a newer stet; STET_EREADONLY; STET_EIO; STET_ENOMEM;
+ *         STET_EMOVED, it is the target of a move that is not complete (stet/move.h).
  */
 STET_API int stet_open(stet_engine **engine, const char *url, const stet_options *options);
 
@@ -160,7 +162,8 @@ STET_API int stet_register(stet_engine *engine, const char *service, const stet_
 STET_API int stet_register_object(stet_engine *engine, const char *service,
                                   const stet_handler *handlers, const stet_entry *initial);
 
-/** Begin executing. A second start is harmless. */
+/** Begin executing. A second start is harmless. STET_EMOVED, the store is being moved, or was moved: the text says
+ * where to. */
 STET_API int stet_engine_start(stet_engine *engine);
 /**
  * Stop taking work, let running handlers reach their next recorded point, give up claims. A second

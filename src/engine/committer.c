@@ -120,6 +120,26 @@ stet__committer_kick(stet_engine *e)
         stet__broadcast(e->p, &m->cond);
 }
 
+static bool
+committer_has_granted(const stet_outcome *outcome, stet_id run)
+{
+    for (size_t i = 0; i < outcome->n_grants; i++)
+        if (stet__id_equal(outcome->grants[i].run, run))
+            return true;
+    return false;
+}
+
+/* A run that was to be ours at once and is not, because it is not due yet by the clock of the commit: the keeper
+ * claims it. Nobody else would tell. */
+static void
+committer_not_granted(stet_engine *e, const stet__work *w, const stet_outcome *outcome)
+{
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_RUN_PUT && w->ops[i].claimer != NULL &&
+            !committer_has_granted(outcome, w->ops[i].row->id))
+            stet__keeper_due(e, w->ops[i].row->due_ms);
+}
+
 /* Tell everybody what became of a unit; lock held. True: it is of no use any more. */
 static bool
 committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
@@ -133,6 +153,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
                 stet__poke(e, w->ops[i].run);
         if (w->timer_ms != STET_NEVER)
             stet__keeper_timer(e, w->timer_ms);
+        if (w->started != NULL)
+            committer_not_granted(e, w, outcome);
     }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)
@@ -243,11 +265,13 @@ committer_take_first(stet__committer *m, size_t at)
 /* Runs that were woken together and are still being executed get into the flush that has begun for the first of them. One that relies on a unit before it waits for the
  * next batch, where it is asked whether it still may. */
 size_t
-stet__committer_more(void *arg, size_t n)
+stet__committer_more(void *arg, const stet_unit *units, size_t n)
 {
     stet__committer *m = arg;
     stet_engine     *e = m->engine;
 
+    if (units != m->units || n != m->n)
+        return n; /* somebody in between commits a part of the batch */
     stet__lock(e->p, &m->lock);
     while (m->is_growing && m->first == NULL && committer_gathers(m)) {
         m->is_waiting = true;
@@ -534,7 +558,9 @@ committer_call_done(stet_engine *e, stet__work *w, const stet_outcome *outcome)
     committer_call *call = seat->call;
 
     if (!call->is_left) {
-        call->results[seat->index] = outcome->result == STET_EFENCED ? STET_ECONFLICT : outcome->result;
+        int result = stet__stop_result(w, outcome);
+
+        call->results[seat->index] = result == STET_EFENCED ? STET_ECONFLICT : result;
         if (call->conds != NULL)
             call->conds[seat->index] = outcome->cond;
     }
@@ -564,7 +590,7 @@ committer_call_new(stet_engine *e, stet__work **works, size_t n, int *results, u
         results[i] = STET_EUNCERTAIN;
         if (works[i] == NULL)
             continue;
-        if ((seat = stet__arena_get(&works[i]->arena, sizeof *seat)) == NULL) {
+        if ((seat = stet__arena_get(&works[i]->arena, sizeof *seat)) == NULL || !stet__stop_guard(e, works[i])) {
             committer_call_free(e, call);
             return NULL;
         }
@@ -631,6 +657,8 @@ stet__commit_failed(stet_engine *e, int result)
 {
     if (result == STET_OK || result == STET_ECONFLICT)
         return result;
+    if (result == STET_EMOVED)
+        return stet__stop_refused(e);
     return stet__fail(result, "%s: the store %s", e->url,
                       result == STET_EUNCERTAIN
                           ? "did not answer in time; repeat with the same idempotency key to learn the outcome"

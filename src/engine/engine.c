@@ -3,6 +3,7 @@
  * States: open -> started -> stopping -> stopped. A stop that finds a body which does not end stays
  * stopping and can be asked for again.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -378,6 +379,7 @@ engine_free(stet_engine *e)
 
     stet__committer_close(e);
     stet__exec_free(&e->exec);
+    assert(atomic_load(&e->gathering) == 0); /* else every commit would have waited */
     stet__committer_free(e);
     stet__store_close(e->store);
     while (e->services != NULL) {
@@ -497,6 +499,27 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     return STET_OK;
 }
 
+/* The source of a move can be read; its target is not the truth before it is complete. */
+static int
+engine_may_look(stet_engine **engine)
+{
+    stet_engine *e = *engine;
+    stet__stop   stop;
+    char         text[1024];
+    int          err = stet__stop_check(e, &stop);
+
+    if (err == STET_OK)
+        return STET_OK;
+    if (err == STET_EMOVED && stop.phase != STET__STOP_IN) {
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_EMOVED, "%s", stet_last_error());
+        return STET_OK;
+    }
+    (void)snprintf(text, sizeof text, "%s", stet_last_error());
+    *engine = NULL;
+    engine_free(e);
+    return stet__fail(err, "%s", text);
+}
+
 int
 stet_open(stet_engine **engine, const char *url, const stet_options *options)
 {
@@ -506,9 +529,10 @@ stet_open(stet_engine **engine, const char *url, const stet_options *options)
     *engine = NULL;
     if (url == NULL || url[0] == '\0')
         return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
-    if ((err = stet__store_open(&store, stet__platform_real(), url)) != STET_OK)
+    if ((err = stet__store_open(&store, stet__platform_real(), url)) != STET_OK ||
+        (err = stet__open_on(engine, stet__platform_real(), store, url, options)) != STET_OK)
         return err;
-    return stet__open_on(engine, stet__platform_real(), store, url, options);
+    return engine_may_look(engine);
 }
 
 /* ---- starting and stopping ---------------------------------------------------------------------------- */

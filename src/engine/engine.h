@@ -33,6 +33,11 @@
 #define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
 #define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
+/* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
+#define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What an object holds; a move takes it over as it is, whatever facts say. */
+#define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
+#define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
 
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
 #define STET__TIMER_DEADLINE 0u
@@ -80,6 +85,7 @@ struct stet__work {
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
     bool           is_sealed;
+    uint32_t       guard;      /* index + 1 of the condition that the store is open for work; 0: it has none */
     stet__work_fn  done;
     void          *arg;
 };
@@ -139,7 +145,7 @@ void stet__committer_free(stet_engine *e);
 /* After a failed commit: may work be begun again? Asks the store, and reopens it if it must. */
 bool stet__committer_heal(stet_engine *e);
 /* stet_store.more. Runs on: the committer's thread, inside the store's commit. */
-size_t stet__committer_more(void *arg, size_t n);
+size_t stet__committer_more(void *arg, const stet_unit *units, size_t n);
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */
@@ -371,6 +377,7 @@ struct stet_engine {
     bool             is_claiming;
     bool             has_backlog;    /* due runs were left because we were full */
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
+    int64_t          behind_ms;      /* how long until the next claim after one in vain; grows */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
@@ -386,15 +393,18 @@ struct stet_engine {
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
+
+    /* of an engine that moves: the stop mark it put itself, see stop.c */
+    stet_id          stop_move;
+    uint32_t         stop_phase;     /* stet__stop_phase */
 };
 
 /* log.c */
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
 /* The same with the user's own fields. */
-void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
-                    const char *step, int code, const stet_log_field *fields, size_t n,
-                    const char *message);
+void stet__log_with(stet_engine *e, const stet_log_record *line, const stet_id *run,
+                    const stet_log_field *fields, size_t n);
 
 /* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,
@@ -413,6 +423,29 @@ stet__store_now(stet_engine *e)
 {
     return e->store->ops->now_ms(e->store);
 }
+
+/* stop.c: the mark that keeps work out of a store. */
+typedef enum stet__stop_phase { /* on disk */
+    STET__STOP_NONE,
+    STET__STOP_OUT,  /* the source of a move */
+    STET__STOP_GONE, /* … that is finished */
+    STET__STOP_IN    /* the target of one that is not */
+} stet__stop_phase;
+typedef struct stet__stop {
+    stet__stop_phase phase;
+    stet_id          move;   /* this filling of this target */
+    stet_id          origin; /* this move of this source: all its fillings have it */
+    const char      *peer;   /* the other store, without passwords */
+} stet__stop;
+stet_bytes stet__stop_key(void);
+int        stet__stop_read(stet_store *store, stet__arena *arena, stet__stop *stop);
+/* STET_OK; STET_EMOVED with the sentence for it; or why it could not be read. `stop->peer` is not kept. */
+int        stet__stop_check(stet_engine *e, stet__stop *stop);
+/* The unit applies only if there is no mark, or for the mover its own. False: out of memory. */
+bool       stet__stop_guard(stet_engine *e, stet__work *w);
+/* The unit's result; STET_EMOVED if that condition did not hold. */
+int        stet__stop_result(const stet__work *w, const stet_outcome *outcome);
+int        stet__stop_refused(stet_engine *e); /* leaves the sentence; STET_EMOVED */
 
 /* load.c: a run as its facts say. */
 typedef struct stet__loaded {
@@ -528,6 +561,9 @@ int  stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out);
 void stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* The same without committing it: the unit is the caller's. */
+int stet__repair_work(stet_engine *e, stet__work **out, stet_id id, const stet_run_row *lost,
+                      const stet__crumbs_left *left);
 /* Is the first in its lane another that is being executed or has begun? */
 int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
 /* Take it from a session that does not exist. */
@@ -563,6 +599,8 @@ void stet__watch(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);
+/* Lock held: a run may be claimed from then on. */
+void stet__keeper_due(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 

@@ -240,12 +240,18 @@ timer_fire(const char *member)
     return (int64_t)(redis_get_be64(member) ^ (UINT64_C(1) << 63));
 }
 
+static bool
+timer_is_whole(const redisReply *e)
+{
+    return e->type == REDIS_REPLY_STRING && e->len == REDIS_TIMER_BYTES;
+}
+
 static int
 timer_give(redis_store *st, const redisReply *e, stet_timer_fn fn, void *arg)
 {
     stet_timer timer;
 
-    if (e->type != REDIS_REPLY_STRING || e->len != REDIS_TIMER_BYTES)
+    if (!timer_is_whole(e))
         return read_damaged(st, "a timer");
     timer =
         (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
@@ -278,7 +284,9 @@ stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_time
         return read_damaged(st, "the list of timers");
     }
     n = reply->elements - 1; /* the last is the next */
-    if (next_ms != NULL)
+    if (reply->element[n]->len > 0 && !timer_is_whole(reply->element[n]))
+        err = read_damaged(st, "a timer");
+    else if (next_ms != NULL)
         *next_ms = reply->element[n]->len > 0 ? timer_fire(reply->element[n]->str) : STET_NEVER;
     for (size_t i = 0; err == STET_OK && i < n; i++)
         err = timer_give(st, reply->element[i], fn, arg);

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/memory.h"
 #include "store/store.h"
@@ -143,6 +144,25 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     }
     *out = s;
     return STET_OK;
+}
+
+int
+stet__store_exists(stet__platform *p, const char *address)
+{
+    size_t len = store_scheme(address), path_len;
+    char  *path;
+    bool   is_there;
+
+    if (len > 0 && (len != 6 || memcmp(address, "sqlite", 6) != 0))
+        return STET_OK; /* a server: opening it tells */
+    address += len > 0 ? len + 1 : 0;
+    path_len = strcspn(address, "?");
+    if ((path = stet__get0(&p->alloc, path_len + 1)) == NULL)
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", address);
+    memcpy(path, address, path_len);
+    is_there = access(path, F_OK) == 0;
+    stet__free(&p->alloc, path);
+    return is_there ? STET_OK : stet__fail(STET_ENOTFOUND, "there is no store at %s", address);
 }
 
 void
