@@ -183,7 +183,7 @@ static uint64_t
 processes_calls(processes_world *w, const flow *f, shim_which which)
 {
     const char *told = getenv("STET_CRASH_STRIDE"), *seed = getenv("STET_TEST_SEED");
-    uint64_t    stride = processes_on_postgres() ? 11 : processes_on_redis() ? 3 : 1, at;
+    uint64_t    stride = processes_on_postgres() ? 12 : processes_on_redis() ? 3 : 1, at;
     bool        is_hit;
 
     /* On a server every life waits for leases: some of the points, others with another seed. */
@@ -192,11 +192,13 @@ processes_calls(processes_world *w, const flow *f, shim_which which)
     at = 1 + (seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)(f - flows) * 3) % stride;
     for (is_hit = true; is_hit; at += stride) {
         is_hit = processes_point(w, f, SHIM_BEFORE, which, at);
+        if (!is_hit && stride > 1)
+            break;
         is_hit = processes_point(w, f, SHIM_AFTER, which, at) || is_hit;
         if (which == SHIM_WRITES)
             (void)processes_point(w, f, SHIM_LOSE, which, at);
     }
-    return at - stride;
+    return at > stride ? at - stride : 0;
 }
 
 static void
