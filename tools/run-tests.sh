@@ -20,6 +20,8 @@ ONLY=${ONLY:-}
 JOBS=${JOBS:-$(nproc)}
 PROGRAMS_AT_ONCE=2
 START=$SECONDS
+# Whoever ends us ends the programs we run, too.
+trap 'trap - TERM HUP; kill 0' TERM HUP
 
 rm -rf "$OUT/logs"
 mkdir -p "$OUT/logs"
