@@ -37,6 +37,7 @@ if [ "${1:-}" != build ]; then
     need_command clang clang
     need_command sqlite3 sqlite3
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+    [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     need_command redis-server redis-server
     need_command python3 python3
     need_command nm binutils

@@ -153,7 +153,11 @@ add_jobs() { # CONFIG
         # So does crash everywhere; without a lock that proves a death it waits for leases.
         crash_processes_test)
             jobs+=("$1/$program")
-            [ "$1" != plain ] || jobs+=("$1/$program@redis")
+            [ "$1" != plain ] || jobs+=("$1/$program@redis" "$1/$program@postgres")
+            ;;
+        crash_transaction_test)
+            jobs+=("$1/$program")
+            [ "$1" != plain ] || jobs+=("$1/$program@postgres")
             ;;
         *) jobs+=("$1/$program") ;;
         esac
