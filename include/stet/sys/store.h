@@ -371,6 +371,7 @@ struct stet_store {
                                          STET_OP_RUN_SET changes it. Set by the engine before use */
     uint64_t               quiet;     /* bit per status that STET_OP_REQUEUE is never asked for: the store
                                          need not be able to find such runs. Set by the engine before use */
+    bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
 #ifdef __cplusplus
