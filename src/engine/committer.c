@@ -73,6 +73,7 @@ stet__submit(stet_engine *e, stet__work *w)
     else
         m->first = w;
     m->last = w;
+    atomic_fetch_add(&m->n_queued, 1);
     stet__unlock(e->p, &m->lock);
 }
 
@@ -92,9 +93,13 @@ committer_gathers(stet__committer *m)
 static bool
 committer_must_call(stet__committer *m)
 {
-    bool must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy &&
-                !(m->is_patient && committer_gathers(m));
+    bool must;
 
+    if (m->is_growing)
+        must = m->is_waiting && (m->first != NULL || !committer_gathers(m));
+    else
+        must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy &&
+               !(m->is_patient && committer_gathers(m));
     if (must)
         m->is_waiting = false;
     return must;
@@ -106,6 +111,8 @@ stet__committer_kick(stet_engine *e)
     stet__committer *m = &e->committer;
     bool             must;
 
+    if (atomic_load(&m->n_queued) == 0)
+        return; /* whoever queues something calls for it */
     stet__lock(e->p, &m->lock);
     must = committer_must_call(m);
     stet__unlock(e->p, &m->lock);
@@ -227,6 +234,49 @@ stet__committer_heal(stet_engine *e)
 }
 
 static void
+committer_take_first(stet__committer *m, size_t at)
+{
+    m->batch[at] = m->first;
+    if ((m->first = m->first->next) == NULL)
+        m->last = NULL;
+    atomic_fetch_sub(&m->n_queued, 1);
+}
+
+/* Runs that were woken together and are still being executed get into the flush that has begun for the first of them. One that relies on a unit before it waits for the
+ * next batch, where it is asked whether it still may. */
+size_t
+stet__committer_more(void *arg, size_t n)
+{
+    stet__committer *m = arg;
+    stet_engine     *e = m->engine;
+
+    stet__lock(e->p, &m->lock);
+    while (m->is_growing && m->first == NULL && committer_gathers(m)) {
+        m->is_waiting = true;
+        (void)stet__wait(e->p, &m->cond, &m->lock, atomic_load(&e->gather_until_us));
+        m->is_waiting = false;
+    }
+    for (; m->is_growing && m->first != NULL && !m->first->is_relying && n < m->cap; n++) {
+        committer_take_first(m, n);
+        m->units[n] = m->batch[n]->unit;
+    }
+    m->n = n;
+    stet__unlock(e->p, &m->lock);
+    return n;
+}
+
+/* A batch that is submitted again is the same. */
+static void
+committer_grown(stet__committer *m)
+{
+    if (!m->is_growing)
+        return;
+    stet__lock(m->engine->p, &m->lock);
+    m->is_growing = false;
+    stet__unlock(m->engine->p, &m->lock);
+}
+
+static void
 committer_put_back(stet__committer *m, size_t n)
 {
     stet_engine *e = m->engine;
@@ -238,6 +288,7 @@ committer_put_back(stet__committer *m, size_t n)
         if (m->last == NULL)
             m->last = m->first;
     }
+    atomic_fetch_add(&m->n_queued, n);
     stet__unlock(e->p, &m->lock);
 }
 
@@ -261,7 +312,11 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         for (size_t i = 0; i < n; i++)
             m->units[i] = m->batch[i]->unit;
         memset(m->outcomes, 0, n * sizeof *m->outcomes);
-        if ((err = e->store->ops->commit(e->store, m->units, n, m->outcomes)) == STET_OK) {
+        m->n = n;
+        err = e->store->ops->commit(e->store, m->units, n, m->outcomes);
+        n = m->n;
+        committer_grown(m);
+        if (err == STET_OK) {
             committer_poisoned(e, false);
             return n;
         }
@@ -336,20 +391,18 @@ committer_round(stet_engine *e, size_t n, bool is_thread)
 
 /* Take the batch and the turn; 0: nothing to do, or somebody else is at it. With the queue's lock. */
 static size_t
-committer_take(stet__committer *m)
+committer_take(stet__committer *m, bool is_thread)
 {
+    bool   gathers = committer_gathers(m);
     size_t n = 0;
 
-    if (m->is_busy || committer_gathers(m))
+    if (m->is_busy || (gathers && !(is_thread && m->engine->store->can_grow)))
         return 0;
     m->busy_seq = m->first != NULL ? m->first->unit.seq : 0;
-    while (m->first != NULL && n < m->cap) {
-        m->batch[n++] = m->first;
-        m->first = m->first->next;
-    }
-    if (m->first == NULL)
-        m->last = NULL;
+    while (m->first != NULL && n < m->cap)
+        committer_take_first(m, n++);
     m->is_busy = n > 0;
+    m->is_growing = n > 0 && gathers;
     return n;
 }
 
@@ -360,8 +413,10 @@ stet__committer_help(stet_engine *e)
     size_t           n;
     bool             must;
 
+    if (atomic_load(&m->n_queued) == 0)
+        return false;
     stet__lock(e->p, &m->lock);
-    if ((n = committer_take(m)) == 0) {
+    if ((n = committer_take(m, false)) == 0) {
         /* What gathers is left to the thread. It may have gathered just now, so that is not asked again. */
         must = m->first != NULL && committer_must_call(m);
         stet__unlock(e->p, &m->lock);
@@ -374,7 +429,7 @@ stet__committer_help(stet_engine *e)
         committer_round(e, n, false);
         stet__lock(e->p, &m->lock);
         m->is_busy = false;
-    } while (!m->has_thread && (n = committer_take(m)) > 0);
+    } while (!m->has_thread && (n = committer_take(m, false)) > 0);
     must = committer_must_call(m);
     stet__unlock(e->p, &m->lock);
     if (must)
@@ -391,11 +446,11 @@ committer_main(void *arg)
 
     stet__lock(e->p, &m->lock);
     for (;;) {
-        if ((n = committer_take(m)) > 0) {
+        if ((n = committer_take(m, true)) > 0) {
             stet__unlock(e->p, &m->lock);
             committer_round(e, n, true);
             stet__lock(e->p, &m->lock);
-            m->is_busy = false;
+            m->is_busy = m->is_growing = false;
             continue;
         }
         if (m->is_closing && m->first == NULL && !m->is_busy)

@@ -475,6 +475,8 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
+    store->more = stet__committer_more;
+    store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
     e->url = stet__strdup(&p->alloc, stet__store_shown(shown, sizeof shown, url));
     e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);

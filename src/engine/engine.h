@@ -118,12 +118,15 @@ typedef struct stet__committer {
     stet__thread *thread;
     atomic_bool   has_thread; /* it sees to the queue; helpers ask without a lock */
     stet__work   *first, *last;
+    atomic_size_t n_queued;   /* between them; those who have nothing there ask without a lock */
     uint64_t      seq;
     bool          is_busy;    /* a batch is with the store */
     uint64_t      busy_seq;   /* of the first unit in it */
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
     bool          is_patient; /* until what gathers is there; see committer_gathers() */
+    bool          is_growing; /* what gathers is put behind the batch that is with the store */
+    size_t        n;          /* units with the store */
     stet_unit    *units;
     stet_outcome *outcomes;
     stet__work  **batch;
@@ -136,6 +139,8 @@ void stet__committer_close(stet_engine *e); /* commits what is queued, then ends
 void stet__committer_free(stet_engine *e);
 /* After a failed commit: may work be begun again? Asks the store, and reopens it if it must. */
 bool stet__committer_heal(stet_engine *e);
+/* stet_store.more. Runs on: the committer's thread, inside the store's commit. */
+size_t stet__committer_more(void *arg, size_t n);
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */

@@ -264,6 +264,7 @@ sqlite_open(stet_store *s, const char *address)
     int           err;
 
     st->pid = getpid();
+    s->can_grow = true;
     stet__buf_init(&st->remember, s->alloc);
     stet__buf_init(&st->remembered, s->alloc);
     stet__sqlite_boot_id(st->boot);

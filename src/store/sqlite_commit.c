@@ -331,9 +331,34 @@ commit_buf_empty(stet__buf *b)
     b->len = 0;
 }
 
+static void
+commit_outcomes_init(stet_outcome *outcomes, size_t from, size_t n)
+{
+    size_t i;
+
+    for (i = from; i < n; i++) {
+        memset(&outcomes[i], 0, sizeof outcomes[i]);
+        outcomes[i].next_due_ms = STET_NEVER;
+    }
+}
+
+/* Are there units behind the last one? While we applied those we had, others came; and while their runs are
+ * executed, the rows of the first ones are written. */
+static bool
+commit_grows(sqlite_store *st, size_t *n, stet_outcome *outcomes, int *err)
+{
+    size_t before = *n;
+
+    if (st->base.more == NULL || (*err = stet__sqlite_runs_flush(st)) != STET_OK)
+        return false;
+    *n = st->base.more(st->base.more_arg, before);
+    commit_outcomes_init(outcomes, before, *n);
+    return *n > before;
+}
+
 /* Inside the transaction. */
 static int
-commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *outcomes,
+commit_units(sqlite_store *st, const stet_unit *units, size_t *n, stet_outcome *outcomes,
              commit_effect *effect)
 {
     uint64_t last_seq, before = 0;
@@ -349,7 +374,7 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
         return err;
     st->units = units;
     st->outcomes = outcomes;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < *n || commit_grows(st, n, outcomes, &err); i++) {
         st->n_units = i;
         err = units[i].seq <= last_seq && !STET__MUTANT(file_repeat_applied)
                   ? commit_recall(st, &units[i], &outcomes[i])
@@ -361,13 +386,13 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *o
         commit_remember(st, units[i].seq - before, &units[i], &outcomes[i]);
         before = units[i].seq;
     }
-    if (!effect->must_write)
-        return STET_OK; /* what is remembered of the last commit stays */
+    if (err != STET_OK || !effect->must_write)
+        return err; /* what is remembered of the last commit stays */
     if ((err = stet__sqlite_runs_flush(st)) != STET_OK || (err = stet__sqlite_values_flush(st)) != STET_OK)
         return err;
     /* Waking what is awake and the like is no news; idle workers would else wake each other. */
     effect->is_news = effect->is_news && sqlite3_total_changes(st->writer.db) != changes;
-    return commit_memory_save(st, units[n - 1].seq);
+    return commit_memory_save(st, units[*n - 1].seq);
 }
 
 static int
@@ -383,7 +408,7 @@ commit_locked(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *
     if ((err = stet__sqlite_begin(st, &st->writer)) != STET_OK)
         return err;
     /* Looking for work in vain writes nothing, or idle workers would flush all day. */
-    if ((err = commit_units(st, units, n, outcomes, &effect)) != STET_OK || !effect.must_write)
+    if ((err = commit_units(st, units, &n, outcomes, &effect)) != STET_OK || !effect.must_write)
         stet__sqlite_rollback(st, &st->writer);
     else if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
         atomic_store(&st->is_poisoned, true);
@@ -408,13 +433,9 @@ int
 stet__sqlite_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
     sqlite_store *st = sqlite_of(s);
-    size_t        i;
     int           err;
 
-    for (i = 0; i < n; i++) {
-        memset(&outcomes[i], 0, sizeof outcomes[i]);
-        outcomes[i].next_due_ms = STET_NEVER;
-    }
+    commit_outcomes_init(outcomes, 0, n);
     if ((err = stet__sqlite_enter(st)) != STET_OK || n == 0)
         return err;
     stet__lock(s->platform, &st->commit_lock);

@@ -238,6 +238,70 @@ TEST_LIMIT(G2_a_failed_flush_stops_work_until_the_store_was_reopened, 200)
     stet_close(e);
     stet_close(other);
 }
+/* ---- runs that are woken together ------------------------------------------------------------ */
+
+#define IO_SLEEPERS 40
+
+static int
+io_sleeper(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_sleep_ms(ctx, "nap", 100));
+    STET_TRY(stet_step(ctx, NULL, "once", io_body, NULL, NULL));
+    return stet_return(ctx, stet_text("done"));
+}
+
+/* They join a commit that has begun for the first of them, and that one fails at its `at`th call. */
+static bool
+io_woken_round(fault_io io, long at)
+{
+    static const stet_handler handlers[] = { { "nap", io_sleeper, NULL }, { 0 } };
+    stet_start_request        requests[IO_SLEEPERS];
+    stet_engine              *e;
+    char                      url[600], name[64];
+    bool                      has_failed;
+
+    (void)snprintf(name, sizeof name, "woken-%d-%ld.db", (int)io, at);
+    (void)snprintf(url, sizeof url, "sqlite:%s?vfs=fault", test_path(name));
+    CHECK_OK(stet_open(&e, url, STET_OPTIONS(.log_level = STET_LOG_OFF, .poll_ms = 10)));
+    CHECK_OK(stet_register(e, "t", handlers));
+    CHECK_OK(stet_engine_start(e));
+    atomic_store(&io_bodies, 0);
+    for (int i = 0; i < IO_SLEEPERS; i++)
+        requests[i] = (stet_start_request){ .handler = "t.nap", .input = stet_text("") };
+    CHECK_OK(stet_start_many(e, requests, IO_SLEEPERS));
+    fault_vfs_arm(io, at, 1);
+    for (int i = 0; i < IO_SLEEPERS; i++)
+        CHECK_OK(stet_wait(e, NULL, &requests[i].run, 60000));
+    has_failed = fault_vfs_failed() > 0;
+    fault_vfs_disarm();
+    CHECK_INT(atomic_load(&io_bodies), IO_SLEEPERS);
+    stet_close(e);
+    io_forget(test_path(name));
+    return has_failed;
+}
+
+static void
+io_woken_rounds(fault_io io, long stride)
+{
+    long rounds = 0;
+
+    fault_vfs_register();
+    stride = io_number("STET_FAULT_STRIDE", stride);
+    for (long at = 0; io_woken_round(io, at); at += stride)
+        rounds++;
+    test_note("%ld rounds", rounds);
+}
+
+TEST_LIMIT(B3_flushes_fail_while_runs_are_woken_together, 200)
+{
+    io_woken_rounds(FAULT_SYNC, 1);
+}
+
+TEST_LIMIT(B3_writes_fail_while_runs_are_woken_together, 200)
+{
+    io_woken_rounds(FAULT_WRITE, 9);
+}
 #else
 TEST(G2_io)
 {

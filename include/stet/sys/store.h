@@ -371,7 +371,13 @@ struct stet_store {
                                          STET_OP_RUN_SET changes it. Set by the engine before use */
     uint64_t               quiet;     /* bit per status that STET_OP_REQUEUE is never asked for: the store
                                          need not be able to find such runs. Set by the engine before use */
-    bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
+    /* A store that sets can_grow calls more() inside commit(), when the units it has are applied and nothing
+     * is flushed yet: the engine may put units behind them, into the same arrays, and says how many there are
+     * now. It may wait a little for some. Again until it adds none. Both are set by the engine; NULL: no. */
+    bool   can_grow;
+    size_t (*more)(void *arg, size_t n);
+    void  *more_arg;
+    bool   is_mute; /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
 #ifdef __cplusplus
