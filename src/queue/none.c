@@ -8,7 +8,7 @@ none_open(stet_hint_port *h, const char *address)
 {
     (void)h;
     if (address[0] != '\0')
-        return stet__fail(STET_EURL, "queue=none takes nothing more, and not \"%.40s\"", address);
+        return stet__fail(STET_EURL, "queue=none takes nothing more");
     return STET_OK;
 }
 

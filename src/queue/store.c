@@ -29,7 +29,7 @@ store_open(stet_hint_port *h, const char *address)
     int         err;
 
     if (address[0] != '\0')
-        return stet__fail(STET_EURL, "queue=store takes nothing more, and not \"%.40s\"", address);
+        return stet__fail(STET_EURL, "queue=store takes nothing more");
     if ((err = h->platform->ops->mutex_init(h->platform, &sp->lock)) == STET_OK)
         sp->is_open = true;
     return err;
