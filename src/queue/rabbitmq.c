@@ -20,7 +20,6 @@
 
 #define RABBIT_RETRY_FIRST_US 100000
 #define RABBIT_RETRY_MAX_US   10000000
-#define RABBIT_CONFIRM_US     30000000 /* a broker that confirms nothing for so long is not there */
 #define RABBIT_LINGER_US      1000000  /* close() lets the last hints go out */
 #define RABBIT_CUT_US         3000000  /* close() cuts the connection of a thread that hangs in it */
 #define RABBIT_PACE_MS        1        /* between two rounds of publishing: equal hints meet in the box */
@@ -140,8 +139,10 @@ rabbit_publish(rabbit_port *r)
     r->state.sent += n;
     stet__unlock(p, &r->lock);
     if (err == STET_OK && r->published > r->confirmed &&
-        stet__mono_us(p) > r->confirm_us + RABBIT_CONFIRM_US)
-        err = stet__fail(STET_EIO, "queue %s: the broker confirms nothing", r->name);
+        stet__mono_us(p) > r->confirm_us + 2000 * (int64_t)r->connect_ms)
+        err = r->is_work[(r->confirmed + 1) % RABBIT_WINDOW]
+                  ? stet__rabbit_sick(r)
+                  : stet__fail(STET_EIO, "queue %s: the broker confirms nothing", r->name);
     return err;
 }
 
@@ -239,6 +240,8 @@ rabbit_pause_ms(rabbit_port *r)
 {
     int64_t in_us;
 
+    if (r->conn != NULL && r->published > r->confirmed)
+        return r->connect_ms / 4 < r->heartbeat_s * 500 ? r->connect_ms / 4 : r->heartbeat_s * 500;
     if (r->conn != NULL) /* half a heartbeat: the library sends and checks them when it is called */
         return r->heartbeat_s * 500;
     if (!rabbit_is_needed(r))

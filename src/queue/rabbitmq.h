@@ -60,9 +60,12 @@ typedef struct rabbit_port {
     /* The thread's own. */
     amqp_connection_state_t conn; /* NULL: none */
     bool                    is_listening, is_blocked;
+    bool                    has_work;    /* it listens to the queue of work too */
     uint32_t                listens_for; /* `wants` of that */
-    uint64_t                published, confirmed;
-    int64_t                 confirm_us;  /* when the oldest unconfirmed was published, or the last answer came */
+    uint64_t                published, confirmed; /* all up to `confirmed` are */
+    bool                    is_confirmed[RABBIT_WINDOW], is_work[RABBIT_WINDOW]; /* of those between, by tag */
+    int64_t                 confirm_us; /* since when the oldest of them has been waiting, at most */
+    int64_t                 sick_us;    /* until then nothing is asked of the queue of work; see rabbitmq_conn.c */
     int64_t                 retry_us, wait_us;
     rabbit_reading          reading;
 } rabbit_port;
@@ -89,5 +92,7 @@ int stet__rabbit_settle(rabbit_port *r, uint64_t tag, bool is_passed, bool again
 /* Read what has come. STET_OK: *has says whether a message is complete in r->reading. Else the connection
  * is of no more use. */
 int stet__rabbit_read(rabbit_port *r, bool *has);
+/* The queue of work does not answer: everybody is told of work instead. Returns STET_EIO. */
+int stet__rabbit_sick(rabbit_port *r);
 
 #endif

@@ -9,6 +9,10 @@
  * Both are declared with every connection, so a broker that lost them has them again.
  *
  * Every RPC has a time limit; publishing is confirmed by the broker, and not waited for.
+ *
+ * A quorum queue can be there and not answer: most of its members are down, or (RabbitMQ 3.10) the broker was
+ * killed a moment after it was declared, and it never finds a leader again. Then hints about work go to
+ * everybody, as the others do, and the queue is tried again with a connection some minutes later.
  */
 #include <amqp.h>
 #include <amqp_framing.h>
@@ -24,6 +28,7 @@
 #define RABBIT_FRAME_MAX 131072
 #define RABBIT_OWN_MAX   1000  /* hints in a queue of one listener; the oldest go */
 #define RABBIT_WORK_MAX  10000 /* hints about work that nobody took */
+#define RABBIT_SICK_US   600000000
 #define RABBIT_TAG_NEWS  "news"
 #define RABBIT_TAG_WORK  "work"
 
@@ -133,16 +138,21 @@ conn_socket(rabbit_port *r, const struct timeval *limit)
     return STET_OK;
 }
 
-/* So that it says when it takes no more, instead of letting us write until we hang. */
+/* So that it says when it takes no more instead of letting us write until we hang, when a queue we listen to
+ * is gone, and why it does not let us in. */
 static int
 conn_login(rabbit_port *r)
 {
-    amqp_table_entry_t can[1], about[2];
-    amqp_table_t       can_table = { 1, can }, about_table = { 2, about };
+    static const char *const names[] = { "connection.blocked", "consumer_cancel_notify",
+                                         "authentication_failure_close" };
+    amqp_table_entry_t can[sizeof names / sizeof names[0]], about[2];
+    amqp_table_t       can_table = { sizeof names / sizeof names[0], can }, about_table = { 2, about };
 
-    can[0].key = amqp_cstring_bytes("connection.blocked");
-    can[0].value.kind = AMQP_FIELD_KIND_BOOLEAN;
-    can[0].value.value.boolean = 1;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        can[i].key = amqp_cstring_bytes(names[i]);
+        can[i].value.kind = AMQP_FIELD_KIND_BOOLEAN;
+        can[i].value.value.boolean = 1;
+    }
     about[0].key = amqp_cstring_bytes("capabilities");
     about[0].value.kind = AMQP_FIELD_KIND_TABLE;
     about[0].value.value.table = can_table;
@@ -254,12 +264,32 @@ stet__rabbit_disconnect(rabbit_port *r, bool is_polite)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
+static bool
+conn_is_sick(const rabbit_port *r)
+{
+    return stet__mono_us(r->base.platform) < r->sick_us;
+}
+
+int
+stet__rabbit_sick(rabbit_port *r)
+{
+    r->sick_us = stet__mono_us(r->base.platform) + RABBIT_SICK_US;
+    return stet__fail(STET_EIO, "queue %s: %s does not answer, so everybody is told of work; if it stays so, "
+                      "delete it in the broker", r->name, r->work);
+}
+
 static int
 conn_consume(rabbit_port *r, amqp_bytes_t queue, const char *tag, bool no_ack)
 {
+    amqp_rpc_reply_t reply;
+
     (void)amqp_basic_consume(r->conn, RABBIT_CHANNEL, queue, amqp_cstring_bytes(tag), 0, no_ack, 0,
                              amqp_empty_table);
-    return conn_done(r, "listen");
+    reply = amqp_get_rpc_reply(r->conn);
+    if (!no_ack && reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+        reply.library_error == AMQP_STATUS_TIMEOUT)
+        return stet__rabbit_sick(r);
+    return conn_reply(r, reply, "listen");
 }
 
 int
@@ -284,7 +314,8 @@ stet__rabbit_listen(rabbit_port *r, uint32_t wants)
     if ((err = conn_done(r, "limit what comes at once")) != STET_OK ||
         (err = conn_consume(r, amqp_cstring_bytes(name), RABBIT_TAG_NEWS, true)) != STET_OK)
         return err;
-    if ((wants & STET_HINT_WANTS_WORK) != 0 &&
+    r->has_work = (wants & STET_HINT_WANTS_WORK) != 0 && !conn_is_sick(r);
+    if (r->has_work &&
         (err = conn_consume(r, amqp_cstring_bytes(r->work), RABBIT_TAG_WORK, false)) != STET_OK)
         return err;
     r->is_listening = true;
@@ -298,7 +329,7 @@ stet__rabbit_deafen(rabbit_port *r)
     int err = STET_OK;
 
     r->is_listening = false;
-    if ((r->listens_for & STET_HINT_WANTS_WORK) != 0) {
+    if (r->has_work) {
         (void)amqp_basic_cancel(r->conn, RABBIT_CHANNEL, amqp_cstring_bytes(RABBIT_TAG_WORK));
         err = conn_done(r, "end listening");
     }
@@ -314,7 +345,7 @@ stet__rabbit_deafen(rabbit_port *r)
 int
 stet__rabbit_publish(rabbit_port *r, const stet_hint *hint)
 {
-    bool                    is_work = hint->kind == STET_HINT_WORK;
+    bool                    is_work = hint->kind == STET_HINT_WORK && !conn_is_sick(r);
     uint8_t                 bytes[STET__HINT_BYTES_MAX];
     amqp_basic_properties_t properties;
     amqp_bytes_t            body;
@@ -335,6 +366,8 @@ stet__rabbit_publish(rabbit_port *r, const stet_hint *hint)
         return conn_status(r, status, "publish");
     if (r->published++ == r->confirmed)
         r->confirm_us = stet__mono_us(r->base.platform);
+    r->is_confirmed[r->published % RABBIT_WINDOW] = false;
+    r->is_work[r->published % RABBIT_WINDOW] = is_work;
     return STET_OK;
 }
 
@@ -348,11 +381,16 @@ stet__rabbit_settle(rabbit_port *r, uint64_t tag, bool is_passed, bool again)
 }
 
 static void
-conn_confirmed(rabbit_port *r, uint64_t tag)
+conn_confirmed(rabbit_port *r, uint64_t tag, bool with_earlier)
 {
-    if (tag > r->confirmed && tag <= r->published)
-        r->confirmed = tag;
-    r->confirm_us = stet__mono_us(r->base.platform);
+    if (tag <= r->confirmed || tag > r->published)
+        return;
+    for (uint64_t i = with_earlier ? r->confirmed + 1 : tag; i <= tag; i++)
+        r->is_confirmed[i % RABBIT_WINDOW] = true;
+    while (r->confirmed < r->published && r->is_confirmed[(r->confirmed + 1) % RABBIT_WINDOW]) {
+        r->confirmed++;
+        r->confirm_us = stet__mono_us(r->base.platform);
+    }
 }
 
 static int
@@ -377,12 +415,18 @@ conn_method(rabbit_port *r, const amqp_method_t *method)
     case AMQP_BASIC_CANCEL_METHOD:
         return stet__fail(STET_EIO, "queue %s: a queue was deleted in the broker; it is declared again",
                           r->name);
-    case AMQP_BASIC_ACK_METHOD:
-        conn_confirmed(r, ((const amqp_basic_ack_t *)method->decoded)->delivery_tag);
+    case AMQP_BASIC_ACK_METHOD: {
+        const amqp_basic_ack_t *a = method->decoded;
+
+        conn_confirmed(r, a->delivery_tag, a->multiple);
         return STET_OK;
-    case AMQP_BASIC_NACK_METHOD: /* the broker could not keep it; not sent again, or it might go on for ever */
-        conn_confirmed(r, ((const amqp_basic_nack_t *)method->decoded)->delivery_tag);
+    }
+    case AMQP_BASIC_NACK_METHOD: { /* it could not be kept; not sent again, or that might go on for ever */
+        const amqp_basic_nack_t *a = method->decoded;
+
+        conn_confirmed(r, a->delivery_tag, a->multiple);
         return STET_OK;
+    }
     case AMQP_CONNECTION_BLOCKED_METHOD: r->is_blocked = true; return STET_OK;
     case AMQP_CONNECTION_UNBLOCKED_METHOD: r->is_blocked = false; return STET_OK;
     case AMQP_CHANNEL_CLOSE_METHOD: {
