@@ -116,6 +116,33 @@ conn_done(rabbit_port *r, const char *doing)
     return conn_reply(r, amqp_get_rpc_reply(r->conn), doing);
 }
 
+/* ---- the queue of work does not answer ------------------------------------------------------- */
+
+static bool
+conn_is_sick(const rabbit_port *r)
+{
+    return stet__mono_us(r->base.platform) < r->sick_us;
+}
+
+int
+stet__rabbit_sick(rabbit_port *r)
+{
+    r->sick_us = stet__mono_us(r->base.platform) + RABBIT_SICK_US;
+    return stet__fail(STET_EIO, "queue %s: %s does not answer, so everybody is told of work; if it stays so, "
+                      "delete it in the broker", r->name, r->work);
+}
+
+/* conn_done() of an RPC about that queue. */
+static int
+conn_done_work(rabbit_port *r, const char *doing)
+{
+    amqp_rpc_reply_t reply = amqp_get_rpc_reply(r->conn);
+
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION && reply.library_error == AMQP_STATUS_TIMEOUT)
+        return stet__rabbit_sick(r);
+    return conn_reply(r, reply, doing);
+}
+
 /* ---- reaching it ----------------------------------------------------------------------------- */
 
 static int
@@ -202,10 +229,10 @@ conn_declare(rabbit_port *r)
 
     (void)amqp_exchange_declare(r->conn, RABBIT_CHANNEL, amqp_cstring_bytes(r->exchange),
                                 amqp_cstring_bytes("fanout"), 0, 1, 0, 0, amqp_empty_table);
-    if ((err = conn_done(r, "declare the exchange")) != STET_OK)
+    if ((err = conn_done(r, "declare the exchange")) != STET_OK || conn_is_sick(r))
         return err;
     (void)amqp_queue_declare(r->conn, RABBIT_CHANNEL, amqp_cstring_bytes(r->work), 0, 1, 0, 0, args);
-    return conn_done(r, "declare the queue of work");
+    return conn_done_work(r, "declare the queue of work");
 }
 
 int
@@ -264,32 +291,12 @@ stet__rabbit_disconnect(rabbit_port *r, bool is_polite)
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static bool
-conn_is_sick(const rabbit_port *r)
-{
-    return stet__mono_us(r->base.platform) < r->sick_us;
-}
-
-int
-stet__rabbit_sick(rabbit_port *r)
-{
-    r->sick_us = stet__mono_us(r->base.platform) + RABBIT_SICK_US;
-    return stet__fail(STET_EIO, "queue %s: %s does not answer, so everybody is told of work; if it stays so, "
-                      "delete it in the broker", r->name, r->work);
-}
-
 static int
 conn_consume(rabbit_port *r, amqp_bytes_t queue, const char *tag, bool no_ack)
 {
-    amqp_rpc_reply_t reply;
-
     (void)amqp_basic_consume(r->conn, RABBIT_CHANNEL, queue, amqp_cstring_bytes(tag), 0, no_ack, 0,
                              amqp_empty_table);
-    reply = amqp_get_rpc_reply(r->conn);
-    if (!no_ack && reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
-        reply.library_error == AMQP_STATUS_TIMEOUT)
-        return stet__rabbit_sick(r);
-    return conn_reply(r, reply, "listen");
+    return no_ack ? conn_done(r, "listen") : conn_done_work(r, "listen");
 }
 
 int
