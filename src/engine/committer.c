@@ -120,6 +120,26 @@ stet__committer_kick(stet_engine *e)
         stet__broadcast(e->p, &m->cond);
 }
 
+static bool
+committer_has_granted(const stet_outcome *outcome, stet_id run)
+{
+    for (size_t i = 0; i < outcome->n_grants; i++)
+        if (stet__id_equal(outcome->grants[i].run, run))
+            return true;
+    return false;
+}
+
+/* A run that was to be ours at once and is not, because it is not due yet by the clock of the commit: the keeper
+ * claims it. Nobody else would tell. */
+static void
+committer_not_granted(stet_engine *e, const stet__work *w, const stet_outcome *outcome)
+{
+    for (size_t i = 0; i < w->unit.n_ops; i++)
+        if (w->ops[i].kind == STET_OP_RUN_PUT && w->ops[i].claimer != NULL &&
+            !committer_has_granted(outcome, w->ops[i].row->id))
+            stet__keeper_due(e, w->ops[i].row->due_ms);
+}
+
 /* Tell everybody what became of a unit; lock held. True: it is of no use any more. */
 static bool
 committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
@@ -133,6 +153,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
                 stet__poke(e, w->ops[i].run);
         if (w->timer_ms != STET_NEVER)
             stet__keeper_timer(e, w->timer_ms);
+        if (w->started != NULL)
+            committer_not_granted(e, w, outcome);
     }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)

@@ -375,6 +375,7 @@ struct stet_engine {
     bool             is_claiming;
     bool             has_backlog;    /* due runs were left because we were full */
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
+    int64_t          behind_ms;      /* how long until the next claim after one in vain; grows */
     size_t           firing;         /* timers on their way to the store */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
@@ -583,6 +584,8 @@ void stet__keeper_close(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);
+/* Lock held: a run may be claimed from then on. */
+void stet__keeper_due(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
 int64_t stet__keeper_round(stet_engine *e);
 

@@ -34,6 +34,14 @@ stet__keeper_timer(stet_engine *e, int64_t ms)
 }
 
 void
+stet__keeper_due(stet_engine *e, int64_t ms)
+{
+    if (ms < e->next_due_ms)
+        e->next_due_ms = ms;
+    stet__keeper_poke(e);
+}
+
+void
 stet__keeper_on_hint(void *arg)
 {
     stet_engine *e = arg;
@@ -246,8 +254,14 @@ keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
             e->has_backlog = true;
             e->wants_claim = o->n_grants > 0;
         }
-        if (o->next_due_ms > now_ms && o->next_due_ms < e->next_due_ms)
-            e->next_due_ms = o->next_due_ms;
+        if (o->next_due_ms > now_ms)
+            stet__keeper_due(e, o->next_due_ms);
+        else if (o->n_grants == 0) /* the commit's clock is a little behind, or somebody else was faster */
+            stet__keeper_due(e, now_ms + e->behind_ms);
+        if (o->n_grants > 0)
+            e->behind_ms = KEEPER_BEHIND_MS;
+        else if (e->behind_ms < e->config.poll_ms)
+            e->behind_ms *= 2;
     }
     stet__keeper_poke(e);
     return false;
@@ -553,6 +567,7 @@ stet__keeper_start(stet_engine *e)
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
     e->next_due_ms = STET_NEVER;
+    e->behind_ms = KEEPER_BEHIND_MS;
     stet__doctor_ask(e);
     if (e->is_polled)
         return STET_OK;

@@ -1,12 +1,13 @@
 /* Hints between the engines of one machine, those of one process among them: local, or local:NAME.
  *
- * Who listens binds one of LOCAL_SEATS datagram sockets, by a name that the kernel keeps and forgets with
- * the process; no file is left, and nothing is shared in memory, so engines need not know of each other.
- * A hint goes to every seat of the same user and NAME that somebody sits on. A seat whose queue is full
- * (the kernel keeps ten) is owed a STET_HINT_ANY, which stands for all it missed.
+ * Who listens binds one of LOCAL_SEATS datagram sockets, by a name that the kernel keeps and
+ * forgets with the process; no file is left, and nothing is shared in memory, so engines need not
+ * know of each other. A hint goes to every seat of the same user and NAME that somebody sits on. A
+ * seat whose queue is full (the kernel keeps ten) is owed a STET_HINT_ANY, which stands for all it
+ * missed.
  *
- * Runs on: one thread a port, begun by the first send() or watch(). Locks: `lock`; not held when `take` is
- * called, but unwatch() waits for the end of such a call.
+ * Runs on: one thread a port, begun by the first send() or watch(). Locks: `lock`; not held when
+ * `take` is called, but unwatch() waits for the end of such a call.
  */
 #include <errno.h>
 #include <poll.h>
@@ -97,7 +98,8 @@ local_send_seat(local_port *l, int seat, const uint8_t *bytes, size_t len)
     struct sockaddr_un at;
     socklen_t          at_len = local_address(l, seat, &at);
 
-    if (sendto(l->out_fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at, at_len) >= 0)
+    if (sendto(l->out_fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&at,
+               at_len) >= 0)
         l->owed &= ~(UINT64_C(1) << seat);
     else if (errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM)
         l->owed |= UINT64_C(1) << seat;
@@ -274,8 +276,8 @@ local_watch(stet_hint_port *h, uint32_t wants, stet_hint_take_fn take, void *arg
     return err;
 }
 
-/* The thread polls the descriptor, so it is closed only when the thread has seen that it is not ours any
- * more; the number may be somebody else's soon. */
+/* The thread polls the descriptor, so it is closed only when the thread has seen that it is not
+ * ours any more; the number may be somebody else's soon. */
 static void
 local_unwatch(stet_hint_port *h)
 {

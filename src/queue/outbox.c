@@ -1,8 +1,9 @@
-/* Hints on their way out. Whoever sends has a lock of the engine and has just committed: it leaves the hint
- * here and goes on; the port's thread takes it out.
+/* Hints on their way out. Whoever sends has a lock of the engine and has just committed: it leaves
+ * the hint here and goes on; the port's thread takes it out.
  *
- * Bounded: a hundred thousand commits while the port is stuck leave STET__OUTBOX_MAX hints here. The oldest
- * go first, and one STET_HINT_ANY stands for all that went. An equal one that waits already is enough.
+ * Bounded: a hundred thousand commits while the port is stuck leave STET__OUTBOX_MAX hints here.
+ * The oldest go first, and one STET_HINT_ANY stands for all that went. An equal one that waits
+ * already is enough.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Opening a hint port by its address: which one an address means, and the life of a handle.
  *
- * A port is one line in queue_ports. What is told about an address never has a password in it: only the
- * scheme is repeated.
+ * A port is one line in queue_ports. What is told about an address never has a password in it: only
+ * the scheme is repeated.
  */
 #include <stdio.h>
 #include <string.h>
@@ -90,7 +90,8 @@ static int
 queue_unknown(const char *address, size_t len)
 {
     const char *near = stet__hint_nearest(address, len, queue_words);
-    size_t      shown = strspn(address, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+    size_t      shown =
+        strspn(address, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
 
 #ifndef STET_WITH_RABBITMQ
     if ((len == 4 || len == 5) && memcmp(address, "amqps", len) == 0)
@@ -101,9 +102,10 @@ queue_unknown(const char *address, size_t len)
     /* What is no word may be a piece of a password. */
     if (shown > len || shown > 20)
         shown = 0;
-    return stet__fail(STET_EURL, "no queue \"%.*s%s\"%s%s%s; this build has: %s", (int)shown, address,
-                      address[shown] != '\0' ? "…" : "", near != NULL ? ", did you mean " : "",
-                      near != NULL ? near : "", near != NULL ? "?" : "", QUEUE_KNOWN);
+    return stet__fail(STET_EURL, "no queue \"%.*s%s\"%s%s%s; this build has: %s", (int)shown,
+                      address, address[shown] != '\0' ? "…" : "",
+                      near != NULL ? ", did you mean " : "", near != NULL ? near : "",
+                      near != NULL ? "?" : "", QUEUE_KNOWN);
 }
 
 int

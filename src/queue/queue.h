@@ -1,4 +1,5 @@
-/* What the hint ports share: opening by address, the hint as bytes, and the box of those that are to be sent.
+/* What the hint ports share: opening by address, the hint as bytes, and the box of those that are
+ * to be sent.
  *
  * queue.c      which port an address means, and the life of one
  * wire.c       a hint as bytes; what cannot be understood is STET_HINT_ANY
@@ -29,8 +30,8 @@ typedef struct stet__hint_setup {
     void            *say_arg;
 } stet__hint_setup;
 
-/* Allocates and opens. Addresses: "store", "none", "local", "local:NAME", "amqp://…". STET_EURL lists
- * what this build can open. */
+/* Allocates and opens. Addresses: "store", "none", "local", "local:NAME", "amqp://…". STET_EURL
+ * lists what this build can open. */
 int  stet__hint_open(stet_hint_port **out, stet__platform *p, const char *address,
                      const stet__hint_setup *setup);
 void stet__hint_close(stet_hint_port *h); /* closes and frees; accepts NULL */

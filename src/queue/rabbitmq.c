@@ -1,10 +1,10 @@
 /* Hints by a RabbitMQ broker: the port and its thread.
  *
- * Everything that touches the network is done by one thread, begun by the first send() or watch(): so a
- * broker that is slow, hangs or is gone stops nobody. It connects again with growing pauses. What could not
- * be told meanwhile, and what was published and never confirmed, becomes one STET_HINT_ANY when it is back;
- * and whoever listened takes one too, for what it did not hear. A change from connected to not and back is
- * told once, by say() and health().
+ * Everything that touches the network is done by one thread, begun by the first send() or watch():
+ * so a broker that is slow, hangs or is gone stops nobody. It connects again with growing pauses.
+ * What could not be told meanwhile, and what was published and never confirmed, becomes one
+ * STET_HINT_ANY when it is back; and whoever listened takes one too, for what it did not hear. A
+ * change from connected to not and back is told once, by say() and health().
  *
  * Locks: `lock`; not held when `take` or `say` is called, or anything is asked of the broker.
  */
@@ -21,8 +21,8 @@
 #define RABBIT_RETRY_FIRST_US 100000
 #define RABBIT_RETRY_MAX_US   10000000
 #define RABBIT_LINGER_US      1000000  /* close() lets the last hints go out */
-#define RABBIT_CUT_US         3000000  /* close() cuts the connection of a thread that hangs in it */
-#define RABBIT_PACE_MS        1        /* between two rounds of publishing: equal hints meet in the box */
+#define RABBIT_CUT_US         3000000 /* close() cuts the connection of a thread that hangs in it */
+#define RABBIT_PACE_MS        1 /* between two rounds of publishing: equal hints meet in the box */
 
 /* ---- being connected, or not ----------------------------------------------------------------- */
 
@@ -54,8 +54,10 @@ rabbit_lost(rabbit_port *r, int code)
     (void)snprintf(text, sizeof text, "%s", stet_last_error());
     stet__rabbit_disconnect(r, false);
     rabbit_say(r, false, code, text);
-    /* Up to a quarter more, each engine its own: a fleet that lost its broker does not come back as one. */
-    r->retry_us = stet__mono_us(r->base.platform) + r->wait_us + r->wait_us * r->base.self.bytes[15] / 1024;
+    /* Up to a quarter more, each engine its own: a fleet that lost its broker does not come back as
+     * one. */
+    r->retry_us =
+        stet__mono_us(r->base.platform) + r->wait_us + r->wait_us * r->base.self.bytes[15] / 1024;
     r->wait_us = r->wait_us * 2 < RABBIT_RETRY_MAX_US ? r->wait_us * 2 : RABBIT_RETRY_MAX_US;
 }
 
@@ -166,8 +168,9 @@ rabbit_message(rabbit_port *r)
         stet__unlock(r->base.platform, &r->lock);
         is_given = rabbit_give(r, &hint, &use);
     }
-    return m->is_work ? stet__rabbit_settle(r, m->tag, !is_given || use == STET_HINT_PASS, !is_given)
-                      : STET_OK;
+    return m->is_work
+               ? stet__rabbit_settle(r, m->tag, !is_given || use == STET_HINT_PASS, !is_given)
+               : STET_OK;
 }
 
 static int
@@ -183,8 +186,10 @@ rabbit_hear(rabbit_port *r)
         char text[sizeof r->state.text];
 
         (void)snprintf(text, sizeof text,
-                       r->is_blocked ? "queue %s: the broker takes nothing now (its memory or disk is short)"
-                                     : "queue %s takes hints again", r->name);
+                       r->is_blocked
+                           ? "queue %s: the broker takes nothing now (its memory or disk is short)"
+                           : "queue %s takes hints again",
+                       r->name);
         rabbit_say(r, !r->is_blocked, r->is_blocked ? STET_EBUSY : STET_OK, text);
     }
     return err;
@@ -254,7 +259,8 @@ static void
 rabbit_wait(rabbit_port *r, bool has_published)
 {
     struct pollfd at[2] = { { .fd = r->box.wake_fd, .events = POLLIN },
-                            { .fd = r->conn != NULL ? amqp_get_sockfd(r->conn) : -1, .events = POLLIN } };
+                            { .fd = r->conn != NULL ? amqp_get_sockfd(r->conn) : -1,
+                              .events = POLLIN } };
     int           ms = rabbit_pause_ms(r), closing_ms = 50;
 
     if (has_published)
@@ -279,8 +285,9 @@ rabbit_main(void *arg)
 
         if (r->conn == NULL && rabbit_is_needed(r) && stet__mono_us(p) >= r->retry_us)
             rabbit_try(r);
-        if (r->conn != NULL && ((err = rabbit_tune(r)) != STET_OK || (err = rabbit_hear(r)) != STET_OK ||
-                                (err = rabbit_publish(r)) != STET_OK))
+        if (r->conn != NULL &&
+            ((err = rabbit_tune(r)) != STET_OK || (err = rabbit_hear(r)) != STET_OK ||
+             (err = rabbit_publish(r)) != STET_OK))
             rabbit_lost(r, err);
         rabbit_wait(r, r->conn != NULL && r->published != before);
     }
@@ -357,8 +364,8 @@ rabbit_watch(stet_hint_port *h, uint32_t wants, stet_hint_take_fn take, void *ar
         r->take = take;
         r->arg = arg;
         stet__outbox_wake(&r->box);
-        /* The first try is waited for: what it finds wrong in the address is better said at once. One that
-         * was lost before is tried again in its own time. */
+        /* The first try is waited for: what it finds wrong in the address is better said at once.
+         * One that was lost before is tried again in its own time. */
         while (tries == 0 && r->tries == 0)
             (void)stet__wait(h->platform, &r->cond, &r->lock, STET__FOREVER);
         if (tries == 0 && !r->state.is_connected && r->state.code == STET_ECONFIG) {

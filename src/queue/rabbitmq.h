@@ -17,8 +17,8 @@
 #define RABBIT_WINDOW    128u /* published and not confirmed yet */
 #define RABBIT_PREFETCH  10
 
-/* What is being read: a method, its header, its body. A body may be as long as its sender liked; the first
- * STET__HINT_BYTES_MAX bytes are kept. */
+/* What is being read: a method, its header, its body. A body may be as long as its sender liked;
+ * the first STET__HINT_BYTES_MAX bytes are kept. */
 typedef struct rabbit_reading {
     bool     is_message; /* a deliver or return was read, its header or body follows */
     bool     is_work, is_returned, has_header;
@@ -63,9 +63,10 @@ typedef struct rabbit_port {
     bool                    has_work;    /* it listens to the queue of work too */
     uint32_t                listens_for; /* `wants` of that */
     uint64_t                published, confirmed; /* all up to `confirmed` are */
-    bool                    is_confirmed[RABBIT_WINDOW], is_work[RABBIT_WINDOW]; /* of those between, by tag */
-    int64_t                 confirm_us; /* since when the oldest of them has been waiting, at most */
-    int64_t                 sick_us;    /* until then nothing is asked of the queue of work; see rabbitmq_conn.c */
+    bool                    is_confirmed[RABBIT_WINDOW]; /* of those between, by tag */
+    bool                    is_work[RABBIT_WINDOW];
+    int64_t                 confirm_us; /* since when the oldest of them has waited, at most */
+    int64_t                 sick_us; /* until then the queue of work is not used; rabbitmq_conn.c */
     int64_t                 retry_us, wait_us;
     rabbit_reading          reading;
 } rabbit_port;
@@ -89,8 +90,8 @@ int  stet__rabbit_deafen(rabbit_port *r);
 int  stet__rabbit_publish(rabbit_port *r, const stet_hint *hint);
 /* Acknowledge a hint that was given to us alone; is_passed: the others are told. */
 int stet__rabbit_settle(rabbit_port *r, uint64_t tag, bool is_passed, bool again);
-/* Read what has come. STET_OK: *has says whether a message is complete in r->reading. Else the connection
- * is of no more use. */
+/* Read what has come. STET_OK: *has says whether a message is complete in r->reading. Else the
+ * connection is of no more use. */
 int stet__rabbit_read(rabbit_port *r, bool *has);
 /* The queue of work does not answer: everybody is told of work instead. Returns STET_EIO. */
 int stet__rabbit_sick(rabbit_port *r);

@@ -1,18 +1,19 @@
 /* One connection to the broker. Runs on: the port's thread, and nowhere else.
  *
  * In the broker there are, under the prefix of the address:
- *   PREFIX.hints  a fanout exchange. Everybody who listens has a queue of its own on it, which goes with the
- *                 connection
- *   PREFIX.work   a quorum queue that all workers share: a hint about work goes to one of them. It is also a
- *                 source of PREFIX.hints, which is its dead-letter exchange: what a worker has no use for,
- *                 and what waited longer than `ttl`, is told to everybody
+ *   PREFIX.hints  a fanout exchange. Everybody who listens has a queue of its own on it, which
+ *                 goes with the connection
+ *   PREFIX.work   a quorum queue that all workers share: a hint about work goes to one of them.
+ *                 PREFIX.hints is its dead-letter exchange: what a worker has no use for, and what
+ *                 waited longer than `ttl`, is told to everybody
  * Both are declared with every connection, so a broker that lost them has them again.
  *
  * Every RPC has a time limit; publishing is confirmed by the broker, and not waited for.
  *
- * A quorum queue can be there and not answer: most of its members are down, or (RabbitMQ 3.10) the broker was
- * killed a moment after it was declared, and it never finds a leader again. Then hints about work go to
- * everybody, as the others do, and the queue is tried again with a connection some minutes later.
+ * A quorum queue can be there and not answer: most of its members are down, or (RabbitMQ 3.10) the
+ * broker was killed a moment after it was declared, and it never finds a leader again. Then hints
+ * about work go to everybody, as the others do, and the queue is tried again with a connection some
+ * minutes later.
  */
 #include <amqp.h>
 #include <amqp_framing.h>
@@ -46,7 +47,8 @@ conn_advice(int status)
     case AMQP_STATUS_SSL_ERROR:
     case AMQP_STATUS_SSL_CONNECTION_FAILED:
         return "; does it offer TLS on this port? (amqp:// is without, amqps:// with)";
-    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED: return "; name its certificate authority with cacert=PATH";
+    case AMQP_STATUS_SSL_PEER_VERIFY_FAILED:
+        return "; name its certificate authority with cacert=PATH";
     case AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED: return "; its certificate is for another host";
     default: return "";
     }
@@ -56,14 +58,14 @@ conn_advice(int status)
 static int
 conn_status(rabbit_port *r, int status, const char *doing)
 {
-    bool is_wrong = status == AMQP_STATUS_BAD_AMQP_DATA ||
-                    status == AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION ||
-                    status == AMQP_STATUS_SSL_ERROR || status == AMQP_STATUS_SSL_CONNECTION_FAILED ||
-                    status == AMQP_STATUS_SSL_PEER_VERIFY_FAILED ||
-                    status == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED;
+    bool is_wrong =
+        status == AMQP_STATUS_BAD_AMQP_DATA || status == AMQP_STATUS_INCOMPATIBLE_AMQP_VERSION ||
+        status == AMQP_STATUS_SSL_ERROR || status == AMQP_STATUS_SSL_CONNECTION_FAILED ||
+        status == AMQP_STATUS_SSL_PEER_VERIFY_FAILED ||
+        status == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED;
 
-    return stet__fail(is_wrong ? STET_ECONFIG : STET_EIO, "queue %s: cannot %s: %s%s", r->name, doing,
-                      amqp_error_string2(status), conn_advice(status));
+    return stet__fail(is_wrong ? STET_ECONFIG : STET_EIO, "queue %s: cannot %s: %s%s", r->name,
+                      doing, amqp_error_string2(status), conn_advice(status));
 }
 
 /* The broker's own words: they repeat names, never a password. */
@@ -73,12 +75,14 @@ conn_closed(rabbit_port *r, int code, amqp_bytes_t text, const char *doing)
     const char *help = "";
 
     if (code == AMQP_ACCESS_REFUSED)
-        help = strcmp(doing, "log in") == 0 ? "; are user and password right?"
-                                            : "; the user needs the rights to configure, write and read";
+        help = strcmp(doing, "log in") == 0
+                   ? "; are user and password right?"
+                   : "; the user needs the rights to configure, write and read";
     else if (code == AMQP_NOT_ALLOWED)
         help = "; is there such a vhost, and may the user use it?";
     else if (code == AMQP_PRECONDITION_FAILED)
-        help = "; it was declared with other settings: delete it in the broker, or use another prefix=";
+        help = "; it was declared with other settings: delete it in the broker, or use another "
+               "prefix=";
     /* Shutting down is the broker's way to say goodbye (CONNECTION_FORCED). */
     return stet__fail(code == AMQP_CONNECTION_FORCED || code == AMQP_INTERNAL_ERROR ||
                               code == AMQP_RESOURCE_ERROR || code == AMQP_NOT_FOUND
@@ -107,7 +111,8 @@ conn_reply(rabbit_port *r, amqp_rpc_reply_t reply, const char *doing)
             return conn_closed(r, m->reply_code, m->reply_text, doing);
         }
     }
-    return stet__fail(STET_EIO, "queue %s: cannot %s: the broker ended the connection", r->name, doing);
+    return stet__fail(STET_EIO, "queue %s: cannot %s: the broker ended the connection", r->name,
+                      doing);
 }
 
 static int
@@ -128,8 +133,10 @@ int
 stet__rabbit_sick(rabbit_port *r)
 {
     r->sick_us = stet__mono_us(r->base.platform) + RABBIT_SICK_US;
-    return stet__fail(STET_EIO, "queue %s: %s does not answer, so everybody is told of work; if it stays so, "
-                      "delete it in the broker", r->name, r->work);
+    return stet__fail(STET_EIO,
+                      "queue %s: %s does not answer, so everybody is told of work; if it stays so, "
+                      "delete it in the broker",
+                      r->name, r->work);
 }
 
 /* conn_done() of an RPC about that queue. */
@@ -138,7 +145,8 @@ conn_done_work(rabbit_port *r, const char *doing)
 {
     amqp_rpc_reply_t reply = amqp_get_rpc_reply(r->conn);
 
-    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION && reply.library_error == AMQP_STATUS_TIMEOUT)
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+        reply.library_error == AMQP_STATUS_TIMEOUT)
         return stet__rabbit_sick(r);
     return conn_reply(r, reply, doing);
 }
@@ -157,23 +165,23 @@ conn_socket(rabbit_port *r, const struct timeval *limit)
         amqp_ssl_socket_set_verify_peer(socket, r->must_verify);
         amqp_ssl_socket_set_verify_hostname(socket, r->must_verify);
         if (r->cacert != NULL && amqp_ssl_socket_set_cacert(socket, r->cacert) != AMQP_STATUS_OK)
-            return stet__fail(STET_ECONFIG, "queue %s: %s has no certificate that can be read", r->name,
-                              r->cacert);
+            return stet__fail(STET_ECONFIG, "queue %s: %s has no certificate that can be read",
+                              r->name, r->cacert);
     }
     if ((status = amqp_socket_open_noblock(socket, r->host, r->port, limit)) != AMQP_STATUS_OK)
         return conn_status(r, status, "reach the broker");
     return STET_OK;
 }
 
-/* So that it says when it takes no more instead of letting us write until we hang, when a queue we listen to
- * is gone, and why it does not let us in. */
+/* So that it says when it takes no more instead of letting us write until we hang, when a queue we
+ * listen to is gone, and why it does not let us in. */
 static int
 conn_login(rabbit_port *r)
 {
     static const char *const names[] = { "connection.blocked", "consumer_cancel_notify",
                                          "authentication_failure_close" };
     amqp_table_entry_t can[sizeof names / sizeof names[0]], about[2];
-    amqp_table_t       can_table = { sizeof names / sizeof names[0], can }, about_table = { 2, about };
+    amqp_table_t can_table = { sizeof names / sizeof names[0], can }, about_table = { 2, about };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         can[i].key = amqp_cstring_bytes(names[i]);
@@ -187,9 +195,9 @@ conn_login(rabbit_port *r)
     about[1].value.kind = AMQP_FIELD_KIND_UTF8;
     about[1].value.value.bytes = amqp_cstring_bytes("stet hints");
     return conn_reply(r,
-                      amqp_login_with_properties(r->conn, r->vhost, 0, RABBIT_FRAME_MAX, r->heartbeat_s,
-                                                 &about_table, AMQP_SASL_METHOD_PLAIN, r->user,
-                                                 r->password),
+                      amqp_login_with_properties(r->conn, r->vhost, 0, RABBIT_FRAME_MAX,
+                                                 r->heartbeat_s, &about_table,
+                                                 AMQP_SASL_METHOD_PLAIN, r->user, r->password),
                       "log in");
 }
 
@@ -231,14 +239,16 @@ conn_declare(rabbit_port *r)
                                 amqp_cstring_bytes("fanout"), 0, 1, 0, 0, amqp_empty_table);
     if ((err = conn_done(r, "declare the exchange")) != STET_OK || conn_is_sick(r))
         return err;
-    (void)amqp_queue_declare(r->conn, RABBIT_CHANNEL, amqp_cstring_bytes(r->work), 0, 1, 0, 0, args);
+    (void)amqp_queue_declare(r->conn, RABBIT_CHANNEL, amqp_cstring_bytes(r->work), 0, 1, 0, 0,
+                             args);
     return conn_done_work(r, "declare the queue of work");
 }
 
 int
 stet__rabbit_connect(rabbit_port *r)
 {
-    struct timeval limit = { .tv_sec = r->connect_ms / 1000, .tv_usec = r->connect_ms % 1000 * 1000 };
+    struct timeval limit = { .tv_sec = r->connect_ms / 1000,
+                             .tv_usec = r->connect_ms % 1000 * 1000 };
     int            err;
 
     if ((r->conn = amqp_new_connection()) == NULL)
@@ -365,10 +375,9 @@ stet__rabbit_publish(rabbit_port *r, const stet_hint *hint)
     body.len = stet__hint_encode(bytes, r->base.self, hint);
     body.bytes = bytes;
     /* A hint about work that nobody would get comes back: somebody deleted the queue. */
-    status = amqp_basic_publish(r->conn, RABBIT_CHANNEL,
-                                is_work ? amqp_empty_bytes : amqp_cstring_bytes(r->exchange),
-                                is_work ? amqp_cstring_bytes(r->work) : amqp_empty_bytes, is_work, 0,
-                                &properties, body);
+    status = amqp_basic_publish(
+        r->conn, RABBIT_CHANNEL, is_work ? amqp_empty_bytes : amqp_cstring_bytes(r->exchange),
+        is_work ? amqp_cstring_bytes(r->work) : amqp_empty_bytes, is_work, 0, &properties, body);
     if (status != AMQP_STATUS_OK)
         return conn_status(r, status, "publish");
     if (r->published++ == r->confirmed)
@@ -417,18 +426,18 @@ conn_method(rabbit_port *r, const amqp_method_t *method)
         return STET_OK;
     }
     case AMQP_BASIC_RETURN_METHOD:
-        return stet__fail(STET_EIO, "queue %s: %s was deleted in the broker; it is declared again", r->name,
-                          r->work);
+        return stet__fail(STET_EIO, "queue %s: %s was deleted in the broker; it is declared again",
+                          r->name, r->work);
     case AMQP_BASIC_CANCEL_METHOD:
-        return stet__fail(STET_EIO, "queue %s: a queue was deleted in the broker; it is declared again",
-                          r->name);
+        return stet__fail(
+            STET_EIO, "queue %s: a queue was deleted in the broker; it is declared again", r->name);
     case AMQP_BASIC_ACK_METHOD: {
         const amqp_basic_ack_t *a = method->decoded;
 
         conn_confirmed(r, a->delivery_tag, a->multiple);
         return STET_OK;
     }
-    case AMQP_BASIC_NACK_METHOD: { /* it could not be kept; not sent again, or that might go on for ever */
+    case AMQP_BASIC_NACK_METHOD: { /* it was not kept; sent again, that might go on for ever */
         const amqp_basic_nack_t *a = method->decoded;
 
         conn_confirmed(r, a->delivery_tag, a->multiple);

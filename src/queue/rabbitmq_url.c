@@ -1,8 +1,8 @@
 /* The address of a broker: amqp://USER:PASSWORD@HOST:PORT/VHOST?prefix=NAME&…
  *
- * USER, PASSWORD and VHOST may have %XX. r->name is the address as it may be told: no password, ever. A
- * mistyped address may have it in an odd place, so of what is not understood only the name of an option is
- * repeated.
+ * USER, PASSWORD and VHOST may have %XX. r->name is the address as it may be told: no password,
+ * ever. A mistyped address may have it in an odd place, so of what is not understood only the name
+ * of an option is repeated.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,10 +41,13 @@ url_decode(char *out, size_t size, const char *what, const char *text, size_t le
         } else if (c == '%')
             c = 0;
         if (c == 0)
-            return stet__fail(STET_EURL, "queue amqp://…: '%%' in the %s is followed by two hexadecimal "
-                              "digits (%%25 is '%%' itself)", what);
+            return stet__fail(STET_EURL,
+                              "queue amqp://…: '%%' in the %s is followed by two hexadecimal "
+                              "digits (%%25 is '%%' itself)",
+                              what);
         if (n == size)
-            return stet__fail(STET_EURL, "queue amqp://…: the %s has more than %zu bytes", what, size);
+            return stet__fail(STET_EURL, "queue amqp://…: the %s has more than %zu bytes", what,
+                              size);
         out[n++] = (char)c;
     }
     out[n] = '\0';
@@ -62,7 +65,8 @@ url_number(const char *what, const char *text, size_t len, long least, long most
         memcpy(copy, text, len);
     number = strtol(copy, &end, 10);
     if (copy[0] == '\0' || *end != '\0' || number < least || number > most)
-        return stet__fail(STET_EURL, "queue amqp://…: %s is a number from %ld to %ld", what, least, most);
+        return stet__fail(STET_EURL, "queue amqp://…: %s is a number from %ld to %ld", what, least,
+                          most);
     *out = (int)number;
     return STET_OK;
 }
@@ -73,9 +77,11 @@ url_set_prefix(rabbit_port *r, const char *value, size_t len)
     size_t ok = strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
 
     if (len == 0 || len > RABBIT_PREFIX_MAX || ok < len || strncmp(value, "amq.", 4) == 0)
-        return stet__fail(STET_EURL,
-                          "queue amqp://…: a prefix is at most %d letters, digits and - _ . and does not "
-                          "begin with \"amq.\"", RABBIT_PREFIX_MAX);
+        return stet__fail(
+            STET_EURL,
+            "queue amqp://…: a prefix is at most %d letters, digits and - _ . and does not "
+            "begin with \"amq.\"",
+            RABBIT_PREFIX_MAX);
     memcpy(r->prefix, value, len);
     r->prefix[len] = '\0';
     return STET_OK;
@@ -100,7 +106,8 @@ url_option(rabbit_port *r, const char *text, size_t len)
     if (URL_IS("ttl"))
         return url_number("ttl (seconds)", value, value_len, 1, 86400, &r->ttl_s);
     if (URL_IS("connect_timeout")) {
-        if ((err = url_number("connect_timeout (seconds)", value, value_len, 1, 60, &number)) == STET_OK)
+        if ((err = url_number("connect_timeout (seconds)", value, value_len, 1, 60, &number)) ==
+            STET_OK)
             r->connect_ms = number * 1000;
         return err;
     }
@@ -132,7 +139,8 @@ url_user(rabbit_port *r, const char *text, size_t len)
     if ((err = url_decode(r->user, RABBIT_NAME_MAX, "user", text, n)) != STET_OK)
         return err;
     if (r->user[0] == '\0')
-        return stet__fail(STET_EURL, "queue amqp://…: there is no user before the '@'; it is %s", URL_FORM);
+        return stet__fail(STET_EURL, "queue amqp://…: there is no user before the '@'; it is %s",
+                          URL_FORM);
     left = colon != NULL ? len - n - 1 : 0;
     if ((r->password = stet__get0(r->base.alloc, left + 1)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory for hints");
@@ -154,13 +162,15 @@ url_host(rabbit_port *r, const char *text, size_t len)
     rest = end != NULL ? end + (is_v6 ? 1 : 0) : text + len;
     if (n == 0 || n > RABBIT_NAME_MAX ||
         strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:%") < n)
-        return stet__fail(STET_EURL, "queue amqp://…: the host is no name or address; it is %s", URL_FORM);
+        return stet__fail(STET_EURL, "queue amqp://…: the host is no name or address; it is %s",
+                          URL_FORM);
     memcpy(r->host, host, n);
     r->host[n] = '\0';
     if (rest == text + len)
         return STET_OK;
     if (rest[0] != ':')
-        return stet__fail(STET_EURL, "queue amqp://…: the host is no name or address; it is %s", URL_FORM);
+        return stet__fail(STET_EURL, "queue amqp://…: the host is no name or address; it is %s",
+                          URL_FORM);
     return url_number("the port", rest + 1, (size_t)(text + len - rest - 1), 1, 65535, &r->port);
 }
 
@@ -183,7 +193,8 @@ url_place(rabbit_port *r, const char *text, size_t len)
     if ((err = url_host(r, text, slash != NULL ? (size_t)(slash - text) : len)) != STET_OK)
         return err;
     if (slash != NULL && slash + 1 < text + len)
-        return url_decode(r->vhost, RABBIT_NAME_MAX, "vhost", slash + 1, (size_t)(text + len - slash - 1));
+        return url_decode(r->vhost, RABBIT_NAME_MAX, "vhost", slash + 1,
+                          (size_t)(text + len - slash - 1));
     return STET_OK;
 }
 
@@ -222,8 +233,9 @@ stet__rabbit_parse(rabbit_port *r, const char *address)
         return stet__fail(STET_ENOMEM, "out of memory for hints");
     if (!r->is_tls && (r->cacert != NULL || !r->must_verify))
         return stet__fail(STET_EURL, "queue amqp://…: cacert and verify are for amqps://");
-    (void)snprintf(r->name, sizeof r->name, "%s://%s@%s:%d/%s?prefix=%s", r->is_tls ? "amqps" : "amqp",
-                   r->user, r->host, r->port, strcmp(r->vhost, "/") == 0 ? "" : r->vhost, r->prefix);
+    (void)snprintf(r->name, sizeof r->name, "%s://%s@%s:%d/%s?prefix=%s",
+                   r->is_tls ? "amqps" : "amqp", r->user, r->host, r->port,
+                   strcmp(r->vhost, "/") == 0 ? "" : r->vhost, r->prefix);
     (void)snprintf(r->exchange, sizeof r->exchange, "%s.hints", r->prefix);
     (void)snprintf(r->work, sizeof r->work, "%s.work", r->prefix);
     return STET_OK;

@@ -1,6 +1,8 @@
-/* The stores' own hints as a port: every commit tells the others, so there is nothing to send after one.
+/* The stores' own hints as a port: every commit tells the others, so there is nothing to send after
+ * one.
  *
- * A store says no more than that something changed. send() is for what was written past its commit().
+ * A store says no more than that something changed. send() is for what was written past its
+ * commit().
  */
 #include <string.h>
 

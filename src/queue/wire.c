@@ -1,7 +1,7 @@
 /* A hint as bytes: "sh", version, kind, sender, run, time, and the handler's name to the end.
  *
- * Anybody may send anything, a newer stet too. So reading cannot fail: what is too short, too long, or of
- * another version or kind is STET_HINT_ANY, and every field is checked before it is used.
+ * Anybody may send anything, a newer stet too. So reading cannot fail: what is too short, too long,
+ * or of another version or kind is STET_HINT_ANY, and every field is checked before it is used.
  */
 #include <string.h>
 

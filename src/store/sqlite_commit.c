@@ -353,6 +353,7 @@ commit_grows(sqlite_store *st, size_t *n, stet_outcome *outcomes, int *err)
         return false;
     *n = st->base.more(st->base.more_arg, before);
     commit_outcomes_init(outcomes, before, *n);
+    st->now_ms = stet__sqlite_now(st); /* they may be due later than those before */
     return *n > before;
 }
 

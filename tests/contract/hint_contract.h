@@ -1,7 +1,7 @@
 /* Between the hint contract and its stamps.
  *
- * hint_suite.inc is the definition of a correct hint port. A stamp is a test program that says how its
- * port is opened and includes the suite:
+ * hint_suite.inc is the definition of a correct hint port. A stamp is a test program that says how
+ * its port is opened and includes the suite:
  *
  *     #include "hint_contract.h"
  *     #define HINT_PREFIX G9_local

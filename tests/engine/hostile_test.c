@@ -114,11 +114,45 @@ TEST(B8_a_run_that_a_body_starts_and_waits_for_is_executed_by_another_slot)
     fixture_end(f);
 }
 
-/* ---- a store that says nothing, and then no -------------------------------------------------- */
+/* ---- a clock that is behind what the engine takes it for ------------------------------------- */
 
 static stet_store_ops        hostile_ops;
 static const stet_store_ops *hostile_inner;
-static atomic_int            hostile_commits;
+
+static int64_t
+now_ahead(stet_store *s)
+{
+    return hostile_inner->now_ms(s) + 60;
+}
+
+/* A start is due at once by the engine's clock, and a moment later by that of the commit, which then
+ * does not give the run to the engine. Neither hint nor poll nor sweep helps. */
+TEST(A1_a_start_that_is_not_due_yet_by_the_stores_clock_is_executed_when_it_is)
+{
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.poll_ms = 3600000;
+    f->options.sweep_ms = 3600000;
+    f->options.wait_poll_ms = 60000;
+    f->engine = fixture_open(f);
+    hostile_inner = f->engine->store->ops;
+    hostile_ops = *hostile_inner;
+    hostile_ops.now_ms = now_ahead;
+    f->engine->store->ops = &hostile_ops;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    for (int i = 0; i < 3; i++) {
+        run = fixture_start(f->engine, "t.quick", "late", NULL);
+        EXPECT_RESULT(f->engine, &run, "late");
+    }
+    fixture_end(f);
+}
+
+/* ---- a store that says nothing, and then no -------------------------------------------------- */
+
+static atomic_int hostile_commits;
 
 /* The first commit is made and its answer lost; none is taken after that. */
 static int

@@ -50,7 +50,8 @@ rabbit_prefix(void)
     return prefix;
 }
 
-/* Engines on `store` whose queue is behind that port (0: the broker itself), with polls of an hour. */
+/* Engines on `store` whose queue is behind that port (0: the broker itself), with polls of an
+ * hour. */
 static fixture *
 quiet_begin(const char *store, int port)
 {
@@ -394,9 +395,9 @@ TEST_LIMIT(G5_a_broker_that_is_killed_in_the_middle, 180)
     goes_and_comes(true);
 }
 
-/* And afterwards they hear each other again: with polls of an hour. The broker is killed so soon after
- * the queue of work was declared that it has forgotten where its leader is, and never confirms what is
- * published to it. Then everybody is told of work. */
+/* And afterwards they hear each other again: with polls of an hour. The broker is killed so soon
+ * after the queue of work was declared that it has forgotten where its leader is, and never
+ * confirms what is published to it. Then everybody is told of work. */
 TEST_LIMIT(G5_after_an_outage_hints_alone_are_enough_again, 180)
 {
     fixture     *f;

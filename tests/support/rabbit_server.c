@@ -215,7 +215,8 @@ keeper_await(keeper *k)
     return false;
 }
 
-/* The port mapper goes into the background by itself if nobody has begun one: then it would stay. */
+/* The port mapper goes into the background by itself if nobody has begun one: then it would
+ * stay. */
 static bool
 keeper_up(keeper *k)
 {
