@@ -192,14 +192,15 @@ app_address(cli *c)
 static int
 app_must_exist(cli *c)
 {
-    const char *path = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+    const char *from = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+    const char *path = stet__cli_printf(c, "%.*s", (int)strcspn(from, "?"), from);
     const char *colon = strchr(path, ':'), *slash = strchr(path, '/');
     bool        has_scheme = colon != NULL && (slash == NULL || colon < slash);
 
-    if (has_scheme || strchr(path, '?') != NULL || access(path, F_OK) == 0)
+    if (has_scheme || access(path, F_OK) == 0)
         return CLI_OK;
     return stet__cli_fail(c, CLI_STORE, "there is no store at %s; a worker or a start makes it",
-                          c->db);
+                          path);
 }
 
 static int

@@ -216,6 +216,12 @@ TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
     expect_refused("amqp:u:hush@h", STET_EURL, "amqp://USER:PASSWORD@HOST");
     expect_refused("amqpx://u:hush@h", STET_EURL, "did you mean amqp?");
 }
+#else
+TEST(G5_a_build_without_rabbitmq_says_so)
+{
+    expect_refused("amqp://u:hush@h", STET_EURL, "this build has no RabbitMQ");
+    expect_refused("amqps://u:hush@h", STET_EURL, "librabbitmq-dev");
+}
 #endif
 
 TEST(G9_combinations_that_cannot_work_are_refused)
