@@ -57,6 +57,8 @@ for program in "$out"/build/tests/{unit,contract,engine,crash,fault,sim,e2e}_*; 
     [[ -x $program && ! -d $program && $name == *"$ONLY"* ]] || continue
     objects+=(-object "$program")
     case $name in
+    engine_start_test | engine_object_test | engine_facts_test | engine_fleet_test)
+        jobs+=("$program@memory" "$program@sqlite" "$program@postgres" "$program@redis") ;;
     engine_*) jobs+=("$program@memory" "$program@sqlite") ;;
     *) jobs+=("$program@memory") ;;
     esac
@@ -65,7 +67,9 @@ if [ ${#objects[@]} -eq 0 ]; then
     echo "coverage: no test has \"$ONLY\" in its name" >&2
     exit 2
 fi
-printf '%s\0' "${jobs[@]}" | xargs -0 -n 1 -P 2 bash -c 'run "$1" || exit 1' run || failed=1
+# One PostgreSQL server for all of them.
+server=$out/build/tests/stet-test-server
+printf '%s\0' "${jobs[@]}" | LLVM_PROFILE_FILE="$out/profiles/%c%p.profraw" "$server" xargs -0 -n 1 -P 2 bash -c 'run "$1" || exit 1' run || failed=1
 for program in "$out"/build/tests/apps/* "$out"/build/stet "$out"/build/examples/*; do
     [[ -f $program && -x $program ]] && objects+=(-object "$program")
 done

@@ -55,6 +55,10 @@ STET_API uint64_t stet_attempt_fence(const stet_attempt *a);
 /** When this attempt times out (milliseconds since 1970); STET_NEVER-like INT64_MAX: never. */
 STET_API int64_t stet_attempt_deadline_ms(const stet_attempt *a);
 STET_API const char *stet_attempt_run(const stet_attempt *a);
+/** W3C Trace Context for requests the body makes, with the run as the parent span; NULL: the run was
+ * started without. */
+STET_API const char *stet_attempt_traceparent(const stet_attempt *a);
+STET_API const char *stet_attempt_tracestate(const stet_attempt *a);
 /** A line in the log with the run's fields, the step's name and those of stet_log_set().
  * @param fields  as in stet_log_with(); NULL: none */
 STET_API void stet_attempt_log(stet_attempt *a, stet_level level, const stet_log_field *fields,
@@ -211,6 +215,8 @@ typedef struct stet_ctx_info {
     uint32_t    attempt, attempts_max;
     int64_t     created_ms, deadline_ms; /* deadline 0: none */
     bool        is_replaying;
+    /* Trace context to hand on, with this run as the parent; NULL: it was started without. */
+    const char *traceparent, *tracestate;
 } stet_ctx_info;
 /** Valid until the handler returns. */
 STET_API const stet_ctx_info *stet_info(stet_ctx *ctx);

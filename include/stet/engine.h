@@ -61,6 +61,7 @@ typedef struct stet_log_record {
     const char *fields;               /* your own as text, or NULL: amount=12 card="visa gold" */
     const stet_log_field *own;        /* the same one by one */
     size_t      n_own;
+    const char *traceparent;          /* of the run, with itself as the parent span; NULL: none */
 } stet_log_record;
 
 /** Called from any thread, never during replay; must not call stet. */

@@ -59,6 +59,10 @@ typedef struct stet_start_options {
     const stet_run_id *parent;
     const char        *parent_step;
     const char        *child_key;
+    /* W3C Trace Context of who starts it. What the run calls and sends gets the same trace, and so does
+     * what is started with it as `parent`. NULL: that of its parent, or none. */
+    const char        *traceparent;     /* "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" */
+    const char        *tracestate;
 } stet_start_options;
 
 #define STET_START(...) (&(stet_start_options){ .size = sizeof(stet_start_options), __VA_ARGS__ })
@@ -177,6 +181,7 @@ typedef struct stet_run_info {
     const char *error, *origin; /* of a failed or stuck one, or the last failed attempt */
     size_t      lost;           /* how often its worker died while executing it */
     bool        is_served;      /* a living worker serves its handler */
+    const char *traceparent, *tracestate; /* as it was started with, or NULL */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 

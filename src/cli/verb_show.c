@@ -134,6 +134,7 @@ show_fields(cli *c, const stet_run_info *info, int64_t now_ms)
     show_field(c, "retried by", info->retried_by);
     show_field(c, "idempotency", info->idempotency_key);
     show_field(c, "labels", info->labels);
+    show_field(c, "trace", info->traceparent);
     show_field(c, "group", info->group);
     if (info->priority != 0)
         show_field(c, "priority", stet__cli_printf(c, "%d", info->priority));

@@ -20,6 +20,8 @@
     { "label", "NAME=VALUE", "to find it by; may be repeated" },                                   \
     { "retention", "DURATION", "how long it is kept after its end" },                              \
     { "run", "ID", "use this run ID; a second start with it is refused" },                         \
+    { "traceparent", "TEXT", "W3C trace context of who starts it" },                               \
+    { "tracestate", "TEXT", "the same" },                                                          \
     { "raw", NULL, "INPUT need not be JSON" }
 /* clang-format on */
 
@@ -185,6 +187,8 @@ start_read_options(cli *c, stet_start_options *options, stet_run_id *run)
     options->key = stet__cli_value(c, "key");
     options->idempotency_key = stet__cli_value(c, "idempotency-key");
     options->group = stet__cli_value(c, "group");
+    options->traceparent = stet__cli_value(c, "traceparent");
+    options->tracestate = stet__cli_value(c, "tracestate");
     if ((exit = stet__cli_number(c, "attempts", &attempts, 1, 1000000)) != CLI_OK ||
         (exit = stet__cli_number(c, "priority", &priority, INT32_MIN, INT32_MAX)) != CLI_OK ||
         (exit = start_durations(c, options)) != CLI_OK ||

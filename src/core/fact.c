@@ -6,7 +6,7 @@
 #define FACT_VERSION 1
 #define FACT_CRC_BYTES 4u
 
-enum { FACT_FIELD_MAX = 35 };
+enum { FACT_FIELD_MAX = 37 };
 
 typedef struct fact_field {
     uint16_t offset;

@@ -110,7 +110,9 @@ typedef enum stet__fact_kind {
     B(retried_by, 32)    /* 16 bytes */                                                            \
     B(where, 33)         /* file:line */                                                           \
     B(recorded, 34)      /* STUCK: what was recorded … */                                          \
-    B(asked, 35)         /* … and what the code asked for */
+    B(asked, 35)         /* … and what the code asked for */                                       \
+    B(traceparent, 36)   /* STARTED: as W3C Trace Context writes it … */                           \
+    B(tracestate, 37)    /* … and this */
 
 typedef struct stet__fact {
     uint64_t        revision; /* set by who reads or appends it, not encoded */

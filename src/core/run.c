@@ -5,6 +5,8 @@
 
 #include <stet/sys/store.h>
 
+#include "core/trace.h"
+
 #define RUN_BIT(status) (1u << STET_STATUS_##status)
 #define RUN_ENDS (RUN_BIT(COMPLETED) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED))
 #define RUN_STOPS (RUN_BIT(CANCELLING) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED))
@@ -120,12 +122,16 @@ run_apply_started(stet__run *run, const stet__fact *f)
         (err = run_text(run, &run->idempotency_key, f->idempotency_key)) != STET_OK ||
         (err = run_text(run, &run->parent_step, f->parent_step)) != STET_OK ||
         (err = run_text(run, &run->child_key, f->child_key)) != STET_OK ||
+        (err = run_text(run, &run->traceparent, f->traceparent)) != STET_OK ||
+        (err = run_text(run, &run->tracestate, f->tracestate)) != STET_OK ||
         (err = run_bytes(run, &run->input, f->value)) != STET_OK ||
         (err = run_bytes(run, &run->labels, f->labels)) != STET_OK ||
         (err = run_bytes(run, &run->held, f->held)) != STET_OK)
         return err;
     if (run->handler == NULL)
         return stet__fail(STET_ECORRUPT, "a started fact without a handler");
+    if (run->traceparent != NULL && !stet__traceparent_is_legal(run->traceparent))
+        return stet__fail(STET_ECORRUPT, "a started fact with a traceparent that is none");
     run->created_ms = f->time_ms;
     run->created_us = f->number;
     run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;

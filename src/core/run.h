@@ -32,6 +32,7 @@ typedef struct stet__run {
 
     /* From STARTED. */
     const char   *handler, *key, *group, *idempotency_key, *parent_step, *child_key;
+    const char   *traceparent, *tracestate; /* as given; core/trace.h */
     stet_bytes    input, labels, held;
     int64_t       created_ms, visible_ms, deadline_ms, retention_ms;
     int64_t       created_us;        /* by a steady clock; orders starts of one millisecond */

@@ -152,7 +152,7 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
 void
 stet__claim_gathered(stet__claim *claim)
 {
-    if (atomic_exchange(&claim->is_gathered, false))
+    if (atomic_exchange(&claim->is_gathered, false) && !STET__MUTANT(gather_stuck))
         atomic_fetch_sub(&claim->engine->gathering, 1);
 }
 

@@ -85,7 +85,8 @@ committer_gathers(stet__committer *m)
     stet_engine *e = m->engine;
 
     return atomic_load(&e->gathering) > 0 && m->has_thread && !m->is_closing &&
-           stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
+           (STET__MUTANT(gather_unbounded) ||
+            stet__mono_us(e->p) < atomic_load(&e->gather_until_us));
 }
 
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
@@ -267,11 +268,13 @@ committer_take_first(stet__committer *m, size_t at)
 /* Runs that were woken together and are still being executed get into the flush that has begun for the first of them. One that relies on a unit before it waits for the
  * next batch, where it is asked whether it still may. */
 size_t
-stet__committer_more(void *arg, size_t n)
+stet__committer_more(void *arg, const stet_unit *units, size_t n)
 {
     stet__committer *m = arg;
     stet_engine     *e = m->engine;
 
+    if (units != m->units || n != m->n)
+        return n; /* somebody in between commits a part of the batch */
     stet__lock(e->p, &m->lock);
     while (m->is_growing && m->first == NULL && committer_gathers(m)) {
         m->is_waiting = true;

@@ -3,6 +3,7 @@
  * States: open -> started -> stopping -> stopped. A stop that finds a body which does not end stays
  * stopping and can be asked for again.
  */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -378,6 +379,7 @@ engine_free(stet_engine *e)
 
     stet__committer_close(e);
     stet__exec_free(&e->exec);
+    assert(atomic_load(&e->gathering) == 0); /* else every commit would have waited */
     stet__committer_free(e);
     stet__hint_close(e->hint); /* the last commits are told */
     stet__store_close(e->store);

@@ -140,7 +140,7 @@ void stet__committer_free(stet_engine *e);
 /* After a failed commit: may work be begun again? Asks the store, and reopens it if it must. */
 bool stet__committer_heal(stet_engine *e);
 /* stet_store.more. Runs on: the committer's thread, inside the store's commit. */
-size_t stet__committer_more(void *arg, size_t n);
+size_t stet__committer_more(void *arg, const stet_unit *units, size_t n);
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */
@@ -400,9 +400,8 @@ struct stet_engine {
 void stet__log(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step,
                int code, const char *fmt, ...) STET_PRINTF(7, 8);
 /* The same with the user's own fields. */
-void stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler,
-                    const char *step, int code, const stet_log_field *fields, size_t n,
-                    const char *message);
+void stet__log_with(stet_engine *e, const stet_log_record *line, const stet_id *run,
+                    const stet_log_field *fields, size_t n);
 
 /* engine.c */
 int  stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url,

@@ -386,10 +386,12 @@ static void
 host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
          const char *message)
 {
-    stet__claim *claim = host_claim(c);
+    stet__claim    *claim = host_claim(c);
+    stet_log_record line = { .level = level, .message = message, .step = step, .code = code };
 
-    stet__log_with(claim->engine, level, &claim->run, claim->handler != NULL ? claim->handler->name : NULL, step, code,
-                   fields, n, message);
+    line.handler = claim->handler != NULL ? claim->handler->name : NULL;
+    line.traceparent = c->info.traceparent;
+    stet__log_with(claim->engine, &line, &claim->run, fields, n);
 }
 
 static void

@@ -28,6 +28,11 @@ host_info(stet_ctx *c)
     }
     c->info.parent_step = c->run.parent_step;
     c->info.child_key = c->run.child_key;
+    if (c->run.traceparent != NULL) {
+        stet__traceparent_of(c->trace_text, c->run.traceparent, c->run.id);
+        c->info.traceparent = c->trace_text;
+        c->info.tracestate = c->run.tracestate;
+    }
     if (!stet__id_is_zero(c->run.retry_of)) {
         stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
         c->retried = (stet_dependency){ c->retried_text, "retry" };

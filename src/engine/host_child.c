@@ -69,6 +69,11 @@ stet__host_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *hand
         return err;
     if ((parent = stet__arena_copy(&c->arena, &claim->run, sizeof claim->run)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
+    if (s.fact.traceparent.data == NULL && c->info.traceparent != NULL) {
+        s.fact.traceparent = stet_text(c->info.traceparent);
+        if (c->info.tracestate != NULL)
+            s.fact.tracestate = stet_text(c->info.tracestate);
+    }
     *id = s.run;
     *started = s.fact;
     started->run = stet__id_bytes(parent);

@@ -263,6 +263,8 @@ inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run
     info->origin = run->origin;
     info->lost = run->lost;
     info->idempotency_key = run->idempotency_key;
+    info->traceparent = run->traceparent;
+    info->tracestate = run->tracestate;
     if (run->labels.len > 0) {
         char *labels = stet__arena_copy(arena, run->labels.data, run->labels.len);
 

@@ -115,15 +115,14 @@ log_text(stet__buf *out, const stet_log_field *f)
 }
 
 void
-stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char *handler, const char *step, int code,
-               const stet_log_field *fields, size_t n, const char *message)
+stet__log_with(stet_engine *e, const stet_log_record *line, const stet_id *run, const stet_log_field *fields, size_t n)
 {
-    stet_log_record record = { 0 };
+    stet_log_record record = *line;
     stet_log_field  own[STET_LOG_FIELDS_MAX];
     stet__arena     arena;
     stet__buf       text;
 
-    if (!log_is_wanted(e, level))
+    if (!log_is_wanted(e, line->level))
         return;
     stet__arena_init(&arena, &e->p->alloc);
     stet__buf_init(&text, &e->p->alloc);
@@ -135,11 +134,6 @@ stet__log_with(stet_engine *e, stet_level level, const stet_id *run, const char 
         log_text(&text, &own[i]);
         record.n_own = i + 1;
     }
-    record.level = level;
-    record.message = message;
-    record.handler = handler;
-    record.step = step;
-    record.code = code;
     if (record.n_own > 0) {
         record.own = own;
         record.fields = text.failed ? NULL : stet__buf_cstr(&text);

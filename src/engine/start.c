@@ -232,6 +232,43 @@ start_text(const char *handler, const char *what, const char *text)
     return STET_OK;
 }
 
+static int
+start_trace(stet__fact *f, const char *handler, const stet_start_options *o)
+{
+    if (o->traceparent != NULL && !stet__traceparent_is_legal(o->traceparent))
+        return stet__fail(STET_EINVAL,
+                          "%s: \"%.64s\" is no traceparent: write 00-(32 digits)-(16 digits)-(2 digits), "
+                          "hexadecimal in lower case, as W3C Trace Context has it",
+                          handler, o->traceparent);
+    if (o->tracestate != NULL && (o->traceparent == NULL || !stet__tracestate_is_legal(o->tracestate)))
+        return stet__fail(STET_EINVAL, "%s: a tracestate has 1 to %u printable characters and comes with a traceparent",
+                          handler, STET__TRACESTATE_MAX);
+    if (o->traceparent != NULL)
+        f->traceparent = stet_text(o->traceparent);
+    if (o->tracestate != NULL)
+        f->tracestate = stet_text(o->tracestate);
+    return STET_OK;
+}
+
+/* That of the parent, in the arena. */
+static int
+start_trace_inherit(stet__arena *arena, stet__fact *f, const stet__run *parent)
+{
+    char        text[STET__TRACEPARENT_LEN + 1];
+    const char *copy, *state = NULL;
+
+    if (f->traceparent.data != NULL || parent->traceparent == NULL)
+        return STET_OK;
+    stet__traceparent_of(text, parent->traceparent, parent->id);
+    if ((copy = stet__arena_str(arena, text)) == NULL ||
+        (parent->tracestate != NULL && (state = stet__arena_str(arena, parent->tracestate)) == NULL))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    f->traceparent = stet_text(copy);
+    if (state != NULL)
+        f->tracestate = stet_text(state);
+    return STET_OK;
+}
+
 int
 stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
                   const stet_start_options *options)
@@ -252,6 +289,7 @@ stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char
         (err = start_text(handler, "a child key", o->child_key)) != STET_OK ||
         (err = start_times(s, h, handler, o, now_ms)) != STET_OK ||
         (err = start_retry(e, &s->fact, h, handler, &o->retry)) != STET_OK ||
+        (err = start_trace(&s->fact, handler, o)) != STET_OK ||
         (err = start_labels(arena, &s->fact, handler, o->labels)) != STET_OK)
         return err;
     if ((int64_t)input.len > e->config.payload_bytes_max)
@@ -432,6 +470,8 @@ start_lineage(stet_engine *e, stet__work *w, stet__start *s, const stet_start_op
     s->fact.attempt = stet__run_attempt(&l.run);
     if (err == STET_OK && (cond = stet__work_cond(w, STET_COND_JOURNAL, *parent)) != NULL)
         cond->number = l.run.journal;
+    if (err == STET_OK)
+        err = start_trace_inherit(&w->arena, &s->fact, &l.run);
     stet__loaded_free(&l);
     if (err != STET_OK)
         return err;

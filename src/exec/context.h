@@ -21,6 +21,7 @@
 
 #include "core/journal.h"
 #include "core/run.h"
+#include "core/trace.h"
 #include "exec/co.h"
 #include "platform/platform.h"
 
@@ -165,6 +166,7 @@ struct stet_ctx {
     stet__rng        rng;
     stet_failure     failure;
     stet_ctx_info    info;
+    char             trace_text[STET__TRACEPARENT_LEN + 1];
     char             run_text[STET_ID_TEXT_MAX], parent_text[STET_ID_TEXT_MAX], retried_text[STET_ID_TEXT_MAX];
     stet_dependency  retried; /* the one dependency a run can have so far */
     char             service[STET__NAME_MAX + 1];

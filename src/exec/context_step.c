@@ -81,6 +81,8 @@ const char *stet_attempt_token(const stet_attempt *a) { return a->token; }
 uint64_t    stet_attempt_fence(const stet_attempt *a) { return a->fence; }
 int64_t     stet_attempt_deadline_ms(const stet_attempt *a) { return a->deadline_ms; }
 const char *stet_attempt_run(const stet_attempt *a) { return a->ctx->run_text; }
+const char *stet_attempt_traceparent(const stet_attempt *a) { return a->ctx->info.traceparent; }
+const char *stet_attempt_tracestate(const stet_attempt *a) { return a->ctx->info.tracestate; }
 
 static void *
 attempt_conn(const stet_attempt *a, stet_conn_kind kind)

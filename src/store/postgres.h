@@ -11,7 +11,7 @@
  *   postgres_commit.c    commits: one statement, what to do when it fails
  *   postgres_tx.c        transactions that are lent to bodies, or are the application's
  *   postgres_session.c   sessions, upkeep
- *   postgres_crumbs.c    crumbs, in a file of this machine
+ *   postgres_crumbs.c    crumbs, in files of this machine (crumbs.c)
  *   postgres_read.c      reads
  *   postgres_hint.c      LISTEN and NOTIFY
  *
@@ -245,6 +245,9 @@ int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *
                          PGresult **res,
                          const char *what, char state[6]);
 
+/* Has the answer its one row? */
+int stet__pg_one(pg_store *st, const PGresult *res, const char *what);
+
 int64_t     pg_int8(const PGresult *res, int row, int col);
 int32_t     pg_int4(const PGresult *res, int row, int col);
 bool        pg_bool(const PGresult *res, int row, int col);
@@ -311,6 +314,7 @@ int stet__pg_commit_answer(pg_store *st, const PGresult *res, const stet_unit *u
                            stet_outcome *outcomes);
 int stet__pg_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 
+pg_session *stet__pg_session_own(pg_store *st, uint64_t session); /* NULL: not ours */
 int  stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
                            stet_bytes info);
 int  stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms);
@@ -321,9 +325,7 @@ int  stet__pg_maintain(stet_store *s);
 
 stet_crumb *stet__pg_crumbs(stet_store *s, uint64_t session, size_t n);
 int         stet__pg_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n);
-void        stet__pg_crumbs_close(pg_session *own);
-/* Files of sessions that are gone; `known` are those that are not. */
-void stet__pg_crumbs_sweep(pg_store *st, const uint64_t *known, size_t n);
+void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others */
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);

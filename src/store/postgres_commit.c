@@ -147,9 +147,12 @@ commit_is_content(const char *state)
 
 /* What the port knows of a failed commit. */
 static int
-commit_code(int err, const char *state)
+commit_code(pg_store *st, int err, const char *state)
 {
-    if (state[0] == '\0' || err == STET_EUNCERTAIN)
+    (void)st; /* a mutant's */
+    if (STET__MUTANT(postgres_repeat_applied) && state[0] == '\0')
+        st->base.committer.bytes[0] ^= 1;
+    if ((state[0] == '\0' && !STET__MUTANT(postgres_lost_failed)) || err == STET_EUNCERTAIN)
         return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
                           stet_last_error());
     switch (err) {
@@ -185,7 +188,7 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
         return err;
     }
     if (!commit_is_content(state))
-        return commit_code(err, state);
+        return commit_code(st, err, state);
     if (to - from == 1) {
         outcomes[from].result = strncmp(state, "54", 2) == 0 ? STET_ETOOBIG : STET_EINVAL;
         outcomes[from].cond = (uint32_t)units[from].n_conds;

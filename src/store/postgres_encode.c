@@ -301,6 +301,8 @@ encode_cond(pg_batch *b, const stet_cond *c)
 {
     pg_line l = { .run = &c->run, .n = c->number, .s = c->session, .e = c->epoch };
 
+    if (STET__MUTANT(postgres_fence_dropped) && c->kind == STET_COND_CLAIM)
+        return;
     switch (c->kind) {
     case STET_COND_CLAIM: l.kind = LINE_CLAIM; break;
     case STET_COND_JOURNAL: l.kind = LINE_JOURNAL; break;

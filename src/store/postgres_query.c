@@ -235,6 +235,15 @@ stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **out, const c
     return err;
 }
 
+int
+stet__pg_one(pg_store *st, const PGresult *res, const char *what)
+{
+    if (PQntuples(res) == 1)
+        return STET_OK;
+    return stet__fail(STET_EIO, "store %s: cannot %s: the server answered nonsense", st->name,
+                      what);
+}
+
 /* ---- columns --------------------------------------------------------------------------------- */
 
 static uint64_t

@@ -236,7 +236,8 @@ schema_count(pg_store *st, pg_link *c, const char *const *parts, long *n)
 
     if (sql == NULL)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
-    if ((err = stet__pg_exec(st, c, sql, &res, "look at its tables")) == STET_OK)
+    if ((err = stet__pg_exec(st, c, sql, &res, "look at its tables")) == STET_OK &&
+        (err = stet__pg_one(st, res, "look at its tables")) == STET_OK)
         *n = strtol(PQgetvalue(res, 0, 0), NULL, 10);
     PQclear(res);
     stet__free(st->base.alloc, sql);

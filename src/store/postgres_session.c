@@ -6,13 +6,14 @@
  */
 #include <string.h>
 
+#include "store/crumbs.h"
 #include "store/postgres.h"
 
 #define SESSION_FORGET_MS (7 * 86400000LL)
 #define SESSIONS_MAX      4096
 
-static pg_session *
-session_own(pg_store *st, uint64_t session)
+pg_session *
+stet__pg_session_own(pg_store *st, uint64_t session)
 {
     pg_session *own = st->sessions;
 
@@ -30,7 +31,7 @@ session_forget(pg_store *st, uint64_t session)
         at = &(*at)->next;
     if ((own = *at) != NULL) {
         *at = own->next;
-        stet__pg_crumbs_close(own);
+        stet__pg_crumbs_close(st, own);
         stet__free(st->base.alloc, own);
     }
 }
@@ -42,7 +43,7 @@ stet__pg_sessions_free(pg_store *st)
 
     while ((own = st->sessions) != NULL) {
         st->sessions = own->next;
-        stet__pg_crumbs_close(own);
+        stet__pg_crumbs_close(st, own);
         stet__free(st->base.alloc, own);
     }
 }
@@ -72,7 +73,8 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     stet__lock(s->platform, &st->side_lock);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) ==
-        STET_OK) {
+            STET_OK &&
+        (err = stet__pg_one(st, res, "open a session")) == STET_OK) {
         *session = own->session = (uint64_t)pg_int8(res, 0, 0);
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
         own->next = st->sessions;
@@ -150,7 +152,7 @@ stet__pg_session_close(stet_store *s, uint64_t session)
                               "close a session")) == STET_OK)
         is_closed = PQntuples(res) > 0;
     PQclear(res);
-    if (err == STET_OK && !is_closed && session_own(st, session) == NULL)
+    if (err == STET_OK && !is_closed && stet__pg_session_own(st, session) == NULL)
         err = session_is_foreign(st, session);
     session_forget(st, session);
     stet__unlock(s->platform, &st->side_lock);
@@ -221,7 +223,7 @@ maintain_crumbs(pg_store *st)
     if (n <= SESSIONS_MAX && (known = stet__get(st->base.alloc, n * sizeof *known)) != NULL) {
         for (size_t i = 0; i < n; i++)
             known[i] = (uint64_t)pg_int8(res, (int)i, 0);
-        stet__pg_crumbs_sweep(st, known, n);
+        stet__crumbs_sweep(st->instance, known, n, stet__wall_ms(st->base.platform));
         stet__free(st->base.alloc, known);
     }
     PQclear(res);

@@ -37,9 +37,11 @@ stet__redis_enter(redis_store *st)
 void
 stet__redis_clock_seen(redis_store *st, int64_t now_ms)
 {
-    int64_t mono_us = stet__mono_us(st->base.platform);
-    int64_t offset_us = now_ms * 1000 - mono_us, best_us;
+    int64_t mono_us = stet__mono_us(st->base.platform), offset_us, best_us;
 
+    if (now_ms < 0 || now_ms >= REDIS_DUE_BIAS)
+        return; /* nonsense */
+    offset_us = now_ms * 1000 - mono_us;
     stet__lock(st->base.platform, &st->clock_lock);
     if (mono_us - st->clock_began_us > CLOCK_WINDOW_US) {
         st->clock_older_us = mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN

@@ -166,8 +166,13 @@ commit_receive(redis_store *st, commit_state *c, const size_t *sizes, size_t n_p
 
 /* What the port knows of a failed commit. */
 static int
-commit_code(const commit_state *c, int err)
+commit_code(redis_store *st, const commit_state *c, int err)
 {
+    (void)st; /* a mutant's */
+    if (STET__MUTANT(redis_repeat_applied) && err == STET_EUNCERTAIN)
+        st->self[0] = (char)(st->self[0] ^ 1);
+    if (STET__MUTANT(redis_lost_failed) && err == STET_EUNCERTAIN)
+        return STET_EIO;
     if (err == STET_EUNCERTAIN || c->done > 0)
         return stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
                           stet_last_error());
@@ -193,10 +198,10 @@ commit_all(redis_store *st, commit_state *c)
             (must_load && (err = stet__redis_load(st, &st->writer, REDIS_COMMIT)) != STET_OK) ||
             (err = commit_send(st, c, sizes, &n_parts)) != STET_OK ||
             (err = commit_receive(st, c, sizes, n_parts, &must_load)) != STET_OK)
-            return commit_code(c, err);
+            return commit_code(st, c, err);
         if (c->done == before && ++tries == COMMIT_TRIES)
             return commit_code(
-                c, stet__fail(STET_EIO,
+                st, c, stet__fail(STET_EIO,
                               "store %s: the server forgets its scripts as soon as they are loaded",
                               st->name));
     }

@@ -158,6 +158,11 @@ encode_cond(stet__buf *b, const stet_cond *c)
         encode_head(b, 1, ENCODE_COND_INVALID);
         return;
     }
+    if (STET__MUTANT(redis_fence_dropped) && c->kind == STET_COND_CLAIM) {
+        encode_head(b, 2, (int)STET_COND_UNIT); /* of an earlier call: always fine */
+        redis_pack_uint(b, 0);
+        return;
+    }
     encode_head(b, sizes[c->kind], (int)c->kind);
     switch (c->kind) {
     case STET_COND_CLAIM:

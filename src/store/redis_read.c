@@ -240,12 +240,18 @@ timer_fire(const char *member)
     return (int64_t)(redis_get_be64(member) ^ (UINT64_C(1) << 63));
 }
 
+static bool
+timer_is_whole(const redisReply *e)
+{
+    return e->type == REDIS_REPLY_STRING && e->len == REDIS_TIMER_BYTES;
+}
+
 static int
 timer_give(redis_store *st, const redisReply *e, stet_timer_fn fn, void *arg)
 {
     stet_timer timer;
 
-    if (e->type != REDIS_REPLY_STRING || e->len != REDIS_TIMER_BYTES)
+    if (!timer_is_whole(e))
         return read_damaged(st, "a timer");
     timer =
         (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
@@ -286,14 +292,16 @@ stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_time
     redis_word(&w[1], "0");
     redis_word(&w[1], is_all ? "0" : "1");
     if ((err = stet__redis_read(st, w, 2, replies, "read timers")) == STET_OK) {
+        const redisReply *next;
+
         n = replies[0]->elements < limit ? replies[0]->elements : limit;
-        if (next_ms != NULL) {
-            *next_ms = STET_NEVER;
-            if (replies[0]->elements > n)
-                *next_ms = timer_fire(replies[0]->element[n]->str);
-            else if (replies[1]->elements > 0)
-                *next_ms = timer_fire(replies[1]->element[0]->str);
-        }
+        next = replies[0]->elements > n   ? replies[0]->element[n]
+               : replies[1]->elements > 0 ? replies[1]->element[0]
+                                          : NULL;
+        if (next != NULL && !timer_is_whole(next))
+            err = read_damaged(st, "a timer");
+        else if (next_ms != NULL)
+            *next_ms = next != NULL ? timer_fire(next->str) : STET_NEVER;
         for (size_t i = 0; err == STET_OK && i < n; i++)
             err = timer_give(st, replies[0]->element[i], fn, arg);
     }

@@ -161,10 +161,14 @@ runs_page(row_reader *r, const stet_run_query *q, const stet__buf *set, const st
     if ((err = stet__redis_read_script(r->st, &w, &reply, "list runs")) != STET_OK)
         return err;
     stet__buf_cut(from, 0);
-    for (size_t i = 1; err == STET_OK && i + 1 < reply->elements; i += 2, --*left)
-        err = row_give(r, reply->element[i]->str,
-                       (stet_bytes){ reply->element[i + 1]->str, reply->element[i + 1]->len }, fn,
-                       arg);
+    for (size_t i = 1; err == STET_OK && i + 1 < reply->elements; i += 2, --*left) {
+        const redisReply *id = reply->element[i], *row = reply->element[i + 1];
+
+        if (id->type != REDIS_REPLY_STRING || id->len != sizeof(stet_id))
+            err = stet__fail(STET_ECORRUPT, "store %s: a list of runs is damaged", r->st->name);
+        else
+            err = row_give(r, id->str, (stet_bytes){ row->str, row->len }, fn, arg);
+    }
     if (err == STET_OK && reply->elements > 0)
         stet__buf_add(from, reply->element[0]->str, reply->element[0]->len);
     if (from->failed)

@@ -345,13 +345,13 @@ commit_outcomes_init(stet_outcome *outcomes, size_t from, size_t n)
 /* Are there units behind the last one? While we applied those we had, others came; and while their runs are
  * executed, the rows of the first ones are written. */
 static bool
-commit_grows(sqlite_store *st, size_t *n, stet_outcome *outcomes, int *err)
+commit_grows(sqlite_store *st, const stet_unit *units, size_t *n, stet_outcome *outcomes, int *err)
 {
     size_t before = *n;
 
     if (st->base.more == NULL || (*err = stet__sqlite_runs_flush(st)) != STET_OK)
         return false;
-    *n = st->base.more(st->base.more_arg, before);
+    *n = st->base.more(st->base.more_arg, units, before);
     commit_outcomes_init(outcomes, before, *n);
     st->now_ms = stet__sqlite_now(st); /* they may be due later than those before */
     return *n > before;
@@ -375,7 +375,7 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t *n, stet_outcome *
         return err;
     st->units = units;
     st->outcomes = outcomes;
-    for (i = 0; i < *n || commit_grows(st, n, outcomes, &err); i++) {
+    for (i = 0; i < *n || commit_grows(st, units, n, outcomes, &err); i++) {
         st->n_units = i;
         err = units[i].seq <= last_seq && !STET__MUTANT(file_repeat_applied)
                   ? commit_recall(st, &units[i], &outcomes[i])

@@ -16,10 +16,11 @@ stet__level_name(stet_level level)
 void
 stet__log_print(const stet_log_record *r)
 {
-    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s\n", stet__level_name(r->level),
+    (void)fprintf(stderr, "stet %s: %s%s%s%s%s%s%s%s%s%s%s%s%s\n", stet__level_name(r->level),
                   r->message, r->run ? " run=" : "", r->run ? r->run : "",
                   r->handler ? " handler=" : "", r->handler ? r->handler : "",
                   r->step ? " step=" : "", r->step ? r->step : "", r->code ? " code=" : "",
-                  r->code ? stet_code_name(r->code) : "", r->fields ? " " : "",
+                  r->code ? stet_code_name(r->code) : "", r->traceparent ? " traceparent=" : "",
+                  r->traceparent ? r->traceparent : "", r->fields ? " " : "",
                   r->fields ? r->fields : "");
 }

@@ -29,6 +29,13 @@
     /* the store in a file: crash everywhere finds these */                                        \
     X(file_unsynced, "commits to a file are not flushed")                                          \
     X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
+    /* the stores on servers: their contract and their cuts find these */                          \
+    X(postgres_fence_dropped, "on PostgreSQL whoever records need not hold the claim")             \
+    X(postgres_repeat_applied, "after a lost connection a handle is another one to PostgreSQL")    \
+    X(postgres_lost_failed, "a commit whose answer is lost counts as not made, on PostgreSQL")     \
+    X(redis_fence_dropped, "on Redis whoever records need not hold the claim")                     \
+    X(redis_repeat_applied, "after a lost connection a handle is somebody else to Redis")          \
+    X(redis_lost_failed, "a commit whose answer is lost counts as not made, on Redis")             \
     /* the engine */                                                                               \
     X(suspend_blind, "a run suspends whatever has come into its inbox meanwhile")                  \
     X(end_blind, "a run ends whatever has come into its inbox meanwhile")                          \
@@ -63,6 +70,8 @@
     X(failure_inherited, "a retried dead letter inherits the step that failed")                    \
     X(child_apart, "a child is started in another unit than its parent's record of it")            \
     X(settle_unchecked, "an awakeable is settled without asking whether it still is open")         \
+    X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
+    X(gather_unbounded, "a commit waits for a run on a busy slot, however long it takes")          \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \
     X(visible_forgotten,                                                                           \

@@ -1,4 +1,4 @@
-/* The hint contract on a RabbitMQ broker of the tests' own. */
+/* The hint contract on a RabbitMQ broker of the tests' own. tsan: yes */
 #include "hint_contract.h"
 
 #include <amqp.h>

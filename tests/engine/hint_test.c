@@ -287,6 +287,26 @@ TEST(G9_with_hints_five_times_and_some_lost_everything_completes)
     double_fleet(3, 5);
 }
 
+/* What was written past the engine (stet_start_in) is told by hand. */
+TEST(G9_a_nudge_tells_the_others)
+{
+    fixture     *f = quiet_begin();
+    stet_engine *worker = quiet_engine(f, 0, common_services), *client;
+    stet_run_id  run;
+
+    double_rate = 1; /* the start is told to nobody */
+    double_times = 1;
+    client = double_engine(f, STET_ROLE_CLIENT, NULL);
+    run = fixture_start(client, "t.quick", "ok", NULL);
+    CHECK_INT(fixture_look(client, &run).status, STET_STATUS_PENDING);
+    double_rate = 0;
+    stet_engine_nudge(client);
+    EXPECT_RESULT(client, &run, "ok");
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+}
+
 /* ---- hints that are forged ------------------------------------------------------------------- */
 
 static void

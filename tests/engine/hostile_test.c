@@ -125,8 +125,8 @@ now_ahead(stet_store *s)
     return hostile_inner->now_ms(s) + 60;
 }
 
-/* A start is due at once by the engine's clock, and a moment later by that of the commit, which then
- * does not give the run to the engine. Neither hint nor poll nor sweep helps. */
+/* A start is due at once by the engine's clock, and a moment later by that of the commit, which
+ * then does not give the run to the engine. Neither hint nor poll nor sweep helps. */
 TEST(A1_a_start_that_is_not_due_yet_by_the_stores_clock_is_executed_when_it_is)
 {
     static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };

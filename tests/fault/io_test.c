@@ -251,7 +251,7 @@ io_sleeper(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("done"));
 }
 
-/* They join a commit that has begun for the first of them, and that one fails at its `at`th call. */
+/* They join a commit that has begun for the first of them, and that fails at its `at`th call. */
 static bool
 io_woken_round(fault_io io, long at)
 {

@@ -1,6 +1,9 @@
-/* The Redis store when its connections are cut, before and after each thing it asks in turn: what
- * is repeated until it is answered has happened once. */
-#include "redis_proxy.h"
+/* Redis when connections are cut, before and after each thing that is asked in turn: a store (what
+ * is repeated until it is answered has happened once), and an engine (see cuts.h). */
+#include <unistd.h>
+
+#include "cuts.h"
+#include "proxy.h"
 #include "redis_server.h"
 #include "store/redis.h"
 #include "test.h"
@@ -14,10 +17,10 @@ cut_share(void)
 }
 
 typedef struct cut_world {
-    redis_proxy *proxy;
-    stet_store  *store;
-    char         url[128];
-    int64_t      until_us;
+    proxy      *proxy;
+    stet_store *store;
+    char        url[128];
+    int64_t     until_us;
 } cut_world;
 
 static const char *const handlers[] = { "h.b" };
@@ -120,33 +123,99 @@ live(cut_world *w)
     stet__store_close(w->store);
 }
 
-static void
-cut_everywhere(redis_cut cut)
+static proxy *
+cut_proxy(void)
 {
-    cut_world w = { 0 };
-    int       port = (int)strtol(getenv(REDIS_SERVER_ENV), NULL, 10), n;
+    return proxy_new_redis((int)strtol(getenv(REDIS_SERVER_ENV), NULL, 10));
+}
 
-    w.proxy = redis_proxy_new(port);
+static void
+cut_everywhere(proxy_fault cut)
+{
+    cut_world w = { .proxy = cut_proxy() };
+    int       n;
+
     for (n = 1; n < PIECES_MAX; n++) {
         (void)snprintf(w.url, sizeof w.url, "redis://127.0.0.1:%d/0?prefix=cut%d.%d",
-                       redis_proxy_port(w.proxy), (int)cut, n);
+                       proxy_port(w.proxy), (int)cut, n);
         w.until_us = stet__mono_us(stet__platform_real()) + 20000000;
-        redis_proxy_arm(w.proxy, cut, n);
+        proxy_fault_at(w.proxy, cut, NULL, (size_t)n);
         live(&w);
-        if (!redis_proxy_is_hit(w.proxy))
+        if (proxy_calm(w.proxy))
             break;
     }
     CHECK(n > 20 && n < PIECES_MAX);
     test_note("cut at %d places", n - 1);
-    redis_proxy_free(w.proxy);
+    proxy_free(w.proxy);
 }
 
 TEST(G4_redis_connections_cut_before_each_request)
 {
-    cut_everywhere(REDIS_CUT_REQUEST);
+    cut_everywhere(PROXY_LOSE_REQUEST);
 }
 
 TEST(G4_redis_connections_cut_before_each_answer)
 {
-    cut_everywhere(REDIS_CUT_ANSWER);
+    cut_everywhere(PROXY_LOSE_ANSWER);
+}
+
+/* What may have been done is never told as not done. */
+TEST(F6_redis_a_commit_whose_answer_is_lost_is_applied_once)
+{
+    stet_op op = { .kind = STET_OP_VALUE_PUT, .space = "s", .key = stet_text("k"),
+                   .data = stet_text("lost on the way") };
+    stet_unit    unit = { .ops = &op, .n_ops = 1 };
+    stet_outcome out;
+    cut_world    w = { .proxy = cut_proxy() };
+    stet_value   value;
+
+    (void)snprintf(w.url, sizeof w.url, "%s", redis_server_url_at(proxy_port(w.proxy), "lost"));
+    w.until_us = stet__mono_us(stet__platform_real()) + 20000000;
+    CHECK_OK(stet__store_open(&w.store, stet__platform_real(), w.url));
+    for (unit.seq = 1; unit.seq <= 6; unit.seq++) {
+        bool is_applied = unit.seq % 2 == 0;
+
+        proxy_fault_next(w.proxy, is_applied ? PROXY_LOSE_ANSWER : PROXY_LOSE_REQUEST,
+                         "lost on the way");
+        CHECK_CODE(w.store->ops->commit(w.store, &unit, 1, &out), STET_EUNCERTAIN);
+        UNTIL_ANSWERED(&w, w.store->ops->commit(w.store, &unit, 1, &out));
+        CHECK_INT(out.result, STET_OK);
+        CHECK_INT(out.is_repeat, is_applied);
+        CHECK_OK(w.store->ops->value(w.store, "s", stet_text("k"), &value));
+        CHECK_INT(value.version, unit.seq);
+        stet__free(w.store->alloc, (void *)(uintptr_t)value.data.data);
+    }
+    stet__store_close(w.store);
+    proxy_free(w.proxy);
+}
+
+/* ---- an engine ------------------------------------------------------------------------------- */
+
+/* Opening is cut as well, so each life makes a store of its own. */
+static const char *
+engine_url(cuts *c, size_t n)
+{
+    char prefix[48];
+
+    (void)snprintf(prefix, sizeof prefix, "life_%ld_%zu", (long)getpid(), n);
+    return redis_server_url_at(proxy_port(c->proxy), prefix);
+}
+
+static void
+engine_everywhere(proxy_fault fault)
+{
+    cuts c = { .proxy = cut_proxy(), .url = engine_url, .stride = cuts_stride(3) };
+
+    cuts_everywhere(&c, fault);
+    proxy_free(c.proxy);
+}
+
+TEST_LIMIT(G4_redis_an_engine_whose_connection_is_cut_before_each_request, 900)
+{
+    engine_everywhere(PROXY_LOSE_REQUEST);
+}
+
+TEST_LIMIT(G4_redis_an_engine_whose_connection_is_cut_before_each_answer, 900)
+{
+    engine_everywhere(PROXY_LOSE_ANSWER);
 }

@@ -1,7 +1,8 @@
 /* Hunting planted bugs: `stet-mutants [--seeds N] [--crash DIRECTORY] [NAME …]`.
  *
  * For each mutant of src/util/mutant.h, or those named: the standard seeds of the simulator, 1 to
- * N (2000), until one fails; if none does, the crash programs in DIRECTORY, until one fails. First
+ * N (2000), until one fails; if none does, the crash programs in DIRECTORY, until one fails. Those
+ * of a store on a server (postgres_…, redis_…) are hunted by that store's programs instead. First
  * all seeds without any mutant: what fails then is no catch. Prints what found which, and fails if
  * one survived.
  *
@@ -200,18 +201,34 @@ hunt_rank(const char *program)
                                                     : 1;
 }
 
+/* The server whose store has the mutant, or NULL. */
+static const char *
+hunt_server(int mutant)
+{
+    static const char *const servers[] = { "postgres", "redis" };
+
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
+        if (strncmp(hunt_names[mutant], servers[i], strlen(servers[i])) == 0)
+            return servers[i];
+    return NULL;
+}
+
 static bool
 hunt_crashes(hunt *h, int mutant)
 {
-    glob_t programs;
-    char   pattern[1024];
-    bool   is_found = false;
+    const char *server = hunt_server(mutant);
+    glob_t      programs;
+    char        pattern[1024];
+    bool        is_found = false;
 
     if (h->crash == NULL)
         return false;
-    (void)snprintf(pattern, sizeof pattern, "%s/crash_*_test", h->crash);
-    if (glob(pattern, 0, NULL, &programs) != 0) {
-        fprintf(stderr, "no crash programs in %s\n", h->crash);
+    if (server == NULL)
+        (void)snprintf(pattern, sizeof pattern, "%s/crash_*_test", h->crash);
+    else
+        (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
+    if (glob(pattern, GLOB_BRACE, NULL, &programs) != 0) {
+        fprintf(stderr, "no programs for %s in %s\n", hunt_names[mutant], h->crash);
         exit(2);
     }
     for (int rank = 0; rank < 4; rank++)
@@ -228,13 +245,14 @@ static int
 hunt_one(hunt *h, int mutant)
 {
     double start_s = hunt_now_s();
-    bool   is_found = hunt_seeds(h, mutant) || hunt_crashes(h, mutant);
+    bool   is_found = (hunt_server(mutant) == NULL && hunt_seeds(h, mutant)) ||
+                    hunt_crashes(h, mutant);
 
     if (is_found)
-        printf("%-20s %-21s %6.1f s  %s\n%43s %s\n", hunt_names[mutant], h->by,
+        printf("%-23s %-26s %6.1f s  %s\n%51s %s\n", hunt_names[mutant], h->by,
                hunt_now_s() - start_s, hunt_texts[mutant], "found:", h->what);
     else
-        printf("%-20s %-21s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
+        printf("%-23s %-26s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
                hunt_texts[mutant]);
     return is_found ? 1 : 0;
 }

@@ -4,6 +4,7 @@
 #include <stet.h>
 
 #include "engine/engine.h"
+#include "fault_platform.h"
 #include "queue/queue.h"
 #include "test.h"
 
@@ -112,6 +113,49 @@ TEST(G9_a_full_box_drops_the_oldest_and_says_so)
     CHECK(!stet__outbox_take(&box, &hint));
     stet__outbox_close(&box);
     stet__outbox_close(&box);
+}
+
+/* ---- without memory -------------------------------------------------------------------------- */
+
+static stet_hint_use
+take_nothing(void *arg, const stet_hint *hint)
+{
+    (void)arg;
+    (void)hint;
+    return STET_HINT_TAKEN;
+}
+
+/* Each allocation fails in turn: it is said, or the port works; nothing is left behind. */
+static long
+without_memory(const char *address)
+{
+    stet__hint_setup setup = { 0 };
+    stet_hint        hint = hint_of(STET_HINT_WORK, "t.h");
+    fault_platform   p;
+    long             nth = 0;
+
+    do {
+        stet_hint_port *port;
+
+        fault_platform_init(&p);
+        fault_platform_arm(&p, nth++, 1);
+        if (stet__hint_open(&port, &p.base, address, &setup) == STET_OK) {
+            (void)port->ops->watch(port, 0, take_nothing, NULL);
+            port->ops->send(port, &hint);
+            stet__hint_close(port);
+        } else
+            CHECK(port == NULL);
+        CHECK_INT(p.live, 0);
+    } while (p.failed > 0);
+    return nth - 1;
+}
+
+TEST(G9_a_port_without_memory_says_so_and_leaves_nothing)
+{
+    test_note("failed each of %ld allocations", without_memory("none") + without_memory("local:m"));
+#ifdef STET_WITH_RABBITMQ
+    CHECK(without_memory("amqp://u:p@127.0.0.1:1/?connect_timeout=1") >= 3);
+#endif
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */

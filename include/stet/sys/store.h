@@ -375,7 +375,7 @@ struct stet_store {
      * is flushed yet: the engine may put units behind them, into the same arrays, and says how many there are
      * now. It may wait a little for some. Again until it adds none. Both are set by the engine; NULL: no. */
     bool   can_grow;
-    size_t (*more)(void *arg, size_t n);
+    size_t (*more)(void *arg, const stet_unit *units, size_t n);
     void  *more_arg;
     bool   is_mute; /* others are told another way: commit() need not hint. Set by the engine before use */
 };

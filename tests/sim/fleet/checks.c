@@ -132,7 +132,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
     case FLEET_OP_NOW:
-        return seen->code == STET_OK && (run->is_retry || (int64_t)seen->value >= run->created_ms);
+        return seen->code == STET_OK && (run->is_retry || w->peak_ms != 0 ||
+                                         (int64_t)seen->value >= run->created_ms);
     case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
     case FLEET_OP_SETTLE:
         return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED ||
@@ -262,6 +263,9 @@ check_on_finding(void *arg, const stet_finding *finding)
         run->is_reported = true;
         return 0;
     }
+    /* By a clock that went back it is not known which write was the last. */
+    if (w->peak_ms != 0 && strcmp(finding->rule, "value") == 0)
+        return 0;
     fleet_fail(w, run, "verify: %s: %s", finding->rule, finding->text);
     return 0;
 }

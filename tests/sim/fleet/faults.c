@@ -36,6 +36,8 @@ fleet_plan_draw(fleet *w)
         p->one_in[FLEET_DAMAGE] = 0;
     if (fleet_draw(&w->faults, 2) != 0)
         p->one_in[FLEET_STORE_JUMP] = 0; /* it excuses too much */
+    if (fleet_draw(&w->faults, 2) != 0)
+        p->one_in[FLEET_STORE_BACK] = 0; /* so does this */
     p->chaos_us = 100000 + (int64_t)fleet_draw(&w->faults, 4000000);
     p->last_us = 1000000 * (int64_t)(5 + fleet_draw(&w->faults, 40));
     p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
@@ -87,13 +89,31 @@ chaos_damage(fleet *w)
     fleet_trace(w, NULL, run, "FAULT: a fact is damaged", NULL, (int64_t)facts->first, 0);
 }
 
-/* Everybody's leases end by it if it is far; the clock of a store never goes back (docs/decisions,
- * 11). */
+static int64_t
+chaos_far(fleet *w)
+{
+    uint64_t most_ms = fleet_draw(&w->faults, 2) == 0 ? (uint64_t)w->plan.lease_ms / 2 : 7200000;
+
+    return (int64_t)fleet_draw(&w->faults, most_ms);
+}
+
+/* A server's clock that is set back. A file's never goes back (docs/decisions, 11). */
+static void
+chaos_store_back(fleet *w)
+{
+    int64_t ms = chaos_far(w);
+
+    w->peak_ms = fleet_peak_ms(w);
+    w->back_ms += ms;
+    stet__memory_db_advance(w->db, -ms);
+    fleet_trace(w, NULL, NULL, "the store's clock is back by", NULL, ms, 0);
+}
+
+/* Everybody's leases end by it if it is far. */
 static void
 chaos_store_jump(fleet *w)
 {
-    uint64_t most_ms = fleet_draw(&w->faults, 2) == 0 ? (uint64_t)w->plan.lease_ms / 2 : 7200000;
-    int64_t  ms = (int64_t)fleet_draw(&w->faults, most_ms);
+    int64_t ms = chaos_far(w);
 
     stet__memory_db_advance(w->db, ms);
     w->jumped_us = stet__sim_now_us(w->sim);
@@ -124,6 +144,8 @@ chaos_turn(fleet *w)
     }
     if (fleet_fault(w, FLEET_STORE_JUMP, NULL))
         chaos_store_jump(w);
+    if (fleet_fault(w, FLEET_STORE_BACK, NULL))
+        chaos_store_back(w);
     if (w->plan.one_in[FLEET_DAMAGE] != 0 && w->stats.faults[FLEET_DAMAGE] < 2 &&
         fleet_draw(&w->faults, w->plan.one_in[FLEET_DAMAGE]) == 0)
         chaos_damage(w);

@@ -74,6 +74,7 @@ typedef struct fleet_node fleet_node;
     X(SKEW, 0, "clocks apart by hours")                                                            \
     X(JUMP, 0, "jumps of a clock")                                                                 \
     X(STORE_JUMP, 0, "jumps of the store's clock ahead")                                           \
+    X(STORE_BACK, 0, "jumps of the store's clock back")                                            \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
     X(DAMAGE, 0, "facts damaged")
 
@@ -428,6 +429,8 @@ struct fleet {
     fleet_plan       plan;
     bool             has_faults; /* now */
     int64_t          jumped_us;  /* when the store's clock jumped last */
+    int64_t          back_ms;    /* by how much it was set back */
+    int64_t          peak_ms;    /* the latest time it had when it was */
     int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
     bool             is_helped;  /* the helper has done what it can */
@@ -465,6 +468,8 @@ bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash
 uint64_t fleet_draw(stet__rng *r, uint64_t below);
 fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
 int64_t  fleet_now_ms(fleet *w); /* the store's clock */
+/* The latest time it ever had: what was due then may happen, also if it is behind again. */
+int64_t  fleet_peak_ms(fleet *w);
 /* Simulators are used again: to map their stacks takes as long as a small simulation. */
 stet__sim *fleet_sim_get(uint64_t seed);
 void       fleet_sim_put(stet__sim *sim);

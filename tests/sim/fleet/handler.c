@@ -403,7 +403,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     if ((rc = stet_sleep_ms(ctx, name, ms)) != STET_OK)
         return rc;
     run = fleet_run_named(x->w, stet_info(ctx)->run);
-    if (run != NULL && !run->is_retry && fleet_now_ms(x->w) < run->asked_ms[op] + ms)
+    if (run != NULL && !run->is_retry && fleet_peak_ms(x->w) < run->asked_ms[op] + ms)
         fleet_fail(x->w, run, "operation %zu slept less than its %" PRId64 " ms", op, ms);
     return STET_OK;
 }

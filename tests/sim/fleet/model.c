@@ -337,7 +337,7 @@ model_purged(fleet *w, const fleet_node *node, const stet_op *op)
     fleet_trace(w, node, run, "removed", NULL, 0, 0);
     if (run->end == 0)
         fleet_fail(w, run, "it is removed and has not ended");
-    if (run->is_kept || fleet_now_ms(w) < run->ended_ms + w->plan.retention_ms)
+    if (run->is_kept || fleet_peak_ms(w) < run->ended_ms + w->plan.retention_ms)
         fleet_fail(w, run, "it is removed before its time");
     run->is_purged = true;
     if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
@@ -412,7 +412,7 @@ model_has(const stet_unit *unit, stet_op_kind kind, stet_id run)
 static void
 model_timers(fleet *w, const stet_unit *unit)
 {
-    int64_t now_ms = fleet_now_ms(w);
+    int64_t now_ms = fleet_peak_ms(w);
 
     for (size_t i = 0; i < unit->n_conds; i++) {
         const stet_cond *cond = &unit->conds[i];
@@ -491,9 +491,9 @@ model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
         return;
     }
     /* A unit that resumes a run may end its attempt as well. */
-    if (fleet_now_ms(w) < run->not_before_ms && !model_has(unit, STET_OP_FACTS, run->id))
+    if (fleet_peak_ms(w) < run->not_before_ms && !model_has(unit, STET_OP_FACTS, run->id))
         fleet_fail(w, run, "it is granted %lld ms early",
-                   (long long)(run->not_before_ms - fleet_now_ms(w)));
+                   (long long)(run->not_before_ms - fleet_peak_ms(w)));
     if (++run->grants > MODEL_GRANTS_MAX)
         fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);
 }

@@ -1,0 +1,27 @@
+/* A life of an engine that uses all of a store, and the same life with its connection cut at each
+ * request in turn: before it arrives, and after it was done and before the answer.
+ *
+ * Bodies are counted outside the engine. No process ends here, so a cut is no reason to execute one
+ * twice: the books must be exact, everything must end, verify must find nothing.
+ */
+#ifndef STET_CUTS_H
+#define STET_CUTS_H
+
+#include <stddef.h>
+
+#include "proxy.h"
+
+typedef struct cuts {
+    proxy *proxy;
+    /* The address for the nth life, by way of the proxy. */
+    const char *(*url)(struct cuts *c, size_t n);
+    /* Every so many of the requests of a kind are tried, the first always. */
+    size_t stride;
+} cuts;
+
+/* STET_CUT_STRIDE, or this. */
+size_t cuts_stride(size_t otherwise);
+/* All of it, for one kind of cut. */
+void cuts_everywhere(cuts *c, proxy_fault fault);
+
+#endif
