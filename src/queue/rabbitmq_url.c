@@ -214,10 +214,10 @@ stet__rabbit_parse(rabbit_port *r, const char *address)
     memcpy(r->vhost, "/", 2);
     r->is_tls = strncmp(address, "amqps:", 6) == 0;
     r->port = r->is_tls ? 5671 : 5672;
-    address += r->is_tls ? 6 : 5;
-    if (strncmp(address, "//", 2) != 0)
+    address += strcspn(address, ":"); /* "amqp" alone has none */
+    if (strncmp(address, "://", 3) != 0)
         return stet__fail(STET_EURL, "queue amqp: the address is %s", URL_FORM);
-    address += 2;
+    address += 3;
     len = strcspn(address, "?");
     options = address + len;
     if ((err = url_place(r, address, len)) != STET_OK)

@@ -257,6 +257,8 @@ TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
     expect_refused("amqp://u:hush%zz@h/v", STET_EURL, "hexadecimal");
     expect_refused("amqp://u:hush%0", STET_EURL, "port");
     expect_refused("amqp://u:p@[::1/v", STET_EURL, "has no end");
+    expect_refused("amqp", STET_EURL, "amqp://USER:PASSWORD@HOST");
+    expect_refused("amqps", STET_EURL, "amqp://USER:PASSWORD@HOST");
     expect_refused("amqp:u:hush@h", STET_EURL, "amqp://USER:PASSWORD@HOST");
     expect_refused("amqpx://u:hush@h", STET_EURL, "did you mean amqp?");
 }
