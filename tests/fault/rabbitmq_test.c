@@ -441,6 +441,35 @@ TEST_LIMIT(G5_with_the_broker_down_from_the_beginning_everything_completes, 180)
     fixture_end(f);
 }
 
+/* It keeps the connection and reads nothing from it any more. */
+TEST_LIMIT(G5_a_broker_whose_memory_is_short_delays_nobody, 120)
+{
+    fixture     *f;
+    stet_engine *worker, *client;
+    stet_health  health;
+
+    rabbit_server_need();
+    f = polled_begin("sqlite", 0);
+    worker = rabbit_engine(f, 0, common_services);
+    client = rabbit_engine(f, STET_ROLE_CLIENT, NULL);
+    rabbit_server_alarm(true);
+    for (int i = 0; i < 5; i++)
+        run_some(client);
+    AWAIT(fixture_logged(f, "takes nothing now") == 2);
+    CHECK_OK(stet_health_get(client, &health));
+    CHECK(!health.has_hints);
+    CHECK_HAS(health.text, "memory or disk is short");
+    rabbit_server_alarm(false);
+    AWAIT(fixture_logged(f, "takes hints again") == 2);
+    run_some(client);
+    rabbit_server_alarm(true);
+    run_some(client);
+    stet_close(client); /* closing is bounded, too */
+    stet_close(worker);
+    rabbit_server_alarm(false);
+    fixture_end(f);
+}
+
 /* ---- a way that is cut ----------------------------------------------------------------------- */
 
 #define RELAY_PAIRS 16

@@ -26,12 +26,13 @@
 #define SERVER_TRIES       3
 
 /* What the tests ask the keeper for: a byte, answered with one (1: done). */
-enum { ASK_START = 's', ASK_STOP = 't', ASK_KILL = 'k' };
+enum { ASK_START = 's', ASK_STOP = 't', ASK_KILL = 'k', ASK_ALARM = 'a', ASK_CALM = 'c' };
 
 typedef struct keeper {
     char  dir[64], program[160];
     int   port, dist_port, epmd_port;
     pid_t epmd, server; /* the leader of a group of its own; 0: down */
+    bool  is_short;     /* of memory */
 } keeper;
 
 static char server_reason[256] = "it was not asked for";
@@ -253,6 +254,28 @@ keeper_down(keeper *k, int signal)
         (void)poll(NULL, 0, 10);
     }
     k->server = 0;
+    k->is_short = false;
+}
+
+/* rabbitmqctl lies beside the server. */
+static bool
+keeper_memory(keeper *k, bool is_short)
+{
+    char  program[sizeof k->program], verb[] = "set_vm_memory_high_watermark";
+    char  how[] = "absolute", little[] = "1", much[] = "1GB";
+    char *argv[] = { program, verb, how, is_short ? little : much, NULL };
+    char *slash;
+    pid_t child;
+    int   status = -1;
+
+    memcpy(program, k->program, sizeof program);
+    slash = strrchr(program, '/');
+    (void)snprintf(slash, sizeof program - (size_t)(slash - program), "/rabbitmqctl");
+    child = keeper_spawn(k, argv);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    k->is_short = is_short;
+    return status == 0;
 }
 
 /* ---- the keeper: its life -------------------------------------------------------------------- */
@@ -291,8 +314,12 @@ keeper_serve(keeper *k, int life)
         is_done = 1;
         if (ask == ASK_START && !(k->server > 0 && keeper_has_group(k->server)))
             is_done = keeper_up(k);
+        else if (ask == ASK_START && k->is_short) /* a test that failed has left it so */
+            is_done = keeper_memory(k, false);
         else if (ask == ASK_STOP || ask == ASK_KILL)
             keeper_down(k, ask == ASK_STOP ? SIGTERM : SIGKILL);
+        else if (ask == ASK_ALARM || ask == ASK_CALM)
+            is_done = keeper_memory(k, ask == ASK_ALARM);
         if (write(life, &is_done, 1) != 1)
             keeper_end(k, 1);
     }
@@ -401,6 +428,13 @@ rabbit_server_start(void)
 {
     if (!server_ask(ASK_START))
         test_fail(__FILE__, __LINE__, "the broker does not start again");
+}
+
+void
+rabbit_server_alarm(bool is_short)
+{
+    if (!server_ask(is_short ? ASK_ALARM : ASK_CALM))
+        test_fail(__FILE__, __LINE__, "rabbitmqctl failed");
 }
 
 int

@@ -23,6 +23,8 @@ int  rabbit_server_port(void);
 void rabbit_server_stop(bool by_force);
 /* Returns when it answers. */
 void rabbit_server_start(void);
+/* Its memory is short, or is not any more: it takes nothing from who publishes. */
+void rabbit_server_alarm(bool is_short);
 /* amqp://USER:PASSWORD@127.0.0.1:PORT/?prefix=PREFIX&heartbeat=1, in a static buffer of its own for
  * each of four calls in turn; port 0: the broker's. */
 const char *rabbit_url(int port, const char *prefix);
