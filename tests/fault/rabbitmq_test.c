@@ -733,6 +733,31 @@ TEST(G5_a_certificate_file_that_is_not_there_is_told)
                    "/no/where.pem", "certificate");
 }
 
+/* With the right authority it opens; with that of the system the certificate is a stranger's. */
+TEST(G5_with_tls_hints_alone_are_enough)
+{
+    fixture     *f;
+    stet_engine *worker, *client;
+    char         queue[256];
+
+    rabbit_server_need();
+    if (rabbit_server_tls_port() == 0)
+        test_skip("no openssl to make a certificate with");
+    f = quiet_begin("sqlite", 0);
+    (void)snprintf(queue, sizeof queue, "amqps://%s:%s@localhost:%d/?prefix=%s&cacert=%s",
+                   RABBIT_USER, RABBIT_PASSWORD, rabbit_server_tls_port(), rabbit_prefix(),
+                   rabbit_server_cacert());
+    f->options.queue = queue;
+    worker = rabbit_engine(f, 0, common_services);
+    client = rabbit_engine(f, STET_ROLE_CLIENT, NULL);
+    for (int i = 0; i < 3; i++)
+        run_some(client);
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+    expect_refused("amqps://u:hush@localhost:PORT/", rabbit_server_tls_port(), "SSL", "cacert=PATH");
+}
+
 TEST(G5_an_unknown_host_is_told)
 {
     expect_polled("amqp://u:hush@no-such-host.invalid:PORT/", 5672, "no-such-host.invalid",

@@ -22,6 +22,7 @@
 
 #define SERVER_PROGRAM     "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server"
 #define SERVER_EPMD        "/usr/bin/epmd"
+#define SERVER_OPENSSL     "/usr/bin/openssl"
 #define SERVER_PATIENCE_MS 120000
 #define SERVER_TRIES       3
 
@@ -30,13 +31,20 @@ enum { ASK_START = 's', ASK_STOP = 't', ASK_KILL = 'k', ASK_ALARM = 'a', ASK_CAL
 
 typedef struct keeper {
     char  dir[64], program[160];
-    int   port, dist_port, epmd_port;
+    int   port, dist_port, epmd_port, tls_port;
     pid_t epmd, server; /* the leader of a group of its own; 0: down */
     bool  is_short;     /* of memory */
 } keeper;
 
-static char server_reason[256] = "it was not asked for";
-static int  server_port, server_life = -1;
+/* What the keeper says when the broker is up. */
+typedef struct keeper_news {
+    int  port, tls_port;
+    char dir[64];
+} keeper_news;
+
+static char        server_reason[256] = "it was not asked for";
+static keeper_news server;
+static int         server_life = -1;
 
 static int64_t
 server_now_ms(void)
@@ -184,16 +192,46 @@ keeper_write(const keeper *k, const char *name, const char *text)
     return fclose(file) == 0 && is_ok && chmod(path, 0644) == 0;
 }
 
+/* A certificate for localhost that is its own authority: cert.pem and key.pem. */
 static bool
-keeper_files(const keeper *k)
+keeper_certificate(const keeper *k)
 {
-    char config[512];
+    char  program[] = SERVER_OPENSSL;
+    char *argv[] = { program,     (char[]){ "req" },  (char[]){ "-x509" },    (char[]){ "-newkey" },
+                     (char[]){ "rsa:2048" },          (char[]){ "-nodes" },   (char[]){ "-keyout" },
+                     (char[]){ "key.pem" },           (char[]){ "-out" },     (char[]){ "cert.pem" },
+                     (char[]){ "-days" },             (char[]){ "2" },        (char[]){ "-subj" },
+                     (char[]){ "/CN=localhost" },     (char[]){ "-addext" },
+                     (char[]){ "subjectAltName=DNS:localhost" },              NULL };
+    pid_t child;
+    int   status = -1;
 
-    (void)snprintf(config, sizeof config,
-                   "listeners.tcp.default = 127.0.0.1:%d\ndefault_user = %s\ndefault_pass = %s\n"
-                   "vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 1MB\n"
-                   "raft.wal_max_size_bytes = 4194304\nlog.file.level = warning\n",
-                   k->port, RABBIT_USER, RABBIT_PASSWORD);
+    if (access(SERVER_OPENSSL, X_OK) != 0)
+        return false;
+    child = keeper_spawn(k, argv);
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return status == 0;
+}
+
+static bool
+keeper_files(keeper *k)
+{
+    char   config[1024];
+    size_t len;
+
+    len = (size_t)snprintf(
+        config, sizeof config,
+        "listeners.tcp.default = 127.0.0.1:%d\ndefault_user = %s\ndefault_pass = %s\n"
+        "vm_memory_high_watermark.absolute = 1GB\ndisk_free_limit.absolute = 1MB\n"
+        "raft.wal_max_size_bytes = 4194304\nlog.file.level = warning\n",
+        k->port, RABBIT_USER, RABBIT_PASSWORD);
+    k->tls_port = keeper_certificate(k) ? keeper_port() : 0;
+    if (k->tls_port != 0)
+        (void)snprintf(config + len, sizeof config - len,
+                       "listeners.ssl.default = 127.0.0.1:%d\nssl_options.certfile = %s/cert.pem\n"
+                       "ssl_options.keyfile = %s/key.pem\nssl_options.cacertfile = %s/cert.pem\n",
+                       k->tls_port, k->dir, k->dir, k->dir);
     return keeper_write(k, "rabbitmq.conf", config) && keeper_write(k, "plugins", "[].\n") &&
            keeper_write(k, "env.conf", "");
 }
@@ -328,7 +366,8 @@ keeper_serve(keeper *k, int life)
 static _Noreturn void
 keeper_main(keeper *k, int life)
 {
-    bool is_up = false;
+    keeper_news news = { .port = 0 };
+    bool        is_up = false;
 
     setpgid(0, 0);
     prctl(PR_SET_NAME, "rabbit-keeper");
@@ -347,7 +386,10 @@ keeper_main(keeper *k, int life)
             k->epmd = 0;
         }
     }
-    if (!is_up || write(life, &k->port, sizeof k->port) != (ssize_t)sizeof k->port)
+    news.port = k->port;
+    news.tls_port = k->tls_port;
+    memcpy(news.dir, k->dir, sizeof news.dir);
+    if (!is_up || write(life, &news, sizeof news) != (ssize_t)sizeof news)
         keeper_end(k, 1);
     keeper_serve(k, life);
 }
@@ -382,7 +424,7 @@ rabbit_server_share(void)
     keeper k = { .port = 0 };
     int    pair[2];
 
-    if (server_port != 0 || !server_place(&k) ||
+    if (server.port != 0 || !server_place(&k) ||
         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return;
     fflush(NULL);
@@ -391,8 +433,8 @@ rabbit_server_share(void)
         keeper_main(&k, pair[1]);
     }
     close(pair[1]);
-    if (read(pair[0], &server_port, sizeof server_port) != (ssize_t)sizeof server_port) {
-        server_port = 0;
+    if (read(pair[0], &server, sizeof server) != (ssize_t)sizeof server) {
+        server.port = 0;
         (void)snprintf(server_reason, sizeof server_reason, "the broker did not start");
         close(pair[0]);
         return;
@@ -411,7 +453,7 @@ server_ask(char ask)
 void
 rabbit_server_need(void)
 {
-    if (server_port == 0)
+    if (server.port == 0)
         test_skip("there is no RabbitMQ: %s", server_reason);
     rabbit_server_start();
 }
@@ -440,7 +482,22 @@ rabbit_server_alarm(bool is_short)
 int
 rabbit_server_port(void)
 {
-    return server_port;
+    return server.port;
+}
+
+int
+rabbit_server_tls_port(void)
+{
+    return server.tls_port;
+}
+
+const char *
+rabbit_server_cacert(void)
+{
+    static char path[80];
+
+    (void)snprintf(path, sizeof path, "%s/cert.pem", server.dir);
+    return path;
 }
 
 const char *
@@ -451,6 +508,6 @@ rabbit_url(int port, const char *prefix)
     char       *url = urls[turn++ % 4];
 
     (void)snprintf(url, sizeof urls[0], "amqp://%s:%s@127.0.0.1:%d/?prefix=%s&heartbeat=1",
-                   RABBIT_USER, RABBIT_PASSWORD, port != 0 ? port : server_port, prefix);
+                   RABBIT_USER, RABBIT_PASSWORD, port != 0 ? port : server.port, prefix);
     return url;
 }

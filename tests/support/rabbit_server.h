@@ -19,6 +19,9 @@ void rabbit_server_share(void);
 /* Skips the test if there is none, and says why; else starts it again if a test left it down. */
 void rabbit_server_need(void);
 int  rabbit_server_port(void);
+/* With TLS, for the name localhost; 0: there is no openssl to make a certificate with. */
+int         rabbit_server_tls_port(void);
+const char *rabbit_server_cacert(void);
 /* Ends it, by asking it to or by SIGKILL; both return when it is gone. */
 void rabbit_server_stop(bool by_force);
 /* Returns when it answers. */
