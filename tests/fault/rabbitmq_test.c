@@ -755,7 +755,8 @@ TEST(G5_with_tls_hints_alone_are_enough)
     stet_close(client);
     stet_close(worker);
     fixture_end(f);
-    expect_refused("amqps://u:hush@localhost:PORT/", rabbit_server_tls_port(), "SSL", "cacert=PATH");
+    expect_refused("amqps://u:hush@localhost:PORT/", rabbit_server_tls_port(), "SSL",
+                   "cacert=PATH");
 }
 
 TEST(G5_an_unknown_host_is_told)

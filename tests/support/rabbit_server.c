@@ -196,13 +196,11 @@ keeper_write(const keeper *k, const char *name, const char *text)
 static bool
 keeper_certificate(const keeper *k)
 {
-    char  program[] = SERVER_OPENSSL;
-    char *argv[] = { program,     (char[]){ "req" },  (char[]){ "-x509" },    (char[]){ "-newkey" },
-                     (char[]){ "rsa:2048" },          (char[]){ "-nodes" },   (char[]){ "-keyout" },
-                     (char[]){ "key.pem" },           (char[]){ "-out" },     (char[]){ "cert.pem" },
-                     (char[]){ "-days" },             (char[]){ "2" },        (char[]){ "-subj" },
-                     (char[]){ "/CN=localhost" },     (char[]){ "-addext" },
-                     (char[]){ "subjectAltName=DNS:localhost" },              NULL };
+    char shell[] = "/bin/sh", flag[] = "-c";
+    char command[] = SERVER_OPENSSL " req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+                                    " -addext subjectAltName=DNS:localhost"
+                                    " -keyout key.pem -out cert.pem";
+    char *argv[] = { shell, flag, command, NULL };
     pid_t child;
     int   status = -1;
 
