@@ -50,9 +50,17 @@ void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */
 void bench_verify1m(bench_result *r); /* verify.c */
 void bench_redis_steps3(bench_result *r); /* redis.c */
+void bench_redis_workers(bench_result *r);
+void bench_redis_idle(bench_result *r);
+void bench_redis_resolve(bench_result *r);
+void bench_redis_wait(bench_result *r);
 void bench_idle(bench_result *r); /* quiet.c */
 void bench_size(bench_result *r);
 void bench_postgres_steps3(bench_result *r); /* postgres.c */
+void bench_postgres_workers(bench_result *r);
+void bench_postgres_idle(bench_result *r);
+void bench_postgres_resolve(bench_result *r);
+void bench_postgres_wait(bench_result *r);
 
 /* ---- scratch (scratch.c) --------------------------------------------------------------------- */
 
@@ -134,6 +142,27 @@ int  bench_child_main(const char *part, const char *path);
 /* In the child: say the numbers, then wait for the end. */
 void bench_child_say(const double *numbers, size_t n);
 void bench_child_wait(void);
+
+/* ---- several processes on one server (fleet.c) ----------------------------------------------- */
+
+typedef struct bench_server {
+    void *arg;
+    /* The address of an engine of this name; the caller's to free(). */
+    char *(*url)(void *arg, const char *name);
+    /* Single commits by hand just now; seconds of each. */
+    void (*commits)(void *arg, int n, double *seconds);
+    /* What the server is asked in so many seconds, as it tells; renewals of leases are not counted,
+     * *renewals says how many there were. */
+    double (*asked)(void *arg, const char *name, double seconds, double *renewals);
+} bench_server;
+
+void bench_fleet_workers(const bench_server *s, bench_result *r);
+void bench_fleet_idle(const bench_server *s, bench_result *r);
+void bench_fleet_resolve(const bench_server *s, bench_result *r);
+void bench_fleet_wait(const bench_server *s, bench_result *r);
+/* in_flight_max 0: the default. */
+#define BENCH_SLOTS 10
+int  bench_child_worker(const char *url, int64_t in_flight_max);
 
 int bench_child_parked(const char *path); /* parked.c */
 int bench_child_long(const char *path, bool is_last); /* long.c */

@@ -2,6 +2,7 @@
 #include "bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,18 +31,14 @@ child_exec(const char *part, const char *path)
 void
 bench_child_start(bench_child *c, const char *part, const char *path)
 {
-    int to[2], from[2];
+    int to[2], from[2]; /* no child holds the ends of another, or that one would not see its end */
 
     fflush(stdout);
-    if (pipe(to) != 0 || pipe(from) != 0 || (c->pid = (int)fork()) < 0)
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0 || (c->pid = (int)fork()) < 0)
         bench_fail("cannot start a child: %s", strerror(errno));
     if (c->pid == 0) {
         dup2(to[0], 0);
         dup2(from[1], 1);
-        close(to[0]);
-        close(to[1]);
-        close(from[0]);
-        close(from[1]);
         child_exec(part, path);
     }
     close(to[0]);
@@ -126,6 +123,10 @@ bench_child_main(const char *part, const char *path)
         return bench_child_long(path, true);
     if (path != NULL && strcmp(part, "idle") == 0)
         return bench_child_idle(path);
+    if (path != NULL && strcmp(part, "worker") == 0)
+        return bench_child_worker(path, 0);
+    if (path != NULL && strcmp(part, "slots") == 0)
+        return bench_child_worker(path, BENCH_SLOTS);
     fprintf(stderr, "no part \"%s\"\n", part);
     return 2;
 }

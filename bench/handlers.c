@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define HANDLER_RESULT "{\"charge\":\"ch_0123456789\"}"
 
@@ -111,6 +112,55 @@ handle_awaits(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+/* ---- for other processes --------------------------------------------------------------------- */
+
+static int
+body_ms(stet_attempt *a, void *arg)
+{
+    struct timespec work = { 0, 1000000 };
+
+    (void)arg;
+    nanosleep(&work, NULL);
+    return stet_attempt_return(a, stet_text(HANDLER_RESULT));
+}
+
+/* Three bodies that take a millisecond each. */
+static int
+handle_busy3(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_ms, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_ms, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "ship", body_ms, NULL, NULL));
+    return stet_return(ctx, stet_text(HANDLER_RESULT));
+}
+
+static int
+body_say(stet_attempt *a, void *arg)
+{
+    const stet_awakeable_id *id = arg;
+
+    return stet_attempt_return(a, stet_text(id->text));
+}
+
+/* The result of step "say" is the awakeable; returns when it went on. */
+static int
+handle_resumed(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *future;
+    stet_bytes        value;
+    char              text[32];
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &future, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "say", body_say, &id, NULL));
+    STET_TRY(stet_await(ctx, &value, future));
+    /* The steady clock is the same for all processes of a machine. */
+    snprintf(text, sizeof text, "%.9f", bench_now_s());
+    return stet_return(ctx, stet_text(text));
+}
+
 /* ---- the long one ---------------------------------------------------------------------------- */
 
 bench_long bench_long_hooks;
@@ -142,12 +192,12 @@ handle_long(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(HANDLER_RESULT));
 }
 
-const stet_handler bench_handlers[] = { { "steps3", handle_steps3, NULL },
-                                        { "run0", handle_run0, NULL },
-                                        { "nap", handle_nap, NULL },
-                                        { "parked", handle_parked, NULL },
-                                        { "awaits", handle_awaits, NULL },
-                                        { "long", handle_long, NULL },
-                                        { NULL, NULL, NULL } };
+const stet_handler bench_handlers[] = {
+    { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
+    { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
+    { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
+    { "busy3", handle_busy3, NULL },     { "resumed", handle_resumed, NULL },
+    { NULL, NULL, NULL }
+};
 
 const stet_handler bench_counters[] = { { "add", handle_add, NULL }, { NULL, NULL, NULL } };

@@ -37,12 +37,28 @@ const bench_figure bench_figures[] = {
 #ifdef STET_WITH_REDIS
     { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
       ">= 0.4", "0.7", bench_redis_steps3 },
+    { "redis.workers", "3 steps of 1 ms, four workers of 10 slots; raw: one worker", ">= 3", "3.9",
+      bench_redis_workers },
+    { "redis.idle", "what a Redis server is asked by 10 idle workers", "< 20", "10",
+      bench_redis_idle },
+    { "redis.resolve", "resolve until the run goes on in another process, p50; raw: a commit",
+      "<= 5", "3", bench_redis_resolve },
+    { "redis.wait", "a run ends until its waiter elsewhere has the answer, p50; raw: a commit",
+      "<= 3", "2", bench_redis_wait },
 #endif
     { "idle", "reads of the store by an idle worker", "<= 5, ~0 %", "1", bench_idle },
 #ifdef STET_WITH_POSTGRES
     { "postgres.steps3",
       "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined", ">= 0.4", "0.7",
       bench_postgres_steps3 },
+    { "postgres.workers", "3 steps of 1 ms, four workers of 10 slots; raw: one worker", ">= 3",
+      "3.9", bench_postgres_workers },
+    { "postgres.idle", "what a PostgreSQL server is asked by 10 idle workers", "< 20", "10",
+      bench_postgres_idle },
+    { "postgres.resolve", "resolve until the run goes on in another process, p50; raw: a commit",
+      "<= 5", "3", bench_postgres_resolve },
+    { "postgres.wait", "a run ends until its waiter elsewhere has the answer, p50; raw: a commit",
+      "<= 3", "2", bench_postgres_wait },
 #endif
     { "size", "the shared library, stripped", "< 1 MiB, libc, SQLite, libpq, hiredis", "400 KiB",
       bench_size },

@@ -233,6 +233,26 @@ raw_pg_steps3(raw_pg *r, int64_t batch, int64_t total)
     return raw_now_s() - start_s;
 }
 
+void
+raw_pg_commits_each(raw_pg *r, int n, double *seconds)
+{
+    int64_t run = ++r->runs;
+
+    raw_start(r, run);
+    raw_sync(r);
+    for (int i = 0; i < n; i++) {
+        double start_s = raw_now_s();
+
+        r->now_ms = (int64_t)(start_s * 1000);
+        raw_send(r, RAW_BEGIN, NULL);
+        raw_journal(r, run, i + 2, 1, "charge", RAW_RESULT);
+        raw_update(r, run, 1, i + 2, NULL);
+        raw_send(r, RAW_COMMIT, NULL);
+        raw_sync(r);
+        seconds[i] = raw_now_s() - start_s;
+    }
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void

@@ -121,6 +121,25 @@ raw_redis_steps3(raw_redis *r, int64_t batch, int64_t total)
     return raw_now_s() - start_s;
 }
 
+void
+raw_redis_commits_each(raw_redis *r, int n, double *seconds)
+{
+    int64_t run = ++r->runs;
+
+    raw_start(r, run);
+    raw_sync(r);
+    for (int i = 0; i < n; i++) {
+        double start_s = raw_now_s();
+
+        r->now_ms = (int64_t)(start_s * 1000);
+        RAW_SEND(r, "MULTI");
+        raw_step(r, run, i + 2, "charge");
+        RAW_SEND(r, "EXEC");
+        raw_sync(r);
+        seconds[i] = raw_now_s() - start_s;
+    }
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 raw_redis *

@@ -13,5 +13,7 @@ raw_redis *raw_redis_open(int port);
 void       raw_redis_close(raw_redis *r); /* accepts NULL */
 /* `total` workflows of three steps in lots of `batch`; seconds. A lot is four transactions. */
 double raw_redis_steps3(raw_redis *r, int64_t batch, int64_t total);
+/* `n` transactions one after the other, each of a fact and its run's row; seconds of each. */
+void raw_redis_commits_each(raw_redis *r, int n, double *seconds);
 
 #endif

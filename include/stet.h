@@ -4,6 +4,7 @@
  *   stet/engine.h    open, register, start and stop; configuration; logs; workers; health
  *   stet/run.h       start runs, wait for them, look at them, cancel, dead letters
  *   stet/context.h   what a handler can do
+ *   stet/move.h      move all runs from one store to another
  *   stet/app.h       a program with the whole command line in two calls
  */
 #ifndef STET_H
@@ -13,6 +14,7 @@
 #include <stet/base.h>
 #include <stet/context.h>
 #include <stet/engine.h>
+#include <stet/move.h>
 #include <stet/run.h>
 #include <stet/transaction.h>
 

@@ -148,7 +148,8 @@ typedef struct stet_entry {
  * STET_EFORKED.
  * @param options NULL: all defaults
  * @return STET_OK; STET_ECONFIG, a value out of range (named); STET_EURL; STET_ENOTDB, the file is
- *         something else; STET_ENEWER, written by a newer stet; STET_EREADONLY; STET_EIO; STET_ENOMEM.
+ *         something else; STET_ENEWER, written by a newer stet; STET_EREADONLY; STET_EIO; STET_ENOMEM;
+ *         STET_EMOVED, it is the target of a move that is not complete (stet/move.h).
  */
 STET_API int stet_open(stet_engine **engine, const char *url, const stet_options *options);
 
@@ -163,7 +164,8 @@ STET_API int stet_register(stet_engine *engine, const char *service, const stet_
 STET_API int stet_register_object(stet_engine *engine, const char *service,
                                   const stet_handler *handlers, const stet_entry *initial);
 
-/** Begin executing. A second start is harmless. */
+/** Begin executing. A second start is harmless. STET_EMOVED, the store is being moved, or was moved: the text says
+ * where to. */
 STET_API int stet_engine_start(stet_engine *engine);
 /**
  * Stop taking work, let running handlers reach their next recorded point, give up claims. A second

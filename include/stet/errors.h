@@ -62,6 +62,7 @@
     X(ENEWER, -81, PERMANENT, "the store was written by a newer stet")                             \
     X(EREADONLY, -82, PERMANENT, "the store cannot be written")                                    \
     X(EPOISONED, -83, RETRY, "a flush failed; the store must be reopened")                         \
+    X(EMOVED, -84, PERMANENT, "the store is being moved, or was moved, to another one")            \
     X(EFENCED, -90, FENCED, "another worker owns the run now")                                     \
     X(EUNCERTAIN, -91, UNKNOWN, "the store did not answer; the outcome is not known")              \
     /* not failures */                                                                             \

@@ -175,8 +175,8 @@ stet__cli_options(cli *c, stet_options *options)
     return app_environment(c, options);
 }
 
-static int
-app_address(cli *c)
+int
+stet__cli_address(cli *c)
 {
     if (c->db == NULL || *c->db == '\0')
         c->db = getenv("STET_DB");
@@ -256,7 +256,7 @@ stet__cli_open_with(cli *c, const stet_options *options)
 {
     int exit, err;
 
-    if ((exit = app_address(c)) != CLI_OK)
+    if ((exit = stet__cli_address(c)) != CLI_OK)
         return exit;
     if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
         return exit;

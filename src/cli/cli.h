@@ -105,7 +105,7 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_ls, stet__cli_show, stet__cli_why, stet__cli_cancel, stet__cli_resolve,
     stet__cli_reject, stet__cli_unstick, stet__cli_dlq_ls, stet__cli_dlq_retry,
     stet__cli_dlq_discard, stet__cli_state_get, stet__cli_handlers, stet__cli_workers,
-    stet__cli_health, stet__cli_verify, stet__cli_help;
+    stet__cli_health, stet__cli_verify, stet__cli_move, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -139,6 +139,8 @@ const char *stet__cli_nearest(const char *typed, const char *(*at)(const void *a
 
 /* ---- app.c: the store ----------------------------------------------------------------------- */
 
+/* Which store is meant, into c->db: --db, STET_DB, the program's own. */
+int stet__cli_address(cli *c);
 /* Open the store for looking and asking: no handler executes here. */
 int stet__cli_open(cli *c);
 /* Open it with these options, and register the program's services. */

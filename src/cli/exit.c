@@ -33,6 +33,7 @@ static const struct {
     { STET_EMISMATCH, CLI_STATE },
     { STET_ESTATE, CLI_STATE },
     { STET_ECONFLICT, CLI_STATE },
+    { STET_EMOVED, CLI_STATE },
     { STET_EKIND, CLI_USAGE },
     { STET_EINVAL, CLI_USAGE },
     { STET_ENAME, CLI_USAGE },

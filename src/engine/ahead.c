@@ -316,7 +316,7 @@ stet__submit_start(stet_engine *e, stet__work *w)
         else if (w->ops[i].kind == STET_OP_LANE_ENTER)
             enter = &w->ops[i];
     stet__lock(e->p, &e->lock);
-    if (put != NULL && s->next == NULL && w->unit.n_conds == 1 && !w->must_wait &&
+    if (put != NULL && s->next == NULL && w->unit.n_conds - (w->guard > 0) == 1 && !w->must_wait &&
         (enter != NULL ? enter : put)->claimer != NULL) {
         if (enter != NULL)
             lane = ahead_lane_get(e, enter->lane);

@@ -85,8 +85,7 @@ committer_gathers(stet__committer *m)
     stet_engine *e = m->engine;
 
     return atomic_load(&e->gathering) > 0 && m->has_thread && !m->is_closing &&
-           (STET__MUTANT(gather_unbounded) ||
-            stet__mono_us(e->p) < atomic_load(&e->gather_until_us));
+           stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
 }
 
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
@@ -561,7 +560,9 @@ committer_call_done(stet_engine *e, stet__work *w, const stet_outcome *outcome)
     committer_call *call = seat->call;
 
     if (!call->is_left) {
-        call->results[seat->index] = outcome->result == STET_EFENCED ? STET_ECONFLICT : outcome->result;
+        int result = stet__stop_result(w, outcome);
+
+        call->results[seat->index] = result == STET_EFENCED ? STET_ECONFLICT : result;
         if (call->conds != NULL)
             call->conds[seat->index] = outcome->cond;
     }
@@ -591,7 +592,7 @@ committer_call_new(stet_engine *e, stet__work **works, size_t n, int *results, u
         results[i] = STET_EUNCERTAIN;
         if (works[i] == NULL)
             continue;
-        if ((seat = stet__arena_get(&works[i]->arena, sizeof *seat)) == NULL) {
+        if ((seat = stet__arena_get(&works[i]->arena, sizeof *seat)) == NULL || !stet__stop_guard(e, works[i])) {
             committer_call_free(e, call);
             return NULL;
         }
@@ -658,6 +659,8 @@ stet__commit_failed(stet_engine *e, int result)
 {
     if (result == STET_OK || result == STET_ECONFLICT)
         return result;
+    if (result == STET_EMOVED)
+        return stet__stop_refused(e);
     return stet__fail(result, "%s: the store %s", e->url,
                       result == STET_EUNCERTAIN
                           ? "did not answer in time; repeat with the same idempotency key to learn the outcome"

@@ -477,6 +477,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
+    store->is_client = (e->config.roles & STET_ROLE_CLIENT) != 0;
     store->more = stet__committer_more;
     store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
@@ -541,14 +542,38 @@ engine_open_url(stet_engine **engine, const char *url, const stet_options *optio
     return err;
 }
 
+/* The source of a move can be read; its target is not the truth before it is complete. */
+static int
+engine_may_look(stet_engine **engine)
+{
+    stet_engine *e = *engine;
+    stet__stop   stop;
+    char         text[1024];
+    int          err = stet__stop_check(e, &stop);
+
+    if (err == STET_OK)
+        return STET_OK;
+    if (err == STET_EMOVED && stop.phase != STET__STOP_IN) {
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_EMOVED, "%s", stet_last_error());
+        return STET_OK;
+    }
+    (void)snprintf(text, sizeof text, "%s", stet_last_error());
+    *engine = NULL;
+    engine_free(e);
+    return stet__fail(err, "%s", text);
+}
+
 int
 stet_open(stet_engine **engine, const char *url, const stet_options *options)
 {
+    int err;
 
     *engine = NULL;
     if (url == NULL || url[0] == '\0')
         return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
-    return engine_open_url(engine, url, options);
+    if ((err = engine_open_url(engine, url, options)) != STET_OK)
+        return err;
+    return engine_may_look(engine);
 }
 
 /* ---- starting and stopping ---------------------------------------------------------------------------- */
@@ -615,15 +640,14 @@ stet_engine_start(stet_engine *e)
         return stet__fail(STET_ESTATE, "an engine is started once; open another one");
     if ((err = engine_prepare(e)) != STET_OK)
         return err;
-    if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers */
+    if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers, and listens for those who wait */
         e->has_threads = true;
         if ((err = stet__committer_start(e)) != STET_OK) {
             e->has_threads = false;
             return err;
         }
         engine_set_life(e, STET__LIFE_STARTED);
-        /* With a queue of its own it hears of the runs it waits for; of the store's hints there would be too many. */
-        if (e->hint_tells && (err = stet__hint_watch(e)) != STET_OK)
+        if ((err = stet__hint_watch(e)) != STET_OK)
             return engine_not_started(e, err);
         return STET_OK;
     }

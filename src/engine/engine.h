@@ -34,6 +34,11 @@
 #define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
 #define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
+/* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
+#define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What an object holds; a move takes it over as it is, whatever facts say. */
+#define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
+#define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
 
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
 #define STET__TIMER_DEADLINE 0u
@@ -81,6 +86,7 @@ struct stet__work {
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
     bool           is_sealed;
+    uint32_t       guard;      /* index + 1 of the condition that the store is open for work; 0: it has none */
     stet__work_fn  done;
     void          *arg;
 };
@@ -394,6 +400,10 @@ struct stet_engine {
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
+
+    /* of an engine that moves: the stop mark it put itself, see stop.c */
+    stet_id          stop_move;
+    uint32_t         stop_phase;     /* stet__stop_phase */
 };
 
 /* log.c */
@@ -420,6 +430,29 @@ stet__store_now(stet_engine *e)
 {
     return e->store->ops->now_ms(e->store);
 }
+
+/* stop.c: the mark that keeps work out of a store. */
+typedef enum stet__stop_phase { /* on disk */
+    STET__STOP_NONE,
+    STET__STOP_OUT,  /* the source of a move */
+    STET__STOP_GONE, /* … that is finished */
+    STET__STOP_IN    /* the target of one that is not */
+} stet__stop_phase;
+typedef struct stet__stop {
+    stet__stop_phase phase;
+    stet_id          move;   /* this filling of this target */
+    stet_id          origin; /* this move of this source: all its fillings have it */
+    const char      *peer;   /* the other store, without passwords */
+} stet__stop;
+stet_bytes stet__stop_key(void);
+int        stet__stop_read(stet_store *store, stet__arena *arena, stet__stop *stop);
+/* STET_OK; STET_EMOVED with the sentence for it; or why it could not be read. `stop->peer` is not kept. */
+int        stet__stop_check(stet_engine *e, stet__stop *stop);
+/* The unit applies only if there is no mark, or for the mover its own. False: out of memory. */
+bool       stet__stop_guard(stet_engine *e, stet__work *w);
+/* The unit's result; STET_EMOVED if that condition did not hold. */
+int        stet__stop_result(const stet__work *w, const stet_outcome *outcome);
+int        stet__stop_refused(stet_engine *e); /* leaves the sentence; STET_EMOVED */
 
 /* load.c: a run as its facts say. */
 typedef struct stet__loaded {
@@ -535,6 +568,9 @@ int  stet__crumbs_gather(stet_engine *e, stet__crumbs_left **out);
 void stet__crumbs_drop(stet_engine *e, stet__crumbs_left *left);
 /* Write the rows of one run anew: one unit, refused if the run changed or is claimed. STET_ECONFLICT then. */
 int stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost, const stet__crumbs_left *left);
+/* The same without committing it: the unit is the caller's. */
+int stet__repair_work(stet_engine *e, stet__work **out, stet_id id, const stet_run_row *lost,
+                      const stet__crumbs_left *left);
 /* Is the first in its lane another that is being executed or has begun? */
 int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
 /* Take it from a session that does not exist. */
@@ -563,7 +599,7 @@ void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_se
 int  stet__hint_split(stet__platform *p, const char *url, char **store, char **queue);
 void stet__hint_wipe(stet__platform *p, char *queue);
 int  stet__hint_begin(stet_engine *e, const char *queue); /* NULL: the store's own */
-/* Begin to listen. STET_ECONFIG: the queue refuses us. */
+/* Begin to listen, until stet__keeper_close(). STET_ECONFIG: the queue refuses us. */
 int  stet__hint_watch(stet_engine *e);
 void stet__hint_unwatch(stet_engine *e);
 void stet__hint_nudge(stet_engine *e); /* something changed; lock not held */

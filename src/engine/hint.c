@@ -81,7 +81,7 @@ hint_say(void *arg, bool is_connected, int code, const char *text)
     else
         stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, code,
                   "no hints: what others do is found by asking the store every %lld ms: %s",
-                  (long long)e->config.poll_ms, text);
+                  (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms), text);
 }
 
 int
@@ -212,7 +212,8 @@ stet__hint_watch(stet_engine *e)
     if (err == STET_OK || e->hint_tells)
         return err;
     stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err,
-              "the store gives no hints and is asked every %lld ms: %s", (long long)e->config.poll_ms,
+              "the store gives no hints and is asked every %lld ms: %s",
+              (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms),
               stet_last_error());
     return STET_OK;
 }

@@ -163,7 +163,7 @@ keeper_fire_one(stet_engine *e, const stet_timer *t)
     }
     if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
         return false;
-    if (!keeper_timer_ops(e, w, t)) {
+    if (!keeper_timer_ops(e, w, t) || !stet__stop_guard(e, w)) {
         stet__work_free(w);
         return false;
     }

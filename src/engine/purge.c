@@ -214,7 +214,7 @@ purge_run(stet_engine *e, stet_id run)
         return;
     /* Unreadable ones are kept for who looks into it. */
     if (!x.is_unreadable && (w = stet__work_new(e, NULL, NULL)) != NULL) {
-        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK)
+        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK && stet__stop_guard(e, w))
             stet__submit(e, w);
         else
             stet__work_free(w);
@@ -276,7 +276,7 @@ purge_clear_bases(stet_engine *e, int64_t oldest_ms)
             break;
         err = e->store->ops->values(e->store, STET__SPACE_BASE_STATE, all,
                                     is_first ? NULL : &after, PURGE_PAGE, purge_on_base, &c);
-        if (err == STET_OK && c.w->unit.n_ops > 0)
+        if (err == STET_OK && c.w->unit.n_ops > 0 && stet__stop_guard(e, c.w))
             stet__submit(e, c.w);
         else
             stet__work_free(c.w);

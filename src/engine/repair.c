@@ -453,13 +453,14 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
 }
 
 int
-stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
-                 const stet__crumbs_left *left)
+stet__repair_work(stet_engine *e, stet__work **out, stet_id id, const stet_run_row *lost,
+                  const stet__crumbs_left *left)
 {
     stet__expect x;
     stet__work  *w;
     int          err;
 
+    *out = NULL;
     if ((err = stet__expect_load(e, &x, id, lost)) != STET_OK)
         return err;
     if (x.l.run.handler == NULL) {
@@ -473,11 +474,21 @@ stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
     else if ((err = repair_build(e, w, &x, left)) != STET_OK)
         stet__work_free(w);
     else
-        err = stet__commit_sync(e, w, NULL);
+        *out = w;
     stet__expect_free(&x);
-    if (err == STET_EFENCED)
-        err = STET_ECONFLICT; /* somebody took one of its lane meanwhile */
     return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+}
+
+int
+stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
+                 const stet__crumbs_left *left)
+{
+    stet__work *w;
+    int         err = stet__repair_work(e, &w, id, lost, left);
+
+    if (err == STET_OK)
+        err = stet__commit_sync(e, w, NULL);
+    return err == STET_EFENCED ? STET_ECONFLICT : err; /* somebody took one of its lane meanwhile */
 }
 
 /* What that worker did with the run is not known. */

@@ -106,9 +106,13 @@ stet__session_open(stet_engine *e)
     uint64_t    session = 0;
     int64_t     now_us = stet__mono_us(e->p);
     stet_crumb *crumbs;
+    stet__stop  stop;
     stet__buf   info;
     int         err;
 
+    /* Who is refused anyway must not show up as a living worker, again and again. */
+    if ((err = stet__stop_check(e, &stop)) != STET_OK)
+        return err;
     stet__buf_init(&info, &e->p->alloc);
     session_info(e, &info);
     err = info.failed ? stet__fail(STET_ENOMEM, "out of memory")
@@ -116,6 +120,14 @@ stet__session_open(stet_engine *e)
     stet__buf_free(&info);
     if (err != STET_OK)
         return err;
+    /* Once more, and this is what counts: see stop.c. */
+    if ((err = stet__stop_check(e, &stop)) != STET_OK) {
+        char text[1024];
+
+        (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        (void)e->store->ops->session_close(e->store, session);
+        return stet__fail(err, "%s", text);
+    }
     if ((crumbs = e->store->ops->crumbs(e->store, session, e->n_crumbs)) == NULL) {
         char text[512];
 

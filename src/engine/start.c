@@ -720,10 +720,17 @@ start_in(stet_engine *e, stet_conn conn, stet_run_id *run, const char *handler, 
 
     if (w == NULL)
         return err;
+    if (!stet__stop_guard(e, w)) {
+        stet__work_free(w);
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
     stet__work_seal(w);
-    if ((err = e->store->ops->apply_in(e->store, conn, &w->unit, &outcome)) == STET_OK)
+    if ((err = e->store->ops->apply_in(e->store, conn, &w->unit, &outcome)) == STET_OK &&
+        (err = stet__stop_result(w, &outcome)) != STET_EMOVED)
         err = start_finish(e, run, &s, o, outcome.result);
     stet__work_free(w);
+    if (err == STET_EMOVED)
+        return stet__stop_refused(e);
     if (err == STET_ECONFLICT) /* used before, and not in what others can see */
         err = stet__fail(STET_ECONFLICT, "%s: its ID or idempotency key was used before in this transaction", handler);
     return err;

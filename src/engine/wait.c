@@ -5,8 +5,12 @@
 
 #include "engine/engine.h"
 
-#define WAIT_LOOK_LEAST_US 2000 /* hints come with every commit of others: do not look more often */
-#define WAIT_LOOK_SLOW_US 250000 /* … and if hints go on and on, with growing pauses up to this */
+/* Hints come with every commit of others. A look may follow when four times as long as the last one took has passed:
+ * at once from a store that is at leisure, seldom from one that many ask. */
+#define WAIT_LOOK_SHARE 4
+#define WAIT_LOOK_LEAST_US 200
+#define WAIT_LOOK_MOST_US 20000
+#define WAIT_LOOK_SLOW_US 250000 /* of one run, if hints about it go on and on, with growing pauses up to this */
 #define WAIT_LOOK_CALM_US 1000000 /* after so long without a look the pauses begin anew */
 #define WAIT_LOOK_HERE_US 50000 /* a run that executes here tells its end: a first look only if it takes long */
 
@@ -235,18 +239,26 @@ wait_leave(stet_engine *e, stet__waiter *w)
         (void)stet__map_put(&e->waiters, w->run.bytes, sizeof w->run.bytes, at);
 }
 
+static int64_t
+wait_pause_us(int64_t took_us)
+{
+    int64_t pause_us = took_us * WAIT_LOOK_SHARE;
+
+    return pause_us < WAIT_LOOK_LEAST_US ? WAIT_LOOK_LEAST_US : pause_us > WAIT_LOOK_MOST_US ? WAIT_LOOK_MOST_US : pause_us;
+}
+
 /* Lock held on entry and return. */
 static int
 wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
 {
-    int64_t look_us = 0;
+    int64_t look_us = 0, pause_us = WAIT_LOOK_LEAST_US;
     int     err = STET_EOPEN;
 
     if (stet__map_find(&e->claims, w->run.bytes, sizeof w->run.bytes) != NULL)
         look_us = stet__mono_us(e->p) + WAIT_LOOK_HERE_US - e->config.wait_poll_ms * 1000;
     while (!w->is_done) {
         int64_t now_us = stet__mono_us(e->p), next_us;
-        int64_t least_us = w->least_us > WAIT_LOOK_LEAST_US ? w->least_us : WAIT_LOOK_LEAST_US;
+        int64_t least_us = w->least_us > pause_us ? w->least_us : pause_us;
         bool    is_answer;
 
         if (look_us == 0 || (w->must_look && now_us >= look_us + least_us) ||
@@ -273,12 +285,14 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
             if (err != STET_EOPEN && stet_code_class(err) != STET_CLASS_RETRY)
                 return err;
             now_us = stet__mono_us(e->p);
+            pause_us = wait_pause_us(now_us - look_us);
         }
         if (now_us >= until_us)
             return STET_ETIMEOUT;
         next_us = look_us + e->config.wait_poll_ms * 1000;
-        if (w->must_look)
-            next_us = look_us + (w->least_us > WAIT_LOOK_LEAST_US ? w->least_us : WAIT_LOOK_LEAST_US);
+        least_us = w->least_us > pause_us ? w->least_us : pause_us;
+        if (w->must_look && look_us + least_us < next_us)
+            next_us = look_us + least_us;
         (void)stet__wait(e->p, &w->cond, &e->lock, next_us < until_us ? next_us : until_us);
     }
     return STET_OK;

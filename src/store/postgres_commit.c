@@ -164,6 +164,15 @@ commit_code(pg_store *st, int err, const char *state)
     }
 }
 
+static bool
+commit_is_news(const stet_unit *units, const stet_outcome *outcomes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (outcomes[i].result == STET_OK && stet__unit_is_news(&units[i]))
+            return true;
+    return false;
+}
+
 static int
 commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t from, size_t to,
             bool *is_news)
@@ -181,7 +190,8 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
     } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
         err = stet__pg_commit_answer(st, res, units + from, to - from, outcomes + from);
-        *is_news = *is_news || pg_bool(res, 0, OUT_NEWS);
+        *is_news = *is_news || (pg_bool(res, 0, OUT_NEWS) &&
+                                commit_is_news(units + from, outcomes + from, to - from));
         st->turn = pg_int4(res, 0, OUT_TURN);
         stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));
         PQclear(res);

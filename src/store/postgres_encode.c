@@ -47,8 +47,10 @@ static const struct {
 
 /* clang-format on */
 
-#define VALUE_BASE 1 /* flags of lines about values */
-#define VALUE_NEW  2
+#define VALUE_BASE   1 /* flags of lines about values */
+#define VALUE_NEW    2
+#define VALUE_GUARD  4 /* a condition: relies on what is absent staying so until the commit */
+#define VALUE_SETTLE 8 /* … and a put that waits for those who do */
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
@@ -296,8 +298,29 @@ encode_some(const stet_id *id)
     return stet__id_is_zero(*id) ? NULL : id;
 }
 
+static bool
+encode_is_same(const char *space, stet_bytes key, const char *other_space, stet_bytes other)
+{
+    return key.len == other.len && strcmp(space, other_space) == 0 &&
+           (key.len == 0 || memcmp(key.data, other.data, key.len) == 0);
+}
+
+/* Is it absent, and does the unit leave it so? No row can be locked then. Who puts it himself finds
+ * out about others when he does. */
+static bool
+encode_is_guard(const stet_unit *u, const stet_cond *c)
+{
+    if (c->kind != STET_COND_VALUE || c->number != 0 || !encode_is_base(c->space))
+        return false;
+    for (size_t i = 0; i < u->n_ops; i++)
+        if (u->ops[i].kind == STET_OP_VALUE_PUT && u->ops[i].space != NULL &&
+            encode_is_same(u->ops[i].space, u->ops[i].key, c->space, c->key))
+            return false;
+    return true;
+}
+
 static void
-encode_cond(pg_batch *b, const stet_cond *c)
+encode_cond(pg_batch *b, const stet_unit *u, const stet_cond *c)
 {
     pg_line l = { .run = &c->run, .n = c->number, .s = c->session, .e = c->epoch };
 
@@ -316,6 +339,8 @@ encode_cond(pg_batch *b, const stet_cond *c)
         }
         l.kind = c->kind == STET_COND_VALUE ? LINE_VALUE : LINE_WRITER;
         l.f = encode_is_base(c->space) ? VALUE_BASE : 0;
+        if (encode_is_guard(u, c))
+            l.f |= VALUE_GUARD;
         l.a = c->space;
         l.b = c->key;
         l.has_b = true;
@@ -366,15 +391,13 @@ encode_is_new(const stet_unit *u, const stet_op *op)
     for (size_t i = 0; i < u->n_conds; i++) {
         const stet_cond *c = &u->conds[i];
 
-        if (c->kind == STET_COND_VALUE && c->number == 0 && c->key.len == op->key.len &&
-            strcmp(c->space, op->space) == 0 &&
-            (c->key.len == 0 || memcmp(c->key.data, op->key.data, c->key.len) == 0))
+        if (c->kind == STET_COND_VALUE && c->number == 0 &&
+            encode_is_same(c->space, c->key, op->space, op->key))
             is_new = true;
     }
     for (const stet_op *before = u->ops; is_new && before < op; before++)
         if ((before->kind == STET_OP_VALUE_PUT || before->kind == STET_OP_VALUE_DEL) &&
-            before->key.len == op->key.len && strcmp(before->space, op->space) == 0 &&
-            (op->key.len == 0 || memcmp(before->key.data, op->key.data, op->key.len) == 0))
+            encode_is_same(before->space, before->key, op->space, op->key))
             return false;
     return is_new;
 }
@@ -394,6 +417,8 @@ encode_value_op(pg_batch *b, const stet_unit *u, const stet_op *op)
 
     if (l.has_d && encode_is_new(u, op))
         l.f |= VALUE_NEW;
+    if (l.has_d && (op->flags & STET_OP_SETTLE) != 0)
+        l.f |= VALUE_SETTLE;
     lock_value(b, op->space, op->key);
     stet__pg_line(b, &l);
 }
@@ -496,7 +521,7 @@ encode_unit(pg_batch *b, const stet_unit *units, const stet_outcome *outcomes, s
         if (u->conds[i].kind == STET_COND_UNIT)
             encode_relies(b, units, outcomes, from, at, u->conds[i].number);
         else
-            encode_cond(b, &u->conds[i]);
+            encode_cond(b, u, &u->conds[i]);
     err = stet__pg_rules(b, u);
     if (err == STET_ENOMEM)
         return err;

@@ -20,6 +20,12 @@
  * What was absent when it was asked for and is there when it is to be inserted (somebody else was
  * quicker) raises 40001: the client submits the batch again, which finds it. '@' stands for the
  * schema, "@@" for its number.
+ *
+ * A baseline that is absent and stays so cannot be locked either. Who relies on it (a guard) shares
+ * an advisory lock, and who puts it to keep the others out (STET_OP_SETTLE) takes it alone: behind
+ * him everybody finds it, and all who did not have committed. In a transaction of somebody else a
+ * snapshot may be older than that lock, so there a row is locked as well: if it was touched since,
+ * the server refuses.
  */
 #include "store/postgres.h"
 
@@ -142,6 +148,9 @@
 
 #define FN_STICKY(status) "(" status " BETWEEN 0 AND 63 AND (p_sticky>>" status ")&1=1)"
 
+/* Numbers of lanes lie above @@, which is an odd multiple of 256. */
+#define FN_GUARD "(" PG_LOCK_CLASS ",@@-256)"
+
 /* The lane's lock: one of 256, so that a batch of many lanes needs few. */
 #define FN_BUCKET(lane) "('x'||left(md5(" lane "),2))::bit(8)::int"
 
@@ -200,7 +209,7 @@ const char *const stet__pg_function[] = {
     " who int; c_is int := 0; c_names bytea[]; buckets int[]; bucket int; old_lane bytea; m_run "
     "uuid;\n",
     " do_wake boolean; do_grant boolean; hasten boolean; wake_status int;"
-    " v_version bigint; v_run uuid; v_rev bigint; number bigint;"
+    " v_version bigint; v_run uuid; v_rev bigint; number bigint; g_a bytea; g_b bytea;"
     " share int; found_ids uuid[]; found_ords int[]; n_found int; soon bigint;\n",
     "BEGIN\n",
     " x_oseq := '{}'; x_oresult := '{}'; x_ocond := '{}'; x_oinbox := '{}'; x_odue := '{}';"
@@ -275,9 +284,16 @@ const char *const stet__pg_function[] = {
     "WHEN 15 THEN holds := cur_terminal;\n",
     "WHEN 16 THEN SELECT max(i.seq) INTO number FROM @inbox i WHERE i.run=l.run;"
     " holds := cur_session=0 AND cur_journal<>0 AND cur_journal=l.n AND coalesce(number,0)=l.t;\n",
-    "WHEN 20 THEN v_version := NULL; IF l.f&1=1 THEN"
+    "WHEN 20 THEN v_version := NULL;"
+    /* Every caller's unit asks for the same guard: once a batch. */
+    " IF l.f&4=4 AND g_a=l.a AND g_b=l.b THEN NULL;"
+    " ELSIF l.f&1=1 THEN"
+    "  IF l.f&4=4 THEN PERFORM pg_advisory_xact_lock_shared" FN_GUARD ";"
+    "   IF p_committer IS NULL THEN PERFORM 1 FROM @meta WHERE k='format' FOR SHARE; END IF;"
+    "  END IF;"
     "  SELECT v.version INTO v_version FROM @base v WHERE v.space=l.a AND v.key=l.b FOR NO KEY "
     "UPDATE;"
+    "  IF l.f&4=4 AND v_version IS NULL THEN g_a := l.a; g_b := l.b; END IF;"
     " ELSE"
     "  SELECT v.version INTO v_version FROM @vals v WHERE v.space=l.a AND v.key=l.b FOR NO KEY "
     "UPDATE;"
@@ -375,7 +391,9 @@ const char *const stet__pg_function[] = {
     "WHEN 51 THEN DELETE FROM @timers t WHERE t.fire=l.t AND t.run=l.run AND t.completion=l.n;"
     " changed := changed OR FOUND;\n",
     "WHEN 52 THEN changed := true;\n",
-    " IF l.f&1=1 THEN"
+    " IF l.f&8=8 THEN PERFORM pg_advisory_xact_lock" FN_GUARD ";"
+    "  UPDATE @meta SET v=v WHERE k='format'; END IF;\n",
+    " IF l.f&1=1 THEN g_a := NULL;"
     "  INSERT INTO @base AS v(space,key,version,data,run,rev) VALUES(l.a,l.b,1,l.d,l.run,l.n)"
     "  ON CONFLICT(space,key) DO UPDATE SET "
     "version=v.version+1,data=excluded.data,run=excluded.run,"

@@ -8,7 +8,8 @@
  * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
  * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
  * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
- * because we left that work for them.
+ * because we left that work for them. A handle that executes nothing (is_client) stays out of the
+ * group and only hears what is published.
  *
  * Runs on: one thread a handle, with two connections. It waits at both, and at an eventfd for its
  * end.
@@ -210,16 +211,17 @@ hint_read(redis_store *st, redis_conn *c, bool *is_news, bool *is_over)
 static void
 hint_wait(redis_store *st)
 {
+    int           work_fd = st->work.ctx != NULL ? st->work.ctx->fd : -1;
     struct pollfd at[3] = { { .fd = st->hint_fd, .events = POLLIN },
                             { .fd = st->news.ctx->fd, .events = POLLIN },
-                            { .fd = st->work.ctx->fd, .events = POLLIN } };
+                            { .fd = work_fd, .events = POLLIN } };
     redis_conn   *conns[] = { NULL, &st->news, &st->work };
     bool          is_news = false, is_over = false;
 
-    /* A server that says nothing at all for so long is gone: the wait for the stream ends
-     * before. */
+    /* A server that says nothing at all for so long is gone: the wait for the stream ends before.
+     * Who has no stream cannot tell, and subscribes anew. */
     if (poll(at, 3, 3 * HINT_BLOCK_MS) == 0)
-        stet__redis_conn_close(&st->work);
+        stet__redis_conn_close(st->base.is_client ? &st->news : &st->work);
     for (int i = 1; i < 3; i++)
         if (at[i].revents != 0 &&
             (!hint_read(st, conns[i], &is_news, &is_over) || conns[i]->ctx->err != 0))
@@ -237,10 +239,11 @@ hint_main(void *arg)
     struct pollfd end = { .fd = st->hint_fd, .events = POLLIN };
 
     while (atomic_load(&st->is_watching)) {
-        bool was_deaf = st->news.ctx == NULL || st->work.ctx == NULL;
+        bool is_idle = st->work.ctx == NULL && !st->base.is_client;
+        bool was_deaf = st->news.ctx == NULL || is_idle;
 
         if ((st->news.ctx == NULL && hint_subscribe(st) != STET_OK) ||
-            (st->work.ctx == NULL && hint_join(st) != STET_OK)) {
+            (is_idle && hint_join(st) != STET_OK)) {
             (void)poll(&end, 1, HINT_RETRY_MS);
             continue;
         }
@@ -256,7 +259,8 @@ hint_start(redis_store *st)
     stet__platform *p = st->base.platform;
     int             err;
 
-    if ((err = hint_subscribe(st)) != STET_OK || (err = hint_join(st)) != STET_OK)
+    if ((err = hint_subscribe(st)) != STET_OK ||
+        (!st->base.is_client && (err = hint_join(st)) != STET_OK))
         return err;
     if ((st->hint_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
         return stet__fail(STET_EIO, "store %s: %s", st->name, strerror(errno));
@@ -345,7 +349,8 @@ stet__redis_unwatch(stet_store *s)
             st->hint_arg = NULL; /* cannot be: an eventfd takes it */
         s->platform->ops->thread_join(s->platform, st->hint_thread);
         st->hint_thread = NULL;
-        hint_leave(st);
+        if (!st->base.is_client)
+            hint_leave(st);
         hint_close(st);
     }
     stet__unlock(s->platform, &st->hint_lock);

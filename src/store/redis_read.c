@@ -265,49 +265,32 @@ stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_time
                         int64_t *next_ms)
 {
     redis_store *st = redis_of(s);
-    redis_words  w[2] = { { 0 }, { 0 } };
-    redisReply  *replies[2];
-    uint8_t      bound[2][9] = { { '(' }, { '[' } };
-    stet__buf    key;
+    redis_words  w = { 0 };
+    redisReply  *reply;
+    uint8_t      bound[8];
     size_t       n;
     bool         is_all = until_ms == INT64_MAX;
-    int          err = STET_ENOMEM;
+    int          err;
 
-    if (!stet__redis_key(st, &key, "t", NULL, 0))
-        goto done;
-    for (int i = 0; i < 2; i++)
-        redis_put_be64(bound[i] + 1, (uint64_t)(is_all ? 0 : until_ms + 1) ^ (UINT64_C(1) << 63));
-    redis_word(&w[0], "ZRANGEBYLEX");
-    redis_word_bytes(&w[0], key.data, key.len);
-    redis_word(&w[0], "-");
-    redis_word_bytes(&w[0], is_all ? (const void *)"+" : bound[0], is_all ? 1 : 9);
-    redis_word(&w[0], "LIMIT");
-    redis_word(&w[0], "0");
-    redis_word_int(&w[0], read_limit(limit) + 1);
-    redis_word(&w[1], "ZRANGEBYLEX");
-    redis_word_bytes(&w[1], key.data, key.len);
-    redis_word_bytes(&w[1], bound[1], 9);
-    redis_word(&w[1], "+");
-    redis_word(&w[1], "LIMIT");
-    redis_word(&w[1], "0");
-    redis_word(&w[1], is_all ? "0" : "1");
-    if ((err = stet__redis_read(st, w, 2, replies, "read timers")) == STET_OK) {
-        const redisReply *next;
-
-        n = replies[0]->elements < limit ? replies[0]->elements : limit;
-        next = replies[0]->elements > n   ? replies[0]->element[n]
-               : replies[1]->elements > 0 ? replies[1]->element[0]
-                                          : NULL;
-        if (next != NULL && !timer_is_whole(next))
-            err = read_damaged(st, "a timer");
-        else if (next_ms != NULL)
-            *next_ms = next != NULL ? timer_fire(next->str) : STET_NEVER;
-        for (size_t i = 0; err == STET_OK && i < n; i++)
-            err = timer_give(st, replies[0]->element[i], fn, arg);
+    redis_put_be64(bound, (uint64_t)(is_all ? 0 : until_ms + 1) ^ (UINT64_C(1) << 63));
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "timers");
+    redis_word_bytes(&w, bound, is_all ? 0 : sizeof bound);
+    redis_word_int(&w, read_limit(limit));
+    if ((err = stet__redis_read_script(st, &w, &reply, "read timers")) != STET_OK)
+        return err;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0) {
+        freeReplyObject(reply);
+        return read_damaged(st, "the list of timers");
     }
-    read_free(replies, 2);
-done:
-    stet__buf_free(&key);
+    n = reply->elements - 1; /* the last is the next */
+    if (reply->element[n]->len > 0 && !timer_is_whole(reply->element[n]))
+        err = read_damaged(st, "a timer");
+    else if (next_ms != NULL)
+        *next_ms = reply->element[n]->len > 0 ? timer_fire(reply->element[n]->str) : STET_NEVER;
+    for (size_t i = 0; err == STET_OK && i < n; i++)
+        err = timer_give(st, reply->element[i], fn, arg);
+    freeReplyObject(reply);
     return err;
 }
 
@@ -486,58 +469,28 @@ stet__redis_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_f
 }
 
 /* The first of each handler, so many handlers a round trip. */
-#define DUE_HANDLERS 32
-
-static int
-due_some(redis_store *st, redis_conn *c, const char *const *handlers, size_t n, int64_t *due_ms)
-{
-    redisReply *replies[DUE_HANDLERS] = { NULL };
-    stet__buf   keys[DUE_HANDLERS];
-    redis_words w[DUE_HANDLERS];
-    size_t      made = 0;
-    int         err = STET_OK;
-
-    memset(w, 0, sizeof w);
-    for (; err == STET_OK && made < n; made++) {
-        if (!stet__redis_key(st, &keys[made], "q:", handlers[made], strlen(handlers[made])))
-            err = STET_ENOMEM;
-        redis_word(&w[made], "ZRANGE");
-        redis_word_bytes(&w[made], keys[made].data, keys[made].len);
-        redis_word(&w[made], "0");
-        redis_word(&w[made], "0");
-    }
-    if (err == STET_OK && (err = read_try(st, c, w, n, replies, "ask for due runs")) != STET_OK &&
-        c->ctx == NULL) {
-        read_free(replies, n);
-        if ((err = stet__redis_conn_need(st, c)) == STET_OK)
-            err = read_try(st, c, w, n, replies, "ask for due runs");
-    }
-    for (size_t i = 0; err == STET_OK && i < n; i++)
-        if (replies[i]->elements == 1 && replies[i]->element[0]->len == 24) {
-            int64_t due = (int64_t)redis_get_be64(replies[i]->element[0]->str) - REDIS_DUE_BIAS;
-
-            if (due < *due_ms)
-                *due_ms = due;
-        }
-    read_free(replies, n);
-    while (made > 0)
-        stet__buf_free(&keys[--made]);
-    return err;
-}
-
 int
 stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms)
 {
     redis_store *st = redis_of(s);
-    redis_conn  *c;
+    redis_words  w = { 0 };
+    redisReply  *reply = NULL;
+    stet__buf    names;
     int          err;
 
     *due_ms = STET_NEVER;
-    if ((c = stet__redis_reader_get(st, &err)) == NULL)
-        return err;
-    for (size_t at = 0; err == STET_OK && at < n; at += DUE_HANDLERS)
-        err = due_some(st, c, handlers + at, n - at < DUE_HANDLERS ? n - at : DUE_HANDLERS, due_ms);
-    stet__redis_reader_put(st, c);
+    stet__buf_init(&names, s->alloc);
+    for (size_t i = 0; i < n; i++)
+        stet__buf_add(&names, handlers[i], strlen(handlers[i]) + 1);
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "due");
+    redis_word_bytes(&w, names.data, names.len);
+    err = names.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
+                       : stet__redis_read_script(st, &w, &reply, "ask for due runs");
+    if (err == STET_OK && reply->type == REDIS_REPLY_STRING && reply->len == 24)
+        *due_ms = (int64_t)redis_get_be64(reply->str) - REDIS_DUE_BIAS;
+    freeReplyObject(reply);
+    stet__buf_free(&names);
     return err;
 }
 

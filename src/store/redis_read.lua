@@ -80,6 +80,29 @@ function reads.values(space, low, high, limit)
     return found
 end
 
+-- What is due first of these handlers (names that end in NUL), "" for nothing: one question, however
+-- many a worker serves.
+function reads.due(handlers)
+    local first = ''
+    for handler in handlers:gmatch('[^%z]+') do
+        local entry = call('ZRANGE', K .. 'q:' .. handler, 0, 0)[1]
+        if entry and #entry == 24 and (first == '' or entry < first) then first = entry end
+    end
+    return first
+end
+
+-- Timers up to a bound ("" all of them), then the first behind those that are given, or "".
+function reads.timers(bound, limit)
+    local key = K .. 't'
+    local found = call('ZRANGEBYLEX', key, '-', bound == '' and '+' or '(' .. bound, 'LIMIT', 0,
+                       limit + 1)
+    if #found <= tonumber(limit) then
+        found[#found + 1] = bound ~= '' and
+            call('ZRANGEBYLEX', key, '[' .. bound, '+', 'LIMIT', 0, 1)[1] or ''
+    end
+    return found
+end
+
 -- Of these IDs, those that have no row.
 function reads.missing(ids)
     local found = {}

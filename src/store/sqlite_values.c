@@ -3,7 +3,8 @@
  * Object state is read, changed and written by one run after the other, often by several of one commit.
  * For entries whose version or writer was asked for, both are kept, and writes are put off to the end of the
  * commit, where the last one counts. True as long as the rows in memory are (see sqlite_runs.c), and
- * forgotten with them.
+ * forgotten with them. That a baseline is absent is kept as well (version 0): every caller's unit asks for the same
+ * one. Of other values it is not, because each new idempotency key is asked for once and never again.
  *
  * Invariant: outside a commit no entry is dirty. Locks: commit_lock.
  */
@@ -16,18 +17,24 @@
 
 typedef struct sqlite_value {
     struct sqlite_value *next_dirty;
-    uint64_t             version;
+    uint64_t             version; /* 0: it is known to be absent */
     stet_id              run; /* who wrote it last */
     uint64_t             revision;
     bool                 is_dirty;
     const stet_op       *put; /* of the caller of commit() */
 } sqlite_value;
 
+static bool
+values_is_base(const char *space)
+{
+    return strncmp(space, "base.", 5) == 0;
+}
+
 /* Baselines have a table of their own: it must not be lost with the projections. */
 sqlite_sql
 stet__sqlite_of_space(const char *space, sqlite_sql which)
 {
-    if (strncmp(space, "base.", 5) != 0)
+    if (!values_is_base(space))
         return which;
     switch (which) {
     case LITE_SQL_VALUE_LOOK: return LITE_SQL_BASE_LOOK;
@@ -73,6 +80,16 @@ values_key(uint8_t out[VALUES_KEY_MAX], const char *space, stet_bytes key)
     if (key.len > 0)
         memcpy(out + len, key.data, key.len);
     return len + key.len;
+}
+
+static void
+values_forget(sqlite_store *st, const char *space, stet_bytes key)
+{
+    uint8_t name[VALUES_KEY_MAX];
+    size_t  len = values_key(name, space, key);
+
+    if (len > 0)
+        stet__free(st->base.alloc, stet__map_remove(&st->values, name, len));
 }
 
 static sqlite_value *
@@ -132,7 +149,7 @@ stet__sqlite_value_look(sqlite_store *st, const char *space, stet_bytes key, ste
     } else if (rc != SQLITE_DONE)
         err = stet__sqlite_fail(st, st->writer.db, rc, "check a condition");
     sqlite3_reset(stmt);
-    if (err == STET_OK && value->version > 0)
+    if (err == STET_OK && (value->version > 0 || values_is_base(space)))
         values_keep(st, space, key, value);
     return err;
 }
@@ -157,6 +174,10 @@ stet__sqlite_value_put(sqlite_store *st, const stet_op *op)
     sqlite3_stmt *stmt;
     int           err = STET_OK;
 
+    if (v != NULL && v->version == 0) {
+        values_forget(st, op->space, op->key); /* there is no row to change: it is made below */
+        v = NULL;
+    }
     if (v != NULL) {
         v->version++;
         v->run = op->run;
@@ -178,17 +199,13 @@ stet__sqlite_value_put(sqlite_store *st, const stet_op *op)
 int
 stet__sqlite_value_del(sqlite_store *st, const stet_op *op)
 {
-    uint8_t       name[VALUES_KEY_MAX];
-    size_t        len = values_key(name, op->space, op->key);
     sqlite3_stmt *stmt;
-    sqlite_value *v;
     int           err;
 
     if ((err = stet__sqlite_values_flush(st)) != STET_OK ||
         (stmt = sqlite_writer_stmt(st, stet__sqlite_of_space(op->space, LITE_SQL_VALUE_DEL), &err)) == NULL)
         return err;
-    if (len > 0 && (v = stet__map_remove(&st->values, name, len)) != NULL)
-        stet__free(st->base.alloc, v);
+    values_forget(st, op->space, op->key);
     sqlite_bind_text(stmt, 1, op->space);
     sqlite_bind_bytes(stmt, 2, op->key);
     return stet__sqlite_run(st, &st->writer, stmt, "remove a value");

@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/memory.h"
 #include "store/store.h"
@@ -147,6 +148,25 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     return STET_OK;
 }
 
+int
+stet__store_exists(stet__platform *p, const char *address)
+{
+    size_t len = store_scheme(address), path_len;
+    char  *path;
+    bool   is_there;
+
+    if (len > 0 && (len != 6 || memcmp(address, "sqlite", 6) != 0))
+        return STET_OK; /* a server: opening it tells */
+    address += len > 0 ? len + 1 : 0;
+    path_len = strcspn(address, "?");
+    if ((path = stet__get0(&p->alloc, path_len + 1)) == NULL)
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", address);
+    memcpy(path, address, path_len);
+    is_there = access(path, F_OK) == 0;
+    stet__free(&p->alloc, path);
+    return is_there ? STET_OK : stet__fail(STET_ENOTFOUND, "there is no store at %s", address);
+}
+
 void
 stet__store_close(stet_store *s)
 {
@@ -164,4 +184,32 @@ stet__memory_open(stet_store **out, stet__platform *p, stet__memory_db *db)
         return stet__fail(STET_ENOMEM, "memory store: out of memory while opening a handle");
     stet__memory_attach(*out, db);
     return STET_OK;
+}
+
+static bool
+store_set_is_news(const stet_op *op)
+{
+    if ((op->mask & STET_RUN_DUE) != 0)
+        return true;
+    if ((op->mask & STET_RUN_STATUS) == 0)
+        return false;
+    return (op->mask & STET_RUN_OWNER) == 0 || op->row->is_terminal != 0 ||
+           op->row->due_ms != STET_NEVER;
+}
+
+bool
+stet__unit_is_news(const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++)
+        switch (unit->ops[i].kind) {
+        case STET_OP_FACTS:
+        case STET_OP_CLAIM_DUE:
+        case STET_OP_TIMER_DEL: break;
+        case STET_OP_RUN_SET:
+            if (store_set_is_news(&unit->ops[i]))
+                return true;
+            break;
+        default: return true;
+        }
+    return false;
 }

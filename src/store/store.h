@@ -24,9 +24,16 @@ extern const stet_store_ops stet__store_redis_ops;
  * have ?prefix=… options later), "postgres://…",
  * "redis://…". STET_EURL lists what this build can open. */
 int  stet__store_open(stet_store **out, stet__platform *p, const char *address);
+/* For those who must not make one: STET_OK if opening would not create a file; else STET_ENOTFOUND. */
+int  stet__store_exists(stet__platform *p, const char *address);
 /* The address as it may be told: without its password. Returns out. */
 const char *stet__store_shown(char *out, size_t size, const char *address);
 void stet__store_close(stet_store *s); /* closes and frees; accepts NULL */
+
+/* May anybody else have something to do because of this unit? Not for facts of a run that goes on,
+ * for runs that were claimed, for one that is set aside: those who wait and those who look for work
+ * would find nothing new. */
+bool stet__unit_is_news(const stet_unit *unit);
 
 /* Memory stores that outlive a handle, for tests and the simulator: `db` is shared by all handles
  * opened on it and is guarded for use by several platforms. */

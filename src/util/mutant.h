@@ -71,7 +71,6 @@
     X(child_apart, "a child is started in another unit than its parent's record of it")            \
     X(settle_unchecked, "an awakeable is settled without asking whether it still is open")         \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
-    X(gather_unbounded, "a commit waits for a run on a busy slot, however long it takes")          \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \
     X(visible_forgotten,                                                                           \

@@ -1,4 +1,5 @@
-/* SHA-256 (FIPS 180-4) of one piece of memory: session tokens are stored only as this. */
+/* SHA-256 (FIPS 180-4), of one piece of memory or of many: session tokens are stored only as this,
+ * and two stores are compared by it. */
 #include "util/util.h"
 
 static const uint32_t sha256_k[64] = {
@@ -92,17 +93,49 @@ sha256_finish(uint32_t state[8], const uint8_t *rest, size_t rest_len, uint64_t 
 }
 
 void
+stet__sha256_begin(stet__sha256_sum *sum)
+{
+    static const uint32_t first[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
+
+    memcpy(sum->state, first, sizeof first);
+    sum->len = 0;
+}
+
+void
+stet__sha256_add(stet__sha256_sum *sum, const void *data, size_t len)
+{
+    const uint8_t *p = data;
+    size_t         n = (size_t)(sum->len % 64), room = 64 - n;
+
+    sum->len += len;
+    if (n > 0 && len >= room) {
+        memcpy(sum->rest + n, p, room);
+        sha256_block(sum->state, sum->rest);
+        p += room;
+        len -= room;
+        n = 0;
+    }
+    for (; n == 0 && len >= 64; p += 64, len -= 64)
+        sha256_block(sum->state, p);
+    if (len > 0)
+        memcpy(sum->rest + n, p, len);
+}
+
+void
+stet__sha256_end(stet__sha256_sum *sum, uint8_t out[32])
+{
+    sha256_finish(sum->state, sum->rest, (size_t)(sum->len % 64), sum->len);
+    for (int i = 0; i < 32; i++)
+        out[i] = (uint8_t)(sum->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void
 stet__sha256(uint8_t out[32], const void *data, size_t len)
 {
-    uint32_t       state[8] = { 0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19 };
-    const uint8_t *p = data;
-    size_t         left = len;
-    int            i;
+    stet__sha256_sum sum;
 
-    for (; left >= 64; p += 64, left -= 64)
-        sha256_block(state, p);
-    sha256_finish(state, p, left, (uint64_t)len);
-    for (i = 0; i < 32; i++)
-        out[i] = (uint8_t)(state[i / 4] >> (24 - 8 * (i % 4)));
+    stet__sha256_begin(&sum);
+    stet__sha256_add(&sum, data, len);
+    stet__sha256_end(&sum, out);
 }

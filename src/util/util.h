@@ -309,6 +309,15 @@ uint32_t stet__crc32c(uint32_t crc, const void *data, size_t len); /* start with
 uint32_t stet__crc32c_soft(uint32_t crc, const void *data, size_t len); /* the same from tables */
 uint64_t stet__hash64(const void *data, size_t len, uint64_t seed); /* fast, not cryptographic */
 void     stet__sha256(uint8_t out[32], const void *data, size_t len);
+/* The same piece by piece. */
+typedef struct stet__sha256_sum {
+    uint32_t state[8];
+    uint8_t  rest[64];
+    uint64_t len;
+} stet__sha256_sum;
+void     stet__sha256_begin(stet__sha256_sum *sum);
+void     stet__sha256_add(stet__sha256_sum *sum, const void *data, size_t len);
+void     stet__sha256_end(stet__sha256_sum *sum, uint8_t out[32]);
 
 /* A small generator for jitter and replay-safe randomness; seeded, reproducible. */
 typedef struct stet__rng {

@@ -259,7 +259,8 @@ TEST(cli_help_is_made_from_the_tables)
                                          "ls",       "show",      "why",         "cancel",
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
-                                         "dlq ls",   "dlq retry", "dlq discard", "state get" };
+                                         "dlq ls",   "dlq retry", "dlq discard", "state get",
+                                         "move" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -531,7 +532,7 @@ on_terminal(unsigned short columns, const char *const *args)
     if (pid == 0) {
         redirect(0, "/dev/null", O_RDONLY);
         redirect(1, ptsname(master), O_WRONLY | O_NOCTTY);
-        redirect(2, "/dev/null", O_WRONLY);
+        redirect(2, ptsname(master), O_WRONLY | O_NOCTTY);
         close(master);
         become("cli_app", args);
     }
@@ -880,6 +881,72 @@ TEST(F2_cli_a_lost_table_is_rebuilt_by_the_command_that_the_error_names)
     CHECK_HAS(OK("verify").out, "2 runs checked, 0 findings");
 }
 #endif
+
+TEST(I5_cli_a_store_is_moved_and_its_runs_go_on)
+{
+    const char *run = START("orders.nap"), *ended_run = START("orders.echo", "8");
+    outcome     o;
+
+    drain();
+    o = OK("move", "--to", "new.db");
+    CHECK_HAS(o.out, "2 runs moved, 1 of them open");
+    CHECK_HAS(o.out, "both sides are the same: sha256 ");
+    CHECK_STR(o.err, ""); /* a bar is for terminals */
+    o = CHECK_EXIT(RUN("start", "orders.echo", "9"), 9);
+    CHECK_HAS(o.err, "was moved to new.db");
+    CHECK_HAS(CHECK_EXIT(RUN("worker", "--until-idle"), 9).err, "was moved to new.db");
+    CHECK_HAS(OK("ls").out, run);
+    CHECK_HAS(OK("ls", "--db", "new.db").out, run);
+    CHECK_HAS(OK("show", ended_run, "--db", "new.db").out, "completed");
+    OK("cancel", run, "--db", "new.db");
+    OK("worker", "--until-idle", "--db", "new.db");
+    CHECK_HAS(OK("verify", "--db", "new.db").out, "2 runs checked, 0 findings");
+    o = CHECK_EXIT(STET("move", "--from", "cli_app.db", "--to", "new.db", "--json"), 0);
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"was_done\":true");
+    CHECK_HAS(o.out, "\"sha256\":null");
+    o = CHECK_EXIT(STET("move", "--from", "new.db", "--to", "third.db", "--json"), 0);
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"runs\":2,\"open\":0");
+    CHECK_STR(o.err, "");
+}
+
+TEST(I5_cli_a_terminal_shows_how_far_a_move_is)
+{
+    const char *shown;
+
+    START("orders.echo", "1");
+    drain();
+    shown = on_terminal(120, ARGS("move", "--to", "new.db"));
+    CHECK_HAS(shown, "copying    [########################] 1/1 runs");
+    CHECK_HAS(shown, "comparing");
+    CHECK_HAS(shown, "1 run moved");
+}
+
+TEST(I5_cli_mistakes_of_a_move_are_named)
+{
+    worker  w;
+    outcome o;
+
+    CHECK_HAS(CHECK_EXIT(RUN("move"), 2).err, "--to URL");
+    CHECK_HAS(CHECK_EXIT(RUN("move", "--to", "new.db"), 8).err, "no store at cli_app.db");
+    CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+    CHECK_EXIT(RUN("move", "--undo"), 8);
+    START("orders.echo", "1");
+    CHECK_EXIT(RUN("move", "--undo", "--to", "new.db"), 2);
+    CHECK_EXIT(RUN("move", "--to", "cli_app.db"), 2);
+    o = CHECK_EXIT(RUN("move", "--to", "nowhere://x", "--json"), 8);
+    CHECK_INT(json_lines(strchr(o.err, '{')), 1);
+    w = worker_start(ARGS("worker", "--worker", "anna"));
+    CHECK_HAS(CHECK_EXIT(RUN("move", "--to", "new.db"), 8).err, "anna");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    START("orders.echo", "1", "--db", "other.db");
+    CHECK_HAS(CHECK_EXIT(RUN("move", "--to", "other.db"), 9).err, "runs of its own");
+    CHECK_HAS(OK("move", "--undo").out, "called off");
+    CHECK_INT(json_lines(OK("move", "--undo", "--json").out), 1);
+    OK("move", "--to", "new.db");
+    CHECK_HAS(CHECK_EXIT(RUN("move", "--undo"), 9).err, "was moved to new.db");
+}
 
 TEST(G10_cli_workers_and_handlers_are_listed)
 {

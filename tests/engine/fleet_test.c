@@ -208,6 +208,44 @@ TEST(G9_with_hints_work_from_elsewhere_is_taken_up_before_the_poll)
     fixture_end(f);
 }
 
+typedef struct g9_client {
+    stet_engine *engine;
+    uint64_t     reads;
+} g9_client;
+
+/* The run ends when its waiter has looked once. */
+static void *
+g9_let_go(void *arg)
+{
+    const g9_client *c = arg;
+
+    AWAIT(stet_engine_reads(c->engine) > c->reads);
+    gate_open(&common_door);
+    return NULL;
+}
+
+TEST(G9_an_api_only_node_is_told_of_an_answer_before_the_poll)
+{
+    fixture    *f = fixture_begin();
+    g9_client   client;
+    pthread_t   thread;
+    stet_run_id run;
+
+    f->options.wait_poll_ms = 60000; /* so only a hint can do it */
+    fixture_up(f, common_services);
+    f->options.roles = STET_ROLE_CLIENT;
+    client.engine = fixture_open(f);
+    CHECK_OK(stet_engine_start(client.engine));
+    run = fixture_start(client.engine, "t.door", "ok", NULL);
+    gate_await(&common_door, 1);
+    client.reads = stet_engine_reads(client.engine);
+    CHECK_INT(pthread_create(&thread, NULL, g9_let_go, &client), 0);
+    CHECK_OK(stet_wait(client.engine, NULL, &run, 20000));
+    pthread_join(thread, NULL);
+    stet_close(client.engine);
+    fixture_end(f);
+}
+
 TEST(G9_combinations_that_cannot_work_are_refused)
 {
     fixture     *f = fixture_begin();

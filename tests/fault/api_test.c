@@ -23,7 +23,7 @@
 #include <stet.h>
 
 #include "api_fault.h"
-#include "engine/engine.h"
+#include "engine/move.h"
 #include "fault_vfs.h"
 #include "shim_store.h"
 #include "test.h"
@@ -58,6 +58,7 @@ struct api_row {
     int (*cli)(int argc, char **argv);
     void (*ready)(api *t); /* before an engine row: what it needs there */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
+    long        stride;   /* it does so much that strides are so much longer */
     const char *result;   /* of the run of a ctx row, else "done" */
 };
 
@@ -556,6 +557,10 @@ static const api_row api_rows[] = {
     { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
     { .name = "stet_verify", .engine = engine_verify },
     { .name = "stet_repair", .engine = engine_repair },
+    { .name = "stet_move_options_init", .pure = pure_move_options_init },
+    { .name = "stet_move_phase_name", .pure = pure_move_phase_name },
+    { .name = "stet_move", .engine = engine_move, .stride = 8 },
+    { .name = "stet_move_undo", .engine = engine_move_undo },
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry_sad, .ready = ready_sad },
@@ -800,7 +805,8 @@ api_all_in(api t, bool is_for_good, long stride)
             (only != NULL && strcmp(only, t.row->name) != 0))
             continue;
         for (long at = 0; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good);
-             at = api_next(at, first, stride))
+             at = api_next(at, first,
+                           stride > 1 && t.row->stride > 0 ? stride * t.row->stride : stride))
             rounds++;
     }
     test_note("%zu functions, %ld failed %s", api_functions(), rounds,

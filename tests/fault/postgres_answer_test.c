@@ -31,10 +31,11 @@ answer_schema(void)
 static size_t
 answer_error(uint8_t *out, const char *state)
 {
+    char  *text = (char *)out + 5;
     size_t n = 5;
 
     if (state != NULL)
-        n += (size_t)sprintf((char *)out + n, "SERROR%cC%s%cMmade up by a test", 0, state, 0) + 1;
+        n += (size_t)snprintf(text, 64, "SERROR%cC%s%cMmade up by a test", 0, state, 0) + 1;
     out[n++] = '\0';
     out[0] = 'E';
     out[1] = out[2] = out[3] = 0;

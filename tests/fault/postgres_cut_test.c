@@ -29,7 +29,7 @@ cut_url(cuts *c, size_t n)
 static void
 cut_everywhere(proxy_fault fault)
 {
-    cuts c = { .proxy = proxy_new(), .url = cut_url, .stride = cuts_stride(20) };
+    cuts c = { .proxy = proxy_new(), .url = cut_url, .stride = cuts_stride(9) };
 
     cuts_everywhere(&c, fault);
     proxy_free(c.proxy);

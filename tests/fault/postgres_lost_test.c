@@ -205,6 +205,53 @@ TEST(G3_behind_a_pooler_there_are_no_hints_and_it_is_told)
     proxy_free(p);
 }
 
+/* ---- hints ----------------------------------------------------------------------------------- */
+
+static _Atomic int step_hints;
+
+static void
+step_hint(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&step_hints, 1);
+}
+
+/* Else every step of a worker would wake all the others, and they would look for work in vain. */
+TEST(G9_postgres_a_step_that_is_recorded_is_no_hint)
+{
+    stet_store  *s = lost_open(cluster_url(lost_schema()));
+    stet_store  *other = lost_open(cluster_url(lost_schema()));
+    stet_run_row row = { .id = { { 7 } },
+                         .handler = "a.one",
+                         .due_ms = STET_NEVER,
+                         .ended_ms = STET_NEVER };
+    stet_op      run = { .kind = STET_OP_RUN_PUT, .run = row.id, .row = &row };
+    stet_unit    unit = { .seq = 1, .ops = &run, .n_ops = 1 };
+    stet_outcome out;
+
+    CHECK_OK(s->ops->commit(s, &unit, 1, &out));
+    CHECK_INT(out.result, STET_OK);
+    CHECK_OK(other->ops->watch(other, step_hint, NULL));
+    for (int i = 1; i <= 20; i++) {
+        int64_t until = now_ms() + 40000;
+        stet_op facts = { .kind = STET_OP_FACTS,
+                          .run = row.id,
+                          .number = (uint64_t)i,
+                          .count = 1,
+                          .data = stet_text("fact") };
+
+        unit = (stet_unit){ .seq = (uint64_t)i * 2, .ops = &facts, .n_ops = 1 };
+        CHECK_OK(s->ops->commit(s, &unit, 1, &out));
+        CHECK_INT(out.result, STET_OK);
+        CHECK_OK(put(s, (uint64_t)i * 2 + 1, &out));
+        while (atomic_load(&step_hints) < i && now_ms() < until)
+            (void)poll(NULL, 0, 1);
+        CHECK_INT(atomic_load(&step_hints), i);
+    }
+    stet__store_close(other);
+    stet__store_close(s);
+}
+
 /* ---- a restart ------------------------------------------------------------------------------- */
 
 static _Atomic int restart_hints;

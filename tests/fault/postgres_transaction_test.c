@@ -401,3 +401,91 @@ TEST(I4_postgres_a_wrong_connection_is_told)
     PQfinish(other);
     bank_end(f, db);
 }
+
+/* ---- a start inside a transaction, and a move ------------------------------------------------ */
+
+static const stet_handler move_handlers[] = { { "quick", h_echo, NULL }, { 0 } };
+
+typedef struct mover {
+    fixture    *from, *to;
+    int         code;
+    _Atomic int is_done;
+} mover;
+
+static void *
+mover_main(void *arg)
+{
+    mover *m = arg;
+
+    m->code = stet_move(NULL, m->from->url, m->to->url, NULL);
+    m->is_done = 1;
+    return NULL;
+}
+
+/* Something to move, and a program that only starts runs. */
+static PGconn *
+mover_begin(mover *m)
+{
+    PGconn     *db;
+    stet_run_id run;
+
+    *m = (mover){ .from = fixture_begin(), .to = fixture_begin() };
+    db = bank_up(m->from, move_handlers);
+    CHECK_OK(stet_start(m->from->engine, &run, "t.quick", stet_text("first"), NULL));
+    return db;
+}
+
+static void
+mover_end(mover *m, PGconn *db)
+{
+    fixture_end(m->to);
+    bank_end(m->from, db);
+}
+
+/* The transaction had found the store open, and commits after the mark was to be put. */
+TEST(I5_a_move_waits_for_a_transaction_that_starts_a_run)
+{
+    mover       m;
+    PGconn     *db = mover_begin(&m);
+    pthread_t   thread;
+    stet_run_id run;
+
+    bank_sql(db, "BEGIN");
+    CHECK_OK(stet_start_in(m.from->engine, stet_conn_postgres(db), &run, "t.quick",
+                           stet_text("told"), NULL));
+    CHECK_INT(pthread_create(&thread, NULL, mover_main, &m), 0);
+    AWAIT(m.is_done || bank_ask(db, "SELECT count(*) FROM pg_locks a JOIN pg_locks b "
+                                    "USING(locktype,database,classid,objid) WHERE "
+                                    "a.pid=pg_backend_pid() AND a.granted AND NOT b.granted") > 0);
+    CHECK(!m.is_done);
+    bank_sql(db, "COMMIT");
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_OK(m.code);
+    fixture_up_with(m.to, move_handlers);
+    EXPECT_RESULT(m.to->engine, &run, "told");
+    mover_end(&m, db);
+}
+
+/* Its snapshot is older than the mark, which it cannot see. */
+TEST(I5_a_transaction_with_an_old_snapshot_starts_nothing_in_a_store_that_was_moved)
+{
+    mover       m;
+    PGconn     *db = mover_begin(&m);
+    stet_run_id run;
+
+    bank_sql(db, "BEGIN ISOLATION LEVEL REPEATABLE READ");
+    CHECK_INT(bank_ask(db, "SELECT count(*) FROM paid"), 0);
+    CHECK_OK(stet_move(NULL, m.from->url, m.to->url, NULL));
+    CHECK(stet_start_in(m.from->engine, stet_conn_postgres(db), &run, "t.quick", stet_text("late"),
+                        NULL) != STET_OK);
+    test_note("%s", stet_last_error());
+    bank_sql(db, "ROLLBACK");
+    bank_sql(db, "BEGIN");
+    CHECK_CODE(stet_start_in(m.from->engine, stet_conn_postgres(db), &run, "t.quick",
+                             stet_text("later"), NULL),
+               STET_EMOVED);
+    bank_sql(db, "COMMIT");
+    CHECK_INT(fixture_count(m.from->engine, NULL), 1);
+    fixture_up_with(m.to, move_handlers);
+    mover_end(&m, db);
+}

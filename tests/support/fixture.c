@@ -55,20 +55,20 @@ fixture_logged(fixture *f, const char *part)
     return n;
 }
 
-static bool
-fixture_store_is(const char *name)
+static const char *
+fixture_store(void)
 {
     const char *store = getenv("STET_TEST_STORE");
 
-    return strcmp(store != NULL ? store : "memory", name) == 0;
+    return store != NULL ? store : "memory";
 }
 
 __attribute__((constructor)) static void
 fixture_server(void)
 {
-    if (fixture_store_is("postgres"))
+    if (strcmp(fixture_store(), "postgres") == 0)
         test_before(cluster_share);
-    if (fixture_store_is("redis"))
+    if (strcmp(fixture_store(), "redis") == 0)
         test_before(redis_server_share);
 }
 
@@ -90,15 +90,21 @@ fixture_url(const fixture *f)
 fixture *
 fixture_begin(void)
 {
+    return fixture_begin_on(fixture_store());
+}
+
+fixture *
+fixture_begin_on(const char *store)
+{
     fixture *f = calloc(1, sizeof *f);
 
     if (f == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");
     pthread_mutex_init(&f->log_lock, NULL);
-    f->is_sqlite = fixture_store_is("sqlite");
-    f->is_postgres = fixture_store_is("postgres");
-    f->is_redis = fixture_store_is("redis");
-    if (!f->is_sqlite && !f->is_postgres && !f->is_redis && !fixture_store_is("memory"))
+    f->is_sqlite = strcmp(store, "sqlite") == 0;
+    f->is_postgres = strcmp(store, "postgres") == 0;
+    f->is_redis = strcmp(store, "redis") == 0;
+    if (!f->is_sqlite && !f->is_postgres && !f->is_redis && strcmp(store, "memory") != 0)
         test_fail(__FILE__, __LINE__, "STET_TEST_STORE is none of memory, sqlite, postgres, redis");
     if ((f->url = strdup(fixture_url(f))) == NULL)
         test_fail(__FILE__, __LINE__, "out of memory");

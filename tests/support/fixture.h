@@ -52,6 +52,8 @@ typedef struct fixture_service {
 /* ---- engines --------------------------------------------------------------------------------- */
 
 fixture *fixture_begin(void);
+/* On this store, whatever STET_TEST_STORE says. If it is a server, the program starts it. */
+fixture *fixture_begin_on(const char *store);
 /* Verifies the store, if f->engine is still up, and closes it. */
 void     fixture_end(fixture *f);
 /* One more engine on the same data with f->options, nothing registered, not started. */

@@ -14,7 +14,7 @@
 
 #include "test.h"
 
-enum { PROXY_PAIRS = 32, PROXY_READ = 65536 };
+enum { PROXY_PAIRS = 96, PROXY_READ = 65536 };
 
 /* Bytes that were read and not yet forwarded. */
 typedef struct proxy_bytes {

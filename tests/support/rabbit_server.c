@@ -343,6 +343,8 @@ keeper_serve(keeper *k, int life)
     char          ask, is_done;
 
     for (;;) {
+        while (waitpid(-1, NULL, WNOHANG) > 0) /* what the broker's scripts left behind */
+            continue;
         if (poll(&at, 1, 100) <= 0)
             continue;
         if (read(life, &ask, 1) != 1)

@@ -306,3 +306,27 @@ TEST(G9_a_mistyped_option_of_the_store_does_not_show_the_password)
     CHECK_HAS(stet_last_error(), "pigeon://u:…@x?…");
     CHECK(strstr(stet_last_error(), "hush") == NULL);
 }
+
+static int
+never(stet_ctx *ctx, stet_bytes input)
+{
+    (void)ctx;
+    (void)input;
+    return STET_OK;
+}
+
+TEST(G9_a_move_takes_addresses_that_name_a_queue)
+{
+    static const stet_handler handlers[] = { { "never", never, NULL }, { 0 } };
+    stet_engine              *e;
+    stet_run_id               run;
+    char                      from[256], to[256];
+
+    CHECK_OK(stet_open(&e, test_path("from.db"), NULL));
+    CHECK_OK(stet_register(e, "t", handlers));
+    CHECK_OK(stet_start(e, &run, "t.never", stet_text("{}"), NULL));
+    stet_close(e);
+    (void)snprintf(from, sizeof from, "%s?queue=none", test_path("from.db"));
+    (void)snprintf(to, sizeof to, "%s?queue=local", test_path("to.db"));
+    CHECK_OK(stet_move(NULL, from, to, NULL));
+}

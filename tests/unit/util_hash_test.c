@@ -66,6 +66,25 @@ TEST(util_sha256_published_vectors)
     hash_check_sha(million, 64, "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
 }
 
+TEST(util_sha256_piece_by_piece_is_the_same)
+{
+    uint8_t          data[300], whole[32], pieces[32];
+    stet__sha256_sum sum;
+
+    for (size_t i = 0; i < sizeof data; i++)
+        data[i] = (uint8_t)(i * 7);
+    for (size_t len = 0; len <= sizeof data; len += 13) {
+        stet__sha256(whole, data, len);
+        for (size_t step = 1; step <= 130; step++) {
+            stet__sha256_begin(&sum);
+            for (size_t at = 0; at < len; at += step)
+                stet__sha256_add(&sum, data + at, len - at < step ? len - at : step);
+            stet__sha256_end(&sum, pieces);
+            CHECK(memcmp(pieces, whole, sizeof whole) == 0);
+        }
+    }
+}
+
 /* Each flipped bit should flip about half of the hash. */
 TEST(util_hash64_every_bit_matters)
 {

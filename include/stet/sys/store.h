@@ -136,7 +136,11 @@ typedef enum stet_op_kind {
     STET_OP_INBOX,
     STET_OP_TIMER_PUT,  /* fire_ms, run, number (completion); a repeat is nothing */
     STET_OP_TIMER_DEL,  /* the same; absent is nothing */
-    STET_OP_VALUE_PUT,  /* space, key, data, run, number (revision) */
+    /* space, key, data, run, number (revision). With STET_OP_SETTLE every other unit that found the value
+     * absent by a condition is durable when this one is applied, or refused; also one inside a transaction of
+     * somebody else (apply_in), which is waited for. Only stores that apply units side by side have to do
+     * something about it. */
+    STET_OP_VALUE_PUT,
     STET_OP_VALUE_DEL,  /* space, key; absent is nothing */
     /* Put the run at the end of the lane `lane` (its row's lane is set). First: as STET_OP_RUN_WAKE,
      * else its due_ms becomes STET_NEVER. In the lane already: nothing. */
@@ -160,6 +164,7 @@ typedef enum stet_op_kind {
 #define STET_OP_IF_OPEN 1u
 #define STET_OP_HASTEN 2u
 #define STET_OP_RESTORE 4u
+#define STET_OP_SETTLE 8u
 
 typedef struct stet_op {
     stet_op_kind        kind;
@@ -377,7 +382,9 @@ struct stet_store {
     bool   can_grow;
     size_t (*more)(void *arg, const stet_unit *units, size_t n);
     void  *more_arg;
-    bool   is_mute; /* others are told another way: commit() need not hint. Set by the engine before use */
+    bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
+                                         not for this handle. Set by the engine before use */
+    bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
 #ifdef __cplusplus

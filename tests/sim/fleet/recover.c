@@ -147,7 +147,11 @@ recover_begin(fleet *r, fleet *w, const fleet_image *image, uint64_t seed, unsig
         (r->db = stet__memory_db_new(r->server)) == NULL)
         abort();
     fleet_image_copy(r->db, image->db);
-    stet__memory_db_advance(r->db, image->now_ms - mem_now(r->db));
+    /* Not in the same millisecond: within one the steady clock of the machine tells which write of
+     * an entry is the later (expect.c), and this one begins anew, as after a boot. No machine boots
+     * in a millisecond. What can happen in one is that another machine goes on, with another
+     * steady clock; nodes here share theirs, so that is not looked at. */
+    stet__memory_db_advance(r->db, image->now_ms + 1 - mem_now(r->db));
     for (size_t i = 0; i < r->n_nodes; i++) {
         r->nodes[i].w = r;
         r->nodes[i].index = (unsigned)i;
