@@ -614,6 +614,7 @@ static const api_row api_rows[] = {
     { .name = "stet_attempt_is_at_risk", .body = body_is_at_risk },
     { .name = "stet_attempt_token", .body = body_token },
     { .name = "stet_attempt_traceparent", .body = body_traceparent },
+    { .name = "stet_attempt_tracestate", .body = body_tracestate },
     { .name = "stet_attempt_sqlite", .body = body_sqlite },
     { .name = "stet_attempt_postgres", .body = body_postgres },
     { .name = "stet_attempt_fence", .body = body_fence },
