@@ -59,5 +59,5 @@ stet__traceparent_of(char out[STET__TRACEPARENT_LEN + 1], const char *given, ste
     uint64_t span = stet__hash64(run.bytes, sizeof run.bytes, 11);
 
     (void)snprintf(out, STET__TRACEPARENT_LEN + 1, "00-%.32s-%016llx-%.2s", given + TRACE_ID_AT,
-                   (unsigned long long)(span != 0 ? span : 1), given + TRACE_FLAGS_AT);
+                   (unsigned long long)(span + (span == 0)), given + TRACE_FLAGS_AT);
 }

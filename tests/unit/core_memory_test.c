@@ -30,6 +30,8 @@ static const struct {
 } memory_history[] = {
     { false, FACT(STARTED, .name = TEXT("shop.order"), .key = TEXT("k"), .group = TEXT("g"),
                   .idempotency_key = TEXT("once"), .parent_step = TEXT("s"), .child_key = TEXT("c"),
+                  .traceparent = TEXT("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+                  .tracestate = TEXT("vendor=1"),
                   .value = TEXT("{}"), .labels = TEXT("a=1"), .held = TEXT("shop/k"), .run = ID,
                   .attempts_max = 5, .until_ms = 2000) },
     { false, FACT(CLAIMED, .number = 1) },

@@ -149,6 +149,7 @@ TEST(F7_facts_that_cannot_follow_are_refused)
     REFUSED(&s, CLAIMED, .number = 1); /* nothing began */
     REFUSED(&s, STARTED, .revision = 2, .name = TEXT("a.b"));
     REFUSED(&s, STARTED, .value = TEXT("{}")); /* no handler */
+    REFUSED(&s, STARTED, .name = TEXT("a.b"), .traceparent = TEXT("00-none"));
     subject_free(&s);
     subject_start(&s);
     REFUSED(&s, STARTED, .name = TEXT("a.b")); /* twice */
