@@ -106,7 +106,7 @@
     X(LANE, "SELECT id FROM @runs WHERE lane=$1 ORDER BY lane_pos LIMIT $2")                       \
     X(DUE, "SELECT min(d.due) FROM unnest($1::bytea[]) h,LATERAL (SELECT due FROM @runs WHERE "    \
            "handler=h AND session=0 AND due IS NOT NULL AND NOT terminal ORDER BY due LIMIT 1) d") \
-    X(PING, "SELECT " PG_NOW ",current_setting('transaction_read_only')='on' FROM @meta LIMIT 1")                                                \
+    X(PING, "SELECT " PG_NOW ",current_setting('transaction_read_only')='on' FROM @meta LIMIT 1")  \
     X(NOTIFY, "SELECT pg_notify($1,$2)")
 
 typedef enum pg_sql {
@@ -148,8 +148,8 @@ typedef struct pg_store {
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
     _Atomic bool    is_pooled; /* a pooler stands before the server: nothing of a session lasts */
-    /* A server that takes no writes is no use to us, and what it reads may be old: another one may be
-     * the primary now. Whoever meets it begins a new era, and connections of the last are made
+    /* A server that takes no writes is no use to us, and what it reads may be old: another one may
+     * be the primary now. Whoever meets it begins a new era, and connections of the last are made
      * anew. */
     _Atomic int     era;
     _Atomic int64_t era_us; /* it began */
