@@ -4,6 +4,8 @@ set(STET_POSTGRES AUTO CACHE STRING "build the PostgreSQL store: ON, OFF, or AUT
 set_property(CACHE STET_POSTGRES PROPERTY STRINGS AUTO ON OFF)
 set(STET_REDIS AUTO CACHE STRING "build the Redis store: ON, OFF, or AUTO: if hiredis is there")
 set_property(CACHE STET_REDIS PROPERTY STRINGS AUTO ON OFF)
+set(STET_RABBITMQ AUTO CACHE STRING "build hints by RabbitMQ: ON, OFF, or AUTO: if rabbitmq-c is there")
+set_property(CACHE STET_RABBITMQ PROPERTY STRINGS AUTO ON OFF)
 option(STET_TESTS "build the test programs" ON)
 option(STET_WERROR "warnings are errors" OFF)
 option(STET_MUTANTS "with planted bugs: only to test the tests (make mutants)" OFF)

@@ -32,6 +32,7 @@ need_command pkg-config pkg-config
 [ -e /usr/include/sqlite3.h ] || missing+=(libsqlite3-dev)
 [ -e /usr/include/postgresql/libpq-fe.h ] || missing+=(libpq-dev)
 [ -e /usr/include/hiredis/hiredis.h ] || missing+=(libhiredis-dev)
+[ -e /usr/include/amqp_ssl_socket.h ] || missing+=(librabbitmq-dev)
 if [ "${1:-}" != build ]; then
     need_command g++ g++
     need_command clang clang
@@ -39,6 +40,7 @@ if [ "${1:-}" != build ]; then
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
     [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     need_command redis-server redis-server
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
     need_command python3 python3
     need_command nm binutils
     need_command setarch util-linux

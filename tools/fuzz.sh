@@ -48,12 +48,14 @@ CC=$CLANG cmake -S . -B "$out/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTET_TEST
     echo "fuzz: the library does not build" >&2
     exit 1
 }
+rabbitmq=()
+grep -q '^STET_RABBITMQ_LIBRARY:.*=/' "$out/lib/CMakeCache.txt" && rabbitmq=(-lrabbitmq)
 library=$(find "$out/lib" -name 'libstet.a' | head -n 1)
 
 build() { # SOURCE PROGRAM [FLAG …]
     local source=$1 program=$2
     shift 2
-    "$CLANG" "${flags[@]}" "$@" "$source" "$library" -lsqlite3 -lpthread -lm -o "$program"
+    "$CLANG" "${flags[@]}" "$@" "$source" "$library" -lsqlite3 "${rabbitmq[@]}" -lpthread -lm -o "$program"
 }
 
 # The planted bug: found within a minute, with the input kept.

@@ -87,6 +87,8 @@ typedef struct stet_options {
     void       *log_arg;
     stet_id_fn  id;
     void       *id_arg;
+    const char *queue;     /* how others are told: "store" (NULL: the store's own hints), "none", "local",
+                              "amqp://…"; copied. Or at the end of the store's address: ?queue=… */
 } stet_options;
 
 #define STET_OPTIONS(...) (&(stet_options){ .size = sizeof(stet_options), __VA_ARGS__ })
@@ -196,6 +198,7 @@ typedef struct stet_health {
     bool        has_timers;   /* some living node serves timers */
     size_t      workers;      /* living ones on this store */
     size_t      in_flight;    /* runs this process has claimed */
+    bool        has_hints;    /* others are told and heard at once; false: found by polling, `text` says why */
     const char *text;         /* a sentence; valid until the thread's next stet call */
 } stet_health;
 STET_API int stet_health_get(stet_engine *engine, stet_health *health);

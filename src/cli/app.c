@@ -192,14 +192,15 @@ stet__cli_address(cli *c)
 static int
 app_must_exist(cli *c)
 {
-    const char *path = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+    const char *from = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+    const char *path = stet__cli_printf(c, "%.*s", (int)strcspn(from, "?"), from);
     const char *colon = strchr(path, ':'), *slash = strchr(path, '/');
     bool        has_scheme = colon != NULL && (slash == NULL || colon < slash);
 
-    if (has_scheme || strchr(path, '?') != NULL || access(path, F_OK) == 0)
+    if (has_scheme || access(path, F_OK) == 0)
         return CLI_OK;
     return stet__cli_fail(c, CLI_STORE, "there is no store at %s; a worker or a start makes it",
-                          c->db);
+                          path);
 }
 
 static int
@@ -216,6 +217,40 @@ app_register(cli *c)
     return CLI_OK;
 }
 
+/* As the first option: a queue's address goes on to the end. */
+static const char *
+app_with_repair(cli *c)
+{
+    const char *options = strchr(c->db, '?');
+
+    if (options == NULL)
+        return stet__cli_printf(c, "%s?repair=1", c->db);
+    return stet__cli_printf(c, "%.*s?repair=1&%s", (int)(options - c->db), c->db, options + 1);
+}
+
+const char *
+stet__cli_shown(cli *c, const char *url)
+{
+    const char *from = strstr(url, "://"), *at = NULL, *colon, *next;
+    const char *word = strstr(url, "password=");
+
+    if (word != NULL && word[9] != '\0' && strncmp(word + 9, "…", strlen("…")) != 0)
+        return stet__cli_shown(c, stet__cli_printf(c, "%.*spassword=…%s", (int)(word - url), url,
+                                                   word + strcspn(word, "&")));
+    if (from == NULL)
+        return url;
+    from += 3;
+    if ((next = strstr(from, "://")) == NULL)
+        next = from + strlen(from);
+    for (const char *i = from; i < next && *i != '?'; i++)
+        if (*i == '@')
+            at = i; /* a password may have one that was not written as %40 */
+    colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
+    if (colon == NULL)
+        return stet__cli_printf(c, "%.*s%s", (int)(from - url), url, stet__cli_shown(c, from));
+    return stet__cli_printf(c, "%.*s:…%s", (int)(colon - url), url, stet__cli_shown(c, at));
+}
+
 int
 stet__cli_open_with(cli *c, const stet_options *options)
 {
@@ -226,7 +261,7 @@ stet__cli_open_with(cli *c, const stet_options *options)
     if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
         return exit;
     if (c->has_repair && strncmp(c->db, "memory:", 7) != 0)
-        c->db = stet__cli_printf(c, "%s%crepair=1", c->db, strchr(c->db, '?') != NULL ? '&' : '?');
+        c->db = app_with_repair(c);
     if ((err = stet_open(&c->engine, c->db, options)) != STET_OK) {
         exit = stet__cli_fail_code(c, err);
         return exit == CLI_OTHER ? CLI_STORE : exit;
@@ -254,7 +289,8 @@ stet__cli_command(cli *c, const char *words)
 {
     const char *db = c->verb ? stet__cli_value(c, "db") : NULL;
 
-    return stet__cli_printf(c, "%s %s%s%s", c->program, words, db ? " --db " : "", db ? db : "");
+    return stet__cli_printf(c, "%s %s%s%s", c->program, words, db ? " --db " : "",
+                            db ? stet__cli_shown(c, db) : "");
 }
 
 /* ---- one command ---------------------------------------------------------------------------- */

@@ -130,6 +130,9 @@ int stet__cli_run_id(cli *c, const char *text, stet_run_id *run);
  * JSON if it is not raw. */
 int stet__cli_payload(cli *c, const char *text, stet_bytes *out);
 
+/* An address as it may be told: what stands between ':' and '@' behind a "://" is left out. */
+const char *stet__cli_shown(cli *c, const char *url);
+
 /* The nearest of `n` names to a mistyped one, or NULL if none is near. `at` gives the names. */
 const char *stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i),
                               const void *arg);

@@ -135,5 +135,5 @@ stet__cli_note_unserved(cli *c, const stet_run_info *info)
             c,
             "no living worker serves %s, so the run waits; start a worker of the program "
             "that has this handler on %s",
-            info->handler, c->db);
+            info->handler, stet__cli_shown(c, c->db));
 }

@@ -159,7 +159,7 @@ worker_ready_json(cli *c, const stet_options *options)
     stet__cli_json_begin(&j, c);
     stet__cli_json_open(&j, NULL, '{');
     stet__cli_json_text(&j, "worker", options->worker);
-    stet__cli_json_text(&j, "db", c->db);
+    stet__cli_json_text(&j, "db", stet__cli_shown(c, c->db));
     stet__cli_json_int(&j, "slots", worker_slots(options));
     stet__cli_json_open(&j, "handlers", '[');
     for (size_t i = 0; i < c->app->n_services; i++)
@@ -184,7 +184,8 @@ worker_ready(cli *c, const stet_options *options)
             for (const stet_handler *h = c->app->services[i].handlers; h->name != NULL;
                  h++, comma = ", ")
                 printf("%s%s.%s", comma, c->app->services[i].name, h->name);
-        printf(" on %s with %lld slots\n", c->db, (long long)worker_slots(options));
+        printf(" on %s with %lld slots\n", stet__cli_shown(c, c->db),
+               (long long)worker_slots(options));
     }
     /* Whoever started this process waits for the line. */
     fflush(stdout);

@@ -160,6 +160,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
     for (size_t i = 0; i < outcome->n_grants; i++)
         if (!w->is_resume || !stet__id_equal(outcome->grants[i].run, w->run))
             stet__grant(e, &outcome->grants[i], is_kept ? NULL : w);
+    if (e->hint_tells && outcome->result == STET_OK && !is_kept)
+        stet__hint_unit(e, w, outcome);
     stet__free(e->store->alloc, outcome->grants);
     outcome->grants = NULL;
     if (w->has_state || w->has_ahead || w->started != NULL || outcome->result != STET_OK)

@@ -381,6 +381,7 @@ engine_free(stet_engine *e)
     stet__exec_free(&e->exec);
     assert(atomic_load(&e->gathering) == 0); /* else every commit would have waited */
     stet__committer_free(e);
+    stet__hint_close(e->hint); /* the last commits are told */
     stet__store_close(e->store);
     while (e->services != NULL) {
         stet__service *s = e->services;
@@ -490,6 +491,9 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     e->exec.host_arg = e;
     if (err == STET_OK)
         err = stet__committer_init(e);
+    if (err == STET_OK)
+        err = stet__hint_begin(e, e->config.queue);
+    e->config.queue = NULL; /* the caller's; it may have a password */
     if (err != STET_OK) {
         engine_free(e);
         return err;
@@ -497,6 +501,45 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     e->worker_id = stet__new_id(e);
     *out = e;
     return STET_OK;
+}
+
+/* Hints by a way of their own need somebody to tell. */
+static int
+engine_check_queue(const char *store, const char *queue)
+{
+    if (queue == NULL || strcmp(queue, "store") == 0 || strcmp(queue, "none") == 0 || strncmp(store, "memory:", 7) != 0)
+        return STET_OK;
+    return stet__fail(STET_ECONFIG, "a memory: store is seen by its own engine alone, so there is nobody to tell: use it "
+                                    "without queue=, or with queue=none");
+}
+
+static int
+engine_open_url(stet_engine **engine, const char *url, const stet_options *options)
+{
+    stet__platform *p = stet__platform_real();
+    stet_options    with;
+    stet_store     *store;
+    char           *address, *queue;
+    int             err;
+
+    if ((err = stet__hint_split(p, url, &address, &queue)) != STET_OK)
+        return err;
+    stet_options_init(&with);
+    if (options != NULL && options->size == sizeof with)
+        with = *options;
+    else if (options != NULL)
+        with.size = options->size; /* refused below */
+    if (queue != NULL && with.queue != NULL)
+        err = stet__fail(STET_ECONFIG, "the queue is named twice, in the store's address and in stet_options.queue");
+    else if (queue != NULL)
+        with.queue = queue;
+    if (err == STET_OK)
+        err = engine_check_queue(address, with.queue);
+    if (err == STET_OK && (err = stet__store_open(&store, p, address)) == STET_OK)
+        err = stet__open_on(engine, p, store, address, &with);
+    stet__free(&p->alloc, address);
+    stet__hint_wipe(p, queue);
+    return err;
 }
 
 /* The source of a move can be read; its target is not the truth before it is complete. */
@@ -523,14 +566,12 @@ engine_may_look(stet_engine **engine)
 int
 stet_open(stet_engine **engine, const char *url, const stet_options *options)
 {
-    stet_store *store;
-    int         err;
+    int err;
 
     *engine = NULL;
     if (url == NULL || url[0] == '\0')
         return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
-    if ((err = stet__store_open(&store, stet__platform_real(), url)) != STET_OK ||
-        (err = stet__open_on(engine, stet__platform_real(), store, url, options)) != STET_OK)
+    if ((err = engine_open_url(engine, url, options)) != STET_OK)
         return err;
     return engine_may_look(engine);
 }
@@ -573,6 +614,19 @@ engine_start_threads(stet_engine *e)
     return stet__keeper_start(e);
 }
 
+/* Threads may run already though it does not count as started: they go, and it can be tried again. */
+static int
+engine_not_started(stet_engine *e, int err)
+{
+    char text[512];
+
+    (void)snprintf(text, sizeof text, "%s", stet_last_error());
+    engine_set_life(e, STET__LIFE_STOPPING);
+    if (stet_engine_stop(e, STET_NONE) == STET_OK)
+        engine_set_life(e, STET__LIFE_OPEN);
+    return stet__fail(err, "%s", text);
+}
+
 int
 stet_engine_start(stet_engine *e)
 {
@@ -588,23 +642,17 @@ stet_engine_start(stet_engine *e)
         return err;
     if (e->config.roles & STET_ROLE_CLIENT) { /* only somebody who commits for the callers, and listens for those who wait */
         e->has_threads = true;
-        if ((err = stet__committer_start(e)) == STET_OK) {
-            engine_set_life(e, STET__LIFE_STARTED);
-            stet__watch(e);
-        } else
+        if ((err = stet__committer_start(e)) != STET_OK) {
             e->has_threads = false;
-        return err;
+            return err;
+        }
+        engine_set_life(e, STET__LIFE_STARTED);
+        if ((err = stet__hint_watch(e)) != STET_OK)
+            return engine_not_started(e, err);
+        return STET_OK;
     }
-    if ((err = engine_start_threads(e)) != STET_OK) {
-        char text[512];
-
-        (void)snprintf(text, sizeof text, "%s", stet_last_error());
-        /* Threads may run already though it does not count as started: they go, and it can be tried again. */
-        engine_set_life(e, STET__LIFE_STOPPING);
-        if (stet_engine_stop(e, STET_NONE) == STET_OK)
-            engine_set_life(e, STET__LIFE_OPEN);
-        return stet__fail(err, "%s", text);
-    }
+    if ((err = engine_start_threads(e)) != STET_OK)
+        return engine_not_started(e, err);
     return STET_OK;
 }
 
@@ -647,6 +695,9 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
     if ((e->life == STET__LIFE_OPEN || e->is_polled) && !engine_is_poller(e))
         return stet__fail(STET_EUSAGE, "stet_engine_poll: another thread polls this engine, and the handlers it began are its; "
                                        "poll from one thread");
+    if (e->life == STET__LIFE_OPEN && e->hint_tells)
+        return stet__fail(STET_ECONFIG, "stet_engine_poll: this queue has a thread of its own, and an engine that is polled "
+                                        "has none; use queue=store or queue=none");
     if (e->life == STET__LIFE_OPEN) {
         e->is_polled = true;
         if ((err = engine_prepare(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)

@@ -16,6 +16,7 @@
 #include "core/run.h"
 #include "exec/context.h"
 #include "platform/platform.h"
+#include "queue/queue.h"
 #include "store/store.h"
 
 /* Spaces of values. */
@@ -35,6 +36,10 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What follows from facts and is of one run. */
+#define STET__SPACES_RUN                                                                           \
+    { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -277,6 +282,7 @@ typedef struct stet__waiter {
     stet_id              run;
     bool                 is_done;
     bool                 must_look; /* something may have changed elsewhere */
+    int64_t              least_us;  /* between looks that hints ask for; grows with them, 0: the least */
     bool                 needs_slot; /* a body waits for a run that this engine may have to execute */
     stet_result          result;
     int                  answer;
@@ -294,6 +300,8 @@ typedef struct stet__recent {
 void stet__answer(stet_engine *e, const stet__run *run);
 /* With the lock held: waiters look again at runs they cannot hear about. */
 void stet__waiters_look(stet_engine *e);
+/* The same for those of one run (NULL: all), the less often the more often it is asked for. */
+void stet__waiters_look_at(stet_engine *e, const stet_id *run);
 
 /* ---- handlers -------------------------------------------------------------------------------------- */
 
@@ -387,6 +395,9 @@ struct stet_engine {
     bool             purge_removes, purge_has_removed; /* this round something, the one before */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
+    stet_hint_port  *hint;           /* hint.c for these three */
+    bool             hint_tells;     /* it has to be told after commits: it is not the store's own */
+    int64_t          hint_paid_us;   /* looks for nothing are paid for until here */
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
     stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
     stet__map        ahead_lanes;    /* lane -> who waits */
@@ -580,13 +591,28 @@ int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);
 void stet__renew(stet_engine *e);
 /* Find dead sessions and give their runs back. */
-void stet__reap(stet_engine *e);
+int  stet__reap(stet_engine *e); /* the last failure; a conflict is none, the next look knows better */
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 
+/* hint.c */
+/* The store's address without queue=…, and what that is (NULL: none). Both are freed by the caller, the queue with
+ * stet__hint_wipe(): it may have a password. */
+int  stet__hint_split(stet__platform *p, const char *url, char **store, char **queue);
+void stet__hint_wipe(stet__platform *p, char *queue);
+int  stet__hint_begin(stet_engine *e, const char *queue); /* NULL: the store's own */
+/* Begin to listen, until stet__keeper_close(). STET_ECONFIG: the queue refuses us. */
+int  stet__hint_watch(stet_engine *e);
+void stet__hint_unwatch(stet_engine *e);
+void stet__hint_nudge(stet_engine *e); /* something changed; lock not held */
+/* Lock held, hint_tells: the unit was applied. */
+void stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *outcome);
+void stet__hint_was_useful(stet_engine *e); /* lock held: a look found work */
+
 /* keeper.c */
+void stet__keeper_on_hint(void *engine); /* another process committed something */
 /* Tell what is wrong with the store, if it is not what was told last. No lock held. */
 void stet__doctor_ask(stet_engine *e);
 int  stet__keeper_start(stet_engine *e);
@@ -594,8 +620,6 @@ int  stet__keeper_start(stet_engine *e);
  * it would free one it has just found stuck itself. */
 void stet__requeue_stuck(stet_engine *e);
 void stet__keeper_close(stet_engine *e);
-/* Ask the store for hints; it is told if there are none. stet__keeper_close() ends it. */
-void stet__watch(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);

@@ -173,8 +173,9 @@ stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
 int
 stet_health_get(stet_engine *e, stet_health *health)
 {
-    inspect_serves s = { NULL, 0, 0, 0 };
-    int            err;
+    inspect_serves   s = { NULL, 0, 0, 0 };
+    stet_hint_health hints;
+    int              err;
 
     memset(health, 0, sizeof *health);
     if ((err = stet__alive(e, "stet_health_get")) != STET_OK)
@@ -195,8 +196,11 @@ stet_health_get(stet_engine *e, stet_health *health)
     (void)stet_worker_list(e, inspect_on_worker, &s);
     health->workers = s.living;
     health->has_timers = s.timers > 0;
-    (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s", s.living,
-                     s.timers > 0 ? "timers are served" : "no living node serves timers");
+    e->hint->ops->health(e->hint, &hints);
+    health->has_hints = hints.is_connected && e->hint->ops != &stet__hint_none_ops;
+    (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s%s%s", s.living,
+                     s.timers > 0 ? "timers are served" : "no living node serves timers",
+                     hints.is_connected ? "" : "; no hints: ", hints.is_connected ? "" : hints.text);
     health->text = stet_last_error();
     return STET_OK;
 }

@@ -41,8 +41,8 @@ stet__keeper_due(stet_engine *e, int64_t ms)
     stet__keeper_poke(e);
 }
 
-static void
-keeper_on_hint(void *arg)
+void
+stet__keeper_on_hint(void *arg)
 {
     stet_engine *e = arg;
 
@@ -245,6 +245,8 @@ keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     (void)w;
     e->is_claiming = false;
+    if (o->n_grants > 0)
+        stet__hint_was_useful(e);
     if (o->result == STET_OK) {
         int64_t now_ms = stet__store_now(e);
 
@@ -407,7 +409,7 @@ static void
 keeper_sweep(stet_engine *e)
 {
     stet__unlock(e->p, &e->lock);
-    stet__reap(e);
+    (void)stet__reap(e);
     if (e->config.roles & STET_ROLE_TIMERS)
         stet__purge(e);
     stet__lock(e->p, &e->lock);
@@ -551,24 +553,11 @@ keeper_main(void *arg)
     stet__unlock(e->p, &e->lock);
 }
 
-void
-stet__watch(stet_engine *e)
-{
-    int err;
-
-    if (e->store->ops->watch == NULL || e->is_watching)
-        return;
-    e->is_watching = (err = e->store->ops->watch(e->store, keeper_on_hint, e)) == STET_OK;
-    if (!e->is_watching)
-        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err, "the store gives no hints and is asked every %lld ms: %s",
-                  (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms),
-                  stet_last_error());
-}
-
 int
 stet__keeper_start(stet_engine *e)
 {
     int64_t now_us = stet__mono_us(e->p);
+    int     err;
 
     e->is_keeper_closing = false;
     e->wants_claim = true;
@@ -582,7 +571,8 @@ stet__keeper_start(stet_engine *e)
     stet__doctor_ask(e);
     if (e->is_polled)
         return STET_OK;
-    stet__watch(e);
+    if ((err = stet__hint_watch(e)) != STET_OK)
+        return err;
     return e->p->ops->thread_start(e->p, &e->keeper, "stet-keeper", keeper_main, e);
 }
 
@@ -597,7 +587,5 @@ stet__keeper_close(stet_engine *e)
         e->p->ops->thread_join(e->p, e->keeper);
         e->keeper = NULL;
     }
-    if (e->is_watching)
-        e->store->ops->unwatch(e->store);
-    e->is_watching = false;
+    stet__hint_unwatch(e);
 }

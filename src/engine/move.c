@@ -240,7 +240,8 @@ move_reap(stet_engine *e)
             return stet__fail(STET_EBUSY,
                               "a worker that died in %s cannot be put away yet; try again", e->url);
         before = dead;
-        stet__reap(e);
+        if ((err = stet__reap(e)) != STET_OK)
+            return err;
     }
 }
 
@@ -594,21 +595,13 @@ move_check_url(const char *what, const char *url)
     return STET_OK;
 }
 
-int
-stet_move(stet_move_report *report, const char *from, const char *to,
-          const stet_move_options *options)
+static int
+move_between(stet_move_report *report, stet__platform *p, const char *from, const char *to,
+             const stet_move_options *options)
 {
-    stet__platform *p = stet__platform_real();
-    stet_store     *source, *target;
-    int             err;
+    stet_store *source, *target;
+    int         err;
 
-    if (report != NULL)
-        memset(report, 0, sizeof *report);
-    if (options != NULL && options->size != sizeof *options)
-        return stet__fail(
-            STET_ECONFIG,
-            "stet_move_options.size is %zu; use STET_MOVE(…) or stet_move_options_init()",
-            options->size);
     if ((err = move_check_url("source", from)) != STET_OK ||
         (err = move_check_url("target", to)) != STET_OK)
         return err;
@@ -625,6 +618,41 @@ stet_move(stet_move_report *report, const char *from, const char *to,
         return stet__fail(err, "%s", text);
     }
     return stet__move_on(report, p, source, from, target, to, options);
+}
+
+/* An address may name a queue, as it does elsewhere; a move tells nobody. */
+static int
+move_address(stet__platform *p, const char *url, char **store)
+{
+    char *queue;
+    int   err = stet__hint_split(p, url != NULL ? url : "", store, &queue);
+
+    if (err == STET_OK)
+        stet__hint_wipe(p, queue);
+    return err;
+}
+
+int
+stet_move(stet_move_report *report, const char *from, const char *to,
+          const stet_move_options *options)
+{
+    stet__platform *p = stet__platform_real();
+    char           *source = NULL, *target = NULL;
+    int             err;
+
+    if (report != NULL)
+        memset(report, 0, sizeof *report);
+    if (options != NULL && options->size != sizeof *options)
+        return stet__fail(
+            STET_ECONFIG,
+            "stet_move_options.size is %zu; use STET_MOVE(…) or stet_move_options_init()",
+            options->size);
+    if ((err = move_address(p, from, &source)) == STET_OK &&
+        (err = move_address(p, to, &target)) == STET_OK)
+        err = move_between(report, p, source, target, options);
+    stet__free(&p->alloc, source);
+    stet__free(&p->alloc, target);
+    return err;
 }
 
 /* ---- calling it off -------------------------------------------------------------------------- */
@@ -655,14 +683,13 @@ move_undo(stet_engine *e)
     return err;
 }
 
-int
-stet_move_undo(const char *from)
+static int
+move_undo_at(stet__platform *p, const char *from)
 {
-    stet__platform *p = stet__platform_real();
-    stet_store     *store;
-    stet_engine    *e;
-    char            text[1024];
-    int             err;
+    stet_store  *store;
+    stet_engine *e;
+    char         text[1024];
+    int          err;
 
     if ((err = move_check_url("source", from)) != STET_OK ||
         (err = stet__store_exists(p, from)) != STET_OK ||
@@ -672,4 +699,18 @@ stet_move_undo(const char *from)
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
     stet_close(e);
     return err != STET_OK ? stet__fail(err, "%s", text) : STET_OK;
+}
+
+int
+stet_move_undo(const char *from)
+{
+    stet__platform *p = stet__platform_real();
+    char           *store;
+    int             err = move_address(p, from, &store);
+
+    if (err != STET_OK)
+        return err;
+    err = move_undo_at(p, store);
+    stet__free(&p->alloc, store);
+    return err;
 }

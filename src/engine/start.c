@@ -759,8 +759,7 @@ stet_engine_nudge(stet_engine *e)
 {
     if (stet__alive(e, "stet_engine_nudge") != STET_OK)
         return;
-    if (e->store->ops->hint != NULL)
-        e->store->ops->hint(e->store);
+    stet__hint_nudge(e);
     stet__lock(e->p, &e->lock); /* a hint is for the others */
     e->wants_claim = true;
     e->next_timer_ms = 0;

@@ -10,6 +10,8 @@
 #define WAIT_LOOK_SHARE 4
 #define WAIT_LOOK_LEAST_US 200
 #define WAIT_LOOK_MOST_US 20000
+#define WAIT_LOOK_SLOW_US 250000 /* of one run, if hints about it go on and on, with growing pauses up to this */
+#define WAIT_LOOK_CALM_US 1000000 /* after so long without a look the pauses begin anew */
 #define WAIT_LOOK_HERE_US 50000 /* a run that executes here tells its end: a first look only if it takes long */
 
 void
@@ -134,6 +136,28 @@ stet__waiters_look(stet_engine *e)
         }
 }
 
+void
+stet__waiters_look_at(stet_engine *e, const stet_id *run)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value = NULL;
+
+    if (run != NULL)
+        value = stet__map_find(&e->waiters, run->bytes, sizeof run->bytes);
+    while (run != NULL ? value != NULL : stet__map_next(&e->waiters, &at, &key, &len, &value)) {
+        for (stet__waiter *w = value; w != NULL; w = w->next) {
+            w->must_look = true;
+            w->least_us = w->least_us == 0 ? WAIT_LOOK_LEAST_US : w->least_us * 2;
+            if (w->least_us > WAIT_LOOK_SLOW_US)
+                w->least_us = WAIT_LOOK_SLOW_US;
+            stet__signal(e->p, &w->cond);
+        }
+        if (run != NULL)
+            break;
+    }
+}
+
 /* ---- looking -------------------------------------------------------------------------------------- */
 
 /* STET_EOPEN: it goes on. Otherwise *result is filled and the answer returned. */
@@ -234,13 +258,16 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
         look_us = stet__mono_us(e->p) + WAIT_LOOK_HERE_US - e->config.wait_poll_ms * 1000;
     while (!w->is_done) {
         int64_t now_us = stet__mono_us(e->p), next_us;
+        int64_t least_us = w->least_us > pause_us ? w->least_us : pause_us;
         bool    is_answer;
 
-        if (look_us == 0 || (w->must_look && now_us >= look_us + pause_us) ||
+        if (look_us == 0 || (w->must_look && now_us >= look_us + least_us) ||
             now_us >= look_us + e->config.wait_poll_ms * 1000) {
             stet_result found = { 0 };
 
             w->must_look = false;
+            if (now_us > look_us + WAIT_LOOK_CALM_US)
+                w->least_us = 0;
             look_us = now_us;
             stet__unlock(e->p, &e->lock);
             err = wait_look(e, &found, w->run, &is_answer);
@@ -263,8 +290,9 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
         if (now_us >= until_us)
             return STET_ETIMEOUT;
         next_us = look_us + e->config.wait_poll_ms * 1000;
-        if (w->must_look && look_us + pause_us < next_us)
-            next_us = look_us + pause_us;
+        least_us = w->least_us > pause_us ? w->least_us : pause_us;
+        if (w->must_look && look_us + least_us < next_us)
+            next_us = look_us + least_us;
         (void)stet__wait(e->p, &w->cond, &e->lock, next_us < until_us ? next_us : until_us);
     }
     return STET_OK;

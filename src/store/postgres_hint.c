@@ -46,6 +46,8 @@ hint_wake(pg_store *st)
 void
 stet__pg_hint(pg_store *st)
 {
+    if (st->base.is_mute)
+        return;
     if (!atomic_load(&st->is_watching))
         (void)hint_send(st, &st->writer);
     else if (!atomic_exchange(&st->has_news, true))

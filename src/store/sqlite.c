@@ -82,8 +82,8 @@ sqlite_option(sqlite_store *st, const char *text, size_t len)
         return STET_OK;
     }
     return stet__fail(STET_EURL,
-                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME and repair=1",
-                      st->path, (int)len, text);
+                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME, repair=1 and queue=…",
+                      st->path, (int)strcspn(text, "=&"), text); /* its value may have a password */
 }
 
 static int

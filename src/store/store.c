@@ -95,13 +95,15 @@ stet__store_shown(char *out, size_t size, const char *address)
         if (*c == '@')
             at = c; /* a password may have a '@' or '/' that was not written as %XX */
     colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
-    if ((word = strstr(end, "password=")) == NULL)
+    if (strstr(end, "://") != NULL)
+        word = end; /* an address in an option has a password of its own */
+    else if ((word = strstr(end, "password=")) == NULL)
         word = end + strlen(end);
     len = snprintf(out, size, "%.*s%s%.*s", (int)((colon != NULL ? colon : from) - address), address,
                    colon != NULL ? ":…" : "", (int)(word - (at != NULL && colon != NULL ? at : from)),
                    at != NULL && colon != NULL ? at : from);
     if (*word != '\0' && len > 0 && (size_t)len < size)
-        (void)snprintf(out + len, size - (size_t)len, "password=…%s", word + strcspn(word, "&"));
+        (void)snprintf(out + len, size - (size_t)len, *word == '?' ? "?…" : "password=…%s", word + strcspn(word, "&"));
     return out;
 }
 

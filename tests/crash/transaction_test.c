@@ -1,9 +1,8 @@
-/* Crash everywhere with transactions, on SQLite, or on PostgreSQL with STET_TEST_STORE: money moves between two rows of the application's own table
- * in two transactional steps, in a run that was started inside the transaction that took the order.
- * The process is killed before and after each store call, and commits lose their replies. Whatever
- * happens, the books are right: one order, one debit, one credit, and nothing is said to be at risk
- * but the plain step between.
- */
+/* Crash everywhere with transactions, on SQLite, or on PostgreSQL with STET_TEST_STORE: money
+ * moves between two rows of the application's own table in two transactional steps, in a run that
+ * was started inside the transaction that took the order. The process is killed before and after
+ * each store call, and commits lose their replies. Whatever happens, the books are right: one
+ * order, one debit, one credit, and nothing is said to be at risk but the plain step between. */
 #ifdef STET_WITH_POSTGRES
 #include <libpq-fe.h>
 #endif

@@ -324,8 +324,45 @@ TEST(cli_plain_stet_asks_which_store)
     CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "STET_DB");
 }
 
+/* The worker polls once an hour: it heard of the run. */
+TEST(G9_cli_a_queue_is_named_in_the_address)
+{
+    char    db[64];
+    worker  w;
+    outcome o;
+
+    (void)snprintf(db, sizeof db, "q.db?queue=local:t%ld", (long)getpid());
+    w = worker_start(ARGS("worker", "--db", db, "--set", "poll_ms=1h"));
+    o = OK("start", "orders.echo", "\"hi\"", "--wait", "--db", db);
+    CHECK_HAS(o.out, "\"hi\"");
+    OK("verify", "--db", db);
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    OK("verify", "--repair", "--db", db);
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--db", "q.db?queue=locl"), 8).err, "did you mean local?");
+}
+
+#ifdef STET_WITH_RABBITMQ
+/* Nobody listens at port 1. */
+TEST(G5_cli_a_worker_without_its_broker_polls_and_shows_no_password)
+{
+    const char *db = "q.db?queue=amqp://u:hush@127.0.0.1:1/?prefix=x";
+    worker      w = worker_start(ARGS("worker", "--db", db, "--set", "poll_ms=20"));
+    outcome     o;
+
+    CHECK_HAS(w.ready, "amqp://u:…@127.0.0.1:1/?prefix=x");
+    CHECK(strstr(w.ready, "hush") == NULL);
+    o = OK("start", "orders.echo", "\"hi\"", "--wait", "--db", db);
+    CHECK_HAS(o.out, "\"hi\"");
+    CHECK(strstr(o.out, "hush") == NULL && strstr(o.err, "hush") == NULL);
+    o = OK("verify", "--repair", "--db", db); /* another option goes before the queue */
+    CHECK(strstr(o.out, "hush") == NULL && strstr(o.err, "hush") == NULL);
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+}
+#endif
+
 TEST(cli_a_store_that_cannot_be_opened_ends_with_8)
 {
+    CHECK_HAS(CHECK_EXIT(STET("ls", "--db", "none.db?queue=none"), 8).err, "no store at none.db");
     CHECK_HAS(CHECK_EXIT(STET("ls", "--db", "none.db"), 8).err, "no store at none.db");
     CHECK(access(test_path("none.db"), F_OK) != 0);
     CHECK_EXIT(STET("ls", "--db", "carrier-pigeon://x"), 8);

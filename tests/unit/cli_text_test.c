@@ -291,3 +291,28 @@ TEST(H2_what_is_no_time_is_refused)
         if (stet__cli_time_parse(&ms, all[i]))
             test_fail(__FILE__, __LINE__, "%s is %lld", all[i], (long long)ms);
 }
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+TEST(H2_addresses_are_told_without_their_passwords)
+{
+    static const struct {
+        const char *from, *shown;
+    } all[] = {
+        { "shop.db", "shop.db" },
+        { "memory:", "memory:" },
+        { "postgres://h:5432/db", "postgres://h:5432/db" },
+        { "postgres://u@h:5432/db", "postgres://u@h:5432/db" },
+        { "postgres://u:hush@h:5432/db?schema=s", "postgres://u:…@h:5432/db?schema=s" },
+        { "postgres://u:hu@sh@h/db", "postgres://u:…@h/db" },
+        { "postgres://h/db?password=hush&schema=s", "postgres://h/db?password=…&schema=s" },
+        { "redis://:hush@h/0?queue=amqp://u:hush@h/v?ttl=3",
+          "redis://:…@h/0?queue=amqp://u:…@h/v?ttl=3" },
+        { "shop.db?queue=amqp://u:hush@h", "shop.db?queue=amqp://u:…@h" },
+    };
+    cli *c = text_cli();
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        CHECK_STR(stet__cli_shown(c, all[i].from), all[i].shown);
+    text_end();
+}

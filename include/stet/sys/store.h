@@ -384,6 +384,7 @@ struct stet_store {
     void  *more_arg;
     bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
                                          not for this handle. Set by the engine before use */
+    bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
 #ifdef __cplusplus

@@ -1,0 +1,311 @@
+/* Hints: what the engine tells others after its commits, and what it does when it is told something.
+ *
+ * The port (src/queue) is the store's own hints unless another was asked for: by stet_options.queue or by
+ * queue=… at the end of the store's address. The stores tell of every commit themselves. Other ports are
+ * told here, when a unit was applied: of work that was left for others (WORK), of a run that ended or got
+ * news and is not executed here (RUN), of timers when this engine fires none (TIMER).
+ *
+ * What is received only makes the engine look: at due runs and timers (the keeper), at one run (its
+ * waiters), at an inbox. Anybody who can send can send nonsense, so looks that come of nothing are paid
+ * for: HINT_BURST at once, then one every HINT_EVERY_US; a look that found work is free. Later ones are not
+ * forgotten but put off. A waiter looks at its run at growing intervals (wait.c).
+ *
+ * Locks: engine->lock. The port's methods never wait and never call back into this one.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define HINT_EVERY_US 100000
+#define HINT_BURST    20
+
+/* ---- the address ----------------------------------------------------------------------------- */
+
+/* Where "queue=" begins in the options of a store's address; NULL: nowhere. */
+static const char *
+hint_option(const char *url)
+{
+    const char *at = strchr(url, '?');
+
+    while (at != NULL && strncmp(at + 1, "queue=", 6) != 0)
+        at = strchr(at + 1, '&');
+    return at;
+}
+
+/* An address has options of its own, so it goes on to the end; a word ends at the next '&'. */
+int
+stet__hint_split(stet__platform *p, const char *url, char **store, char **queue)
+{
+    const char *at = hint_option(url), *value = at != NULL ? at + 7 : "", *end;
+    size_t      head = at != NULL ? (size_t)(at - url) : strlen(url), len;
+
+    *store = *queue = NULL;
+    len = strcspn(value, "&");
+    if (len > 0 && strncmp(value + strcspn(value, ":&"), "://", 3) == 0)
+        len = strlen(value);
+    end = value + len;
+    if ((*store = stet__get0(&p->alloc, head + strlen(end) + 2)) == NULL ||
+        (at != NULL && (*queue = stet__get0(&p->alloc, len + 1)) == NULL)) {
+        stet__free(&p->alloc, *store);
+        *store = NULL;
+        return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    memcpy(*store, url, head);
+    if (*end == '&') {
+        (*store)[head] = *at; /* what follows takes its place */
+        memcpy(*store + head + 1, end + 1, strlen(end + 1));
+    }
+    if (at != NULL)
+        memcpy(*queue, value, len);
+    return STET_OK;
+}
+
+void
+stet__hint_wipe(stet__platform *p, char *queue)
+{
+    if (queue != NULL)
+        memset(queue, 0, strlen(queue)); /* it may have a password */
+    stet__free(&p->alloc, queue);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void
+hint_say(void *arg, bool is_connected, int code, const char *text)
+{
+    stet_engine *e = arg;
+
+    if (is_connected)
+        stet__log(e, STET_LOG_INFO, NULL, NULL, NULL, STET_OK, "hints are back: %s", text);
+    else
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, code,
+                  "no hints: what others do is found by asking the store every %lld ms: %s",
+                  (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms), text);
+}
+
+int
+stet__hint_begin(stet_engine *e, const char *queue)
+{
+    stet__hint_setup setup = { e->store, hint_say, e };
+
+    if (queue == NULL)
+        queue = "store";
+    if (e->p != stet__platform_real() && strcmp(queue, "store") != 0 && strcmp(queue, "none") != 0)
+        return stet__fail(STET_ECONFIG, "queue=%.5s… needs real threads; a simulated engine has store "
+                          "and none", queue);
+    e->hint_tells = strcmp(queue, "store") != 0 && strcmp(queue, "none") != 0;
+    e->store->is_mute = strcmp(queue, "store") != 0;
+    return stet__hint_open(&e->hint, e->p, queue, &setup);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+/* May one more look be made for nothing? 0: yes, and it is counted; else when. Lock held. */
+static int64_t
+hint_wait_us(stet_engine *e, int64_t now_us)
+{
+    int64_t allowed_us = e->hint_paid_us - (HINT_BURST - 1) * (int64_t)HINT_EVERY_US;
+
+    if (now_us < allowed_us)
+        return allowed_us;
+    if (e->hint_paid_us < now_us)
+        e->hint_paid_us = now_us;
+    e->hint_paid_us += HINT_EVERY_US;
+    return 0;
+}
+
+void
+stet__hint_was_useful(stet_engine *e)
+{
+    e->hint_paid_us = 0;
+}
+
+/* Let the keeper look at due runs and timers, now or when it is time. Lock held. */
+static void
+hint_look(stet_engine *e)
+{
+    int64_t when_us;
+
+    if (e->has_hint)
+        return;
+    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) == 0)
+        e->has_hint = true;
+    else if (when_us < e->next_poll_us)
+        e->next_poll_us = when_us;
+    stet__keeper_poke(e);
+}
+
+static stet_hint_use
+hint_work(stet_engine *e, const stet_hint *hint)
+{
+    if (!stet__may_claim(e) || (hint->handler[0] != '\0' && stet__handler_find(e, hint->handler) == NULL))
+        return STET_HINT_PASS;
+    if (stet__room(e) == 0) {
+        e->has_backlog = true;
+        return STET_HINT_PASS;
+    }
+    hint_look(e);
+    return STET_HINT_TAKEN;
+}
+
+static void
+hint_timer(stet_engine *e, const stet_hint *hint)
+{
+    int64_t now_ms, when_us, ms = hint->time_ms;
+
+    if (!(e->config.roles & STET_ROLE_TIMERS) || ms >= e->next_timer_ms)
+        return;
+    now_ms = stet__store_now(e);
+    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
+        int64_t least_ms = now_ms + (when_us - stet__mono_us(e->p)) / 1000 + 1;
+
+        ms = ms > least_ms ? ms : least_ms;
+    }
+    stet__keeper_timer(e, ms);
+}
+
+static stet_hint_use
+hint_take(void *arg, const stet_hint *hint)
+{
+    stet_engine  *e = arg;
+    stet_hint_use use = STET_HINT_TAKEN;
+
+    stet__lock(e->p, &e->lock);
+    switch (hint->kind) {
+    case STET_HINT_WORK: use = hint_work(e, hint); break;
+    case STET_HINT_TIMER: hint_timer(e, hint); break;
+    case STET_HINT_RUN:
+        stet__waiters_look_at(e, &hint->run);
+        if (stet__map_find(&e->claims, hint->run.bytes, sizeof hint->run.bytes) != NULL &&
+            hint_wait_us(e, stet__mono_us(e->p)) == 0)
+            stet__poke(e, hint->run);
+        break;
+    case STET_HINT_ANY:
+    default:
+        stet__waiters_look_at(e, NULL);
+        hint_look(e);
+    }
+    stet__unlock(e->p, &e->lock);
+    return use;
+}
+
+/* The store's own: as often as it commits. */
+static stet_hint_use
+hint_take_store(void *arg, const stet_hint *hint)
+{
+    (void)hint;
+    stet__keeper_on_hint(arg);
+    return STET_HINT_TAKEN;
+}
+
+int
+stet__hint_watch(stet_engine *e)
+{
+    uint32_t wants = e->config.roles & STET_ROLE_WORKER ? STET_HINT_WANTS_WORK : 0;
+    int      err;
+
+    if (e->is_watching || e->is_polled || (!e->hint_tells && e->store->ops->watch == NULL))
+        return STET_OK;
+    err = e->hint->ops->watch(e->hint, wants, e->hint_tells ? hint_take : hint_take_store, e);
+    e->is_watching = err == STET_OK;
+    if (err == STET_OK || e->hint_tells)
+        return err;
+    stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err,
+              "the store gives no hints and is asked every %lld ms: %s",
+              (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms),
+              stet_last_error());
+    return STET_OK;
+}
+
+void
+stet__hint_unwatch(stet_engine *e)
+{
+    if (e->is_watching)
+        e->hint->ops->unwatch(e->hint);
+    e->is_watching = false;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static void
+hint_tell(stet_engine *e, stet_hint_kind kind, const stet_id *run, int64_t time_ms, const char *handler)
+{
+    stet_hint hint;
+
+    memset(&hint, 0, sizeof hint);
+    hint.kind = kind;
+    hint.time_ms = time_ms;
+    if (run != NULL)
+        hint.run = *run;
+    if (handler != NULL)
+        (void)snprintf(hint.handler, sizeof hint.handler, "%s", handler);
+    e->hint->ops->send(e->hint, &hint);
+}
+
+void
+stet__hint_nudge(stet_engine *e)
+{
+    hint_tell(e, STET_HINT_ANY, NULL, 0, NULL);
+}
+
+static bool
+hint_is_ours(stet_engine *e, stet_id run)
+{
+    return stet__map_find(&e->claims, run.bytes, sizeof run.bytes) != NULL;
+}
+
+/* What waiters elsewhere may be answered with: see wait_look(). */
+static bool
+hint_is_answer(const stet_op *op)
+{
+    return (op->mask & STET_RUN_STATUS) != 0 &&
+           (op->row->is_terminal || op->row->status == STET_STATUS_CANCELLING ||
+            op->row->status == STET_STATUS_STUCK);
+}
+
+/* Does this operation leave a run due that was not granted to us? *handler: its handler, if that is known. */
+static bool
+hint_leaves_work(stet_engine *e, const stet_op *op, const stet_outcome *o, const char **handler)
+{
+    switch (op->kind) {
+    case STET_OP_RUN_PUT:
+        *handler = op->row->handler;
+        return op->row->due_ms != STET_NEVER && !hint_is_ours(e, op->row->id);
+    case STET_OP_RUN_SET: /* a retry is ours to remember, unless we go */
+        return (op->mask & STET_RUN_OWNER) != 0 && op->row->due_ms != STET_NEVER &&
+               e->life != STET__LIFE_STARTED;
+    case STET_OP_RUN_WAKE:
+    case STET_OP_LANE_ENTER: return !hint_is_ours(e, op->run);
+    case STET_OP_LANE_LEAVE: return o->n_grants == 0;
+    case STET_OP_REAP:
+    case STET_OP_REQUEUE: return true;
+    default: return false;
+    }
+}
+
+void
+stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
+{
+    const char *handler = NULL, *first = NULL;
+    bool        has_work = false, is_mixed = false;
+
+    for (size_t i = 0; i < w->unit.n_ops; i++) {
+        const stet_op *op = &w->ops[i];
+
+        handler = NULL;
+        if (hint_leaves_work(e, op, o, &handler)) {
+            is_mixed = has_work && (first == NULL || handler == NULL || strcmp(first, handler) != 0);
+            first = is_mixed ? NULL : handler;
+            has_work = true;
+        }
+        if (op->kind == STET_OP_RUN_SET && hint_is_answer(op))
+            hint_tell(e, STET_HINT_RUN, &op->row->id, 0, NULL);
+        else if (op->kind == STET_OP_INBOX && !hint_is_ours(e, op->run))
+            hint_tell(e, STET_HINT_RUN, &op->run, 0, NULL);
+        else if (op->kind == STET_OP_TIMER_PUT && !(e->config.roles & STET_ROLE_TIMERS))
+            hint_tell(e, STET_HINT_TIMER, NULL, op->fire_ms, NULL);
+    }
+    if (has_work)
+        hint_tell(e, STET_HINT_WORK, NULL, 0, first);
+}

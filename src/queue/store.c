@@ -1,0 +1,128 @@
+/* The stores' own hints as a port: every commit tells the others, so there is nothing to send after
+ * one.
+ *
+ * A store says no more than that something changed. send() is for what was written past its
+ * commit().
+ */
+#include <string.h>
+
+#include "queue/queue.h"
+
+typedef struct store_port {
+    stet_hint_port    base;
+    stet__mutex       lock;
+    bool              is_open;
+    bool              is_watching;
+    stet_hint_take_fn take;
+    void             *arg;
+    _Atomic uint64_t  sent, received;
+} store_port;
+
+static store_port *
+store_of(stet_hint_port *h)
+{
+    return (store_port *)(void *)h;
+}
+
+static int
+store_open(stet_hint_port *h, const char *address)
+{
+    store_port *sp = store_of(h);
+    int         err;
+
+    if (address[0] != '\0')
+        return stet__fail(STET_EURL, "queue=store takes nothing more");
+    if ((err = h->platform->ops->mutex_init(h->platform, &sp->lock)) == STET_OK)
+        sp->is_open = true;
+    return err;
+}
+
+static void
+store_send(stet_hint_port *h, const stet_hint *hint)
+{
+    (void)hint;
+    if (h->store == NULL || h->store->ops->hint == NULL)
+        return;
+    h->store->ops->hint(h->store);
+    store_of(h)->sent++;
+}
+
+static void
+store_on_hint(void *arg)
+{
+    store_port *sp = arg;
+    stet_hint   any;
+
+    memset(&any, 0, sizeof any);
+    sp->received++;
+    (void)sp->take(sp->arg, &any);
+}
+
+static int
+store_watch(stet_hint_port *h, uint32_t wants, stet_hint_take_fn take, void *arg)
+{
+    store_port *sp = store_of(h);
+    int         err = STET_OK;
+
+    (void)wants;
+    if (h->store == NULL || h->store->ops->watch == NULL)
+        return stet__fail(STET_ENOTFOUND, "this store has no hints of its own");
+    stet__lock(h->platform, &sp->lock);
+    if (sp->is_watching)
+        err = stet__fail(STET_ESTATE, "the store is watched already");
+    else {
+        sp->take = take;
+        sp->arg = arg;
+        err = h->store->ops->watch(h->store, store_on_hint, sp);
+        sp->is_watching = err == STET_OK;
+    }
+    stet__unlock(h->platform, &sp->lock);
+    return err;
+}
+
+static void
+store_unwatch(stet_hint_port *h)
+{
+    store_port *sp = store_of(h);
+
+    stet__lock(h->platform, &sp->lock);
+    if (sp->is_watching)
+        h->store->ops->unwatch(h->store);
+    sp->is_watching = false;
+    stet__unlock(h->platform, &sp->lock);
+}
+
+static void
+store_close(stet_hint_port *h)
+{
+    store_port *sp = store_of(h);
+
+    if (!sp->is_open)
+        return;
+    store_unwatch(h);
+    sp->is_open = false;
+    h->platform->ops->mutex_destroy(h->platform, &sp->lock);
+}
+
+static void
+store_health(stet_hint_port *h, stet_hint_health *health)
+{
+    store_port *sp = store_of(h);
+
+    memset(health, 0, sizeof *health);
+    health->is_connected = true; /* whether the store answers is asked of the store */
+    health->sent = sp->sent;
+    health->received = sp->received;
+}
+
+const stet_hint_ops stet__hint_store_ops = {
+    .version = 1,
+    .scheme = "store",
+    .size = sizeof(store_port),
+    .open = store_open,
+    .close = store_close,
+    .send = store_send,
+    .watch = store_watch,
+    .unwatch = store_unwatch,
+    .health = store_health,
+};
