@@ -61,6 +61,7 @@ void bench_postgres_workers(bench_result *r);
 void bench_postgres_idle(bench_result *r);
 void bench_postgres_resolve(bench_result *r);
 void bench_postgres_wait(bench_result *r);
+void bench_postgres_bloat(bench_result *r);
 
 /* ---- scratch (scratch.c) --------------------------------------------------------------------- */
 

@@ -13,6 +13,9 @@
 
 #define POSTGRES_WARM_UP 2048
 #define POSTGRES_ROUND_S 0.7
+#define BLOAT_RUNS       30000 /* unless STET_BENCH_RUNS says more */
+#define BLOAT_LOT        2000
+#define BLOAT_PATIENCE_S 120.0
 
 static int64_t
 postgres_total(double per_second)
@@ -163,4 +166,84 @@ void
 bench_postgres_wait(bench_result *r)
 {
     postgres_fleet(bench_fleet_wait, r);
+}
+
+/* ---- what stays behind ----------------------------------------------------------------------- */
+
+static double
+bloat_ask(PGconn *db, const char *sql, char *text, size_t size)
+{
+    PGresult *res = PQexec(db, sql);
+    double    n;
+
+    if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK)
+        bench_fail("%s: %s", sql, PQerrorMessage(db));
+    n = PQntuples(res) > 0 ? strtod(PQgetvalue(res, 0, 0), NULL) : 0;
+    if (text != NULL && PQntuples(res) > 0)
+        snprintf(text, size, "%s", PQgetvalue(res, 0, 1));
+    PQclear(res);
+    return n;
+}
+
+/* All is removed, and what was removed is swept: then the size is what it comes to. */
+static double
+bloat_settled(PGconn *db, char *text, size_t size)
+{
+    double          until_s = bench_now_s() + BLOAT_PATIENCE_S;
+    struct timespec a_moment = { 0, 100000000 };
+
+    while (bloat_ask(db, "SELECT count(*) FROM bloat.runs", NULL, 0) > 0) {
+        if (bench_now_s() > until_s)
+            bench_fail("ended runs were not removed");
+        nanosleep(&a_moment, NULL);
+    }
+    return bloat_ask(
+        db,
+        "SELECT sum(pg_total_relation_size(relid)),string_agg(format('%s %s+%s KiB',relname,"
+        "pg_table_size(relid)/1024,pg_indexes_size(relid)/1024),', ' ORDER BY "
+        "pg_total_relation_size(relid) DESC) FROM pg_stat_user_tables WHERE schemaname='bloat' AND "
+        "relname IN ('runs','facts','committers')",
+        text, size);
+}
+
+static void
+bloat_load(stet_engine *e, int64_t runs)
+{
+    for (; runs > 0; runs -= BLOAT_LOT)
+        (void)bench_flow(e, "bench.steps3", BLOAT_LOT, 0);
+}
+
+/* The server sweeps by the settings of the tables, only without its minute of waiting. */
+void
+bench_postgres_bloat(bench_result *r)
+{
+    const char  *told = getenv("STET_BENCH_RUNS");
+    int64_t      runs = told != NULL ? strtoll(told, NULL, 10) : BLOAT_RUNS;
+    stet_options options;
+    stet_engine *e;
+    postgres     p;
+    PGconn      *db;
+    double       half, whole;
+
+    postgres_begin(&p);
+    db = PQconnectdb(p.conninfo);
+    (void)bloat_ask(db, "ALTER SYSTEM SET autovacuum_naptime='1s'", NULL, 0);
+    (void)bloat_ask(db, "SELECT pg_reload_conf()", NULL, 0);
+    stet_options_init(&options);
+    options.retention_ms = 1;
+    options.sweep_ms = 200;
+    e = bench_worker_with(cluster_url_of(p.c, "bloat"), &options);
+    bloat_load(e, runs / 2);
+    half = bloat_settled(db, NULL, 0);
+    bloat_load(e, runs / 2);
+    snprintf(r->note, sizeof r->note, "%lld runs, 0 left; tables + indexes: ", (long long)runs);
+    whole = bloat_settled(db, r->note + strlen(r->note), sizeof r->note - strlen(r->note));
+    bench_worker_close(e);
+    PQfinish(db);
+    postgres_end(&p);
+    r->value = whole / 1048576;
+    r->raw = half / 1048576;
+    r->ratio = whole / half;
+    r->unit = "MiB";
+    r->ok = r->ratio <= 1.5;
 }

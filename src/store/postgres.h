@@ -106,7 +106,7 @@
     X(LANE, "SELECT id FROM @runs WHERE lane=$1 ORDER BY lane_pos LIMIT $2")                       \
     X(DUE, "SELECT min(d.due) FROM unnest($1::bytea[]) h,LATERAL (SELECT due FROM @runs WHERE "    \
            "handler=h AND session=0 AND due IS NOT NULL AND NOT terminal ORDER BY due LIMIT 1) d") \
-    X(PING, "SELECT " PG_NOW " FROM @meta LIMIT 1")                                                \
+    X(PING, "SELECT " PG_NOW ",current_setting('transaction_read_only')='on' FROM @meta LIMIT 1")  \
     X(NOTIFY, "SELECT pg_notify($1,$2)")
 
 typedef enum pg_sql {
@@ -119,6 +119,7 @@ typedef enum pg_sql {
 typedef struct pg_link {
     PGconn *db;
     int64_t retry_us, wait_us; /* after a failure: not before, and then wait so long */
+    int     era;               /* when it was made; see pg_store */
     char    reason[400];       /* of the last failure */
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_prepared[PG_SQL_COUNT];
@@ -147,6 +148,11 @@ typedef struct pg_store {
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
     _Atomic bool    is_pooled; /* a pooler stands before the server: nothing of a session lasts */
+    /* A server that takes no writes is no use to us, and what it reads may be old: another one may
+     * be the primary now. Whoever meets it begins a new era, and connections of the last are made
+     * anew. */
+    _Atomic int     era;
+    _Atomic int64_t era_us; /* it began */
     _Atomic int64_t offset_us; /* of the server's clock against our steady one, at least */
     stet__mutex     clock_lock;
     int64_t         clock_us, clock_least, clock_most; /* see postgres.c */
@@ -204,6 +210,8 @@ const char *stet__pg_url_option(const pg_store *st, const char *name);
 /* Connected and usable, made anew if it was lost. Not sooner after a failure than its time. */
 int  stet__pg_conn_need(pg_store *st, pg_link *c);
 void stet__pg_conn_close(pg_link *c); /* safe twice */
+/* The server took no write: connections are to be made anew, this one first. */
+void stet__pg_conn_read_only(pg_store *st, pg_link *c);
 /* Wait until the socket can be read (or written), by a deadline; false: the time is up. */
 bool stet__pg_conn_wait(pg_store *st, PGconn *db, bool for_write, int64_t until_us);
 /* One line of libpq's, without its line ends. */
@@ -327,6 +335,7 @@ stet_crumb *stet__pg_crumbs(stet_store *s, uint64_t session, size_t n);
 int         stet__pg_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n);
 void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 
+void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others */
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);

@@ -251,13 +251,31 @@ stet__pg_conn_close(pg_link *c)
     memset(c->is_prepared, 0, sizeof c->is_prepared);
 }
 
+void
+stet__pg_conn_read_only(pg_store *st, pg_link *c)
+{
+    int64_t now_us = stet__mono_us(st->base.platform), began_us = atomic_load(&st->era_us);
+
+    if (c->is_guest)
+        return;
+    /* Not all connections with every try, while there is nobody else. */
+    if (c->era == atomic_load(&st->era) && now_us >= began_us + CONN_WAIT_MAX_US &&
+        atomic_compare_exchange_strong(&st->era_us, &began_us, now_us)) {
+        atomic_fetch_add(&st->era, 1);
+        stet__pg_hint_renew(st);
+    }
+    stet__pg_conn_close(c);
+}
+
 int
 stet__pg_conn_need(pg_store *st, pg_link *c)
 {
     int64_t now_us = stet__mono_us(st->base.platform);
-    int     err;
+    int     err, era = atomic_load(&st->era);
 
-    if (c->db != NULL && PQstatus(c->db) == CONNECTION_OK)
+    /* Never another one in the middle of a transaction: what it did would be missing. */
+    if (c->db != NULL && PQstatus(c->db) == CONNECTION_OK &&
+        (c->is_guest || c->era == era || PQtransactionStatus(c->db) != PQTRANS_IDLE))
         return STET_OK;
     if (c->is_guest)
         return stet__fail(STET_EIO, "store %s: the connection is lost", st->name);
@@ -266,6 +284,7 @@ stet__pg_conn_need(pg_store *st, pg_link *c)
     if (now_us < c->retry_us)
         return stet__fail(STET_EIO, "%s; it is tried again in %lld ms", c->reason,
                           (long long)(c->retry_us - now_us) / 1000 + 1);
+    c->era = era;
     if ((err = conn_make(st, c)) == STET_OK && (err = conn_greet(st, c)) == STET_OK) {
         c->wait_us = 0;
         return STET_OK;

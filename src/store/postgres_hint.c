@@ -54,6 +54,13 @@ stet__pg_hint(pg_store *st)
         hint_wake(st);
 }
 
+void
+stet__pg_hint_renew(pg_store *st)
+{
+    if (atomic_load(&st->is_watching))
+        hint_wake(st);
+}
+
 static int
 hint_listen(pg_store *st)
 {
@@ -113,6 +120,8 @@ hint_main(void *arg)
     uint64_t      count;
 
     while (atomic_load(&st->is_watching)) {
+        if (st->hint.db != NULL && st->hint.era != atomic_load(&st->era))
+            stet__pg_conn_close(&st->hint);
         if (st->hint.db == NULL) {
             if (hint_listen(st) != STET_OK) {
                 stet__pg_conn_close(&st->hint);

@@ -198,6 +198,8 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     (void)snprintf(state, 6, "%s", said != NULL ? said : "XX000");
     err = stet__pg_fail(st, c, res, what);
     PQclear(res);
+    if (strcmp(state, "25006") == 0)
+        stet__pg_conn_read_only(st, c);
     return err;
 }
 
@@ -209,9 +211,9 @@ stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGre
     bool was_open = c->db != NULL;
     int  err = stet__pg_query_state(st, c, which, args, res, what, state);
 
-    /* A connection that was idle may have died long ago; whoever only reads, or may repeat it,
-     * tries a new one. */
-    if (err == STET_EIO && was_open && c->db == NULL)
+    /* A connection that was idle may have died long ago, or its server may not be the primary any
+     * more; whoever only reads, or may repeat it, tries a new one. */
+    if ((err == STET_EIO || err == STET_EREADONLY) && was_open && c->db == NULL)
         err = stet__pg_query_state(st, c, which, args, res, what, state);
     return err;
 }

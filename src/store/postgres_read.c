@@ -467,6 +467,28 @@ stet__pg_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t 
     return err;
 }
 
+/* A server that takes no writes does not answer, as far as the engine is concerned. */
+static int
+ping_link(pg_store *st, pg_link *c)
+{
+    int64_t   asked_us = stet__pg_clock_ask(st);
+    PGresult *res = NULL;
+    int       err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "ask the server");
+
+    if (err == STET_OK && PQntuples(res) == 1) {
+        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0));
+        if (pg_bool(res, 0, 1)) {
+            err = stet__fail(STET_EREADONLY,
+                             "store %s: the server is read-only (a standby, or "
+                             "default_transaction_read_only is set)",
+                             st->name);
+            stet__pg_conn_read_only(st, c);
+        }
+    }
+    PQclear(res);
+    return err;
+}
+
 int
 stet__pg_ping(stet_store *s)
 {
@@ -476,7 +498,8 @@ stet__pg_ping(stet_store *s)
 
     if ((err = stet__pg_reader_take(st, &c)) != STET_OK)
         return err;
-    err = stet__pg_clock_read(st, c);
+    if ((err = ping_link(st, c)) == STET_EREADONLY)
+        err = ping_link(st, c); /* another one may be the primary now */
     stet__pg_reader_give(st, c);
     return err;
 }

@@ -22,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-
 #define CLUSTER_PATIENCE_MS 60000
 #define CLUSTER_TRIES       3
 
@@ -84,8 +83,8 @@ keeper_exec(const char *dir, char *const argv[])
 
     (void)snprintf(log, sizeof log, "%s/log", dir);
     if ((geteuid() == 0 && user == NULL) ||
-        (user != NULL && (setgroups(0, NULL) != 0 || setgid(user->pw_gid) != 0 ||
-                          setuid(user->pw_uid) != 0)))
+        (user != NULL &&
+         (setgroups(0, NULL) != 0 || setgid(user->pw_gid) != 0 || setuid(user->pw_uid) != 0)))
         _exit(120);
     prctl(PR_SET_PDEATHSIG, SIGQUIT);
     sigemptyset(&none);
@@ -116,13 +115,19 @@ static bool
 keeper_initdb(const char *dir)
 {
     char  program[192], data[160], pwfile[160], pw[176];
-    char *argv[] = { program,   "-D",
-                     data,      "-U",
+    char *argv[] = { program,
+                     "-D",
+                     data,
+                     "-U",
                      (char *)(uintptr_t)CLUSTER_USER,
-                     "-E",      "UTF8",
-                     "--locale=C", "--auth-local=trust",
-                     "--auth-host=scram-sha-256", pw,
-                     "-N",      NULL };
+                     "-E",
+                     "UTF8",
+                     "--locale=C",
+                     "--auth-local=trust",
+                     "--auth-host=scram-sha-256",
+                     pw,
+                     "-N",
+                     NULL };
     int   status = -1, fd;
     pid_t child;
 
@@ -135,6 +140,29 @@ keeper_initdb(const char *dir)
         status = -1;
     close(fd);
     if (!keeper_find(program, sizeof program, "initdb") || (child = keeper_spawn(dir, argv)) < 0)
+        return false;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    return status == 0;
+}
+
+/* A copy of a server that runs, and what it takes to follow it. */
+static bool
+keeper_copy(const char *dir, const cluster *primary)
+{
+    char  program[192], data[160], host[128], port[32];
+    char *argv[] = {
+        program, "-D", data,     "-h", host,   "-p", port, "-U", (char *)(uintptr_t)CLUSTER_USER,
+        "-R",    "-X", "stream", "-c", "fast", NULL
+    };
+    int   status = -1;
+    pid_t child;
+
+    (void)snprintf(data, sizeof data, "%s/data", dir);
+    (void)snprintf(host, sizeof host, "%s", primary->dir);
+    (void)snprintf(port, sizeof port, "%d", primary->port);
+    if (!keeper_find(program, sizeof program, "pg_basebackup") ||
+        (child = keeper_spawn(dir, argv)) < 0)
         return false;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
@@ -197,7 +225,7 @@ cluster_look(const char *dir, bool *is_ready)
         if (i == 1)
             pid = strtol(line, NULL, 10);
         if (i == 8)
-            *is_ready = strncmp(line, "ready", 5) == 0;
+            *is_ready = strncmp(line, "ready", 5) == 0 || strncmp(line, "standby", 7) == 0;
     }
     fclose(file);
     return (pid_t)pid;
@@ -258,7 +286,7 @@ keeper_watch(const char *dir, int port, pid_t server, int life)
 }
 
 static _Noreturn void
-keeper_main(const char *dir, int life, int ready)
+keeper_main(const char *dir, const cluster *primary, int life, int ready)
 {
     pid_t server = -1;
     int   port = 0;
@@ -266,7 +294,7 @@ keeper_main(const char *dir, int life, int ready)
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 0);
     prctl(PR_SET_NAME, "pg-keeper");
-    if (!keeper_initdb(dir))
+    if (!(primary != NULL ? keeper_copy(dir, primary) : keeper_initdb(dir)))
         keeper_end(dir, -1, 1);
     for (int i = 0; i < CLUSTER_TRIES && server < 0; i++) {
         port = keeper_port(); /* somebody else may be quicker */
@@ -302,8 +330,8 @@ cluster_dir(char *dir, size_t size)
     return true;
 }
 
-cluster *
-cluster_new(void)
+static cluster *
+cluster_make(const cluster *primary)
 {
     cluster *c = calloc(1, sizeof *c);
     int      life[2] = { -1, -1 }, ready[2] = { -1, -1 };
@@ -316,7 +344,9 @@ cluster_new(void)
     if ((c->keeper = fork()) == 0) {
         close(life[1]);
         close(ready[0]);
-        keeper_main(c->dir, life[0], ready[1]);
+        if (primary != NULL)
+            close(primary->life); /* or that one would not see its end while we are there */
+        keeper_main(c->dir, primary, life[0], ready[1]);
     }
     close(life[0]);
     close(ready[1]);
@@ -332,6 +362,18 @@ cluster_new(void)
 failed:
     free(c);
     return NULL;
+}
+
+cluster *
+cluster_new(void)
+{
+    return cluster_make(NULL);
+}
+
+cluster *
+cluster_standby(const cluster *primary)
+{
+    return cluster_make(primary);
 }
 
 void

@@ -24,6 +24,8 @@ typedef struct cluster {
 
 /* NULL: it cannot be started here; cluster_why() says why. */
 cluster    *cluster_new(void);
+/* A second server that follows this one, until SELECT pg_promote(). */
+cluster    *cluster_standby(const cluster *primary);
 const char *cluster_why(void);
 /* Ends the server and waits until it and its directory are gone. Accepts NULL. */
 void cluster_free(cluster *c);
