@@ -38,6 +38,7 @@ if [ "${1:-}" != build ]; then
     need_command clang clang
     need_command sqlite3 sqlite3
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
+    [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     need_command redis-server redis-server
     [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
     need_command python3 python3

@@ -20,6 +20,8 @@ ONLY=${ONLY:-}
 JOBS=${JOBS:-$(nproc)}
 PROGRAMS_AT_ONCE=2
 START=$SECONDS
+# Whoever ends us ends the programs we run, too.
+trap 'trap - TERM HUP; kill 0' TERM HUP
 
 rm -rf "$OUT/logs"
 mkdir -p "$OUT/logs"
@@ -151,7 +153,11 @@ add_jobs() { # CONFIG
         # So does crash everywhere; without a lock that proves a death it waits for leases.
         crash_processes_test)
             jobs+=("$1/$program")
-            [ "$1" != plain ] || jobs+=("$1/$program@redis")
+            [ "$1" != plain ] || jobs+=("$1/$program@redis" "$1/$program@postgres")
+            ;;
+        crash_transaction_test)
+            jobs+=("$1/$program")
+            [ "$1" != plain ] || jobs+=("$1/$program@postgres")
             ;;
         *) jobs+=("$1/$program") ;;
         esac

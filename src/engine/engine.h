@@ -36,6 +36,10 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+/* What follows from facts and is of one run. */
+#define STET__SPACES_RUN                                                                           \
+    { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -587,7 +591,7 @@ int  stet__renewer_start(stet_engine *e);
 void stet__renewer_close(stet_engine *e);
 void stet__renew(stet_engine *e);
 /* Find dead sessions and give their runs back. */
-void stet__reap(stet_engine *e);
+int  stet__reap(stet_engine *e); /* the last failure; a conflict is none, the next look knows better */
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */

@@ -409,7 +409,7 @@ static void
 keeper_sweep(stet_engine *e)
 {
     stet__unlock(e->p, &e->lock);
-    stet__reap(e);
+    (void)stet__reap(e);
     if (e->config.roles & STET_ROLE_TIMERS)
         stet__purge(e);
     stet__lock(e->p, &e->lock);

@@ -240,7 +240,8 @@ move_reap(stet_engine *e)
             return stet__fail(STET_EBUSY,
                               "a worker that died in %s cannot be put away yet; try again", e->url);
         before = dead;
-        stet__reap(e);
+        if ((err = stet__reap(e)) != STET_OK)
+            return err;
     }
 }
 

@@ -44,6 +44,7 @@ int stet__move_no_memory(void);
 int stet__move_copy(move *m);    /* facts, inboxes, baselines */
 int stet__move_rebuild(move *m); /* what follows from them */
 int stet__move_state(move *m);   /* what objects hold, as the source has it */
+int stet__move_values(move *m);  /* keys, labels …: those of runs whose facts cannot be read */
 int stet__move_compare(move *m); /* fills the report */
 int stet__move_verify(move *m);
 

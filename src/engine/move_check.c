@@ -294,11 +294,12 @@ typedef struct check_findings {
     char      text[512]; /* of the first that is in the target only */
 } check_findings;
 
+/* Of the repair: what was wrong is right now. Facts that cannot be read stay so. */
 static int
-check_ignore(void *arg, const stet_finding *finding)
+check_on_repaired(void *arg, const stet_finding *finding)
 {
-    (void)arg;
-    (void)finding;
+    if (strcmp(finding->rule, "facts") == 0)
+        *(bool *)arg = true;
     return STET_OK;
 }
 
@@ -326,11 +327,13 @@ int
 stet__move_verify(move *m)
 {
     check_findings f = { .m = m };
+    bool           is_unreadable = false;
     size_t         checked;
     int            err;
 
-    if ((err = stet_repair(m->to, &checked, check_ignore, NULL)) != STET_OK ||
-        (err = stet__move_state(m)) != STET_OK)
+    if ((err = stet_repair(m->to, &checked, check_on_repaired, &is_unreadable)) != STET_OK ||
+        (err = stet__move_state(m)) != STET_OK ||
+        (is_unreadable && (err = stet__move_values(m)) != STET_OK))
         return err;
     stet__map_init(&f.known, &m->to->p->alloc);
     if ((err = stet_verify(m->to, &checked, check_on_finding, &f)) == STET_OK && f.n > 0) {

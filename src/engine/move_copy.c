@@ -422,6 +422,19 @@ stet__move_state(move *m)
     return err;
 }
 
+/* All were rebuilt but those that no readable fact tells. Without its idempotency key a run could be
+ * started a second time. */
+int
+stet__move_values(move *m)
+{
+    static const char *const spaces[] = STET__SPACES_RUN;
+    int                      err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof *spaces; i++)
+        err = copy_space(m, spaces[i]);
+    return err == STET_OK ? stet__move_flush(m) : err;
+}
+
 int
 stet__move_copy(move *m)
 {

@@ -443,21 +443,25 @@ done:
     return err;
 }
 
-void
+int
 stet__reap(stet_engine *e)
 {
     session_dead dead = { .n = 0 };
+    int          err, failed = STET_OK;
 
-    if (e->store->ops->sessions(e->store, session_on_row, &dead) != STET_OK)
-        return;
+    if ((err = e->store->ops->sessions(e->store, session_on_row, &dead)) != STET_OK)
+        return err;
     for (size_t i = 0; i < dead.n; i++) {
-        int err = STET_ECONFLICT;
+        err = STET_ECONFLICT;
 
         /* A conflict: another node was faster, or something else arrived for a run of it; look again. */
         for (int tries = 0; err == STET_ECONFLICT && tries < SESSION_REAP_TRIES; tries++)
             err = session_reap(e, dead.sessions[i], dead.ids[i]);
-        if (err != STET_OK && err != STET_ECONFLICT)
-            stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, STET_EIO, "the runs of a dead worker cannot be taken over yet: %s",
-                      stet_last_error());
+        if (err == STET_OK || err == STET_ECONFLICT)
+            continue;
+        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, STET_EIO, "the runs of a dead worker cannot be taken over yet: %s",
+                  stet_last_error());
+        failed = err;
     }
+    return failed;
 }

@@ -843,7 +843,7 @@ verify_all(verify *v, verify_page *page)
         if ((err = stet__verify_mending(v)) != STET_OK ||
             (err = verify_restore_lost(v, &page->lost)) != STET_OK)
             return err;
-        stet__reap(v->e);
+        (void)stet__reap(v->e);
     }
     if ((err = verify_runs(v, page)) != STET_OK || (err = stet__verify_state(v)) != STET_OK ||
         (err = stet__verify_children(v)) != STET_OK ||

@@ -6,8 +6,6 @@
  *
  * The same thread keeps the log's file longer than the log; see log_make_room().
  */
-#include <limits.h>
-
 #include "store/sqlite.h"
 
 /* In pages of 4 KiB: 4, 32 and 256 MiB. */
@@ -104,7 +102,7 @@ log_make_room(sqlite_store *st)
         ahead = LOG_AHEAD_MIN;
     if (ahead > LOG_AHEAD_MAX)
         ahead = LOG_AHEAD_MAX;
-    atomic_store(&st->log_room_mark, INT_MAX);
+    atomic_store(&st->log_room_mark, pages + LOG_AHEAD_MAX); /* if it fails: again after so many */
     if (stet__sqlite_queue_enter(st, st->log.queue_fd) != STET_OK)
         return;
     if (sqlite3_exec(st->log.db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK) {

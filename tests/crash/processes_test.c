@@ -182,19 +182,23 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
 static uint64_t
 processes_calls(processes_world *w, const flow *f, shim_which which)
 {
-    const char *told = getenv("STET_CRASH_STRIDE");
-    uint64_t    stride = told != NULL ? strtoull(told, NULL, 10) : processes_on_redis() ? 3 : 1;
-    uint64_t    at = 0;
+    const char *told = getenv("STET_CRASH_STRIDE"), *seed = getenv("STET_TEST_SEED");
+    uint64_t    stride = processes_on_postgres() ? 12 : processes_on_redis() ? 3 : 1, at;
     bool        is_hit;
 
-    do { /* on a server every life waits for leases: each third point, unless told */
-        at += stride > 0 ? stride : 1;
+    /* On a server every life waits for leases: some of the points, others with another seed. */
+    if (told != NULL && strtoull(told, NULL, 10) > 0)
+        stride = strtoull(told, NULL, 10);
+    at = 1 + (seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)(f - flows) * 3) % stride;
+    for (is_hit = true; is_hit; at += stride) {
         is_hit = processes_point(w, f, SHIM_BEFORE, which, at);
+        if (!is_hit && stride > 1)
+            break;
         is_hit = processes_point(w, f, SHIM_AFTER, which, at) || is_hit;
         if (which == SHIM_WRITES)
             (void)processes_point(w, f, SHIM_LOSE, which, at);
-    } while (is_hit);
-    return at - 1;
+    }
+    return at > stride ? at - stride : 0;
 }
 
 static void
@@ -203,8 +207,8 @@ processes_all(const char *name)
     processes_world w = { 0 };
     void           *shared =
         mmap(NULL, sizeof(shim_script), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    const flow     *f = flows;
-    uint64_t        writes, reads;
+    const flow *f = flows;
+    uint64_t    writes, reads;
 
     CHECK(shared != MAP_FAILED);
     w.script = shared;

@@ -1,15 +1,18 @@
-/* Crash everywhere with transactions: money moves between two rows of the application's own table
- * in two transactional steps, in a run that was started inside the transaction that took the order.
- * The process is killed before and after each store call, and commits lose their replies. Whatever
- * happens, the books are right: one order, one debit, one credit, and nothing is said to be at risk
- * but the plain step between.
- */
+/* Crash everywhere with transactions, on SQLite, or on PostgreSQL with STET_TEST_STORE: money
+ * moves between two rows of the application's own table in two transactional steps, in a run that
+ * was started inside the transaction that took the order. The process is killed before and after
+ * each store call, and commits lose their replies. Whatever happens, the books are right: one
+ * order, one debit, one credit, and nothing is said to be at risk but the plain step between. */
+#ifdef STET_WITH_POSTGRES
+#include <libpq-fe.h>
+#endif
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cluster.h"
 #include "engine/engine.h"
 #include "shim_store.h"
 #include "test.h"
@@ -19,38 +22,145 @@ enum { LIMIT_MS = 60000 };
 typedef struct world {
     shim_script *script;
     char         db[512];
+    char         schema[64]; /* of the application's tables, with its dot; "" on SQLite */
     char         where[128];
-    size_t       points;
+    size_t       points, worlds;
 } world;
+
+static bool
+is_on_postgres(void)
+{
+    const char *store = getenv("STET_TEST_STORE");
+
+    return store != NULL && strcmp(store, "postgres") == 0;
+}
+
+__attribute__((constructor)) static void
+books_server(void)
+{
+    if (is_on_postgres())
+        test_before(cluster_share);
+}
 
 /* ---- the books ------------------------------------------------------------------------------- */
 
-static sqlite3 *
+typedef struct books {
+    sqlite3        *sqlite; /* one of them */
+    struct pg_conn *postgres;
+} books;
+
+#ifdef STET_WITH_POSTGRES
+
+/* The number in the first column of the first row, or -1. */
+static int
+postgres_do(struct pg_conn *db, const char *sql)
+{
+    PGresult *res = PQexec(db, sql);
+    int       n = -1;
+
+    if (PQresultStatus(res) != PGRES_COMMAND_OK && PQresultStatus(res) != PGRES_TUPLES_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(db));
+    if (PQntuples(res) > 0)
+        n = (int)strtol(PQgetvalue(res, 0, 0), NULL, 10);
+    PQclear(res);
+    return n;
+}
+
+static books
 books_open(const world *w)
 {
-    sqlite3 *db = NULL;
+    books b = { NULL, NULL };
 
-    CHECK_INT(sqlite3_open(w->db, &db), SQLITE_OK);
-    sqlite3_busy_timeout(db, LIMIT_MS);
-    return db;
+    if (is_on_postgres()) {
+        b.postgres = PQconnectdb(getenv(CLUSTER_ENV));
+        (void)postgres_do(b.postgres, "SET client_min_messages=error");
+    } else {
+        CHECK_INT(sqlite3_open(w->db, &b.sqlite), SQLITE_OK);
+        sqlite3_busy_timeout(b.sqlite, LIMIT_MS);
+    }
+    return b;
 }
 
 static void
-books_do(sqlite3 *db, const char *sql)
+books_close(books b)
 {
-    char *text = NULL;
-
-    if (sqlite3_exec(db, sql, NULL, NULL, &text) != SQLITE_OK)
-        test_fail(__FILE__, __LINE__, "%s: %s", sql, text);
+    PQfinish(b.postgres);
+    sqlite3_close(b.sqlite);
 }
 
 static int
-books_ask(sqlite3 *db, const char *sql)
+body_exec(stet_attempt *a, const char *sql)
+{
+    PGresult *res;
+    bool      is_ok;
+
+    if (!is_on_postgres())
+        return sqlite3_exec(stet_attempt_sqlite(a), sql, NULL, NULL, NULL) == SQLITE_OK
+                   ? STET_OK
+                   : STET_ERETRY;
+    res = PQexec(stet_attempt_postgres(a), sql);
+    is_ok = PQresultStatus(res) == PGRES_COMMAND_OK;
+    PQclear(res);
+    return is_ok ? STET_OK : STET_ERETRY;
+}
+
+#else
+
+static int
+postgres_do(struct pg_conn *db, const char *sql)
+{
+    (void)db;
+    test_fail(__FILE__, __LINE__, "%s: built without PostgreSQL", sql);
+}
+
+static books
+books_open(const world *w)
+{
+    books b = { NULL, NULL };
+
+    CHECK_INT(sqlite3_open(w->db, &b.sqlite), SQLITE_OK);
+    sqlite3_busy_timeout(b.sqlite, LIMIT_MS);
+    return b;
+}
+
+static void
+books_close(books b)
+{
+    sqlite3_close(b.sqlite);
+}
+
+static int
+body_exec(stet_attempt *a, const char *sql)
+{
+    return sqlite3_exec(stet_attempt_sqlite(a), sql, NULL, NULL, NULL) == SQLITE_OK ? STET_OK
+                                                                                    : STET_ERETRY;
+}
+
+#endif
+
+static void
+books_do(books b, const char *sql)
+{
+    char *text = NULL;
+
+    if (b.sqlite == NULL)
+        (void)postgres_do(b.postgres, sql);
+    else if (sqlite3_exec(b.sqlite, sql, NULL, NULL, &text) != SQLITE_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, text);
+}
+
+/* A number of a table of the application. */
+static int
+books_ask(const world *w, books b, const char *what, const char *table, const char *where)
 {
     sqlite3_stmt *stmt = NULL;
+    char          sql[256];
     int           answer;
 
-    CHECK_INT(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+    (void)snprintf(sql, sizeof sql, "SELECT %s FROM %s%s WHERE %s", what, w->schema, table, where);
+    if (b.sqlite == NULL)
+        return postgres_do(b.postgres, sql);
+    CHECK_INT(sqlite3_prepare_v2(b.sqlite, sql, -1, &stmt, NULL), SQLITE_OK);
     CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
     answer = sqlite3_column_int(stmt, 0);
     sqlite3_finalize(stmt);
@@ -59,14 +169,27 @@ books_ask(sqlite3 *db, const char *sql)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* Set before the engine starts. */
+static const char *move_schema;
+
+typedef struct move {
+    const char *what, *who;
+    int         n;
+} move;
+
 static int
-body_move(stet_attempt *a, void *sql)
+body_move(stet_attempt *a, void *arg)
 {
-    sqlite3 *db = stet_attempt_sqlite(a);
+    const move *m = arg;
+    char        sql[256];
 
     if (stet_attempt_is_at_risk(a))
         return stet_attempt_fail(a, STET_EPERMANENT, "a transactional step is at risk");
-    return sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK ? STET_OK : STET_ERETRY;
+    (void)snprintf(sql, sizeof sql,
+                   "UPDATE %saccount SET n = n + %d WHERE who = '%s';"
+                   "INSERT INTO %smoves VALUES('%s')",
+                   move_schema, m->n, m->who, move_schema, m->what);
+    return body_exec(a, sql);
 }
 
 static int
@@ -80,16 +203,12 @@ body_plain(stet_attempt *a, void *arg)
 static int
 h_move(stet_ctx *ctx, stet_bytes input)
 {
-    STET_TRY(stet_step(ctx, NULL, "debit", body_move,
-                       (void *)"UPDATE account SET n = n - 10 WHERE who = 'a';"
-                               "INSERT INTO moves VALUES('debit')",
-                       STET_STEP(.transaction = true)));
+    move debit = { "debit", "a", -10 }, credit = { "credit", "b", 10 };
+
+    STET_TRY(stet_step(ctx, NULL, "debit", body_move, &debit, STET_STEP(.transaction = true)));
     STET_TRY(stet_step(ctx, NULL, "say", body_plain, NULL, NULL));
     STET_TRY(stet_sleep_ms(ctx, "rest", 1));
-    STET_TRY(stet_step(ctx, NULL, "credit", body_move,
-                       (void *)"UPDATE account SET n = n + 10 WHERE who = 'b';"
-                               "INSERT INTO moves VALUES('credit')",
-                       STET_STEP(.transaction = true)));
+    STET_TRY(stet_step(ctx, NULL, "credit", body_move, &credit, STET_STEP(.transaction = true)));
     return stet_return(ctx, input);
 }
 
@@ -115,38 +234,46 @@ life_first(void *arg, const stet_run_info *info)
 
 /* The order and its run, once. */
 static void
-life_order(stet_engine *e, sqlite3 *db)
+life_order(const world *w, stet_engine *e, books b)
 {
-    books_do(db, "BEGIN IMMEDIATE");
-    if (books_ask(db, "SELECT count(*) FROM orders") == 0) {
-        books_do(db, "INSERT INTO orders VALUES(1)");
-        CHECK_OK(stet_start_in(e, stet_conn_sqlite(db), NULL, "bank.move", stet_text("ok"), NULL));
+    char sql[128];
+
+    books_do(b, b.sqlite != NULL ? "BEGIN IMMEDIATE" : "BEGIN");
+    if (books_ask(w, b, "count(*)", "orders", "true") == 0) {
+        (void)snprintf(sql, sizeof sql, "INSERT INTO %sorders VALUES(1)", w->schema);
+        books_do(b, sql);
+        CHECK_OK(stet_start_in(
+            e, b.sqlite != NULL ? stet_conn_sqlite(b.sqlite) : stet_conn_postgres(b.postgres), NULL,
+            "bank.move", stet_text("ok"), NULL));
     }
-    books_do(db, "COMMIT");
+    books_do(b, "COMMIT");
 }
 
 static void
 life(world *w)
 {
-    stet_store  *sqlite, *store;
+    stet_store  *real, *store;
     stet_engine *e;
-    sqlite3     *db = books_open(w);
+    books        b = books_open(w);
     stet_run_id  run = { "" };
 
-    CHECK_OK(stet__store_open(&sqlite, stet__platform_real(), w->db));
-    CHECK_OK(shim_store_new(&store, sqlite, w->script));
-    CHECK_OK(stet__open_on(&e, stet__platform_real(), store, w->db,
-                           STET_OPTIONS(.concurrency = 2, .lease_ms = 600000, .renew_ms = 30,
-                                        .sweep_ms = 50, .poll_ms = 20, .wait_poll_ms = 20,
-                                        .log_level = STET_LOG_ERROR)));
+    move_schema = w->schema;
+    CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
+    CHECK_OK(shim_store_new(&store, real, w->script));
+    /* On SQLite a lock that is free proves a death; a server has nothing but the lease. */
+    CHECK_OK(
+        stet__open_on(&e, stet__platform_real(), store, w->db,
+                      STET_OPTIONS(.concurrency = 2, .lease_ms = is_on_postgres() ? 1000 : 600000,
+                                   .renew_ms = 30, .sweep_ms = 50, .poll_ms = 20,
+                                   .wait_poll_ms = 20, .log_level = STET_LOG_ERROR)));
     CHECK_OK(stet_register(e, "bank", handlers));
     CHECK_OK(stet_engine_start(e));
-    life_order(e, db);
+    life_order(w, e, b);
     stet_engine_nudge(e);
     (void)stet_run_list(e, NULL, life_first, run.text); /* stops at the first */
     CHECK_OK(stet_wait(e, NULL, &run, LIMIT_MS));
     stet_close(e);
-    sqlite3_close(db);
+    books_close(b);
 }
 
 static int
@@ -174,39 +301,76 @@ world_script(world *w, shim_mode mode, shim_which which, uint64_t at)
     w->script->crash = life_crash;
 }
 
+/* A store nobody has used. */
 static void
-world_new(world *w)
+world_fresh(world *w)
 {
     static const char *const suffixes[] = { "", "-wal", "-shm", "-live" };
     char                     path[600];
-    stet_engine             *e;
-    sqlite3                 *db;
 
+    if (is_on_postgres()) {
+        (void)snprintf(w->schema, sizeof w->schema, "b_%ld_%zu", (long)getpid(), ++w->worlds);
+        (void)snprintf(path, sizeof path, "s%s", w->schema);
+        (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
+        strncat(w->schema, ".", 2);
+        return;
+    }
     for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
         (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
         (void)unlink(path);
     }
+}
+
+static void
+world_new(world *w)
+{
+    stet_engine *e;
+    char         sql[400];
+    books        b;
+
+    world_fresh(w);
     CHECK_OK(stet_open(&e, w->db, NULL)); /* the file is stet's before it is anybody's */
     stet_close(e);
-    db = books_open(w);
-    books_do(db, "CREATE TABLE orders(n); CREATE TABLE moves(what TEXT);"
-                 "CREATE TABLE account(who TEXT, n INTEGER);"
-                 "INSERT INTO account VALUES('a', 100), ('b', 0)");
-    sqlite3_close(db);
+    b = books_open(w);
+    if (is_on_postgres()) {
+        (void)snprintf(sql, sizeof sql, "CREATE SCHEMA %.*s", (int)strlen(w->schema) - 1,
+                       w->schema);
+        books_do(b, sql);
+    }
+    (void)snprintf(sql, sizeof sql,
+                   "CREATE TABLE %sorders(n INTEGER); CREATE TABLE %smoves(what TEXT);"
+                   "CREATE TABLE %saccount(who TEXT, n INTEGER);"
+                   "INSERT INTO %saccount VALUES('a', 100), ('b', 0)",
+                   w->schema, w->schema, w->schema, w->schema);
+    books_do(b, sql);
+    books_close(b);
+}
+
+static int
+world_count_run(void *arg, const stet_run_info *info)
+{
+    (void)info;
+    ++*(int *)arg;
+    return 0;
 }
 
 static void
 world_check(world *w)
 {
-    sqlite3 *db = books_open(w);
+    books        b = books_open(w);
+    stet_engine *e;
+    int          runs = 0;
 
-    CHECK_INT(books_ask(db, "SELECT count(*) FROM orders"), 1);
-    CHECK_INT(books_ask(db, "SELECT count(*) FROM runs"), 1);
-    CHECK_INT(books_ask(db, "SELECT count(*) FROM moves WHERE what = 'debit'"), 1);
-    CHECK_INT(books_ask(db, "SELECT count(*) FROM moves WHERE what = 'credit'"), 1);
-    CHECK_INT(books_ask(db, "SELECT n FROM account WHERE who = 'a'"), 90);
-    CHECK_INT(books_ask(db, "SELECT n FROM account WHERE who = 'b'"), 10);
-    sqlite3_close(db);
+    CHECK_OK(stet_open(&e, w->db, NULL));
+    CHECK_OK(stet_run_list(e, NULL, world_count_run, &runs));
+    stet_close(e);
+    CHECK_INT(runs, 1);
+    CHECK_INT(books_ask(w, b, "count(*)", "orders", "true"), 1);
+    CHECK_INT(books_ask(w, b, "count(*)", "moves", "what = 'debit'"), 1);
+    CHECK_INT(books_ask(w, b, "count(*)", "moves", "what = 'credit'"), 1);
+    CHECK_INT(books_ask(w, b, "n", "account", "who = 'a'"), 90);
+    CHECK_INT(books_ask(w, b, "n", "account", "who = 'b'"), 10);
+    books_close(b);
 }
 
 static bool
@@ -234,16 +398,17 @@ world_point(world *w, shim_mode mode, shim_which which, uint64_t at)
 
 TEST_LIMIT(I4_the_books_are_right_whatever_is_killed, 300)
 {
-    world    w = { 0 };
-    uint64_t at;
-    bool     is_hit;
+    const char *told = getenv("STET_CRASH_STRIDE");
+    uint64_t    stride = told != NULL ? strtoull(told, NULL, 10) : is_on_postgres() ? 3 : 1, at;
+    world       w = { 0 };
+    bool        is_hit;
 
     w.script =
         mmap(NULL, sizeof *w.script, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(w.script != MAP_FAILED);
     (void)snprintf(w.db, sizeof w.db, "%s", test_path("books.db"));
     for (int which = SHIM_WRITES; which <= SHIM_READS; which++)
-        for (at = 1, is_hit = true; is_hit; at++) {
+        for (at = 1, is_hit = true; is_hit; at += stride > 0 ? stride : 1) {
             is_hit = world_point(&w, SHIM_BEFORE, (shim_which)which, at);
             is_hit = world_point(&w, SHIM_AFTER, (shim_which)which, at) || is_hit;
             if (which == SHIM_WRITES)

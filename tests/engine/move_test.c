@@ -181,17 +181,16 @@ static const fixture_service large_services[] = { { "t", large_t, false, NULL },
                                                   { "o", large_o, true, NULL },
                                                   { 0 } };
 
+/* The n-th one, from 1. */
 static void
-large_answer(fixture *f, const stet_run_id *run)
+large_answer(fixture *f, const stet_run_id *run, int n)
 {
     static char block[300000];
-    static char last[STET_ID_TEXT_MAX];
 
-    AWAIT(strcmp(handed_out, last) != 0);
+    AWAIT(fixture_facts(f->engine, run, "awakeable", NULL) == n);
     fixture_await_status(f->engine, run, STET_STATUS_SUSPENDED);
-    (void)snprintf(last, sizeof last, "%s", handed_out);
     memset(block, '7', sizeof block);
-    CHECK_OK(stet_resolve(f->engine, last, (stet_bytes){ block, sizeof block }));
+    CHECK_OK(stet_resolve(f->engine, handed_out, (stet_bytes){ block, sizeof block }));
 }
 
 TEST(I5_many_runs_and_long_ones)
@@ -206,8 +205,8 @@ TEST(I5_many_runs_and_long_ones)
     f->options.sweep_ms = 10;
     fixture_up(f, large_services);
     large = fixture_start(f->engine, "t.large", "done", NULL);
-    large_answer(f, &large);
-    large_answer(f, &large);
+    large_answer(f, &large, 1);
+    large_answer(f, &large, 2);
     for (int i = 0; i < MANY; i++)
         requests[i] = (stet_start_request){ .handler = "t.quick", .input = stet_text("q") };
     CHECK_OK(stet_start_many(f->engine, requests, MANY));
@@ -220,14 +219,15 @@ TEST(I5_many_runs_and_long_ones)
         AWAIT(fixture_is_gone(f->engine, &notes[i]));
     for (int i = 0; i < MANY; i++)
         EXPECT_RESULT(f->engine, &requests[i].run, "q");
-    AWAIT(fixture_look(f->engine, &large).status == STET_STATUS_SUSPENDED);
+    AWAIT(fixture_facts(f->engine, &large, "awakeable", NULL) == 3);
+    fixture_await_status(f->engine, &large, STET_STATUS_SUSPENDED);
     fixture_down(f);
     CHECK_OK(move_now(f, t, &report, NULL));
     CHECK_INT(report.runs, MANY + 1);
     CHECK_INT(report.baselines, KEYS);
     CHECK_INT(report.open_runs, 1);
     fixture_up(t, large_services);
-    large_answer(t, &large);
+    large_answer(t, &large, 3);
     EXPECT_RESULT(t->engine, &large, "done");
     for (int i = 0; i < KEYS; i++) {
         stet_bytes value;
@@ -865,17 +865,18 @@ TEST(I5_state_moves_as_it_is)
     damage_end(f);
 }
 
-TEST(I5_state_and_end_of_a_run_whose_facts_cannot_be_read_are_kept)
+TEST(I5_state_end_and_key_of_a_run_whose_facts_cannot_be_read_are_kept)
 {
     fixture         *f = fixture_begin(), *t = target_begin(false, "target.db");
     stet_move_report report;
     stet_engine     *e;
-    stet_run_id      run;
+    stet_run_id      run, again;
 
     if (!f->is_sqlite)
         test_skip("damage needs a file");
     fixture_up(f, large_services);
-    run = fixture_start(f->engine, "o.note", "mine", STET_START(.key = "a"));
+    run = fixture_start(f->engine, "o.note", "mine",
+                        STET_START(.key = "a", .idempotency_key = "once"));
     EXPECT_RESULT(f->engine, &run, "mine");
     fixture_down(f);
     damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev>1", &run,
@@ -884,6 +885,10 @@ TEST(I5_state_and_end_of_a_run_whose_facts_cannot_be_read_are_kept)
     CHECK_INT(report.findings, 1);
     e = fixture_open(t);
     CHECK_INT(fixture_look(e, &run).status, STET_STATUS_COMPLETED); /* as its row said */
+    CHECK_OK(stet_register_object(e, "o", large_o, NULL));
+    CHECK_OK(stet_start(e, &again, "o.note", stet_text("mine"),
+                        STET_START(.key = "a", .idempotency_key = "once")));
+    CHECK_STR(again.text, run.text); /* it is still its key */
     stet_close(e);
     expect_note(t, "a", "mine");
     damage_end(t);

@@ -222,7 +222,9 @@ keeper_main(const char *dir, const char *settings, int life, int ready)
     setpgid(0, 0);
     prctl(PR_SET_NAME, "redis-keeper");
     for (int i = 0; i < SERVER_TRIES && server < 0; i++) {
-        port = keeper_port(); /* somebody else may be quicker */
+        do /* somebody else may be quicker; a node of a cluster needs the one 10000 higher, too */
+            port = keeper_port();
+        while (port + 10000 > UINT16_MAX);
         if (!keeper_config(dir, port, settings))
             keeper_end(dir, -1, 1);
         if ((server = keeper_spawn(dir)) > 0 && !keeper_await(server, port))

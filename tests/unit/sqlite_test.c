@@ -225,7 +225,7 @@ TEST(G2_a_name_taken_beside_the_store_is_named)
 TEST(G7_options_of_the_address)
 {
     CHECK_CODE(open_code(with_option("a.db", "speed=fast")), STET_EURL);
-    CHECK_HAS(stet_last_error(), "speed=fast");
+    CHECK_HAS(stet_last_error(), "\"speed\"");
     CHECK_CODE(open_code(with_option("a.db", "prefix=a-b")), STET_EURL);
     CHECK_CODE(open_code(with_option("a.db", "prefix=")), STET_EURL);
     CHECK_CODE(open_code(with_option("a.db", "prefix=sqlite_x")), STET_EURL);

@@ -420,7 +420,9 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     case 3:
         if (w->peak_ms != 0)
             break;
+        node->is_repairing = true;
         err = stet_repair(node->engine, &n, operator_on_finding, w);
+        node->is_repairing = false;
         operator_check(w, run, "repair", err, true);
         break;
     default:
