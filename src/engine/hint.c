@@ -121,7 +121,16 @@ stet__hint_was_useful(stet_engine *e)
     e->hint_paid_us = 0;
 }
 
-/* Let the keeper look at due runs and timers, now or when it is time. Lock held. */
+/* The keeper looks at due runs, timers and inboxes at this time at the latest. Lock held. */
+static void
+hint_put_off(stet_engine *e, int64_t when_us)
+{
+    if (when_us < e->next_poll_us)
+        e->next_poll_us = when_us;
+    stet__keeper_poke(e);
+}
+
+/* Let the keeper look, now or when it is time. Lock held. */
 static void
 hint_look(stet_engine *e)
 {
@@ -129,11 +138,27 @@ hint_look(stet_engine *e)
 
     if (e->has_hint)
         return;
-    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) == 0)
-        e->has_hint = true;
-    else if (when_us < e->next_poll_us)
-        e->next_poll_us = when_us;
+    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
+        hint_put_off(e, when_us);
+        return;
+    }
+    e->has_hint = true;
     stet__keeper_poke(e);
+}
+
+/* Its waiters look, and if it is executed here, it looks into its inbox. Lock held. */
+static void
+hint_run(stet_engine *e, const stet_id *run)
+{
+    int64_t when_us;
+
+    stet__waiters_look_at(e, run);
+    if (stet__map_find(&e->claims, run->bytes, sizeof run->bytes) == NULL)
+        return;
+    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) == 0)
+        stet__poke(e, *run);
+    else
+        hint_put_off(e, when_us);
 }
 
 static stet_hint_use
@@ -175,12 +200,7 @@ hint_take(void *arg, const stet_hint *hint)
     switch (hint->kind) {
     case STET_HINT_WORK: use = hint_work(e, hint); break;
     case STET_HINT_TIMER: hint_timer(e, hint); break;
-    case STET_HINT_RUN:
-        stet__waiters_look_at(e, &hint->run);
-        if (stet__map_find(&e->claims, hint->run.bytes, sizeof hint->run.bytes) != NULL &&
-            hint_wait_us(e, stet__mono_us(e->p)) == 0)
-            stet__poke(e, hint->run);
-        break;
+    case STET_HINT_RUN: hint_run(e, &hint->run); break;
     case STET_HINT_ANY:
     default:
         stet__waiters_look_at(e, NULL);

@@ -61,15 +61,6 @@ rabbit_lost(rabbit_port *r, int code)
     r->wait_us = r->wait_us * 2 < RABBIT_RETRY_MAX_US ? r->wait_us * 2 : RABBIT_RETRY_MAX_US;
 }
 
-static void
-rabbit_tried(rabbit_port *r)
-{
-    stet__lock(r->base.platform, &r->lock);
-    r->tries++;
-    stet__broadcast(r->base.platform, &r->cond);
-    stet__unlock(r->base.platform, &r->lock);
-}
-
 /* Give a hint to who listens. False: nobody does. */
 static bool
 rabbit_give(rabbit_port *r, const stet_hint *hint, stet_hint_use *use)
@@ -195,6 +186,18 @@ rabbit_hear(rabbit_port *r)
     return err;
 }
 
+/* Is there a reason to have a connection? */
+static bool
+rabbit_is_needed(rabbit_port *r)
+{
+    bool must_listen;
+
+    stet__lock(r->base.platform, &r->lock);
+    must_listen = r->must_listen;
+    stet__unlock(r->base.platform, &r->lock);
+    return must_listen || stet__outbox_count(&r->box) > 0;
+}
+
 static void
 rabbit_try(rabbit_port *r)
 {
@@ -207,19 +210,29 @@ rabbit_try(rabbit_port *r)
         rabbit_say(r, true, STET_OK, text);
     } else
         rabbit_lost(r, err);
-    rabbit_tried(r);
+    stet__lock(r->base.platform, &r->lock);
+    r->tries++;
+    stet__unlock(r->base.platform, &r->lock);
 }
 
-/* Is there a reason to have a connection? */
-static bool
-rabbit_is_needed(rabbit_port *r)
+/* Connect if there is need and it is time, or somebody waits for it. */
+static void
+rabbit_need(rabbit_port *r)
 {
-    bool must_listen;
+    stet__platform *p = r->base.platform;
+    bool            must_try;
 
-    stet__lock(r->base.platform, &r->lock);
-    must_listen = r->must_listen;
-    stet__unlock(r->base.platform, &r->lock);
-    return must_listen || stet__outbox_count(&r->box) > 0;
+    stet__lock(p, &r->lock);
+    must_try = r->must_try;
+    stet__unlock(p, &r->lock);
+    if (r->conn == NULL && rabbit_is_needed(r) && (must_try || stet__mono_us(p) >= r->retry_us))
+        rabbit_try(r);
+    if (!must_try)
+        return;
+    stet__lock(p, &r->lock);
+    r->must_try = false;
+    stet__broadcast(p, &r->cond);
+    stet__unlock(p, &r->lock);
 }
 
 /* close() was called, and there is nothing left to send, no way to, or no time. */
@@ -283,8 +296,7 @@ rabbit_main(void *arg)
         uint64_t before = r->published;
         int      err;
 
-        if (r->conn == NULL && rabbit_is_needed(r) && stet__mono_us(p) >= r->retry_us)
-            rabbit_try(r);
+        rabbit_need(r);
         if (r->conn != NULL &&
             ((err = rabbit_tune(r)) != STET_OK || (err = rabbit_hear(r)) != STET_OK ||
              (err = rabbit_publish(r)) != STET_OK))
@@ -351,24 +363,22 @@ static int
 rabbit_watch(stet_hint_port *h, uint32_t wants, stet_hint_take_fn take, void *arg)
 {
     rabbit_port *r = rabbit_of(h);
-    uint64_t     tries;
     int          err;
 
     stet__lock(h->platform, &r->lock);
     if (r->must_listen)
         err = stet__fail(STET_ESTATE, "queue %s is watched already", r->name);
     else if ((err = rabbit_need_thread(r)) == STET_OK) {
-        tries = r->tries;
         r->must_listen = true;
         r->wants = wants;
         r->take = take;
         r->arg = arg;
+        /* One try is waited for: what it finds wrong in the address is better said at once. */
+        r->must_try = true;
         stet__outbox_wake(&r->box);
-        /* The first try is waited for: what it finds wrong in the address is better said at once.
-         * One that was lost before is tried again in its own time. */
-        while (tries == 0 && r->tries == 0)
+        while (r->must_try)
             (void)stet__wait(h->platform, &r->cond, &r->lock, STET__FOREVER);
-        if (tries == 0 && !r->state.is_connected && r->state.code == STET_ECONFIG) {
+        if (!r->state.is_connected && r->state.code == STET_ECONFIG) {
             err = stet__fail(STET_ECONFIG, "%s", r->state.text);
             r->must_listen = false;
         }

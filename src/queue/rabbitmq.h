@@ -53,7 +53,8 @@ typedef struct rabbit_port {
     uint32_t          wants;
     stet_hint_take_fn take;
     void             *arg;
-    uint64_t          tries;  /* connections tried */
+    uint64_t          tries;    /* connections tried */
+    bool              must_try; /* now, and not in its own time; watch() waits for the end of it */
     int               fd;     /* of the connection, to cut it; -1 */
     stet_hint_health  state;
 

@@ -1,7 +1,8 @@
 /* A fleet that is told of its work by a RabbitMQ broker: workers are killed and stopped beyond
- * their leases, the broker is killed and stopped, all under load. No run is lost, no recorded
- * step is repeated, everything ends. What happens next depends on how far the fleet has come, not
- * on time. */
+ * their leases, the broker is killed and stopped, all under load. No run is lost, no recorded step
+ * is repeated, everything ends. What happens next depends on how far the fleet has come, not on
+ * time.
+ */
 #include "cluster.h"
 #include "crew.h"
 #include "rabbit_server.h"

@@ -712,6 +712,35 @@ TEST(G5_a_wrong_password_is_told_and_not_repeated)
                    "ACCESS_REFUSED", "are user and password right?");
 }
 
+static stet_hint_use
+take_nothing(void *arg, const stet_hint *hint)
+{
+    (void)arg;
+    (void)hint;
+    return STET_HINT_TAKEN;
+}
+
+/* The start of an engine commits something first, and that is a hint. */
+TEST(G5_a_refusal_that_a_hint_met_first_is_told_all_the_same)
+{
+    stet__hint_setup setup = { 0 };
+    stet_hint_health health;
+    stet_hint_port  *port;
+    stet_hint        hint = { .kind = STET_HINT_WORK };
+    char             address[128];
+
+    rabbit_server_need();
+    (void)snprintf(address, sizeof address, "amqp://" RABBIT_USER ":hush@127.0.0.1:%d/",
+                   rabbit_server_port());
+    CHECK_OK(stet__hint_open(&port, stet__platform_real(), address, &setup));
+    port->ops->send(port, &hint);
+    do
+        port->ops->health(port, &health);
+    while (health.is_connected);
+    CHECK_CODE(port->ops->watch(port, 0, take_nothing, NULL), STET_ECONFIG);
+    stet__hint_close(port);
+}
+
 TEST(G5_an_unknown_vhost_is_told)
 {
     rabbit_server_need();
