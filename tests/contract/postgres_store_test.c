@@ -19,7 +19,7 @@ stamp_url(void)
 {
     char schema[48];
 
-    (void)snprintf(schema, sizeof schema, "t_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "t_%s", test_unique());
     return cluster_url(schema);
 }
 

@@ -19,7 +19,7 @@ stamp_url(void)
 {
     char prefix[48];
 
-    (void)snprintf(prefix, sizeof prefix, "t%ld", (long)getpid());
+    (void)snprintf(prefix, sizeof prefix, "t%s", test_unique());
     return redis_shared_url(prefix);
 }
 

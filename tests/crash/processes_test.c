@@ -74,13 +74,13 @@ processes_fresh(processes_world *w)
     char                     path[600];
 
     if (processes_on_postgres()) {
-        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(path, sizeof path, "c_%s_%zu", test_unique(), w->stores++);
         (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
         return;
     }
 
     if (processes_on_redis()) {
-        (void)snprintf(path, sizeof path, "c_%ld_%zu", (long)getpid(), w->stores++);
+        (void)snprintf(path, sizeof path, "c_%s_%zu", test_unique(), w->stores++);
         (void)snprintf(w->db, sizeof w->db, "%s", redis_shared_url(path));
         return;
     }

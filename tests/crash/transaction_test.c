@@ -309,7 +309,7 @@ world_fresh(world *w)
     char                     path[600];
 
     if (is_on_postgres()) {
-        (void)snprintf(w->schema, sizeof w->schema, "b_%ld_%zu", (long)getpid(), ++w->worlds);
+        (void)snprintf(w->schema, sizeof w->schema, "b_%s_%zu", test_unique(), ++w->worlds);
         (void)snprintf(path, sizeof path, "s%s", w->schema);
         (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
         strncat(w->schema, ".", 2);

@@ -21,7 +21,7 @@ pool_schema(void)
 {
     static char schema[32];
 
-    (void)snprintf(schema, sizeof schema, "pool_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "pool_%s", test_unique());
     return schema;
 }
 

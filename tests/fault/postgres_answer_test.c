@@ -21,7 +21,7 @@ answer_schema(void)
 {
     static char schema[32];
 
-    (void)snprintf(schema, sizeof schema, "a_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "a_%s", test_unique());
     return schema;
 }
 

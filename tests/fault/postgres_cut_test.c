@@ -22,7 +22,7 @@ cut_url(cuts *c, size_t n)
     char schema[32];
 
     (void)n;
-    (void)snprintf(schema, sizeof schema, "cut_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "cut_%s", test_unique());
     return proxy_url(c->proxy, schema, "");
 }
 
@@ -74,7 +74,7 @@ open_live(proxy *p, size_t n)
     char         schema[32];
     int64_t      until_ms = fixture_mono_ms() + OPEN_PATIENCE_MS;
 
-    (void)snprintf(schema, sizeof schema, "made_%ld_%zu", (long)getpid(), n);
+    (void)snprintf(schema, sizeof schema, "made_%s_%zu", test_unique(), n);
     while (open_is_cut(stet__store_open(&s, stet__platform_real(), proxy_url(p, schema, "")),
                        until_ms, n))
         continue;

@@ -23,7 +23,7 @@ lost_schema(void)
 {
     static char schema[32];
 
-    (void)snprintf(schema, sizeof schema, "l_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "l_%s", test_unique());
     return schema;
 }
 

@@ -53,7 +53,7 @@ race_open(void)
     stet_store *s;
     char        schema[32];
 
-    (void)snprintf(schema, sizeof schema, "r_%ld", (long)getpid());
+    (void)snprintf(schema, sizeof schema, "r_%s", test_unique());
     CHECK_OK(stet__store_open(&s, stet__platform_real(), cluster_url(schema)));
     return s;
 }

@@ -46,7 +46,7 @@ rabbit_prefix(void)
 {
     static char prefix[32];
 
-    (void)snprintf(prefix, sizeof prefix, "t%ld", (long)getpid());
+    (void)snprintf(prefix, sizeof prefix, "t%s", test_unique());
     return prefix;
 }
 

@@ -30,7 +30,7 @@ answer_live(answer_world *w, store_life *l)
 
     *l = (store_life){ .platform = stet__platform_real(), .url = w->url, .clean = w->clean,
                        .n = ++w->lives, .where = w->where };
-    (void)snprintf(prefix, sizeof prefix, "answer_%ld_%u", (long)getpid(), (unsigned)w->lives);
+    (void)snprintf(prefix, sizeof prefix, "answer_%s_%u", test_unique(), (unsigned)w->lives);
     (void)snprintf(w->url, sizeof w->url, "%s",
                    redis_server_url_at(proxy_port(w->proxy), prefix));
     (void)snprintf(w->clean, sizeof w->clean, "%s", redis_shared_url(prefix));

@@ -197,7 +197,7 @@ engine_url(cuts *c, size_t n)
 {
     char prefix[48];
 
-    (void)snprintf(prefix, sizeof prefix, "life_%ld_%zu", (long)getpid(), n);
+    (void)snprintf(prefix, sizeof prefix, "life_%s_%zu", test_unique(), n);
     return redis_server_url_at(proxy_port(c->proxy), prefix);
 }
 

@@ -79,7 +79,7 @@ fixture_url(const fixture *f)
     static int n;
     char       name[48];
 
-    (void)snprintf(name, sizeof name, "t_%ld_%d", (long)getpid(), ++n);
+    (void)snprintf(name, sizeof name, "t_%s_%d", test_unique(), ++n);
     if (f->is_postgres)
         return cluster_url(name);
     if (f->is_redis)

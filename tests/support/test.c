@@ -159,6 +159,24 @@ test_path(const char *name)
     return path;
 }
 
+static struct timespec test_began;
+
+__attribute__((constructor)) static void
+test_begin_time(void)
+{
+    (void)clock_gettime(CLOCK_REALTIME, &test_began);
+}
+
+const char *
+test_unique(void)
+{
+    static _Thread_local char name[40];
+
+    (void)snprintf(name, sizeof name, "%ld_%llx%05lx", (long)getpid(),
+                   (unsigned long long)test_began.tv_sec & 0xffffff, test_began.tv_nsec / 1000);
+    return name;
+}
+
 /* ---- the runner's own ---------------------------------------------------------------------- */
 
 static _Noreturn void
