@@ -262,7 +262,8 @@ wait_run(stet_engine *e, stet__waiter *w, int64_t until_us)
         bool    is_answer;
 
         if (look_us == 0 || (w->must_look && now_us >= look_us + least_us) ||
-            now_us >= look_us + e->config.wait_poll_ms * 1000) {
+            now_us >= look_us + e->config.wait_poll_ms * 1000 ||
+            (now_us >= until_us && look_us < until_us)) { /* never late without a last look */
             stet_result found = { 0 };
 
             w->must_look = false;
