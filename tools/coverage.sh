@@ -60,7 +60,8 @@ for program in "$out"/build/tests/{unit,contract,engine,crash,fault,sim,e2e}_*; 
     [[ -x $program && ! -d $program && $name == *"$ONLY"* ]] || continue
     objects+=(-object "$program")
     case $name in
-    engine_start_test | engine_object_test | engine_facts_test | engine_fleet_test)
+    engine_start_test | engine_object_test | engine_facts_test | engine_fleet_test | engine_hint_test | \
+        engine_move_test | engine_repair_test)
         jobs+=("$program@memory" "$program@sqlite" "$program@postgres" "$program@redis") ;;
     engine_*) jobs+=("$program@memory" "$program@sqlite") ;;
     *) jobs+=("$program@memory") ;;

@@ -122,7 +122,7 @@ check_trace(const char *traceparent)
 {
     CHECK_INT(strlen(traceparent), strlen(GIVEN));
     CHECK(strncmp(traceparent, "00-" TRACE "-", 36) == 0);
-    CHECK(strncmp(traceparent + 36, GIVEN + 36, 16) != 0);
+    CHECK(strncmp(traceparent + 36, &GIVEN[36], 16) != 0);
     CHECK_STR(traceparent + 52, "-01");
 }
 

@@ -75,7 +75,7 @@ TEST(H7_a_run_hands_its_trace_on_with_itself_as_the_parent)
     CHECK(stet__traceparent_is_legal(of_one) && stet__traceparent_is_legal(of_two));
     CHECK_STR(of_one, again);
     CHECK(strncmp(of_one, GIVEN, 36) == 0 && strncmp(of_two, GIVEN, 36) == 0);
-    CHECK(strncmp(of_one + 36, GIVEN + 36, 16) != 0);
+    CHECK(strncmp(of_one + 36, &GIVEN[36], 16) != 0);
     CHECK(strncmp(of_one + 36, of_two + 36, 16) != 0);
     CHECK_STR(of_two + 52, "-01");
     stet__traceparent_of(of_one, "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x", one);
