@@ -54,7 +54,7 @@ static stet__fact
 fact_full(void)
 {
     static const char texts[] =
-        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz";
+        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
     stet__fact        fact = { 0 };
 
     fact.kind = STET__FACT_STARTED;
