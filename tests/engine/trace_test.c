@@ -7,7 +7,7 @@
 #define STATE "vendor=1,other=2"
 
 static char           trace_lines[16][160];
-static _Atomic size_t n_trace_lines;
+static _Atomic size_t n_trace_lines, n_trace_begun;
 
 /* "handler traceparent" of each line. */
 static void
@@ -18,10 +18,11 @@ trace_log(void *arg, const stet_log_record *r)
     (void)arg;
     if (strncmp(r->message, "trace", 5) != 0)
         return;
-    i = atomic_fetch_add(&n_trace_lines, 1);
+    i = atomic_fetch_add(&n_trace_begun, 1);
     CHECK(i < sizeof trace_lines / sizeof *trace_lines);
     (void)snprintf(trace_lines[i], sizeof trace_lines[i], "%s %s", r->handler,
                    r->traceparent != NULL ? r->traceparent : "none");
+    atomic_fetch_add(&n_trace_lines, 1);
 }
 
 static const char *
@@ -109,6 +110,7 @@ trace_begin(void)
     fixture *f = fixture_begin();
 
     atomic_store(&n_trace_lines, 0);
+    atomic_store(&n_trace_begun, 0);
     f->options.log = trace_log;
     f->options.parked_max = STET_NONE; /* every sleep is replayed over */
     fixture_up_with(f, trace_handlers);
