@@ -90,6 +90,8 @@ struct stet__work {
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
     bool           is_sealed;
+    void         (*drop)(void *arg); /* NULL, or called when the unit goes */
+    void          *drop_arg;
     uint32_t       guard;      /* index + 1 of the condition that the store is open for work; 0: it has none */
     stet__work_fn  done;
     void          *arg;

@@ -452,31 +452,56 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
                                                                                    : STET_ENOMEM;
 }
 
+/* What the unit mentions lies with what was expected, which goes with the unit. */
+static void
+repair_drop(void *arg)
+{
+    stet__expect *x = arg;
+    stet__alloc  *alloc = x->l.arena.alloc;
+
+    stet__expect_free(x);
+    stet__free(alloc, x);
+}
+
+static int
+repair_work(stet_engine *e, stet__work **out, stet__expect *x, const stet__crumbs_left *left)
+{
+    stet__work *w;
+    int         err;
+
+    if (x->l.run.handler == NULL)
+        return stet__fail(STET_ECORRUPT,
+                          "its first fact cannot be read, so nothing is known of it");
+    repair_keep_ready(x);
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((err = repair_build(e, w, x, left)) != STET_OK) {
+        stet__work_free(w);
+        return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+    }
+    w->drop = repair_drop;
+    w->drop_arg = x;
+    *out = w;
+    return STET_OK;
+}
+
 int
 stet__repair_work(stet_engine *e, stet__work **out, stet_id id, const stet_run_row *lost,
                   const stet__crumbs_left *left)
 {
-    stet__expect x;
-    stet__work  *w;
-    int          err;
+    stet__expect *x = stet__get0(&e->p->alloc, sizeof *x);
+    int           err;
 
     *out = NULL;
-    if ((err = stet__expect_load(e, &x, id, lost)) != STET_OK)
+    if (x == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    if ((err = stet__expect_load(e, x, id, lost)) != STET_OK) {
+        stet__free(&e->p->alloc, x);
         return err;
-    if (x.l.run.handler == NULL) {
-        stet__expect_free(&x);
-        return stet__fail(STET_ECORRUPT,
-                          "its first fact cannot be read, so nothing is known of it");
     }
-    repair_keep_ready(&x);
-    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
-        err = STET_ENOMEM;
-    else if ((err = repair_build(e, w, &x, left)) != STET_OK)
-        stet__work_free(w);
-    else
-        *out = w;
-    stet__expect_free(&x);
-    return err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+    if ((err = repair_work(e, out, x, left)) != STET_OK)
+        repair_drop(x);
+    return err;
 }
 
 int

@@ -29,6 +29,8 @@ stet__work_free(stet__work *w)
     if (w == NULL)
         return;
     stet__work_ask(w, -(int)w->asked);
+    if (w->drop != NULL)
+        w->drop(w->drop_arg);
     alloc = w->arena.alloc;
     stet__buf_free(&w->facts);
     stet__arena_free(&w->arena);
