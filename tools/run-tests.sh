@@ -119,7 +119,6 @@ run_program() { # CONFIG/PROGRAM or CONFIG/PROGRAM@STORE
     program=${program%@*}
     # With sanitizers the stores' own code is what counts, not each point once more.
     case $config/$program in
-    asan/fault_*_answer_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-31} ;;
     asan/fault_*_cut_test) local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} ;;
     asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
     esac

@@ -71,8 +71,11 @@ fleet_run(const char *store)
 #ifdef STET_WITH_POSTGRES
 TEST_LIMIT(G5_a_fleet_on_postgres_loses_and_repeats_nothing_when_workers_and_the_broker_die, 180)
 {
+    char schema[80];
+
     rabbit_server_need();
-    fleet_run(cluster_url("rabbit_fleet"));
+    (void)snprintf(schema, sizeof schema, "rabbit_fleet_%s", test_unique());
+    fleet_run(cluster_url(schema));
 }
 #else
 TEST_LIMIT(G5_a_fleet_on_sqlite_loses_and_repeats_nothing_when_workers_and_the_broker_die, 180)

@@ -214,6 +214,16 @@ handle_test(const char *url)
     stet__store_close(s);
 }
 
+/* The servers are shared with other runs of this program. */
+__attribute__((unused)) static const char *
+handle_name(const char *what)
+{
+    static char name[80];
+
+    (void)snprintf(name, sizeof name, "%s_%s", what, test_unique());
+    return name;
+}
+
 #ifdef STET_WITH_SQLITE
 TEST(G2_sqlite_handles_that_are_closed_or_forked_say_so)
 {
@@ -229,23 +239,23 @@ TEST(F1_sqlite_units_that_make_no_sense_are_refused)
 #ifdef STET_WITH_POSTGRES
 TEST(G3_postgres_handles_that_are_closed_or_forked_say_so)
 {
-    handle_test(cluster_url("handle"));
+    handle_test(cluster_url(handle_name("handle")));
 }
 
 TEST(F1_postgres_units_that_make_no_sense_are_refused)
 {
-    handle_bad_units(cluster_url("bad"));
+    handle_bad_units(cluster_url(handle_name("bad")));
 }
 #endif
 
 #ifdef STET_WITH_REDIS
 TEST(G4_redis_handles_that_are_closed_or_forked_say_so)
 {
-    handle_test(redis_shared_url("handle"));
+    handle_test(redis_shared_url(handle_name("handle")));
 }
 
 TEST(F1_redis_units_that_make_no_sense_are_refused)
 {
-    handle_bad_units(redis_shared_url("bad"));
+    handle_bad_units(redis_shared_url(handle_name("bad")));
 }
 #endif
