@@ -264,8 +264,8 @@ committer_take_first(stet__committer *m, size_t at)
     atomic_fetch_sub(&m->n_queued, 1);
 }
 
-/* Runs that were woken together and are still being executed get into the flush that has begun for the first of them. One that relies on a unit before it waits for the
- * next batch, where it is asked whether it still may. */
+/* Runs that were woken together and are still being executed get into the flush that has begun for the first of
+ * them. One that relies on a unit before it waits for the next batch, where it is asked whether it still may. */
 size_t
 stet__committer_more(void *arg, const stet_unit *units, size_t n)
 {

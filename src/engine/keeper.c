@@ -256,12 +256,13 @@ keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
         }
         if (o->next_due_ms > now_ms)
             stet__keeper_due(e, o->next_due_ms);
-        else if (o->n_grants == 0) /* the commit's clock is a little behind, or somebody else was faster */
-            stet__keeper_due(e, now_ms + e->behind_ms);
-        if (o->n_grants > 0)
+        if (o->next_due_ms > now_ms || o->n_grants > 0)
             e->behind_ms = KEEPER_BEHIND_MS;
-        else if (e->behind_ms < e->config.poll_ms)
-            e->behind_ms *= 2;
+        else { /* the commit's clock is a little behind, or somebody else was faster */
+            stet__keeper_due(e, now_ms + e->behind_ms);
+            if (e->behind_ms < e->config.poll_ms)
+                e->behind_ms *= 2;
+        }
     }
     stet__keeper_poke(e);
     return false;
