@@ -6,21 +6,20 @@
 #define FACT_VERSION 1
 #define FACT_CRC_BYTES 4u
 
-enum { FACT_FIELD_MAX = 37 };
-
 typedef struct fact_field {
     uint16_t offset;
     uint8_t  is_bytes;
 } fact_field;
 
 /* Field number -> place in the struct. */
-static const fact_field fact_fields[FACT_FIELD_MAX + 1] = {
+static const fact_field fact_fields[] = {
 #define FACT_B(member, number) [number] = { offsetof(stet__fact, member), 1 },
 #define FACT_V(member, number) [number] = { offsetof(stet__fact, member), 0 },
     STET__FACT_FIELDS(FACT_B, FACT_V)
 #undef FACT_B
 #undef FACT_V
 };
+enum { FACT_FIELD_MAX = sizeof fact_fields / sizeof fact_fields[0] - 1 };
 
 const char *
 stet__fact_kind_name(stet__fact_kind kind)
@@ -203,4 +202,19 @@ stet__fact_decode(stet__fact *fact, stet_bytes *in)
     if (stet__fact_kind_name(fact->kind) == NULL)
         return stet__fail(STET_ECORRUPT, "a fact of unknown kind %u", kind);
     return fact_decode_fields(fact, body);
+}
+
+/* An ID's last bytes are random, or one more than those of the one before: revisions are spread. */
+int64_t
+stet__fact_writer(stet_id run, uint64_t revision)
+{
+    const size_t n = sizeof run.bytes;
+    uint64_t     tail = 0, writer;
+
+    if (stet__id_is_zero(run))
+        return 1;
+    for (size_t i = n - 8; i < n; i++)
+        tail = tail << 8 | run.bytes[i];
+    writer = (tail ^ revision * UINT64_C(0x9E3779B97F4A7C15)) & ((UINT64_C(1) << 56) - 1);
+    return writer > 1 ? (int64_t)writer : 2;
 }

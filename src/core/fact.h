@@ -112,7 +112,8 @@ typedef enum stet__fact_kind {
     B(recorded, 34)      /* STUCK: what was recorded … */                                          \
     B(asked, 35)         /* … and what the code asked for */                                       \
     B(traceparent, 36)   /* STARTED: as W3C Trace Context writes it … */                           \
-    B(tracestate, 37)    /* … and this */
+    B(tracestate, 37)    /* … and this */                                                          \
+    V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */
 
 typedef struct stet__fact {
     uint64_t        revision; /* set by who reads or appends it, not encoded */
@@ -138,6 +139,11 @@ void stet__fact_encode(stet__buf *b, const stet__fact *fact);
 int stet__fact_decode(stet__fact *fact, stet_bytes *in);
 
 stet_id stet__fact_id(stet_bytes bytes); /* zero unless 16 bytes */
+
+/* Which write of a state entry, in 56 bits: the fact `revision` of `run`. Never 0, which says that it is not known. A
+ * zero run: nobody, there is no entry. */
+int64_t stet__fact_writer(stet_id run, uint64_t revision);
+
 static inline stet_bytes
 stet__id_bytes(const stet_id *id)
 {

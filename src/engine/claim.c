@@ -194,8 +194,10 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     if (claim != NULL && claim->is_owned && !claim->is_guess && !claim->is_resumed && claim->epoch == grant->epoch &&
         claim->session == session)
         return; /* the sweep took it up while the answer was out */
-    if (session != e->session)
-        return; /* the answer came after the lease had ended: whoever reaps that session gives the run on */
+    /* The answer came after the lease had ended, or, from a store that took its time, after everything here was drained:
+     * whoever reaps that session gives the run on. */
+    if (session != e->session || e->is_drained)
+        return;
     atomic_fetch_add(&e->in_flight, 1);
     /* What is parked here is of use only if nobody else had the run since: each owner raises the epoch. */
     if (claim != NULL && atomic_load(&c->park) == STET__PARK_PARKED && !c->is_let_go && grant->epoch == claim->epoch + 1) {

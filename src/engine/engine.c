@@ -400,6 +400,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->waiters);
     stet__map_free(&e->recent_by_run);
     stet__map_free(&e->orphans);
+    stet__map_free(&e->fenced);
     stet__map_free(&e->said);
     stet__ahead_free(e);
     p->ops->cond_destroy(p, &e->store_cond);
@@ -472,6 +473,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->waiters, &p->alloc);
     stet__map_init(&e->recent_by_run, &p->alloc);
     stet__map_init(&e->orphans, &p->alloc);
+    stet__map_init(&e->fenced, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
@@ -595,6 +597,7 @@ engine_set_life(stet_engine *e, stet__life life)
 {
     stet__lock(e->p, &e->lock);
     e->life = life;
+    e->is_drained = e->is_drained && life != STET__LIFE_STARTED;
     stet__keeper_poke(e);
     stet__unlock(e->p, &e->lock);
 }
@@ -839,6 +842,7 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
                 (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 1000);
         }
     }
+    e->is_drained = err == STET_OK; /* its threads go: nothing must begin any more */
     stet__unlock(e->p, &e->lock);
     return err;
 }

@@ -343,6 +343,7 @@ struct stet_engine {
     int64_t         process;
     stet__mutex     lock;
     stet__life      life;
+    bool            is_drained;      /* stopping: nothing executes any more, and nothing begins */
     atomic_bool     has_threads;
     bool            is_polled; /* driven by stet_engine_poll */
     _Atomic(const void *) poller; /* the thread that does: parked handlers are its */
@@ -395,6 +396,7 @@ struct stet_engine {
     stet_id          purge_after;    /* retention: cursor over old runs */
     int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
     bool             purge_removes, purge_has_removed; /* this round something, the one before */
+    size_t           purge_bases;    /* of those that may go, how many earlier rounds looked at */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     stet_hint_port  *hint;           /* hint.c for these three */
@@ -405,7 +407,8 @@ struct stet_engine {
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
-    stet__map        orphans;        /* own claims nobody executes, seen in the last sweep */
+    stet__map        orphans;        /* own claims nobody executes, seen in the last sweep: run -> epoch */
+    stet__map        fenced;         /* of this session, the claims whose records the store refused: run -> epoch */
 
     /* of an engine that moves: the stop mark it put itself, see stop.c */
     stet_id          stop_move;
@@ -513,6 +516,9 @@ bool stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, cons
 bool stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code);
 bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key,
                            const char *name);
+/* Its parts: the service with its dot (for queries), the object's key, the entry. All NULL: no such key. */
+bool stet__value_key_parts(stet__arena *arena, stet_bytes key, const char **service, const char **object,
+                           const char **name);
 
 /* expect.c: what the store has to hold of one run, by its facts. */
 typedef struct stet__want_timer {
@@ -562,6 +568,8 @@ int  stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_r
 void stet__expect_free(stet__expect *x);
 /* The row; `due_ms` and lane are the caller's. False: out of memory. */
 bool stet__expect_row(stet__expect *x, stet__arena *arena, stet_run_row *row);
+/* stet__fact_writer() of such a fact. */
+int64_t stet__wrote_writer(const stet__fact *f);
 /* Which of two facts wrote a state entry later; run and completion as in STET__SPACE_BASE_STATE. */
 bool stet__wrote_later(const stet__fact *a, const stet__fact *b);
 /* The fact as a baseline of STET__SPACE_BASE_STATE. */
@@ -579,8 +587,8 @@ int stet__repair_work(stet_engine *e, stet__work **out, stet_id id, const stet_r
                       const stet__crumbs_left *left);
 /* Is the first in its lane another that is being executed or has begun? */
 int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passed);
-/* Take it from a session that does not exist. */
-int stet__repair_owner(stet_engine *e, const stet_run_row *row);
+/* Take it from a session that does not exist, or give it back if that is our own. */
+int stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own);
 
 /* session.c */
 /* What a worker that is gone was doing with the run; NULL: not known. */

@@ -101,6 +101,7 @@ expect_wrote(stet__expect *x, const stet__fact *f)
     char         name[STET__NAME_MAX + 1];
     stet__wrote *wrote;
     stet_bytes   key;
+    int64_t      replaces;
 
     if (x->l.run.key == NULL || f->name.len >= sizeof name)
         return true;
@@ -118,7 +119,9 @@ expect_wrote(stet__expect *x, const stet__fact *f)
         wrote->next = x->wrote;
         x->wrote = wrote;
     }
+    replaces = wrote->fact.kind != 0 ? wrote->fact.replaces : f->replaces; /* the first one's: what others wrote */
     memset(&wrote->fact, 0, sizeof wrote->fact);
+    wrote->fact.replaces = replaces;
     wrote->fact.kind = f->kind;
     wrote->fact.revision = f->revision;
     wrote->fact.time_ms = f->time_ms;
@@ -230,7 +233,7 @@ expect_timers(stet__expect *x)
     if (run->deadline_ms != 0 && x->stop == 0 &&
         !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
-    return run->key == NULL || x->is_visible || x->l.row.lane != NULL ||
+    return run->key == NULL || x->is_visible ||
            expect_timer(x, run->visible_ms, STET__TIMER_VISIBLE);
 }
 
@@ -422,13 +425,11 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
                                 expect_on_fact, &scan);
     /* Retention may have removed it between the two looks. */
     if (err == STET_ECORRUPT && x->has_row && x->l.run.journal == 0 && x->l.bad_revision == 0) {
-        if (stet__load_row(e, id, &x->l.arena, &x->l.row, &x->l.extra) == STET_ENOTFOUND)
-            err = STET_ENOTFOUND;
-        else
-            (void)stet__fail(STET_ECORRUPT, "the run has no facts");
+        err = expect_row_load(e, x, id, NULL);
+        if (err == STET_OK)
+            err = stet__fail(STET_ECORRUPT, "the run has no facts");
     }
-    if (err ==
-        STET_ECORRUPT) { /* nothing is asked of the store from here on: its error is the caller's */
+    if (err == STET_ECORRUPT) { /* nothing is asked of the store from here on: its error is the caller's */
         x->is_unreadable = true;
         x->inbox = x->l.row.inbox;
         expect_status(e, x);
@@ -439,8 +440,9 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
         goto failed;
     if (x->l.run.stop_code != 0)
         x->stop = x->l.run.stop_code;
-    x->is_visible =
-        stet__run_has_begun(&x->l.run) || x->l.run.visible_ms <= stet__store_now(e);
+    /* One that is in its lane was visible, also if the clock was set back since. */
+    x->is_visible = stet__run_has_begun(&x->l.run) || x->l.row.lane != NULL ||
+                    x->l.run.visible_ms <= stet__store_now(e);
     expect_status(e, x);
     if ((err = expect_marks(e, x)) != STET_OK)
         goto failed;
@@ -494,13 +496,24 @@ stet__expect_row(stet__expect *x, stet__arena *arena, stet_run_row *row)
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
-/* Runs of one key execute one after the other, so the time of the fact decides. Within a
- * millisecond it is the machine's steady clock, which all that write one file share. */
+int64_t
+stet__wrote_writer(const stet__fact *f)
+{
+    return stet__fact_writer(stet__fact_id(f->run), (uint64_t)f->completion);
+}
+
+/* A write that says which one it replaced is later than that one. Where retention took what was between them: runs of
+ * one key execute one after the other, so the time of the fact decides, and within a millisecond the machine's steady
+ * clock. */
 bool
 stet__wrote_later(const stet__fact *a, const stet__fact *b)
 {
     int order;
 
+    if (a->replaces != 0 && a->replaces == stet__wrote_writer(b))
+        return true;
+    if (b->replaces != 0 && b->replaces == stet__wrote_writer(a))
+        return false;
     if (a->time_ms != b->time_ms)
         return a->time_ms > b->time_ms;
     if (a->run.len == b->run.len && a->run.len > 0 &&

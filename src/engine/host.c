@@ -58,8 +58,10 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
             claim->crumbs[claim->crumb].is_body = 0;
         }
     } else {
-        if (o->result == STET_EFENCED)
+        if (o->result == STET_EFENCED) {
             stet__disown(claim);
+            (void)stet__map_put(&e->fenced, claim->run.bytes, sizeof claim->run.bytes, (void *)(uintptr_t)claim->epoch);
+        }
         claim->is_refused = true;
         claim->is_too_big = claim->is_too_big || o->result == STET_ETOOBIG;
         if (!host_is_outdated(w, o))

@@ -34,7 +34,7 @@ int  stet__host_begin(stet_ctx *c);
 void stet__host_suspend(stet_ctx *c);
 int  stet__host_refresh(stet_ctx *c);
 bool stet__host_end(stet_ctx *c);
-int  stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value);
+int  stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer);
 int  stet__host_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input,
                       const stet_start_options *o, bool is_call);
 int  stet__host_child_existing(stet_ctx *c, const stet__fact *started, stet_id *existing);

@@ -35,7 +35,7 @@ host_rely_on(stet__claim *claim, stet_bytes key, const stet__seen *seen)
 
 /* A run that works ahead may see what is not durable yet, or not true any more. */
 static int
-host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value)
+host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value, int64_t *writer)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
@@ -70,11 +70,12 @@ host_state_read_ahead(stet_ctx *c, stet_bytes key, stet_bytes *value)
         stet__ahead_has_read(e, key, &seen, *value);
         stet__unlock(e->p, &e->lock);
     }
+    *writer = stet__fact_writer(seen.run, seen.revision);
     return host_rely_on(claim, key, &seen) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory for a unit");
 }
 
 int
-stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
+stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer)
 {
     stet__claim      *claim = host_claim(c);
     stet_engine      *e = claim->engine;
@@ -87,10 +88,11 @@ stet__host_state_read(stet_ctx *c, const char *name, stet_bytes *value)
     if (!stet__value_key_state(&c->arena, &key, c->run.handler, c->run.key, name))
         return stet__fail(STET_ENOMEM, "out of memory");
     if (claim->is_guess && initial == NULL)
-        return host_state_read_ahead(c, key, value);
+        return host_state_read_ahead(c, key, value, writer);
     if (claim->is_guess && (err = stet__ctx_barrier(c)) != STET_OK)
         return err;
     err = e->store->ops->value(e->store, STET__SPACE_STATE, key, &v);
+    *writer = stet__fact_writer(v.run, v.revision);
     if (err == STET_OK) {
         value->data = stet__arena_copy(&c->arena, v.data.data, v.data.len);
         value->len = v.data.len;

@@ -329,23 +329,43 @@ keeper_peek(stet_engine *e)
 
 /* ---- sweeps ---------------------------------------------------------------------------------------- */
 
+typedef struct keeper_orphan {
+    stet_grant   grant;
+    stet_run_row row; /* its numbers only */
+    bool         is_refused;
+} keeper_orphan;
+
 typedef struct keeper_orphans {
-    stet_grant *found;
-    size_t      n, cap;
+    keeper_orphan *found;
+    size_t         n, cap;
 } keeper_orphans;
 
 static int
 keeper_on_own(void *arg, const stet_run_row *row)
 {
     keeper_orphans *o = arg;
+    keeper_orphan  *one = &o->found[o->n++];
 
-    o->found[o->n].run = row->id;
-    o->found[o->n++].epoch = row->epoch;
+    one->grant.run = row->id;
+    one->grant.epoch = row->epoch;
+    one->row = *row;
+    one->row.handler = one->row.key = one->row.lane = one->row.group = one->row.reason = NULL;
+    one->row.extra = (stet_bytes){ NULL, 0 };
     return o->n < o->cap ? STET_OK : STET_END;
 }
 
-/* Runs the store says are ours and nobody here executes: a grant that found no memory. Taken up when two
- * sweeps in a row see the same one, since a grant may be on its way to us right now. Lock held. */
+static bool
+keeper_is_noted(const stet__map *claims, const stet_grant *g)
+{
+    void *epoch = stet__map_find(claims, g->run.bytes, sizeof g->run.bytes);
+
+    return epoch != NULL && (uint64_t)(uintptr_t)epoch == g->epoch;
+}
+
+/* Runs the store says are ours and nobody here executes. A grant that found no memory: it is taken up when two sweeps in
+ * a row see the same one, since a grant may be on its way to us right now. Or one whose records the store refused because
+ * by its clock our lease had ended, and then the clock went back: what was executed is lost, so it goes on as after the
+ * death of its worker. Lock held. */
 static void
 keeper_adopt(stet_engine *e)
 {
@@ -365,22 +385,27 @@ keeper_adopt(stet_engine *e)
     stet__unlock(e->p, &e->lock);
     err = e->store->ops->runs(e->store, &query, keeper_on_own, &o);
     stet__lock(e->p, &e->lock);
-    if (e->session != query.session)
+    if (e->session != query.session || (err != STET_OK && err != STET_END))
         o.n = 0; /* they were the last one's */
-    for (size_t i = 0; (err == STET_OK || err == STET_END) && i < o.n; i++) {
-        stet_grant *g = &o.found[i];
-        void       *known;
+    for (size_t i = 0; i < o.n; i++) {
+        const stet_grant *g = &o.found[i].grant;
 
         if (stet__map_find(&e->claims, g->run.bytes, sizeof g->run.bytes) != NULL)
             continue;
-        known = stet__map_find(&e->orphans, g->run.bytes, sizeof g->run.bytes);
-        if (known != NULL && (uint64_t)(uintptr_t)known == g->epoch)
+        if (keeper_is_noted(&e->fenced, g) && !STET__MUTANT(refused_adopted))
+            o.found[i].is_refused = true;
+        else if (keeper_is_noted(&e->orphans, g))
             stet__grant(e, g, NULL);
         else
             (void)stet__map_put(&seen, g->run.bytes, sizeof g->run.bytes, (void *)(uintptr_t)g->epoch);
     }
     stet__map_free(&e->orphans);
     e->orphans = seen;
+    stet__unlock(e->p, &e->lock);
+    for (size_t i = 0; i < o.n; i++)
+        if (o.found[i].is_refused)
+            (void)stet__repair_owner(e, &o.found[i].row, true);
+    stet__lock(e->p, &e->lock);
     stet__free(&e->p->alloc, o.found);
 }
 

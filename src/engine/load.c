@@ -237,7 +237,7 @@ stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, ui
 int
 stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
 {
-    int err;
+    int err, again;
 
     memset(l, 0, sizeof *l);
     stet__arena_init(&l->arena, &e->p->alloc);
@@ -247,8 +247,8 @@ stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
         err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, l->row.journal, &l->bad_revision);
     /* Retention may have removed it between the two looks. */
     if (err == STET_ECORRUPT && l->run.journal == 0 && l->bad_revision == 0 &&
-        stet__load_row(e, id, &l->arena, &l->row, &l->extra) == STET_ENOTFOUND)
-        err = STET_ENOTFOUND;
+        (again = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) != STET_OK)
+        err = again;
     if (err != STET_OK)
         stet__loaded_free(l);
     return err;

@@ -27,6 +27,24 @@ stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, 
     return true;
 }
 
+bool
+stet__value_key_parts(stet__arena *arena, stet_bytes key, const char **service, const char **object, const char **name)
+{
+    char *text = stet__arena_get(arena, key.len + 1), *end, *at;
+
+    *service = *object = *name = NULL;
+    if (text == NULL)
+        return false;
+    end = text + key.len;
+    memcpy(text, key.data, key.len);
+    *end = '\0';
+    if ((at = memchr(text, '\0', key.len)) == NULL || memchr(at + 1, '\0', (size_t)(end - at - 1)) == NULL)
+        return true;
+    *object = at + 1;
+    *name = *object + strlen(*object) + 1;
+    return (*service = stet__arena_printf(arena, "%s.", text)) != NULL;
+}
+
 /* A cleared entry must not come back as its initial value. */
 static bool
 project_cleared(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const char *name, stet_bytes key)

@@ -12,6 +12,7 @@
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
 #define PURGE_CHILDREN_MAX 100000u
+#define PURGE_BASES_MAX 1000u /* looked at in a round */
 
 typedef struct purge_page {
     stet_engine *e;
@@ -76,40 +77,60 @@ purge_put_base(stet__work *w, const char *space, stet_bytes key, uint64_t versio
 /* Is this write the last one of its entry, so that it must outlive its run? If another run is the
  * writer the store knows, that one's fact or its baseline is there. An entry that is absent was
  * cleared; by whom is not known. */
+typedef enum purge_place { PURGE_PASSED, PURGE_MAYBE_LAST, PURGE_LAST } purge_place;
+
 static int
-purge_is_last(stet_engine *e, const stet__wrote *wrote, stet_id run, bool *is_last)
+purge_where(stet_engine *e, const stet__wrote *wrote, stet_id run, purge_place *where)
 {
     stet_value v = { 0 };
     int        err = e->store->ops->value(e->store, STET__SPACE_STATE, wrote->key, &v);
 
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-    if (err == STET_ENOTFOUND)
-        *is_last = wrote->fact.kind == STET__FACT_STATE_CLEAR;
-    else
-        *is_last = stet__id_equal(v.run, run);
+    *where = PURGE_PASSED;
+    if (err == STET_OK && stet__id_equal(v.run, run))
+        *where = PURGE_LAST;
+    else if (err == STET_ENOTFOUND && wrote->fact.kind == STET__FACT_STATE_CLEAR)
+        *where = PURGE_MAYBE_LAST;
     return err == STET_ENOTFOUND ? STET_OK : err;
+}
+
+/* A baseline that this write replaced goes with it: nobody else would know that it was replaced. */
+static int
+purge_old_base(stet__work *w, const stet__wrote *wrote, uint64_t version, stet_id run)
+{
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+
+    if (cond == NULL || !stet__work_bytes(w, &cond->key, wrote->key) ||
+        !purge_value(w, STET__SPACE_BASE_STATE, wrote->key))
+        return STET_ENOMEM;
+    cond->space = STET__SPACE_BASE_STATE;
+    cond->number = version;
+    return STET_OK;
 }
 
 static int
 purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_id *run)
 {
-    stet__fact fact = stet__wrote_base(wrote, run), older;
-    stet_value v = { 0 };
-    stet_bytes in, data;
-    bool       is_last, is_newer = true;
-    int        err;
+    stet__fact  fact = stet__wrote_base(wrote, run), older;
+    stet_value  v = { 0 };
+    stet_bytes  in, data;
+    purge_place where;
+    bool        is_over = false, is_newer = true;
+    int         err;
 
-    if ((err = purge_is_last(e, wrote, *run, &is_last)) != STET_OK || !is_last)
+    if ((err = purge_where(e, wrote, *run, &where)) != STET_OK)
         return err;
     if ((err = e->store->ops->value(e->store, STET__SPACE_BASE_STATE, wrote->key, &v)) != STET_OK &&
         err != STET_ENOTFOUND)
         return err;
     in = v.data;
-    if (err == STET_OK && stet__fact_decode(&older, &in) == STET_OK)
-        is_newer = stet__wrote_later(&fact, &older);
+    if (err == STET_OK && stet__fact_decode(&older, &in) == STET_OK) {
+        is_over = fact.replaces != 0 && fact.replaces == stet__wrote_writer(&older);
+        is_newer = where == PURGE_LAST || stet__wrote_later(&fact, &older);
+    }
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-    if (!is_newer)
-        return STET_OK;
+    if (where == PURGE_PASSED || !is_newer)
+        return is_over && !STET__MUTANT(base_kept) ? purge_old_base(w, wrote, v.version, *run) : STET_OK;
     if (!stet__work_fact(w, &data, &fact))
         return STET_ENOMEM;
     return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run,
@@ -229,8 +250,11 @@ typedef struct purge_cleared {
     int64_t     oldest_ms;
     stet__work *w;
     stet_bytes  last;
-    size_t      n;
-    bool        failed;
+    size_t      n, n_found, n_old;
+    struct {
+        stet_bytes key;
+        uint64_t   version;
+    } found[PURGE_PAGE];
 } purge_cleared;
 
 static int
@@ -239,7 +263,6 @@ purge_on_base(void *arg, stet_bytes key, const stet_value *value)
     purge_cleared *c = arg;
     stet_bytes     in = value->data;
     stet__fact     fact;
-    stet_cond     *cond;
 
     c->n++;
     if ((c->last.data = stet__arena_copy(&c->arena, key.data, key.len)) == NULL)
@@ -248,40 +271,95 @@ purge_on_base(void *arg, stet_bytes key, const stet_value *value)
     if (stet__fact_decode(&fact, &in) != STET_OK || fact.kind != STET__FACT_STATE_CLEAR ||
         (fact.flags & STET__FACT_INITIAL) || fact.time_ms >= c->oldest_ms)
         return STET_OK;
-    if ((cond = stet__work_cond(c->w, STET_COND_VALUE, value->run)) == NULL ||
-        !stet__work_bytes(c->w, &cond->key, key) ||
-        !purge_value(c->w, STET__SPACE_BASE_STATE, key))
-        return STET_ENOMEM;
-    cond->space = STET__SPACE_BASE_STATE;
-    cond->number = value->version;
+    c->found[c->n_found].key = c->last;
+    c->found[c->n_found++].version = value->version;
     return STET_OK;
 }
 
-/* "It was cleared" contradicts writes that are older; they are facts of runs that are older. One
- * that has an initial value stays: it must not come back. */
+static int
+purge_on_any(void *arg, const stet_run_row *row)
+{
+    (void)row;
+    *(bool *)arg = true;
+    return STET_END;
+}
+
+/* Is there a run of the object whose entry it is? */
+static int
+purge_has_runs(stet_engine *e, stet__arena *arena, stet_bytes key, bool *has_runs)
+{
+    stet_run_query query = { .limit = 1 };
+    const char    *service, *object, *name;
+    int            err;
+
+    *has_runs = false;
+    if (!stet__value_key_parts(arena, key, &service, &object, &name))
+        return STET_ENOMEM;
+    if (name == NULL)
+        return STET_OK;
+    query.handler = service;
+    query.key = object;
+    err = e->store->ops->runs(e->store, &query, purge_on_any, has_runs);
+    return err == STET_END ? STET_OK : err;
+}
+
+static int
+purge_clear_page(stet_engine *e, purge_cleared *c)
+{
+    for (size_t i = 0; i < c->n_found; i++) {
+        stet_cond *cond;
+        bool       has_runs;
+        int        err;
+
+        c->n_old++;
+        if (c->n_old <= e->purge_bases || c->n_old > e->purge_bases + PURGE_BASES_MAX)
+            continue;
+        if ((err = purge_has_runs(e, &c->arena, c->found[i].key, &has_runs)) != STET_OK)
+            return err;
+        if (has_runs)
+            continue;
+        if ((cond = stet__work_cond(c->w, STET_COND_VALUE, (stet_id){ { 0 } })) == NULL ||
+            !stet__work_bytes(c->w, &cond->key, c->found[i].key) ||
+            !purge_value(c->w, STET__SPACE_BASE_STATE, c->found[i].key))
+            return STET_ENOMEM;
+        cond->space = STET__SPACE_BASE_STATE;
+        cond->number = c->found[i].version;
+    }
+    return STET_OK;
+}
+
+/* "It was cleared" contradicts writes that are older; they are facts of runs of its object. The time only spares most of
+ * the looks: a clock may have been set back. One that has an initial value stays: it must not come back. */
 static void
 purge_clear_bases(stet_engine *e, int64_t oldest_ms)
 {
-    purge_cleared c = { .oldest_ms = oldest_ms };
-    stet_bytes    all = { NULL, 0 };
-    int           err = STET_OK;
+    purge_cleared *c = stet__get0(&e->p->alloc, sizeof *c);
+    stet_bytes     all = { NULL, 0 };
+    int            err = STET_OK;
 
-    stet__arena_init(&c.arena, &e->p->alloc);
+    if (c == NULL)
+        return;
+    c->oldest_ms = oldest_ms;
+    stet__arena_init(&c->arena, &e->p->alloc);
     do {
-        stet_bytes after = c.last;
+        stet_bytes after = c->last;
         bool       is_first = after.data == NULL;
 
-        c.n = 0;
-        if ((c.w = stet__work_new(e, NULL, NULL)) == NULL)
+        c->n = c->n_found = 0;
+        if ((c->w = stet__work_new(e, NULL, NULL)) == NULL)
             break;
         err = e->store->ops->values(e->store, STET__SPACE_BASE_STATE, all,
-                                    is_first ? NULL : &after, PURGE_PAGE, purge_on_base, &c);
-        if (err == STET_OK && c.w->unit.n_ops > 0 && stet__stop_guard(e, c.w))
-            stet__submit(e, c.w);
+                                    is_first ? NULL : &after, PURGE_PAGE, purge_on_base, c);
+        if (err == STET_OK)
+            err = purge_clear_page(e, c);
+        if (err == STET_OK && c->w->unit.n_ops > 0 && stet__stop_guard(e, c->w))
+            stet__submit(e, c->w);
         else
-            stet__work_free(c.w);
-    } while (err == STET_OK && c.n == PURGE_PAGE);
-    stet__arena_free(&c.arena);
+            stet__work_free(c->w);
+    } while (err == STET_OK && c->n == PURGE_PAGE);
+    e->purge_bases = c->n_old > e->purge_bases + PURGE_BASES_MAX ? e->purge_bases + PURGE_BASES_MAX : 0;
+    stet__arena_free(&c->arena);
+    stet__free(&e->p->alloc, c);
     (void)stet__committer_help(e);
 }
 

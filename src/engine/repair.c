@@ -518,24 +518,26 @@ stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
 
 /* What that worker did with the run is not known. */
 int
-stet__repair_owner(stet_engine *e, const stet_run_row *row)
+stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own)
 {
     stet__work   *w = stet__work_new(e, NULL, NULL);
     stet_run_row *set;
-    stet_cond    *dead, *journal, *inbox;
+    stet_cond    *owner, *journal, *inbox;
     stet_op      *op;
     stet_id       nobody = { { 0 } };
 
     if (w == NULL)
         return STET_ENOMEM;
-    if ((dead = stet__work_cond(w, STET_COND_SESSION_DEAD, row->id)) != NULL)
-        dead->session = row->session;
+    if ((owner = stet__work_cond(w, is_own ? STET_COND_CLAIM : STET_COND_SESSION_DEAD, row->id)) != NULL) {
+        owner->session = row->session;
+        owner->epoch = row->epoch;
+    }
     if ((journal = stet__work_cond(w, STET_COND_JOURNAL, row->id)) != NULL)
         journal->number = row->journal;
     if ((inbox = stet__work_cond(w, STET_COND_INBOX, row->id)) != NULL)
         inbox->number = row->inbox;
     set = stet__arena_get0(&w->arena, sizeof *set);
-    if (dead == NULL || journal == NULL || inbox == NULL || set == NULL ||
+    if (owner == NULL || journal == NULL || inbox == NULL || set == NULL ||
         (op = stet__work_op(w, STET_OP_RUN_SET, row->id)) == NULL) {
         stet__work_free(w);
         return stet__fail(STET_ENOMEM, "out of memory");

@@ -173,6 +173,8 @@ session_lost(stet_engine *e)
     e->session = 0;
     e->crumbs = NULL;
     atomic_store(&e->lease_us, 0);
+    stet__map_free(&e->fenced);
+    stet__map_init(&e->fenced, &e->p->alloc);
     while (stet__map_next(&e->claims, &at, &key, &len, &value)) {
         stet_ctx    *c = value;
         stet__claim *claim = c->host;

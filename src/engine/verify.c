@@ -14,7 +14,7 @@
 #include "engine/verify.h"
 
 #define VERIFY_PAGE 256u
-#define VERIFY_LOOKS 3
+#define VERIFY_LOOKS 5
 #define VERIFY_REPAIRS 3 /* of one run: each may bring to light the next thing */
 #define VERIFY_SWEEP_MS 1000 /* how long a sweep itself may take */
 #define VERIFY_LATE_MS 60000 /* a run that is let go may be due a little later */
@@ -542,7 +542,29 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
     return ok;
 }
 
-/* A finding counts if the run stands still: the same revision, inbox and owner in two looks. */
+static bool
+verify_is_same(const stet_run_row *a, const stet_run_row *b)
+{
+    return a->journal == b->journal && a->inbox == b->inbox && a->epoch == b->epoch &&
+           a->session == b->session && a->due_ms == b->due_ms;
+}
+
+static bool
+verify_is_still(verify *v, const stet_run_row *row)
+{
+    stet__arena  arena;
+    stet_run_row after = { 0 };
+    stet__fact   extra;
+    int          err;
+
+    stet__arena_init(&arena, &v->e->p->alloc);
+    err = stet__load_row(v->e, row->id, &arena, &after, &extra);
+    stet__arena_free(&arena);
+    return err == STET_OK && verify_is_same(row, &after);
+}
+
+/* A finding counts if the run stands still: the same revision, inbox and owner before two looks and after the second.
+ * Of one that moves on all the time nothing can be said. */
 static bool
 verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
 {
@@ -551,13 +573,11 @@ verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
     for (int i = 0; i < VERIFY_LOOKS; i++) {
         if (verify_look(v, id, row, is_first && i == 0) || v->err != STET_OK)
             return true;
-        if (i > 0 && before.journal == row->journal && before.inbox == row->inbox &&
-            before.epoch == row->epoch && before.session == row->session &&
-            before.due_ms == row->due_ms)
-            break;
+        if (i > 0 && verify_is_same(&before, row) && (v->is_unreadable || verify_is_still(v, row)))
+            return false;
         before = *row;
     }
-    return false;
+    return true;
 }
 
 static int
@@ -585,7 +605,7 @@ verify_repair(verify *v, stet_id id, const stet_run_row *row)
     if (v->is_unreadable)
         return STET_ECORRUPT;
     if (v->has_no_owner)
-        return stet__repair_owner(v->e, row);
+        return stet__repair_owner(v->e, row, false);
     if (row->session != 0 || v->is_passed)
         return STET_ECONFLICT;
     return v->has_no_mark ? verify_repair_mark(v, id) : stet__repair_run(v->e, id, NULL, NULL);

@@ -136,9 +136,10 @@ typedef struct state_look {
     verify     *v;
     stet__arena arena;
     stet_bytes  key;
-    char       *service, *object; /* the service with its dot */
-    const char *name;
-    bool        is_written;
+    const char *service, *object, *name; /* as stet__value_key_parts() tells */
+    stet__map   replaced;   /* writes that another says it replaced, by stet__fact_writer() */
+    bool        is_written; /* `last` is, of the writes nobody replaced, the latest */
+    bool        is_matched; /* one of those is what the store has */
     bool        is_unknown; /* facts of the object cannot be read: what they wrote is not known */
     stet__fact  last;
     stet_id     run;
@@ -147,8 +148,35 @@ typedef struct state_look {
 } state_look;
 
 static int
-state_look_fold(state_look *look, const stet__fact *fact)
+state_look_replaced(state_look *look, const stet__fact *fact, const stet_value *is)
 {
+    (void)is;
+    if (fact->replaces == 0)
+        return STET_OK;
+    return stet__map_put(&look->replaced, &fact->replaces, sizeof fact->replaces, look) == STET_OK
+               ? STET_OK
+               : state_no_memory();
+}
+
+static bool
+state_is_it(const stet__fact *fact, const stet_value *value)
+{
+    return fact->kind == STET__FACT_STATE_SET && value->version > 0 &&
+           value->data.len == fact->value.len &&
+           (value->data.len == 0 ||
+            memcmp(value->data.data, fact->value.data, value->data.len) == 0) &&
+           stet__id_equal(value->run, stet__fact_id(fact->run)) &&
+           value->revision == (uint64_t)fact->completion;
+}
+
+static int
+state_look_fold(state_look *look, const stet__fact *fact, const stet_value *is)
+{
+    int64_t writer = stet__wrote_writer(fact);
+
+    if (stet__map_find(&look->replaced, &writer, sizeof writer) != NULL)
+        return STET_OK;
+    look->is_matched = look->is_matched || state_is_it(fact, is);
     if (look->is_written && !stet__wrote_later(fact, &look->last))
         return STET_OK;
     look->is_written = true;
@@ -159,8 +187,10 @@ state_look_fold(state_look *look, const stet__fact *fact)
     return look->last.value.data != NULL ? STET_OK : state_no_memory();
 }
 
+typedef int (*state_look_fn)(state_look *look, const stet__fact *fact, const stet_value *is);
+
 static int
-state_look_base(state_look *look)
+state_look_base(state_look *look, state_look_fn each, const stet_value *is)
 {
     stet_store *store = look->v->e->store;
     stet_value  value = { 0 };
@@ -172,7 +202,7 @@ state_look_base(state_look *look)
         return err == STET_ENOTFOUND ? STET_OK : err;
     in = value.data;
     if ((err = stet__fact_decode(&fact, &in)) == STET_OK)
-        err = state_look_fold(look, &fact);
+        err = each(look, &fact, is);
     stet__free(store->alloc, (void *)(uintptr_t)value.data.data);
     return err;
 }
@@ -187,7 +217,7 @@ state_on_run(void *arg, const stet_run_row *row)
 }
 
 static int
-state_look_run(state_look *look, stet_id id)
+state_look_run(state_look *look, stet_id id, state_look_fn each, const stet_value *is)
 {
     stet__expect x;
     int          err = stet__expect_load(look->v->e, &x, id, NULL);
@@ -200,14 +230,14 @@ state_look_run(state_look *look, stet_id id)
             memcmp(wrote->key.data, look->key.data, look->key.len) == 0) {
             stet__fact base = stet__wrote_base(wrote, &id);
 
-            err = state_look_fold(look, &base);
+            err = each(look, &base, is);
         }
     stet__expect_free(&x);
     return err;
 }
 
 static int
-state_look_runs(state_look *look)
+state_look_runs(state_look *look, state_look_fn each, const stet_value *is)
 {
     stet_store    *store = look->v->e->store;
     stet_run_query query = { .oldest_first = true, .limit = STATE_PAGE };
@@ -219,44 +249,31 @@ state_look_runs(state_look *look)
         look->n = 0;
         err = store->ops->runs(store, &query, state_on_run, look);
         for (size_t i = 0; err == STET_OK && i < look->n; i++)
-            err = state_look_run(look, look->ids[i]);
+            err = state_look_run(look, look->ids[i], each, is);
         if (look->n > 0)
             query.before = look->ids[look->n - 1];
     } while (err == STET_OK && look->n == STATE_PAGE);
     return err;
 }
 
-/* service NUL key NUL entry */
 static bool
 state_look_begin(state_look *look, verify *v, stet_bytes key)
 {
-    const char *text, *object, *name;
-
     look->v = v;
     stet__arena_init(&look->arena, &v->e->p->alloc);
-    if ((text = stet__arena_copy(&look->arena, key.data, key.len)) == NULL)
-        return false;
-    look->key = (stet_bytes){ text, key.len };
-    object = memchr(text, '\0', key.len);
-    name = object != NULL ? memchr(object + 1, '\0', (size_t)(text + key.len - object - 1)) : NULL;
-    if (name == NULL)
-        return true; /* no state of ours */
-    look->service = stet__arena_printf(&look->arena, "%s.", text);
-    look->object = stet__arena_str(&look->arena, object + 1);
-    look->name = name + 1;
-    return look->service != NULL && look->object != NULL;
+    stet__map_init(&look->replaced, &v->e->p->alloc);
+    look->key.len = key.len;
+    return (look->key.data = stet__arena_copy(&look->arena, key.data, key.len)) != NULL &&
+           stet__value_key_parts(&look->arena, look->key, &look->service, &look->object,
+                                 &look->name);
 }
 
 static bool
 state_is_right(const state_look *look, const stet_value *value)
 {
     if (!look->is_written || look->last.kind == STET__FACT_STATE_CLEAR)
-        return value->version == 0;
-    return value->version > 0 && value->data.len == look->last.value.len &&
-           (value->data.len == 0 ||
-            memcmp(value->data.data, look->last.value.data, value->data.len) == 0) &&
-           stet__id_equal(value->run, look->run) &&
-           value->revision == (uint64_t)look->last.completion;
+        return value->version == 0 || look->is_matched;
+    return look->is_matched;
 }
 
 static int
@@ -350,9 +367,12 @@ state_look_once(state_look *look, stet_value *value, bool *is_right, bool *is_ma
     stet_value after = { 0 };
     int        err;
 
-    look->is_written = look->is_unknown = false;
+    look->is_written = look->is_matched = look->is_unknown = false;
     if ((err = state_read(v, STET__SPACE_STATE, look->key, value)) != STET_OK ||
-        (err = state_look_base(look)) != STET_OK || (err = state_look_runs(look)) != STET_OK ||
+        (err = state_look_base(look, state_look_replaced, value)) != STET_OK ||
+        (err = state_look_runs(look, state_look_replaced, value)) != STET_OK ||
+        (err = state_look_base(look, state_look_fold, value)) != STET_OK ||
+        (err = state_look_runs(look, state_look_fold, value)) != STET_OK ||
         (err = state_is_marked(look, is_marked)) != STET_OK ||
         (err = state_read(v, STET__SPACE_STATE, look->key, &after)) != STET_OK)
         return err;
@@ -396,6 +416,7 @@ state_suspect(verify *v, stet_bytes key)
                   : state_tell(look, &value, repaired == STET_OK);
     }
     stet__free(v->e->store->alloc, (void *)(uintptr_t)value.data.data);
+    stet__map_free(&look->replaced);
     stet__arena_free(&look->arena);
     stet__free(&v->e->p->alloc, look);
     return err;

@@ -217,7 +217,8 @@ typedef struct stet__host_ops {
      * not be begun, because nobody would know of it after a crash. */
     bool (*crumb_set)(stet_ctx *c, stet_attempt *a);
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
-    int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value);
+    /* *writer: who wrote it (stet__fact_writer()). */
+    int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer);
     /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said
      * (synchronous). */
     int (*settle)(stet_ctx *c, stet__fact *fact);

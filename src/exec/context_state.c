@@ -32,7 +32,9 @@ state_enter(stet_ctx *c, const char *call, const char *name)
  * good only as long as what that run did next is inherited as well. */
 typedef struct state_entry {
     stet_bytes value; /* data NULL: none */
+    int64_t    writer; /* before this run wrote it; 0: not known, or this run wrote it */
     bool       is_inherited;
+    bool       is_own; /* this run wrote it */
 } state_entry;
 
 static bool
@@ -50,7 +52,7 @@ state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
 }
 
 static int
-state_remember(stet_ctx *c, const char *name, stet_bytes value, bool is_inherited)
+state_remember(stet_ctx *c, const char *name, stet_bytes value, int64_t writer, bool is_own, bool is_inherited)
 {
     state_entry *entry = stet__map_find(&c->state_entries, name, strlen(name));
 
@@ -59,6 +61,8 @@ state_remember(stet_ctx *c, const char *name, stet_bytes value, bool is_inherite
             stet__map_put(&c->state_entries, name, strlen(name), entry) != STET_OK)
             return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for state entry %s", name));
     }
+    entry->writer = writer;
+    entry->is_own = is_own && !is_inherited;
     entry->is_inherited = is_inherited;
     entry->value = (stet_bytes){ NULL, 0 };
     if (value.data == NULL)
@@ -77,6 +81,7 @@ stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
     stet__fact         fact = { 0 };
     stet_bytes         value = { NULL, 0 };
     uint64_t           occurrence;
+    int64_t            writer = 0;
     int                err;
 
     *out = (stet_bytes){ NULL, 0 };
@@ -89,7 +94,7 @@ stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
     if ((err = stet__ctx_ask(c, STET__FACT_STATE_GET, name, 0, &cmd, &occurrence)) != STET_OK)
         return err;
     if (cmd == NULL) {
-        if ((err = c->exec->host->state_read(c, name, &value)) != STET_OK)
+        if ((err = c->exec->host->state_read(c, name, &value, &writer)) != STET_OK)
             return stet__ctx_latch(c, err);
         fact.kind = STET__FACT_STATE_GET;
         fact.name = stet_text(name);
@@ -100,11 +105,31 @@ stet_state_get(stet_ctx *c, stet_bytes *out, const char *name)
             return err;
     } else
         value = cmd->is_absent ? (stet_bytes){ NULL, 0 } : cmd->value.data != NULL ? cmd->value : stet_text("");
-    if ((err = state_remember(c, name, value, cmd != NULL && cmd->is_inherited)) != STET_OK)
+    if ((err = state_remember(c, name, value, writer, false, cmd != NULL && cmd->is_inherited)) != STET_OK)
         return err;
     known = stet__map_find(&c->state_entries, name, strlen(name));
     *out = known->value;
     return STET_OK;
+}
+
+/* Which write this one replaces orders the two for good, whatever clocks say. A run that has not read the entry, or read
+ * it in an earlier execution, reads it now. */
+static int
+state_replaces(stet_ctx *c, const char *name, int64_t *writer)
+{
+    const state_entry *known = stet__map_find(&c->state_entries, name, strlen(name));
+    stet_bytes         value;
+    int                err;
+
+    *writer = 0;
+    if ((known != NULL && known->is_own) || STET__MUTANT(replaced_unknown))
+        return STET_OK; /* its own facts have an order */
+    if (known != NULL && !known->is_inherited && known->writer != 0) {
+        *writer = known->writer;
+        return STET_OK;
+    }
+    err = c->exec->host->state_read(c, name, &value, writer);
+    return err == STET_OK ? STET_OK : stet__ctx_latch(c, err);
 }
 
 static int
@@ -125,10 +150,11 @@ state_write(stet_ctx *c, stet__fact_kind kind, const char *name, stet_bytes valu
         fact.name = stet_text(name);
         fact.occurrence = (int64_t)occurrence;
         fact.value = value;
-        if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+        if ((err = state_replaces(c, name, &fact.replaces)) != STET_OK ||
+            (err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
             return err;
     }
-    return state_remember(c, name, value, cmd != NULL && cmd->is_inherited);
+    return state_remember(c, name, value, 0, true, cmd != NULL && cmd->is_inherited);
 }
 
 int

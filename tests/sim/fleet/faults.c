@@ -103,9 +103,6 @@ chaos_store_back(fleet *w)
 {
     int64_t ms = chaos_far(w);
 
-    for (size_t i = 0; i < w->n_nodes; i++)
-        if (w->nodes[i].is_up && w->nodes[i].is_repairing)
-            return; /* it would not know any more which write was the last */
     w->peak_ms = fleet_peak_ms(w);
     w->back_ms += ms;
     stet__memory_db_advance(w->db, -ms);

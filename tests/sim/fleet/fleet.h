@@ -355,7 +355,6 @@ struct fleet_node {
     unsigned        clients;    /* fibers that use its engine */
     unsigned        exits;      /* hooks of handlers that are to be called */
     bool            is_poisoned; /* its store handle, until it is reopened */
-    bool            is_repairing;
     int64_t         up_at_us; /* when the next life begins */
     int64_t         pause_end_us;
     int64_t         skew_ms;

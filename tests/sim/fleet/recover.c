@@ -40,8 +40,7 @@ fleet_image_take(fleet *w, bool is_end)
 {
     fleet_image *image = &w->images[w->n_images];
 
-    /* By a clock that went back verify does not know which write was the last (decision 11). */
-    if (w->of != NULL || w->is_failed || w->peak_ms != 0)
+    if (w->of != NULL || w->is_failed)
         return;
     /* At rest less is open than at a crash, so more rarely. */
     if (!is_end && (w->n_images > 0 || fleet_draw(&w->moments, w->has_faults ? 4 : 8) != 0))
@@ -49,7 +48,7 @@ fleet_image_take(fleet *w, bool is_end)
     if ((image->db = stet__memory_db_new(stet__platform_real())) == NULL)
         abort();
     fleet_image_copy(image->db, w->db);
-    image->now_ms = fleet_now_ms(w);
+    image->now_ms = fleet_now_ms(w) + w->back_ms; /* what is hours late is not waited for */
     image->is_end = is_end;
     image->is_damaged = w->stats.faults[FLEET_DAMAGE] > 0;
     w->n_images++;

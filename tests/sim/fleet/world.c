@@ -247,7 +247,7 @@ world_up(fleet *w, fleet_node *node)
     node->is_leaving = false;
     node->clients = node->exits = 0;
     node->engine = NULL;
-    node->is_poisoned = node->is_repairing = false;
+    node->is_poisoned = false;
     node->skew_ms = 0;
     if (w->has_faults && fleet_fault(w, FLEET_SKEW, node))
         node->skew_ms = (int64_t)fleet_draw(&w->faults, 36000001) - 18000000;
