@@ -66,6 +66,7 @@ typedef bool (*stet__work_fn)(stet_engine *e, stet__work *w, const stet_outcome 
 
 struct stet__work {
     stet__work    *next;
+    stet_engine   *engine;
     stet_unit      unit;
     stet__arena    arena;
     stet_cond     *conds;
@@ -97,6 +98,14 @@ struct stet__work {
     void          *arg;
 };
 
+typedef struct stet__works { /* units to be used again */
+    stet__mutex lock;        /* the innermost */
+    stet__work *first;
+    size_t      n;
+} stet__works;
+
+int         stet__works_init(stet_engine *e);
+void        stet__works_free(stet_engine *e);
 stet__work *stet__work_new(stet_engine *e, stet__work_fn done, void *arg); /* NULL: out of memory */
 void        stet__work_free(stet__work *w);
 /* NULL: out of memory. The pointer is valid until the next one is added. */
@@ -407,6 +416,7 @@ struct stet_engine {
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        said;           /* handlers not served here about which a line was logged */
+    stet__works      works;
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep: run -> epoch */
     stet__map        fenced;         /* of this session, the claims whose records the store refused: run -> epoch */
 

@@ -3,17 +3,105 @@
 
 #include "engine/engine.h"
 
+/* ---- memory ---------------------------------------------------------------------------------------- */
+
+#define WORK_SPARE_MAX   256u
+#define WORK_KEPT_BYTES  4096u /* of each of the two */
+/* A sanitizer can only tell of one that is used after it was given back if it was. */
+#ifdef __SANITIZE_ADDRESS__
+#define WORK_IS_WATCHED true
+#else
+#define WORK_IS_WATCHED false
+#endif
+
+int
+stet__works_init(stet_engine *e)
+{
+    return e->p->ops->mutex_init(e->p, &e->works.lock);
+}
+
+static void
+work_drop(stet__work *w)
+{
+    stet__alloc *alloc = w->arena.alloc;
+
+    stet__buf_free(&w->facts);
+    stet__arena_free(&w->arena);
+    stet__free(alloc, w);
+}
+
+void
+stet__works_free(stet_engine *e)
+{
+    while (e->works.first != NULL) {
+        stet__work *w = e->works.first;
+
+        e->works.first = w->next;
+        work_drop(w);
+    }
+    e->p->ops->mutex_destroy(e->p, &e->works.lock);
+}
+
+/* Units are made on one thread and given back on another, which allocators do not like. */
+static stet__work *
+work_spare(stet_engine *e)
+{
+    stet__work *w;
+    stet__arena arena;
+    stet__buf   facts;
+
+    stet__lock(e->p, &e->works.lock);
+    if ((w = e->works.first) != NULL) {
+        e->works.first = w->next;
+        e->works.n--;
+    }
+    stet__unlock(e->p, &e->works.lock);
+    if (w == NULL)
+        return NULL;
+    arena = w->arena;
+    facts = w->facts;
+    memset(w, 0, sizeof *w);
+    w->arena = arena;
+    w->facts = facts;
+    return w;
+}
+
+static void
+work_give_back(stet__work *w)
+{
+    stet_engine *e = w->engine;
+    bool         is_kept;
+
+    stet__arena_reuse(&w->arena, WORK_KEPT_BYTES);
+    if (w->facts.cap > WORK_KEPT_BYTES || w->facts.failed)
+        stet__buf_free(&w->facts);
+    w->facts.len = 0;
+    stet__lock(e->p, &e->works.lock);
+    is_kept = e->works.n < WORK_SPARE_MAX;
+    if (is_kept) {
+        w->next = e->works.first;
+        e->works.first = w;
+        e->works.n++;
+    }
+    stet__unlock(e->p, &e->works.lock);
+    if (!is_kept)
+        work_drop(w);
+}
+
 stet__work *
 stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
 {
-    stet__work *w = stet__get0(&e->p->alloc, sizeof *w);
+    stet__work *w = work_spare(e);
 
     if (w == NULL) {
-        (void)stet__fail(STET_ENOMEM, "out of memory for a unit");
-        return NULL;
+        if ((w = stet__get0(&e->p->alloc, sizeof *w)) == NULL) {
+            (void)stet__fail(STET_ENOMEM, "out of memory for a unit");
+            return NULL;
+        }
+        stet__arena_init(&w->arena, &e->p->alloc);
+        stet__buf_init(&w->facts, &e->p->alloc);
     }
-    stet__arena_init(&w->arena, &e->p->alloc);
-    stet__buf_init(&w->facts, &e->p->alloc);
+    w->engine = e;
     w->done = done;
     w->arg = arg;
     w->timer_ms = STET_NEVER;
@@ -24,18 +112,18 @@ stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
 void
 stet__work_free(stet__work *w)
 {
-    stet__alloc *alloc;
-
     if (w == NULL)
         return;
     stet__work_ask(w, -(int)w->asked);
     if (w->drop != NULL)
         w->drop(w->drop_arg);
-    alloc = w->arena.alloc;
-    stet__buf_free(&w->facts);
-    stet__arena_free(&w->arena);
-    stet__free(alloc, w);
+    if (w->arena.alloc->is_tight || WORK_IS_WATCHED)
+        work_drop(w);
+    else
+        work_give_back(w);
 }
+
+/* ---- building -------------------------------------------------------------------------------------- */
 
 static void *
 work_grow(stet__work *w, void *old, size_t n, size_t *cap, size_t size)

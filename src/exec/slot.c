@@ -103,7 +103,7 @@ stet__exec_call_any(stet__exec *x)
         }
 }
 
-/* Wake an idle slot for the shared queues. Not if all processors are at handler code already: those slots come
+/* Wake an idle slot for the shared queues. Not if the processors are at handler code already: those slots come
  * back for more in no time, or go into a body and call another one. Should one stay away, the keeper looks. */
 static void
 slot_call(stet__exec *x)
@@ -528,6 +528,8 @@ stet__exec_init(stet__exec *x, stet__platform *p, const stet__host_ops *host, st
     x->lock = lock;
     x->stack_bytes = stack_bytes;
     x->hot_max = p->ops->processors(p);
+    if (x->hot_max > 1)
+        x->hot_max--; /* one is for who commits */
     if ((err = p->ops->cond_init(p, &x->quiet)) != STET_OK)
         return err;
     if ((x->slots = stet__get0(&p->alloc, n_slots * sizeof *x->slots)) == NULL) {

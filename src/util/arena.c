@@ -26,6 +26,22 @@ stet__arena_free(stet__arena *a)
     stet__arena_release(a, start);
 }
 
+void
+stet__arena_reuse(stet__arena *a, size_t bytes_max)
+{
+    stet__arena_chunk *kept = a->chunks;
+
+    if (kept == NULL || kept->size > bytes_max) {
+        stet__arena_free(a);
+        return;
+    }
+    a->chunks = kept->older;
+    stet__arena_free(a);
+    kept->older = NULL;
+    kept->used = 0;
+    a->chunks = kept;
+}
+
 /* With the chunk's head a multiple of 1 KiB, which suits the allocators. */
 static size_t
 arena_next_size(const stet__arena *a)

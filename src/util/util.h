@@ -231,6 +231,8 @@ typedef struct stet__arena_mark {
 
 void             stet__arena_init(stet__arena *a, stet__alloc *alloc);
 void             stet__arena_free(stet__arena *a); /* frees everything; usable again afterwards */
+/* Forgets everything and keeps one chunk of at most so many bytes, for the next use. */
+void             stet__arena_reuse(stet__arena *a, size_t bytes_max);
 void            *stet__arena_get_new(stet__arena *a, size_t size); /* out of a new chunk */
 void            *stet__arena_get0(stet__arena *a, size_t size);
 void            *stet__arena_copy(stet__arena *a, const void *data, size_t len); /* and a NUL */
