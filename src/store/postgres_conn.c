@@ -233,9 +233,10 @@ conn_greet(pg_store *st, pg_link *c)
     PQclear(res);
     if (atomic_load(&st->is_pooled) || PQserverVersion(c->db) < 140000)
         return STET_OK;
-    /* A statement of a client that is gone ends, instead of holding its locks. Not everywhere
-     * allowed, not needed. */
-    if (stet__pg_exec(st, c, "SET client_connection_check_interval=5000", NULL, "set it up") !=
+    /* A statement of a client that is gone ends, instead of holding its locks; and what the commit function asks for
+     * depends on no value, so it is planned once. Not everywhere allowed, not needed. */
+    if (stet__pg_exec(st, c, "SET client_connection_check_interval=5000; SET plan_cache_mode=force_generic_plan", NULL,
+                      "set it up") !=
             STET_OK &&
         c->db == NULL)
         return STET_EIO;
