@@ -216,5 +216,5 @@ stet__fact_writer(stet_id run, uint64_t revision)
     for (size_t i = n - 8; i < n; i++)
         tail = tail << 8 | run.bytes[i];
     writer = (tail ^ revision * UINT64_C(0x9E3779B97F4A7C15)) & ((UINT64_C(1) << 56) - 1);
-    return writer > 1 ? (int64_t)writer : 2;
+    return (int64_t)(writer | 2);
 }

@@ -140,7 +140,7 @@ int stet__fact_decode(stet__fact *fact, stet_bytes *in);
 
 stet_id stet__fact_id(stet_bytes bytes); /* zero unless 16 bytes */
 
-/* Which write of a state entry, in 56 bits: the fact `revision` of `run`. Never 0, which says that it is not known. A
+/* Which write of a state entry, in 55 bits: the fact `revision` of `run`. Never 0, which says that it is not known. A
  * zero run: nobody, there is no entry. */
 int64_t stet__fact_writer(stet_id run, uint64_t revision);
 
