@@ -338,7 +338,7 @@ end_too_big(stet_ctx *c)
     stet__journal_free(&c->journal);
     stet__journal_init(&c->journal, &c->arena, &e->p->alloc);
     stet__run_init(&c->run, &c->arena, claim->run);
-    if ((err = stet__load_facts(e, &c->run, &c->journal, row.journal, &bad)) != STET_OK)
+    if ((err = stet__load_facts(e, &c->run, &c->journal, &row, &bad)) != STET_OK)
         return err;
     atomic_store(&c->inbox_known, row.inbox);
     claim->is_new = c->run.epoch != claim->epoch;

@@ -409,7 +409,7 @@ struct stet_engine {
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
     stet_hint_port  *hint;           /* hint.c for these three */
-    bool             hint_tells;     /* it has to be told after commits: it is not the store's own */
+    bool             hint_tells;     /* it has to be told after commits: the store does not do it by itself */
     int64_t          hint_paid_us;   /* looks for nothing are paid for until here */
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
     stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
@@ -484,16 +484,18 @@ typedef struct stet__loaded {
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
 } stet__loaded;
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
-/* Facts up to revision `upto` (of a row read before) and the inbox entries they took, into run and
+/* Facts up to the last one a row knows that was read before, and the inbox entries they took, into run and
  * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */
-int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
+int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
                       uint64_t *bad_revision);
-/* The same, telling `fn` each fact when it was applied (seq 0), and each inbox entry with its sequence where it
+/* The same up to revision `upto` and with the whole inbox, whatever its row says, telling `fn` each fact when it was applied (seq 0), and each inbox entry with its sequence where it
  * was taken, or at the end. Of an entry that does not decode the kind is 0. Non-zero stops it. */
 typedef int (*stet__fact_seen_fn)(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken);
 int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
+/* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
+int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
 void stet__loaded_free(stet__loaded *l);
 /* The row's extra of a run. */
 void stet__extra_of(const stet__run *run, stet__fact *extra);

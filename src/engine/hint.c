@@ -1,8 +1,8 @@
 /* Hints: what the engine tells others after its commits, and what it does when it is told something.
  *
  * The port (src/queue) is the store's own hints unless another was asked for: by stet_options.queue or by
- * queue=… at the end of the store's address. The stores tell of every commit themselves. Other ports are
- * told here, when a unit was applied: of work that was left for others (WORK), of a run that ended or got
+ * queue=… at the end of the store's address. Most stores tell of every commit themselves. Other ports, and stores
+ * that can tell more while they are watched, are told here, when a unit was applied: of work that was left for others (WORK), of a run that ended or got
  * news and is not executed here (RUN), of timers when this engine fires none (TIMER).
  *
  * What is received only makes the engine look: at due runs and timers (the keeper), at one run (its
@@ -146,6 +146,22 @@ hint_look(stet_engine *e)
     stet__keeper_poke(e);
 }
 
+/* Let the keeper claim what is due, now or when it is time. Lock held. */
+static void
+hint_claim(stet_engine *e)
+{
+    int64_t when_us;
+
+    if (e->wants_claim)
+        return;
+    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
+        hint_put_off(e, when_us);
+        return;
+    }
+    e->wants_claim = true;
+    stet__keeper_poke(e);
+}
+
 /* Its waiters look, and if it is executed here, it looks into its inbox. Lock held. */
 static void
 hint_run(stet_engine *e, const stet_id *run)
@@ -170,7 +186,7 @@ hint_work(stet_engine *e, const stet_hint *hint)
         e->has_backlog = true;
         return STET_HINT_PASS;
     }
-    hint_look(e);
+    hint_claim(e);
     return STET_HINT_TAKEN;
 }
 
@@ -210,7 +226,7 @@ hint_take(void *arg, const stet_hint *hint)
     return use;
 }
 
-/* The store's own: as often as it commits. */
+/* A store's own that says no more than that something changed: as often as it commits. */
 static stet_hint_use
 hint_take_store(void *arg, const stet_hint *hint)
 {
@@ -223,14 +239,20 @@ int
 stet__hint_watch(stet_engine *e)
 {
     uint32_t wants = e->config.roles & STET_ROLE_WORKER ? STET_HINT_WANTS_WORK : 0;
+    bool     is_precise;
     int      err;
 
     if (e->is_watching || e->is_polled || (!e->hint_tells && e->store->ops->watch == NULL))
         return STET_OK;
-    err = e->hint->ops->watch(e->hint, wants, e->hint_tells ? hint_take : hint_take_store, e);
+    is_precise = e->hint_tells || e->store->ops->tell != NULL;
+    err = e->hint->ops->watch(e->hint, wants, is_precise ? hint_take : hint_take_store, e);
     e->is_watching = err == STET_OK;
-    if (err == STET_OK || e->hint_tells)
+    if (err == STET_OK || e->hint_tells) {
+        stet__lock(e->p, &e->lock);
+        e->hint_tells = is_precise;
+        stet__unlock(e->p, &e->lock);
         return err;
+    }
     stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err,
               "the store gives no hints and is asked every %lld ms: %s",
               (long long)(e->config.roles & STET_ROLE_CLIENT ? e->config.wait_poll_ms : e->config.poll_ms),
@@ -244,6 +266,9 @@ stet__hint_unwatch(stet_engine *e)
     if (e->is_watching)
         e->hint->ops->unwatch(e->hint);
     e->is_watching = false;
+    stet__lock(e->p, &e->lock);
+    e->hint_tells = e->hint_tells && e->store->is_mute; /* the store's own commits tell by themselves again */
+    stet__unlock(e->p, &e->lock);
 }
 
 /* ---- telling --------------------------------------------------------------------------------- */

@@ -77,7 +77,7 @@ host_load(stet_ctx *c)
         return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
-    return stet__load_facts(e, &c->run, &c->journal, row.journal - (STET__MUTANT(journal_short) ? 1 : 0), &bad);
+    return stet__load_facts(e, &c->run, &c->journal, &row, &bad);
 }
 
 /* Cases in which the handler is not entered: decided here, recorded by stet__host_end(). */

@@ -315,7 +315,7 @@ stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *
     if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK &&
         (err = inspect_from_row(&arena, &info, &row, &extra)) == STET_OK) {
         stet__run_init(&facts, &arena, id);
-        err = stet__load_facts(e, &facts, NULL, row.journal, &bad);
+        err = stet__load_facts(e, &facts, NULL, &row, &bad);
         if (err == STET_OK)
             err = inspect_from_facts(&arena, &info, &facts);
         else if (err == STET_ECORRUPT) {
@@ -484,7 +484,7 @@ inspect_hand_out(stet_engine *e, inspect_list *l, const stet_run_filter *f, bool
         info.is_served = stet__map_find(&served.names, info.handler, strlen(info.handler)) != NULL;
         if (f->with_payloads) {
             stet__run_init(&run, &l->arena, l->rows[i].id);
-            if ((err = stet__load_facts(e, &run, NULL, l->rows[i].journal, &bad)) == STET_OK)
+            if ((err = stet__load_facts(e, &run, NULL, &l->rows[i], &bad)) == STET_OK)
                 err = inspect_from_facts(&l->arena, &info, &run);
             else if (err == STET_ECORRUPT) /* or removed just now: it is listed without payloads */
                 err = STET_OK;

@@ -197,18 +197,12 @@ load_untaken(load_facts *l)
     return STET_OK;
 }
 
-int
-stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision)
-{
-    return stet__load_facts_seen(e, run, journal, upto, bad_revision, NULL, NULL);
-}
-
-int
-stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision,
-                      stet__fact_seen_fn fn, void *arg)
+static int
+load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, bool has_inbox, uint64_t *bad_revision,
+         stet__fact_seen_fn fn, void *arg)
 {
     load_facts l = { 0 };
-    int        err;
+    int        err = STET_OK;
 
     l.fn = fn;
     l.arg = arg;
@@ -218,7 +212,9 @@ stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, ui
     l.next = 1;
     l.upto = upto;
     stet__arena_init(&l.scratch, &e->p->alloc);
-    if ((err = load_inbox(&l)) == STET_OK)
+    if (has_inbox)
+        err = load_inbox(&l);
+    if (err == STET_OK)
         do {
             l.rows = 0;
             err = e->store->ops->journal(e->store, run->id, l.next, LOAD_PAGE_ROWS, load_on_facts, &l);
@@ -235,16 +231,37 @@ stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, ui
 }
 
 int
-stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
+stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row, uint64_t *bad_revision)
 {
-    int err, again;
+    uint64_t upto = row->journal - (STET__MUTANT(journal_short) && row->session != 0 ? 1 : 0);
 
+    return load_all(e, run, journal, upto, row->inbox > 0, bad_revision, NULL, NULL);
+}
+
+int
+stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision,
+                      stet__fact_seen_fn fn, void *arg)
+{
+    return load_all(e, run, journal, upto, true, bad_revision, fn, arg);
+}
+
+static void
+load_begin(stet_engine *e, stet__loaded *l, stet_id id)
+{
     memset(l, 0, sizeof *l);
     stet__arena_init(&l->arena, &e->p->alloc);
     stet__journal_init(&l->journal, &l->arena, &e->p->alloc);
     stet__run_init(&l->run, &l->arena, id);
-    if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
-        err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, l->row.journal, &l->bad_revision);
+}
+
+/* The row is there; `err` is what came of it. */
+static int
+load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, int err)
+{
+    int again;
+
+    if (err == STET_OK)
+        err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, &l->row, &l->bad_revision);
     /* Retention may have removed it between the two looks. */
     if (err == STET_ECORRUPT && l->run.journal == 0 && l->bad_revision == 0 &&
         (again = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) != STET_OK)
@@ -252,6 +269,26 @@ stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
     if (err != STET_OK)
         stet__loaded_free(l);
     return err;
+}
+
+int
+stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
+{
+    load_begin(e, l, id);
+    return load_end(e, l, id, with_journal, stet__load_row(e, id, &l->arena, &l->row, &l->extra));
+}
+
+int
+stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row))
+{
+    int err;
+
+    load_begin(e, l, id);
+    if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK && !is_wanted(&l->row)) {
+        stet__loaded_free(l);
+        return STET_END;
+    }
+    return load_end(e, l, id, false, err);
 }
 
 void

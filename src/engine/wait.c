@@ -160,26 +160,22 @@ stet__waiters_look_at(stet_engine *e, const stet_id *run)
 
 /* ---- looking -------------------------------------------------------------------------------------- */
 
+static bool
+wait_may_answer(const stet_run_row *row)
+{
+    return row->is_terminal || row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_STUCK;
+}
+
 /* STET_EOPEN: it goes on. Otherwise *result is filled and the answer returned. */
 static int
 wait_look(stet_engine *e, stet_result *result, stet_id run, bool *is_answer)
 {
     stet__loaded l;
-    stet__arena  arena;
-    stet_run_row row;
-    stet__fact   extra;
     int          err, answer;
 
     *is_answer = false;
-    stet__arena_init(&arena, &e->p->alloc);
-    err = stet__load_row(e, run, &arena, &row, &extra);
-    stet__arena_free(&arena);
-    if (err != STET_OK)
-        return err;
-    if (!row.is_terminal && row.status != STET_STATUS_CANCELLING && row.status != STET_STATUS_STUCK)
-        return STET_EOPEN;
-    if ((err = stet__load(e, &l, run, false)) != STET_OK)
-        return row.status == STET_STATUS_STUCK && err == STET_ECORRUPT ? STET_EOPEN : err;
+    if ((err = stet__load_if(e, &l, run, wait_may_answer)) != STET_OK)
+        return err == STET_END || (l.row.status == STET_STATUS_STUCK && err == STET_ECORRUPT) ? STET_EOPEN : err;
     if (!stet__run_is_terminal(&l.run) && (err = stet__stop_asked(e, &l.run, &l.run.stop_code)) != STET_OK) {
         stet__loaded_free(&l);
         return err;

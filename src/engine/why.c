@@ -318,7 +318,7 @@ stet_why(stet_engine *e, const stet_run_id *run, stet_verdict_fn fn, void *arg)
     stet__journal_init(&y.journal, &y.arena, &e->p->alloc);
     stet__run_init(&y.run, &y.arena, id);
     if ((err = stet__load_row(e, id, &y.arena, &y.row, &y.extra)) == STET_OK) {
-        err = stet__load_facts(e, &y.run, &y.journal, y.row.journal, &bad);
+        err = stet__load_facts(e, &y.run, &y.journal, &y.row, &bad);
         if (err == STET_ECORRUPT) {
             why_say(&y, "stuck", "stet verify", "fact %llu is not readable: %s", (unsigned long long)bad, stet_last_error());
             err = STET_OK;

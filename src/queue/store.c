@@ -1,8 +1,7 @@
-/* The stores' own hints as a port: every commit tells the others, so there is nothing to send after
- * one.
+/* The stores' own hints as a port.
  *
- * A store says no more than that something changed. send() is for what was written past its
- * commit().
+ * As a rule every commit tells the others that something changed, and send() is for what was written past commit(). A
+ * store that can tell() more carries the engine's own hints while it is watched.
  */
 #include <string.h>
 
@@ -40,11 +39,30 @@ store_open(stet_hint_port *h, const char *address)
 static void
 store_send(stet_hint_port *h, const stet_hint *hint)
 {
-    (void)hint;
-    if (h->store == NULL || h->store->ops->hint == NULL)
+    uint8_t bytes[STET__HINT_BYTES_MAX];
+
+    if (h->store == NULL)
         return;
-    h->store->ops->hint(h->store);
+    if (hint->kind != STET_HINT_ANY && h->store->told != NULL)
+        h->store->ops->tell(h->store, bytes, stet__hint_encode(bytes, h->self, hint));
+    else if (h->store->ops->hint != NULL)
+        h->store->ops->hint(h->store);
+    else
+        return;
     store_of(h)->sent++;
+}
+
+static void
+store_on_told(void *arg, const void *bytes, size_t len)
+{
+    store_port *sp = arg;
+    stet_hint   hint;
+    stet_id     from;
+
+    sp->received++;
+    stet__hint_decode(&hint, &from, bytes, len);
+    if (!stet__id_equal(from, sp->base.self))
+        (void)sp->take(sp->arg, &hint);
 }
 
 static void
@@ -73,8 +91,14 @@ store_watch(stet_hint_port *h, uint32_t wants, stet_hint_take_fn take, void *arg
     else {
         sp->take = take;
         sp->arg = arg;
+        if (h->store->ops->tell != NULL) {
+            h->store->told_arg = sp;
+            h->store->told = store_on_told;
+        }
         err = h->store->ops->watch(h->store, store_on_hint, sp);
         sp->is_watching = err == STET_OK;
+        if (err != STET_OK)
+            h->store->told = NULL;
     }
     stet__unlock(h->platform, &sp->lock);
     return err;

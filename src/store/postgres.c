@@ -101,7 +101,7 @@ pg_init_locks(pg_store *st)
 {
     stet__platform *p = st->base.platform;
     stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock, &st->tx_lock };
+                                  &st->clock_lock, &st->tx_lock, &st->tell_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -130,6 +130,7 @@ pg_destroy_locks(pg_store *st)
     p->ops->mutex_destroy(p, &st->hint_lock);
     p->ops->mutex_destroy(p, &st->clock_lock);
     p->ops->mutex_destroy(p, &st->tx_lock);
+    p->ops->mutex_destroy(p, &st->tell_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash
@@ -287,4 +288,5 @@ const stet_store_ops stet__store_postgres_ops = {
     .tx_rollback = stet__pg_tx_rollback,
     .apply_in = stet__pg_apply_in,
     .hint = pg_hint,
+    .tell = stet__pg_tell,
 };

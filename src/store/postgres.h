@@ -35,6 +35,7 @@
 #define PG_READERS         4
 #define PG_CONNECT_MS      10000
 #define PG_ANSWER_MS       30000
+#define PG_TELL_MAX 7900 /* a notification carries 8000 bytes */
 #define PG_SCHEMA_MAX      48
 #define PG_KEY_MAX         2400u /* an index entry has to fit into a third of a page */
 #define PG_DATA_MAX        500000000u
@@ -179,6 +180,10 @@ typedef struct pg_store {
     stet__thread *hint_thread;
     stet_hint_fn  on_hint;
     void         *hint_arg;
+    stet__mutex   tell_lock; /* the innermost; for these three */
+    char          telling[PG_TELL_MAX]; /* what is to be told: ":" and hexadecimal digits each, and a NUL */
+    size_t        n_telling;
+    bool          tells_all; /* there was more */
     int           hint_fd; /* eventfd: news of our own, or the end; -1: no thread */
     _Atomic bool  is_watching, has_news;
 } pg_store;
@@ -336,7 +341,9 @@ int         stet__pg_crumbs_of(stet_store *s, uint64_t session, stet_crumb **cru
 void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
-void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others */
+void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
+bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
+void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);
 

@@ -238,7 +238,7 @@ stet__pg_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *o
         return err;
     stet__lock(s->platform, &st->commit_lock);
     err = commit_part(st, units, outcomes, 0, n, &is_news);
-    if (is_news)
+    if (is_news && !stet__pg_is_told(st))
         stet__pg_hint(st);
     stet__unlock(s->platform, &st->commit_lock);
     if (err != STET_OK)

@@ -4,7 +4,8 @@
  * its commit, with its flush. So the commit only says that there is news, and the thread that
  * listens sends one notification for all news since the last; that transaction writes nothing and
  * waits for no flush. A handle without that thread sends it after its commit. A hint that is lost
- * costs a poll.
+ * costs a poll. If the engine listens itself (`told`), it says what changed, and that goes into the
+ * notification; a commit says nothing then.
  *
  * Behind a pooler that hands out another server process with every transaction nothing can be
  * listened to; watch() says so and the engine polls.
@@ -20,15 +21,17 @@
 #define HINT_LOOK_MS  30000 /* a connection that is dead and silent is found by then */
 #define HINT_RETRY_MS 250
 
+/* `what`: "", something changed; else as in st->telling. */
 static int
-hint_send(pg_store *st, pg_link *c)
+hint_send(pg_store *st, pg_link *c, const char *what)
 {
     PGresult *res = NULL;
     pg_args   args = { 0 };
-    int       err;
+    char      text[sizeof st->self + PG_TELL_MAX];
+    int       n = snprintf(text, sizeof text, "%s%s", st->self, what), err;
 
     pg_arg_raw(&args, PG_TEXT, st->channel, strlen(st->channel));
-    pg_arg_raw(&args, PG_TEXT, st->self, strlen(st->self));
+    pg_arg_raw(&args, PG_TEXT, text, (size_t)n);
     err = stet__pg_query(st, c, PG_SQL_NOTIFY, &args, &res, "tell the others");
     PQclear(res);
     return err;
@@ -49,9 +52,102 @@ stet__pg_hint(pg_store *st)
     if (st->base.is_mute)
         return;
     if (!atomic_load(&st->is_watching))
-        (void)hint_send(st, &st->writer);
+        (void)hint_send(st, &st->writer, "");
     else if (!atomic_exchange(&st->has_news, true))
         hint_wake(st);
+}
+
+/* ---- what the engine tells --------------------------------------------------------------------- */
+
+bool
+stet__pg_is_told(pg_store *st)
+{
+    return atomic_load(&st->is_watching) && st->base.told != NULL;
+}
+
+void
+stet__pg_tell(stet_store *s, const void *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    pg_store         *st = pg_of(s);
+    const uint8_t    *at = bytes;
+    bool              is_first;
+
+    stet__lock(s->platform, &st->tell_lock);
+    is_first = st->n_telling == 0 && !st->tells_all;
+    if (st->n_telling + 2 + 2 * len > sizeof st->telling)
+        st->tells_all = true;
+    else {
+        char *to = st->telling + st->n_telling, *from = to;
+
+        *to++ = ':';
+        for (size_t i = 0; i < len; i++) {
+            *to++ = digits[at[i] >> 4];
+            *to++ = digits[at[i] & 15];
+        }
+        *to = '\0';
+        if (strstr(st->telling, from) == from) /* told once is enough */
+            st->n_telling = (size_t)(to - st->telling);
+        else
+            *from = '\0';
+    }
+    if (is_first && atomic_load(&st->is_watching)) /* with the lock: the eventfd is there */
+        hint_wake(st);
+    stet__unlock(s->platform, &st->tell_lock);
+}
+
+/* Everything that is to be told, in one notification. */
+static void
+hint_tell(pg_store *st)
+{
+    char what[PG_TELL_MAX];
+    bool has_news = atomic_exchange(&st->has_news, false);
+
+    stet__lock(st->base.platform, &st->tell_lock);
+    has_news = has_news || st->tells_all;
+    (void)snprintf(what, sizeof what, "%s", has_news ? "" : st->telling);
+    has_news = has_news || st->n_telling > 0;
+    st->n_telling = 0;
+    st->telling[0] = '\0';
+    st->tells_all = false;
+    stet__unlock(st->base.platform, &st->tell_lock);
+    if (has_news)
+        (void)hint_send(st, &st->hint, what);
+}
+
+static bool
+hint_hex(const char *text, size_t digits, uint8_t *out, size_t size)
+{
+    if (digits % 2 != 0 || digits / 2 > size)
+        return false;
+    for (size_t i = 0; i < digits; i++) {
+        const char *all = "0123456789abcdef", *digit = memchr(all, text[i], 16);
+
+        if (digit == NULL)
+            return false;
+        out[i / 2] = (uint8_t)(i % 2 == 0 ? (digit - all) << 4 : out[i / 2] | (digit - all));
+    }
+    return true;
+}
+
+/* One notification of somebody else. True: something changed, and no more is said about it. */
+static bool
+hint_hear(pg_store *st, const char *text)
+{
+    uint8_t bytes[512];
+
+    text = strchr(text, ':');
+    if (text == NULL || st->base.told == NULL)
+        return true;
+    while (*text == ':') {
+        size_t digits = strcspn(++text, ":");
+
+        if (!hint_hex(text, digits, bytes, sizeof bytes))
+            return true;
+        st->base.told(st->base.told_arg, bytes, digits / 2);
+        text += digits;
+    }
+    return false;
 }
 
 void
@@ -81,7 +177,7 @@ hint_listen(pg_store *st)
     return stet__pg_exec(st, &st->hint, sql, NULL, "listen");
 }
 
-/* Has anybody but us told something? */
+/* Has anybody but us told that something changed? */
 static bool
 hint_take(pg_store *st)
 {
@@ -89,7 +185,8 @@ hint_take(pg_store *st)
     bool      is_news = false;
 
     while ((note = PQnotifies(st->hint.db)) != NULL) {
-        is_news = is_news || strcmp(note->extra, st->self) != 0;
+        if (strncmp(note->extra, st->self, strlen(st->self)) != 0)
+            is_news = hint_hear(st, note->extra) || is_news;
         PQfreemem(note);
     }
     return is_news;
@@ -131,8 +228,7 @@ hint_main(void *arg)
             }
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
         }
-        if (atomic_exchange(&st->has_news, false))
-            (void)hint_send(st, &st->hint);
+        hint_tell(st);
         if (st->hint.db != NULL && hint_take(st))
             st->on_hint(st->hint_arg);
         if (st->hint.db != NULL && atomic_load(&st->is_watching) && !hint_wait(st))
@@ -183,13 +279,15 @@ stet__pg_unwatch(stet_store *s)
     stet__lock(s->platform, &st->hint_lock);
     if (st->hint_thread != NULL) {
         stet__lock(s->platform, &st->commit_lock); /* nobody is about to write to hint_fd */
+        stet__lock(s->platform, &st->tell_lock);
         atomic_store(&st->is_watching, false);
+        stet__unlock(s->platform, &st->tell_lock);
         stet__unlock(s->platform, &st->commit_lock);
         hint_wake(st);
         s->platform->ops->thread_join(s->platform, st->hint_thread);
         st->hint_thread = NULL;
-        if (atomic_exchange(&st->has_news, false) && st->hint.db != NULL)
-            (void)hint_send(st, &st->hint); /* the last news */
+        if (st->hint.db != NULL)
+            hint_tell(st); /* the last news */
         stet__pg_conn_close(&st->hint);
         close(st->hint_fd);
         st->hint_fd = -1;

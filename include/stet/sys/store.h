@@ -263,6 +263,7 @@ typedef int (*stet_lane_fn)(void *arg, stet_id run);
 typedef int (*stet_session_fn)(void *arg, const stet_session_row *row);
 
 typedef void (*stet_hint_fn)(void *arg);
+typedef void (*stet_told_fn)(void *arg, const void *bytes, size_t len);
 typedef int (*stet_doctor_fn)(void *arg, const char *sentence);
 
 /* ---- transactions that are lent --------------------------------------------------------------- */
@@ -364,6 +365,9 @@ typedef struct stet_store_ops {
     /* May be NULL: nothing is known. What is wrong with the place the data are in, and what it risks, one sentence
      * each; none: all is well. May ask a server. */
     int (*doctor)(stet_store *s, stet_doctor_fn fn, void *arg);
+    /* May be NULL, with watch(). While this handle watches and has a `told`: give the bytes (at most 512) to all others
+     * that do, soon. commit() then tells nothing by itself. Never waits; may be lost, as all hints may. */
+    void (*tell)(stet_store *s, const void *bytes, size_t len);
 } stet_store_ops;
 
 struct stet_store {
@@ -384,6 +388,9 @@ struct stet_store {
     void  *more_arg;
     bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
                                          not for this handle. Set by the engine before use */
+    stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint. NULL: they all mean
+                                         "something changed". Set before watch() */
+    void                  *told_arg;
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
