@@ -27,7 +27,7 @@ stamp_open(ears *c, int place)
     return port;
 }
 
-/* A commit tells by itself. */
+/* A commit tells by itself, unless the store can say more: then whoever committed does. */
 static void
 stamp_send(ears *c, ear *x, const stet_hint *hint)
 {
@@ -42,6 +42,8 @@ stamp_send(ears *c, ear *x, const stet_hint *hint)
     CHECK_OK(x->store->ops->commit(x->store, &unit, 1, &outcome));
     CHECK_INT(outcome.result, STET_OK);
     stet__free(x->store->alloc, outcome.grants);
+    if (x->store->ops->tell != NULL)
+        x->port->ops->send(x->port, hint);
 }
 
 static void

@@ -252,6 +252,116 @@ TEST(G9_postgres_a_step_that_is_recorded_is_no_hint)
     stet__store_close(s);
 }
 
+/* What one that watches tells, the others hear byte for byte; a commit of it tells nothing by itself; what is too much
+ * for one notification becomes "something changed"; and so does nonsense. */
+typedef struct heard {
+    pthread_mutex_t lock;
+    int             n, any;
+    char            last[600];
+    size_t          len;
+} heard;
+
+static void
+heard_told(void *arg, const void *bytes, size_t len)
+{
+    heard *h = arg;
+
+    pthread_mutex_lock(&h->lock);
+    h->n++;
+    h->len = len < sizeof h->last ? len : sizeof h->last;
+    memcpy(h->last, bytes, h->len);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void
+heard_any(void *arg)
+{
+    heard *h = arg;
+
+    pthread_mutex_lock(&h->lock);
+    h->any++;
+    pthread_mutex_unlock(&h->lock);
+}
+
+static int
+heard_count(heard *h, const int *which)
+{
+    int n;
+
+    pthread_mutex_lock(&h->lock);
+    n = *which;
+    pthread_mutex_unlock(&h->lock);
+    return n;
+}
+
+static void
+heard_await(heard *h, const int *which, int n)
+{
+    int64_t until = now_ms() + 40000;
+
+    while (heard_count(h, which) < n && now_ms() < until)
+        (void)poll(NULL, 0, 1);
+    CHECK(heard_count(h, which) >= n);
+}
+
+TEST(G9_postgres_what_is_told_is_heard)
+{
+    static const uint8_t bytes[] = { 0, 1, ':', 0xff, 'x' };
+    stet_store          *s = lost_open(cluster_url(lost_schema()));
+    stet_store          *other = lost_open(cluster_url(lost_schema()));
+    stet_store          *third = lost_open(cluster_url(lost_schema()));
+    heard                mine = { .lock = PTHREAD_MUTEX_INITIALIZER }, h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    stet_outcome         out;
+    char                 sql[512];
+    PGconn              *db;
+    int                  any;
+
+    s->told = other->told = heard_told;
+    s->told_arg = &mine;
+    other->told_arg = &h;
+    CHECK_OK(s->ops->watch(s, heard_any, &mine));
+    CHECK_OK(other->ops->watch(other, heard_any, &h));
+    s->ops->tell(s, bytes, sizeof bytes);
+    heard_await(&h, &h.n, 1);
+    CHECK_INT(h.len, sizeof bytes);
+    CHECK(memcmp(h.last, bytes, sizeof bytes) == 0);
+    /* Its commits say nothing; those of somebody who does not watch do. */
+    any = heard_count(&h, &h.any);
+    CHECK_OK(put(s, 1, &out));
+    s->ops->tell(s, "after", 5);
+    heard_await(&h, &h.n, 2);
+    CHECK_INT(heard_count(&h, &h.any), any);
+    CHECK_OK(put(third, 1, &out));
+    heard_await(&h, &h.any, any + 1);
+    /* Too much at once. */
+    any = heard_count(&h, &h.any);
+    for (int i = 0; i < 5000 && heard_count(&h, &h.any) == any; i++) {
+        uint8_t long_one[512] = { 0 };
+
+        memcpy(long_one, &i, sizeof i);
+        s->ops->tell(s, long_one, sizeof long_one);
+    }
+    heard_await(&h, &h.any, any + 1);
+    /* Nonsense. */
+    snprintf(sql, sizeof sql, "%s", cluster_url(lost_schema()));
+    *strstr(sql, "&schema=") = '\0';
+    db = PQconnectdb(sql);
+    CHECK_INT(PQstatus(db), CONNECTION_OK);
+    for (int i = 0; i < 4; i++) {
+        static const char *const said[] = { "", "stranger", "stranger:0", "stranger:zz:00" };
+
+        any = heard_count(&h, &h.any);
+        snprintf(sql, sizeof sql, "NOTIFY stet_%s, '%s'", lost_schema(), said[i]);
+        PQclear(PQexec(db, sql));
+        heard_await(&h, &h.any, any + 1);
+    }
+    PQfinish(db);
+    CHECK_INT(heard_count(&mine, &mine.n), 0);
+    stet__store_close(third);
+    stet__store_close(other);
+    stet__store_close(s);
+}
+
 /* ---- a restart ------------------------------------------------------------------------------- */
 
 static _Atomic int restart_hints;
