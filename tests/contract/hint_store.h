@@ -42,7 +42,7 @@ stamp_send(ears *c, ear *x, const stet_hint *hint)
     CHECK_OK(x->store->ops->commit(x->store, &unit, 1, &outcome));
     CHECK_INT(outcome.result, STET_OK);
     stet__free(x->store->alloc, outcome.grants);
-    if (x->store->ops->tell != NULL)
+    if (x->store->told != NULL && !x->is_deaf)
         x->port->ops->send(x->port, hint);
 }
 
