@@ -121,6 +121,8 @@ run_program() { # CONFIG/PROGRAM or CONFIG/PROGRAM@STORE
     case $config/$program in
     asan/fault_*_cut_test) local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} ;;
     asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
+    asan/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-3} ;;
+    asan/fault_api_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-25} ;;
     esac
     case $config in
     plain) run_job "$1" "$OUT/plain/tests/$program" ;;
