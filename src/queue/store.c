@@ -1,7 +1,8 @@
 /* The stores' own hints as a port.
  *
- * As a rule every commit tells the others that something changed, and send() is for what was written past commit(). A
- * store that can tell() more carries the engine's own hints while it is watched.
+ * As a rule every commit tells the others that something changed, and send() is for what was
+ * written past commit(). A store that can tell() more carries the engine's own hints while it is
+ * watched.
  */
 #include <string.h>
 

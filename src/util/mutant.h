@@ -73,7 +73,7 @@
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \
-    X(refused_adopted, "a run whose records were refused goes on as if nothing had been executed")  \
+    X(refused_adopted, "a run whose records were refused goes on as if not executed")          \
     X(replaced_unknown, "a state write does not say which one it replaced")                        \
     X(base_kept, "the baseline that a removed write had replaced stays")                           \
     X(visible_forgotten,                                                                           \

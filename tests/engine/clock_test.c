@@ -1,6 +1,6 @@
-/* The clock of the store is set while runs go on: which write of an entry was the last is known all the same, and
- * what was refused by a clock that was ahead is not taken for unexecuted. Rows F2 and G2. The store is the memory store,
- * whose clock a test can set. */
+/* The clock of the store is set while runs go on: which write of an entry was the last is known all
+ * the same, and what was refused by a clock that was ahead is not taken for unexecuted. Rows F2 and
+ * G2. The store is the memory store, whose clock a test can set. */
 #include "fixture.h"
 #include "store/memory.h"
 
@@ -20,8 +20,9 @@ clock_add(stet_ctx *ctx, stet_bytes input)
     char       text[64];
 
     STET_TRY(stet_state_get(ctx, &before, "note"));
-    snprintf(text, sizeof text, "%.*s%.*s", (int)before.len, before.data != NULL ? (const char *)before.data : "",
-             (int)input.len, (const char *)input.data);
+    snprintf(text, sizeof text, "%.*s%.*s", (int)before.len,
+             before.data != NULL ? (const char *)before.data : "", (int)input.len,
+             (const char *)input.data);
     STET_TRY(stet_state_set(ctx, "note", stet_text("between")));
     STET_TRY(stet_state_set(ctx, "note", stet_text(text)));
     return stet_return(ctx, stet_text(text));
@@ -142,7 +143,8 @@ TEST(F2_baselines_know_the_last_write_though_the_clock_went_back)
     fixture_end(f);
 }
 
-/* A baseline that was replaced goes with the run that replaced it, else it would be the latest by its time. */
+/* A baseline that was replaced goes with the run that replaced it, else it would be the latest by
+ * its time. */
 TEST(F2_a_baseline_goes_with_the_write_that_replaced_it)
 {
     fixture    *f = clock_begin();
@@ -155,7 +157,8 @@ TEST(F2_a_baseline_goes_with_the_write_that_replaced_it)
     AWAIT(fixture_count(f->engine, NULL) == 0);
     stet__memory_db_advance(f->db, -HOUR_MS);
     clock_do(f, "o.set", "b", "b");
-    clear = fixture_start(f->engine, "o.clear", "-", STET_START(.key = "k", .retention = "1h"));
+    clear = fixture_start(f->engine, "o.clear", "-",
+                          STET_START(.key = "k", .retention = "1h"));
     EXPECT_RESULT(f->engine, &clear, "-");
     AWAIT(fixture_count(f->engine, NULL) == 1);
     clock_is(f, NULL);

@@ -252,8 +252,9 @@ TEST(G9_postgres_a_step_that_is_recorded_is_no_hint)
     stet__store_close(s);
 }
 
-/* What one that watches tells, the others hear byte for byte; a commit of it tells nothing by itself; what is too much
- * for one notification becomes "something changed"; and so does nonsense. */
+/* What one that watches tells, the others hear byte for byte; a commit of it tells nothing by
+ * itself; what is too much for one notification becomes "something changed"; and so does
+ * nonsense. */
 typedef struct heard {
     pthread_mutex_t lock;
     int             n, any;
@@ -310,7 +311,8 @@ TEST(G9_postgres_what_is_told_is_heard)
     stet_store          *s = lost_open(cluster_url(lost_schema()));
     stet_store          *other = lost_open(cluster_url(lost_schema()));
     stet_store          *third = lost_open(cluster_url(lost_schema()));
-    heard                mine = { .lock = PTHREAD_MUTEX_INITIALIZER }, h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard                mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard                h = { .lock = PTHREAD_MUTEX_INITIALIZER };
     stet_outcome         out;
     char                 sql[512];
     PGconn              *db;
