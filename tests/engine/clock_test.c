@@ -165,7 +165,7 @@ TEST(F2_a_baseline_goes_with_the_write_that_replaced_it)
     fixture_end(f);
 }
 
-/* ---- a lease that ends and is valid again ------------------------------------------------------ */
+/* ---- a lease that ends and is valid again --------------------------------------------------- */
 
 static gate clock_door = GATE_INIT;
 
