@@ -571,6 +571,8 @@ typedef struct stet__expect {
     stet__want_timer *timers;
     stet__want_value *values;
     stet__wrote      *wrote;
+    bool              has_mark;      /* whether it was retried was asked for ... */
+    uint64_t          mark_version;  /* ... and this is the version of the mark; 0: none */
     uint64_t         *fired;         /* timers that are in the inbox and not taken */
     size_t            n_fired, cap_fired;
 } stet__expect;

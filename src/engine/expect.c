@@ -361,9 +361,11 @@ expect_marks(stet_engine *e, stet__expect *x)
     if (!stet__run_is_terminal(run) || run->status == STET_STATUS_COMPLETED)
         return STET_OK;
     err = e->store->ops->value(e->store, STET__SPACE_RETRY, key, &v);
+    x->has_mark = err == STET_OK || err == STET_ENOTFOUND;
     if (err == STET_OK) {
         bool ok = expect_copy(x, &x->extra.retried_by, v.data);
 
+        x->mark_version = v.version;
         stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
         if (!ok)
             return expect_no_memory();

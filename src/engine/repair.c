@@ -417,6 +417,21 @@ repair_timers(stet__work *w, const stet__expect *x)
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
+/* The row says whether the run was retried, which is not in its facts: the mark must be as it was read. */
+static bool
+repair_by_mark(stet__work *w, const stet__expect *x)
+{
+    stet_cond *cond;
+
+    if (!x->has_mark)
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, x->l.run.id)) == NULL)
+        return false;
+    cond->space = STET__SPACE_RETRY;
+    cond->number = x->mark_version;
+    return stet__work_bytes(w, &cond->key, stet__id_bytes(&x->l.run.id));
+}
+
 static int
 repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_left *left)
 {
@@ -426,7 +441,7 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
     bool          is_first, is_passed = true;
     int           err;
 
-    if (row == NULL || op == NULL || !stet__expect_row(x, &w->arena, row))
+    if (row == NULL || op == NULL || !stet__expect_row(x, &w->arena, row) || !repair_by_mark(w, x))
         return STET_ENOMEM;
     op->row = row;
     op->flags = STET_OP_RESTORE;

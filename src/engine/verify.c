@@ -14,7 +14,7 @@
 #include "engine/verify.h"
 
 #define VERIFY_PAGE 256u
-#define VERIFY_LOOKS 5
+#define VERIFY_LOOKS 20
 #define VERIFY_REPAIRS 3 /* of one run: each may bring to light the next thing */
 #define VERIFY_SWEEP_MS 1000 /* how long a sweep itself may take */
 #define VERIFY_LATE_MS 60000 /* a run that is let go may be due a little later */
@@ -564,7 +564,8 @@ verify_is_still(verify *v, const stet_run_row *row)
 }
 
 /* A finding counts if the run stands still: the same revision, inbox and owner before two looks and after the second.
- * Of one that moves on all the time nothing can be said. */
+ * Of one that moves on all the time nothing can be said; a repair of it is tried, and refused if it
+ * moves on. */
 static bool
 verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
 {
@@ -577,7 +578,7 @@ verify_stands(verify *v, stet_id id, stet_run_row *row, bool is_first)
             return false;
         before = *row;
     }
-    return true;
+    return !v->is_repairing;
 }
 
 static int
