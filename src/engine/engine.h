@@ -488,8 +488,8 @@ int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row
  * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */
 int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
                       uint64_t *bad_revision);
-/* The same up to revision `upto` and with the whole inbox, whatever its row says, telling `fn` each fact when it was applied (seq 0), and each inbox entry with its sequence where it
- * was taken, or at the end. Of an entry that does not decode the kind is 0. Non-zero stops it. */
+/* The same up to revision `upto` and with the whole inbox, whatever its row says, telling `fn` each fact when it was
+ * applied (seq 0), and each inbox entry with its sequence where it was taken, or at the end. Of an entry that does not decode the kind is 0. Non-zero stops it. */
 typedef int (*stet__fact_seen_fn)(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken);
 int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);

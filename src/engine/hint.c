@@ -2,7 +2,8 @@
  *
  * The port (src/queue) is the store's own hints unless another was asked for: by stet_options.queue or by
  * queue=… at the end of the store's address. Most stores tell of every commit themselves. Other ports, and stores
- * that can tell more while they are watched, are told here, when a unit was applied: of work that was left for others (WORK), of a run that ended or got
+ * that can tell more while they are watched, are told here, when a unit was applied: of work that was left for
+ * others (WORK), of a run that ended or got
  * news and is not executed here (RUN), of timers when this engine fires none (TIMER).
  *
  * What is received only makes the engine look: at due runs and timers (the keeper), at one run (its
@@ -130,35 +131,20 @@ hint_put_off(stet_engine *e, int64_t when_us)
     stet__keeper_poke(e);
 }
 
-/* Let the keeper look, now or when it is time. Lock held. */
+/* Let the keeper look (`what` is e->has_hint) or claim what is due (e->wants_claim), now or when it is time. Lock
+ * held. */
 static void
-hint_look(stet_engine *e)
+hint_ask(stet_engine *e, bool *what)
 {
     int64_t when_us;
 
-    if (e->has_hint)
+    if (*what)
         return;
     if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
         hint_put_off(e, when_us);
         return;
     }
-    e->has_hint = true;
-    stet__keeper_poke(e);
-}
-
-/* Let the keeper claim what is due, now or when it is time. Lock held. */
-static void
-hint_claim(stet_engine *e)
-{
-    int64_t when_us;
-
-    if (e->wants_claim)
-        return;
-    if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
-        hint_put_off(e, when_us);
-        return;
-    }
-    e->wants_claim = true;
+    *what = true;
     stet__keeper_poke(e);
 }
 
@@ -186,7 +172,7 @@ hint_work(stet_engine *e, const stet_hint *hint)
         e->has_backlog = true;
         return STET_HINT_PASS;
     }
-    hint_claim(e);
+    hint_ask(e, &e->wants_claim);
     return STET_HINT_TAKEN;
 }
 
@@ -220,7 +206,7 @@ hint_take(void *arg, const stet_hint *hint)
     case STET_HINT_ANY:
     default:
         stet__waiters_look_at(e, NULL);
-        hint_look(e);
+        hint_ask(e, &e->has_hint);
     }
     stet__unlock(e->p, &e->lock);
     return use;

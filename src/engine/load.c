@@ -254,7 +254,7 @@ load_begin(stet_engine *e, stet__loaded *l, stet_id id)
     stet__run_init(&l->run, &l->arena, id);
 }
 
-/* The row is there; `err` is what came of it. */
+/* What follows the row; `err` is what came of reading that. */
 static int
 load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, int err)
 {

@@ -94,14 +94,14 @@ purge_where(stet_engine *e, const stet__wrote *wrote, stet_id run, purge_place *
     return err == STET_ENOTFOUND ? STET_OK : err;
 }
 
-/* A baseline that this write replaced goes with it: nobody else would know that it was replaced. */
+/* The baseline goes, if it is still that one. */
 static int
-purge_old_base(stet__work *w, const stet__wrote *wrote, uint64_t version, stet_id run)
+purge_drop_base(stet__work *w, stet_bytes key, uint64_t version)
 {
-    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, run);
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, (stet_id){ { 0 } });
 
-    if (cond == NULL || !stet__work_bytes(w, &cond->key, wrote->key) ||
-        !purge_value(w, STET__SPACE_BASE_STATE, wrote->key))
+    if (cond == NULL || !stet__work_bytes(w, &cond->key, key) ||
+        !purge_value(w, STET__SPACE_BASE_STATE, key))
         return STET_ENOMEM;
     cond->space = STET__SPACE_BASE_STATE;
     cond->number = version;
@@ -129,8 +129,9 @@ purge_wrote(stet_engine *e, stet__work *w, const stet__wrote *wrote, const stet_
         is_newer = where == PURGE_LAST || stet__wrote_later(&fact, &older);
     }
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    /* A baseline that this write replaced goes with it: nobody else would know that it was replaced. */
     if (where == PURGE_PASSED || !is_newer)
-        return is_over && !STET__MUTANT(base_kept) ? purge_old_base(w, wrote, v.version, *run) : STET_OK;
+        return is_over && !STET__MUTANT(base_kept) ? purge_drop_base(w, wrote->key, v.version) : STET_OK;
     if (!stet__work_fact(w, &data, &fact))
         return STET_ENOMEM;
     return purge_put_base(w, STET__SPACE_BASE_STATE, wrote->key, v.version, *run,
@@ -307,23 +308,16 @@ static int
 purge_clear_page(stet_engine *e, purge_cleared *c)
 {
     for (size_t i = 0; i < c->n_found; i++) {
-        stet_cond *cond;
-        bool       has_runs;
-        int        err;
+        bool has_runs;
+        int  err;
 
         c->n_old++;
         if (c->n_old <= e->purge_bases || c->n_old > e->purge_bases + PURGE_BASES_MAX)
             continue;
         if ((err = purge_has_runs(e, &c->arena, c->found[i].key, &has_runs)) != STET_OK)
             return err;
-        if (has_runs)
-            continue;
-        if ((cond = stet__work_cond(c->w, STET_COND_VALUE, (stet_id){ { 0 } })) == NULL ||
-            !stet__work_bytes(c->w, &cond->key, c->found[i].key) ||
-            !purge_value(c->w, STET__SPACE_BASE_STATE, c->found[i].key))
-            return STET_ENOMEM;
-        cond->space = STET__SPACE_BASE_STATE;
-        cond->number = c->found[i].version;
+        if (!has_runs && (err = purge_drop_base(c->w, c->found[i].key, c->found[i].version)) != STET_OK)
+            return err;
     }
     return STET_OK;
 }

@@ -8,7 +8,7 @@
 #define WORK_SPARE_MAX   256u
 #define WORK_KEPT_BYTES  4096u /* of each of the two */
 /* A sanitizer can only tell of one that is used after it was given back if it was. */
-#ifdef __SANITIZE_ADDRESS__
+#ifdef STET__ASAN
 #define WORK_IS_WATCHED true
 #else
 #define WORK_IS_WATCHED false

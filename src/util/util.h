@@ -13,6 +13,15 @@
 
 #include "util/mutant.h"
 
+/* Built with AddressSanitizer. */
+#if defined(__SANITIZE_ADDRESS__)
+#define STET__ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define STET__ASAN 1
+#endif
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define STET__LIKELY(x) __builtin_expect(!!(x), 1)
 #else
