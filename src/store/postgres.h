@@ -7,6 +7,7 @@
  *   postgres_schema.c    tables; whose they are; their version
  *   postgres_function.c  the commit, as the server executes it
  *   postgres_encode.c    units as the arrays that function takes
+ *   postgres_quick*.c    three kinds of batches that have functions of their own
  *   postgres_rules.c     what their operations need to find
  *   postgres_commit.c    commits: one statement, what to do when it fails
  *   postgres_tx.c        transactions that are lent to bodies, or are the application's
@@ -59,6 +60,10 @@
     X(COMMIT, "SELECT * FROM @commit($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"  \
               "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"   \
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
+    X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
+             "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33)")                   \
+    X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
+    X(CLAIM, "SELECT * FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9)")                                   \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \
@@ -123,6 +128,7 @@ typedef struct pg_link {
     int     era;               /* when it was made; see pg_store */
     char    reason[400];       /* of the last failure */
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
+    bool    is_set;            /* up for postgres_quick.c */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
 
@@ -162,6 +168,7 @@ typedef struct pg_store {
     stet__mutex commit_lock;
     pg_link     writer;
     int         turn;
+    uint64_t    tried_seq; /* the last one of the units that were submitted once */
 
     stet__mutex side_lock;
     pg_link     side;
@@ -283,6 +290,7 @@ stet_id  pg_array_id(const pg_array *a, size_t i);
 /* ---- postgres_schema.c, postgres_function.c ---- */
 
 extern const char *const stet__pg_function[]; /* NULL at the end */
+extern const char *const stet__pg_quick_functions[];
 /* '@' becomes the schema, "@@" its number. Freed by the caller. */
 char *stet__pg_expand(pg_store *st, const char *const *parts);
 /* Make or migrate what is missing; read the instance. */
@@ -314,8 +322,30 @@ int stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcom
                           size_t from,
                           size_t to);
 void stet__pg_batch_args(pg_batch *b, pg_args *args);
+/* Columns by themselves. The end writes their head; false: out of memory. */
+void stet__pg_col_begin(pg_col *c, pg_store *st);
+bool stet__pg_col_end(pg_col *c, Oid element);
+void stet__pg_col_raw(pg_col *c, const void *data, size_t len);
+void stet__pg_col_null(pg_col *c);
+void stet__pg_col_int4(pg_col *c, uint32_t v);
+void stet__pg_col_int8(pg_col *c, uint64_t v);
+void stet__pg_col_time(pg_col *c, int64_t ms);
+void stet__pg_col_text(pg_col *c, const char *text);
+bool stet__pg_is_base(const char *space);
 /* One column of texts, by itself. Its buffer is freed by the caller. */
 int stet__pg_col_texts(pg_store *st, pg_col *col, const char *const *texts, size_t n);
+
+/* ---- postgres_quick.c ---- */
+
+/* What the commit of a batch came to that one of the quick functions may take. */
+typedef struct pg_quick {
+    bool    is_done;  /* applied, and the outcomes are filled; else nothing of it was */
+    bool    is_lost;  /* ... or that is not known */
+    bool    has_news;
+    int64_t now_ms;
+} pg_quick;
+int stet__pg_quick(pg_store *st, const stet_unit *units, size_t n, stet_outcome *outcomes,
+                   pg_quick *out);
 
 /* ---- postgres_commit.c, postgres_session.c, postgres_crumbs.c, postgres_hint.c ---- */
 

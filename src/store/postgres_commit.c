@@ -215,6 +215,29 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 
 /* ---- commit ---------------------------------------------------------------------------------- */
 
+/* A quick function first, if there is one for it. They do not know units that come again. */
+static int
+commit_all(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t n, bool *is_news)
+{
+    int64_t  asked_us = stet__pg_clock_ask(st);
+    bool     is_repeat = units[0].seq <= st->tried_seq;
+    pg_quick quick = { 0 };
+    int      err = STET_OK;
+
+    if (units[n - 1].seq > st->tried_seq)
+        st->tried_seq = units[n - 1].seq;
+    if (!is_repeat)
+        err = stet__pg_quick(st, units, n, outcomes, &quick);
+    if (quick.is_done) {
+        *is_news = quick.has_news && commit_is_news(units, outcomes, n);
+        stet__pg_clock_seen(st, asked_us, quick.now_ms - atomic_load(&st->advance_ms));
+        return STET_OK;
+    }
+    if (err != STET_OK)
+        return commit_code(st, err, quick.is_lost ? "" : "08001");
+    return commit_part(st, units, outcomes, 0, n, is_news);
+}
+
 static void
 commit_outcomes_clear(pg_store *st, stet_outcome *outcomes, size_t n)
 {
@@ -237,7 +260,7 @@ stet__pg_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *o
     if ((err = stet__pg_enter(st)) != STET_OK || n == 0)
         return err;
     stet__lock(s->platform, &st->commit_lock);
-    err = commit_part(st, units, outcomes, 0, n, &is_news);
+    err = commit_all(st, units, outcomes, n, &is_news);
     if (is_news && !stet__pg_is_told(st))
         stet__pg_hint(st);
     stet__unlock(s->platform, &st->commit_lock);

@@ -249,6 +249,7 @@ stet__pg_conn_close(pg_link *c)
     if (!c->is_guest)
         PQfinish(c->db);
     c->db = NULL;
+    c->is_set = false;
     memset(c->is_prepared, 0, sizeof c->is_prepared);
 }
 

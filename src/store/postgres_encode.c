@@ -76,10 +76,27 @@ col_head(uint8_t *head, Oid element, uint32_t n)
     col_be32(head + 16, 1);
 }
 
-static void
-col_raw(pg_batch *b, int col, const void *data, size_t len)
+void
+stet__pg_col_begin(pg_col *c, pg_store *st)
 {
-    pg_col *c = &b->cols[col];
+    static const uint8_t none[COL_HEAD];
+
+    c->n = 0;
+    stet__buf_init(&c->buf, st->base.alloc);
+    stet__buf_add(&c->buf, none, COL_HEAD);
+}
+
+bool
+stet__pg_col_end(pg_col *c, Oid element)
+{
+    if (!c->buf.failed)
+        col_head(c->buf.data, element, c->n);
+    return !c->buf.failed;
+}
+
+void
+stet__pg_col_raw(pg_col *c, const void *data, size_t len)
+{
     uint8_t head[4];
 
     col_be32(head, (uint32_t)len);
@@ -88,50 +105,86 @@ col_raw(pg_batch *b, int col, const void *data, size_t len)
     c->n++;
 }
 
-static void
-col_null(pg_batch *b, int col)
+void
+stet__pg_col_null(pg_col *c)
 {
     static const uint8_t none[4] = { 0xff, 0xff, 0xff, 0xff };
 
-    stet__buf_add(&b->cols[col].buf, none, 4);
-    b->cols[col].n++;
+    stet__buf_add(&c->buf, none, 4);
+    c->n++;
 }
 
-static void
-col_int4(pg_batch *b, int col, uint32_t v)
+void
+stet__pg_col_int4(pg_col *c, uint32_t v)
 {
     uint8_t raw[4];
 
     col_be32(raw, v);
-    col_raw(b, col, raw, 4);
+    stet__pg_col_raw(c, raw, 4);
 }
 
-static void
-col_int8(pg_batch *b, int col, uint64_t v)
+void
+stet__pg_col_int8(pg_col *c, uint64_t v)
 {
     uint8_t raw[8];
 
     col_be32(raw, (uint32_t)(v >> 32));
     col_be32(raw + 4, (uint32_t)v);
-    col_raw(b, col, raw, 8);
+    stet__pg_col_raw(c, raw, 8);
+}
+
+void
+stet__pg_col_time(pg_col *c, int64_t ms)
+{
+    if (ms == STET_NEVER)
+        stet__pg_col_null(c);
+    else
+        stet__pg_col_int8(c, (uint64_t)ms);
+}
+
+void
+stet__pg_col_text(pg_col *c, const char *text)
+{
+    if (text == NULL)
+        stet__pg_col_null(c);
+    else
+        stet__pg_col_raw(c, text, strlen(text));
+}
+
+static void
+col_raw(pg_batch *b, int col, const void *data, size_t len)
+{
+    stet__pg_col_raw(&b->cols[col], data, len);
+}
+
+static void
+col_null(pg_batch *b, int col)
+{
+    stet__pg_col_null(&b->cols[col]);
+}
+
+static void
+col_int4(pg_batch *b, int col, uint32_t v)
+{
+    stet__pg_col_int4(&b->cols[col], v);
+}
+
+static void
+col_int8(pg_batch *b, int col, uint64_t v)
+{
+    stet__pg_col_int8(&b->cols[col], v);
 }
 
 static void
 col_time(pg_batch *b, int col, int64_t ms)
 {
-    if (ms == STET_NEVER)
-        col_null(b, col);
-    else
-        col_int8(b, col, (uint64_t)ms);
+    stet__pg_col_time(&b->cols[col], ms);
 }
 
 static void
 col_text(pg_batch *b, int col, const char *text)
 {
-    if (text == NULL)
-        col_null(b, col);
-    else
-        col_raw(b, col, text, strlen(text));
+    stet__pg_col_text(&b->cols[col], text);
 }
 
 static void
@@ -185,8 +238,8 @@ stet__pg_line_fail(pg_batch *b, int code)
     stet__pg_line(b, &(pg_line){ .kind = LINE_FAIL, .x = (uint32_t)code });
 }
 
-static bool
-encode_is_base(const char *space)
+bool
+stet__pg_is_base(const char *space)
 {
     return strncmp(space, "base.", 5) == 0;
 }
@@ -235,7 +288,7 @@ lock_order(pg_batch *b)
 static void
 lock_value(pg_batch *b, const char *space, stet_bytes key)
 {
-    if (encode_is_base(space))
+    if (stet__pg_is_base(space))
         return;
     col_text(b, COL_SPACES, space);
     col_bytes(b, COL_KEYS, key);
@@ -310,7 +363,7 @@ encode_is_same(const char *space, stet_bytes key, const char *other_space, stet_
 static bool
 encode_is_guard(const stet_unit *u, const stet_cond *c)
 {
-    if (c->kind != STET_COND_VALUE || c->number != 0 || !encode_is_base(c->space))
+    if (c->kind != STET_COND_VALUE || c->number != 0 || !stet__pg_is_base(c->space))
         return false;
     for (size_t i = 0; i < u->n_ops; i++)
         if (u->ops[i].kind == STET_OP_VALUE_PUT && u->ops[i].space != NULL &&
@@ -338,7 +391,7 @@ encode_cond(pg_batch *b, const stet_unit *u, const stet_cond *c)
             return;
         }
         l.kind = c->kind == STET_COND_VALUE ? LINE_VALUE : LINE_WRITER;
-        l.f = encode_is_base(c->space) ? VALUE_BASE : 0;
+        l.f = stet__pg_is_base(c->space) ? VALUE_BASE : 0;
         if (encode_is_guard(u, c))
             l.f |= VALUE_GUARD;
         l.a = c->space;
@@ -406,7 +459,7 @@ static void
 encode_value_op(pg_batch *b, const stet_unit *u, const stet_op *op)
 {
     pg_line l = { .kind = op->kind == STET_OP_VALUE_PUT ? DO_VALUE_PUT : DO_VALUE_DEL,
-               .f = encode_is_base(op->space) ? VALUE_BASE : 0,
+               .f = stet__pg_is_base(op->space) ? VALUE_BASE : 0,
                .a = op->space,
                .b = op->key,
                .has_b = true,
@@ -549,14 +602,10 @@ encode_has_more(const stet_unit *units, size_t from, size_t to)
 void
 stet__pg_batch_init(pg_batch *b, pg_store *st)
 {
-    static const uint8_t none[COL_HEAD];
-
     memset(b, 0, sizeof *b);
     b->st = st;
-    for (int i = 0; i < PG_COLS; i++) {
-        stet__buf_init(&b->cols[i].buf, st->base.alloc);
-        stet__buf_add(&b->cols[i].buf, none, COL_HEAD);
-    }
+    for (int i = 0; i < PG_COLS; i++)
+        stet__pg_col_begin(&b->cols[i], st);
     stet__buf_init(&b->locks, st->base.alloc);
     stet__buf_init(&b->places, st->base.alloc);
 }
@@ -581,11 +630,9 @@ stet__pg_batch_encode(pg_batch *b, const stet_unit *units, const stet_outcome *o
     if (b->locks.failed || b->places.failed)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", b->st->name);
     lock_order(b);
-    for (int i = 0; i < PG_COLS; i++) {
-        if (b->cols[i].buf.failed)
+    for (int i = 0; i < PG_COLS; i++)
+        if (!stet__pg_col_end(&b->cols[i], encode_types[i].element))
             return stet__fail(STET_ENOMEM, "store %s: out of memory", b->st->name);
-        col_head(b->cols[i].buf.data, encode_types[i].element, b->cols[i].n);
-    }
     return STET_OK;
 }
 

@@ -27,16 +27,12 @@
  * snapshot may be older than that lock, so there a row is locked as well: if it was touched since,
  * the server refuses.
  */
-#include "store/postgres.h"
-
-#define FN_NEVER "9223372036854775807"
+#include "store/postgres_lines.h"
 
 /* Nobody may execute it, and STET_OP_REQUEUE may ask for it. */
 #define FN_IDLE(session, due, terminal, status)                                                    \
     "(" session "=0 AND " due " IS NULL AND NOT " terminal " AND NOT (" status                     \
     " BETWEEN 0 AND 63 AND (p_quiet>>" status ")&1=1))"
-
-#define FN_RACED "RAISE EXCEPTION 'stet: raced' USING ERRCODE='40001';"
 
 #define FN_COLUMNS                                                                                 \
     "id,handler,key,grp,status,terminal,session,epoch,inbox,due,created,ended,priority,attempt,"   \
@@ -146,11 +142,6 @@
 #define FN_CLAIMER                                                                                 \
     "IF who <> c_is THEN c_is := who; c_names := c_handler[c_from[who]:c_to[who]]; END IF;\n"
 
-#define FN_STICKY(status) "(" status " BETWEEN 0 AND 63 AND (p_sticky>>" status ")&1=1)"
-
-/* Numbers of lanes lie above @@, which is an odd multiple of 256. */
-#define FN_GUARD "(" PG_LOCK_CLASS ",@@-256)"
-
 /* The lane's lock: one of 256, so that a batch of many lanes needs few. */
 #define FN_BUCKET(lane) "('x'||left(md5(" lane "),2))::bit(8)::int"
 
@@ -180,7 +171,7 @@ const char *const stet__pg_function[] = {
     " OUT x_oseq bigint[], OUT x_oresult int[], OUT x_ocond int[], OUT x_oinbox bigint[],"
     " OUT x_odue bigint[], OUT x_gseq bigint[], OUT x_grun uuid[], OUT x_gepoch bigint[],"
     " OUT x_ginbox bigint[])\n",
-    "LANGUAGE plpgsql SET search_path=pg_catalog,pg_temp SET jit=off SET enable_seqscan=off AS "
+    "LANGUAGE plpgsql SET search_path=pg_catalog SET jit=off SET enable_seqscan=off AS "
     "$function$\n",
     ""
     "DECLARE\n",

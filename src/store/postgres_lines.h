@@ -43,6 +43,13 @@ enum {
     DO_REQUEUE = 56
 };
 
+/* Text of the functions. */
+#define FN_NEVER "9223372036854775807"
+#define FN_RACED "RAISE EXCEPTION 'stet: raced' USING ERRCODE='40001';"
+#define FN_STICKY(status) "(" status " BETWEEN 0 AND 63 AND (p_sticky>>" status ")&1=1)"
+/* Numbers of lanes lie above @@, which is an odd multiple of 256. */
+#define FN_GUARD "(" PG_LOCK_CLASS ",@@-256)"
+
 typedef struct pg_line {
     int            kind;
     uint32_t       f, x, y;

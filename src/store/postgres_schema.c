@@ -3,8 +3,8 @@
  * A schema is ours if its table meta says so; a missing one is made, in one transaction and under
  * an advisory lock, so that of several processes that open a new store one makes it and the others
  * find it. A schema that has tables and no meta is somebody else's and is left alone. Migrations go
- * from one version to the next in the same transaction. The function is replaced when its text
- * differs from the one of this build (its hash is in meta).
+ * from one version to the next in the same transaction. The functions are replaced when their
+ * text differs from the one of this build (its hash is in meta).
  *
  * Who may execute a run is in its columns, and each case has an index of its own that holds only
  * those rows: due work by handler and time, claimed runs by session, idle ones by handler and
@@ -356,6 +356,8 @@ schema_make(pg_store *st, pg_link *c, const schema_found *found, const char *has
         err = schema_number_sessions(st, c);
     if (err == STET_OK)
         err = schema_run(st, c, stet__pg_function, "make its function");
+    if (err == STET_OK)
+        err = schema_run(st, c, stet__pg_quick_functions, "make its quick functions");
     if (err != STET_OK)
         return err;
     st->base.platform->ops->random(st->base.platform, random, sizeof random);
@@ -413,19 +415,35 @@ schema_create(pg_store *st, pg_link *c, schema_found *found, const char *hash)
     return err;
 }
 
+/* Of the texts of all functions: a hash of theirs. */
+static int
+schema_hash(pg_store *st, char hash[65])
+{
+    const char *const *const texts[] = { stet__pg_function, stet__pg_quick_functions };
+    uint8_t                  digests[2][32], digest[32];
+
+    for (size_t i = 0; i < 2; i++) {
+        char *text = stet__pg_expand(st, texts[i]);
+
+        if (text == NULL)
+            return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
+        stet__sha256(digests[i], (const uint8_t *)text, strlen(text));
+        stet__free(st->base.alloc, text);
+    }
+    stet__sha256(digest, digests[0], sizeof digests);
+    schema_hex(hash, digest, sizeof digest);
+    return STET_OK;
+}
+
 int
 stet__pg_schema_prepare(pg_store *st, pg_link *c)
 {
     schema_found found;
-    uint8_t      digest[32];
-    char         hash[65], *text;
+    char         hash[65];
     int          err;
 
-    if ((text = stet__pg_expand(st, stet__pg_function)) == NULL)
-        return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
-    stet__sha256(digest, (const uint8_t *)text, strlen(text));
-    stet__free(st->base.alloc, text);
-    schema_hex(hash, digest, sizeof digest);
+    if ((err = schema_hash(st, hash)) != STET_OK)
+        return err;
     if ((err = schema_look(st, c, &found)) != STET_OK)
         return schema_rights(st, err);
     if ((err = schema_judge(st, &found)) != STET_OK ||

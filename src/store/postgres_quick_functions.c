@@ -1,0 +1,169 @@
+/* Batches that are frequent and simple, as the server executes them: the function of
+ * postgres_function.c costs a unit that comes alone a few hundred expressions, most of which have to
+ * be made ready for the transaction before they are evaluated once.
+ *
+ *   steps   units that record facts of one run each, under its claim, and perhaps set it aside or end
+ *           it; with values and timers
+ *   wake    one unit: an entry for the inbox of a run, which is woken; perhaps a value that is replaced
+ *   claim   one look for due work
+ *
+ * Each does what the other function would do, or says that it did nothing (x_now is NULL), or raises
+ * an error when it has written something already. Then the batch goes to that function, which knows
+ * the answer: here a unit is never refused. Rows are locked in the same order.
+ *
+ * The settings of postgres_quick.c hold here, so none is made; all names are qualified. '@' stands for
+ * the schema, "@@" for its number.
+ */
+#include "store/postgres_lines.h"
+
+/* A server may be told to be quick rather than safe; a commit here is one that lasts. */
+#define QUICK_LASTS                                                                                \
+    " IF current_setting('synchronous_commit')='off' THEN"                                         \
+    "  PERFORM set_config('synchronous_commit','on',true); END IF;\n"
+
+#define QUICK_NOW(clock) "floor(extract(epoch FROM " clock ")*1000)::bigint+p_advance"
+
+/* The memory of outcomes. One that is not older than this batch has it already. */
+#define QUICK_REMEMBER(last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, grants)         \
+    " INSERT INTO @committers AS c VALUES(p_committer," last "," first ",x_now," seqs "," o_seq    \
+    "," o_result "," o_cond "," o_inbox "," o_due "," grants ")"                                   \
+    "  ON CONFLICT(id) DO UPDATE SET last_seq=excluded.last_seq,first_seq=excluded.first_seq,"     \
+    "  at=excluded.at,seqs=excluded.seqs,o_seq=excluded.o_seq,o_result=excluded.o_result,"         \
+    "  o_cond=excluded.o_cond,o_inbox=excluded.o_inbox,o_due=excluded.o_due,g_seq=excluded.g_seq," \
+    "  g_run=excluded.g_run,g_epoch=excluded.g_epoch,g_inbox=excluded.g_inbox"                     \
+    "  WHERE c.last_seq<excluded.first_seq;\n"                                                     \
+    " IF NOT FOUND THEN " FN_RACED " END IF;\n"
+#define QUICK_NO_GRANTS "'{}','{}','{}','{}'"
+
+/* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of the
+ * claim writes facts; if they do not end where they should, none is written and the batch is given
+ * up. */
+#define QUICK_STEPS                                                                                \
+    "CREATE OR REPLACE FUNCTION @steps(p_committer uuid, p_token bytea, p_advance bigint,"         \
+    " p_session bigint, p_first bigint, p_last bigint, p_seqs bigint[], p_run uuid[],"             \
+    " p_epoch bigint[], p_inbox bigint[], p_seq bigint[], p_cond int[], p_rev bigint[],"           \
+    " p_count int[], p_data bytea[], s_run uuid[], s_mask int[], s_status int[],"                  \
+    " s_terminal boolean[], s_idle boolean[], s_due bigint[], s_ended bigint[], s_attempt int[],"  \
+    " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
+    " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
+    " OUT x_now bigint, OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                    \
+    "DECLARE n bigint; s_until bigint; o_seq bigint[]; o_result int[]; o_cond int[];"              \
+    " o_inbox bigint[]; o_due bigint[];\n"                                                         \
+    "BEGIN\n" QUICK_LASTS                                                                          \
+    " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),"                 \
+    "  array_agg(u.seq) FILTER (WHERE r.inbox<>0),array_agg(0) FILTER (WHERE r.inbox<>0),"         \
+    "  array_agg(u.cond) FILTER (WHERE r.inbox<>0),array_agg(r.inbox) FILTER (WHERE r.inbox<>0),"  \
+    "  array_agg(" FN_NEVER ") FILTER (WHERE r.inbox<>0),"                                         \
+    "  (SELECT s.lease_until FROM @sessions s WHERE s.session=p_session AND s.token=p_token AND "  \
+    "   NOT s.closed) INTO n,x_now,x_inbox,o_seq,o_result,o_cond,o_inbox,o_due,s_until"            \
+    "  FROM unnest(p_run,p_epoch,p_inbox,p_seq,p_cond) u(run,epoch,inbox,seq,cond),"               \
+    "  LATERAL (SELECT q.session,q.epoch,q.inbox FROM @runs q WHERE q.id=u.run"                    \
+    "   FOR NO KEY UPDATE) r WHERE r.session=p_session AND r.epoch=u.epoch"                        \
+    "   AND (u.inbox IS NULL OR r.inbox=u.inbox);\n"                                               \
+    " IF n<>cardinality(p_run) OR s_until IS NULL OR s_until<=x_now THEN x_now := NULL; RETURN;"   \
+    " END IF;\n"                                                                                   \
+    " INSERT INTO @facts(run,rev,count,data) SELECT u.run,u.rev,u.count,u.data"                    \
+    "  FROM unnest(p_run,p_rev,p_count,p_data) u(run,rev,count,data) WHERE coalesce((SELECT "      \
+    "  f.rev+f.count-1 FROM @facts f WHERE f.run=u.run ORDER BY f.rev DESC LIMIT 1),0)=u.rev-1;\n" \
+    " GET DIAGNOSTICS n = ROW_COUNT;\n"                                                            \
+    " IF n<>cardinality(p_run) THEN " FN_RACED " END IF;\n"                                        \
+    " IF s_run IS NOT NULL THEN UPDATE @runs r SET status=u.status,terminal=u.terminal,session=0," \
+    "  due=u.due,ended=u.ended,idle=u.idle,"                                                       \
+    "  attempt=CASE WHEN u.mask&4<>0 THEN u.attempt ELSE r.attempt END,"                           \
+    "  reason=CASE WHEN u.mask&8<>0 THEN u.reason ELSE r.reason END,"                              \
+    "  extra=CASE WHEN u.mask&16<>0 THEN u.extra ELSE r.extra END"                                 \
+    "  FROM unnest(s_run,s_mask,s_status,s_terminal,s_idle,s_due,s_ended,s_attempt,s_reason,"      \
+    "  s_extra) u(run,mask,status,terminal,idle,due,ended,attempt,reason,extra)"                   \
+    "  WHERE r.id=u.run; END IF;\n"                                                                \
+    " IF v_key IS NOT NULL THEN INSERT INTO @vals AS v(space,key,version,data,run,rev)"            \
+    "  SELECT u.space,u.key,1,u.data,u.run,u.rev FROM unnest(v_space,v_key,v_data,v_run,v_rev)"    \
+    "  u(space,key,data,run,rev) ON CONFLICT(space,key) DO UPDATE SET version=v.version+1,"        \
+    "  data=excluded.data,run=excluded.run,rev=excluded.rev; END IF;\n"                            \
+    " IF t_run IS NOT NULL THEN INSERT INTO @timers(fire,run,completion)"                          \
+    "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
+    QUICK_REMEMBER("p_last", "p_first", "p_seqs", "coalesce(o_seq,'{}')",                          \
+                   "coalesce(o_result,'{}')", "coalesce(o_cond,'{}')", "coalesce(o_inbox,'{}')",   \
+                   "coalesce(o_due,'{}')", QUICK_NO_GRANTS)                                        \
+    "END $function$;"
+
+/* Nobody else may execute it afterwards who could not before, so `idle` is false: it was claimed or
+ * due, or it is due now. */
+#define QUICK_WAKES "(r.session=0 AND (r.due IS NULL OR (p_hasten AND r.due>x_now)))"
+#define QUICK_WAKE                                                                                 \
+    "CREATE OR REPLACE FUNCTION @wake(p_committer uuid, p_advance bigint, p_sticky bigint,"        \
+    " p_seq bigint, p_run uuid, p_data bytea, p_status int, p_hasten boolean, p_space bytea,"      \
+    " p_key bytea, p_version bigint, p_value bytea, p_vrun uuid, p_vrev bigint, g_space bytea,"    \
+    " g_key bytea, OUT x_now bigint) LANGUAGE plpgsql AS $function$\n"                             \
+    "DECLARE n bigint;\n"                                                                          \
+    "BEGIN\n" QUICK_LASTS                                                                          \
+    " x_now := " QUICK_NOW("clock_timestamp()") ";\n"                                              \
+    " UPDATE @runs r SET inbox=r.inbox+1,idle=false,"                                              \
+    "  due=CASE WHEN " QUICK_WAKES " THEN x_now ELSE r.due END,"                                   \
+    "  status=CASE WHEN " QUICK_WAKES " AND NOT " FN_STICKY("r.status")                            \
+    "   THEN p_status ELSE r.status END"                                                           \
+    "  WHERE r.id=p_run AND NOT r.terminal AND r.lane IS NULL AND (p_space IS NULL OR (SELECT "    \
+    "  v.version FROM @vals v WHERE v.space=p_space AND v.key=p_key)=p_version)"                   \
+    "  RETURNING r.inbox INTO n;\n"                                                                \
+    " IF n IS NULL THEN x_now := NULL; RETURN; END IF;\n"                                          \
+    " IF p_space IS NOT NULL THEN UPDATE @vals v SET version=v.version+1,data=p_value,run=p_vrun," \
+    "  rev=p_vrev WHERE v.space=p_space AND v.key=p_key AND v.version=p_version;\n"                \
+    "  IF NOT FOUND THEN " FN_RACED " END IF; END IF;\n"                                           \
+    " IF g_space IS NOT NULL THEN PERFORM pg_advisory_xact_lock_shared" FN_GUARD "; END IF;\n"     \
+    " INSERT INTO @inbox(run,seq,data) SELECT p_run,n,p_data WHERE NOT EXISTS(SELECT 1 FROM "      \
+    "  @base b WHERE b.space=g_space AND b.key=g_key);\n"                                          \
+    " IF NOT FOUND THEN " FN_RACED " END IF;\n"                                                    \
+    QUICK_REMEMBER("p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",               \
+                   QUICK_NO_GRANTS)                                                                \
+    "END $function$;"
+
+/* A fair share of each handler first; only if some have less, all that the others have. A look that
+ * grants nothing writes nothing and is not remembered. */
+#define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
+#define QUICK_CLAIM                                                                                \
+    "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
+    " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
+    " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
+    " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
+    "DECLARE n int := cardinality(p_names); share int := (p_count+n-1)/n; n_found int;"            \
+    " ids uuid[]; ords int[]; is_alive boolean; least_due bigint; soon bigint := -" FN_NEVER ";\n" \
+    "BEGIN\n" QUICK_LASTS                                                                          \
+    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
+    " LOOP\n"                                                                                      \
+    "  SELECT array_agg(z.id ORDER BY z.rank,z.place),array_agg(z.ord ORDER BY z.rank,z.place),"   \
+    "   (SELECT s.lease_until>x_now FROM @sessions s WHERE s.session=p_session AND NOT s.closed)"  \
+    "   INTO ids,ords,is_alive FROM (SELECT w.id,h.ord::int,(h.ord-1-p_turn%n+n)%n AS place,"      \
+    "   row_number() OVER (PARTITION BY h.ord ORDER BY w.due,w.id) AS rank"                        \
+    "   FROM unnest(p_names) WITH ORDINALITY h(name,ord), LATERAL (SELECT r.id,r.due FROM @runs r" \
+    "    WHERE " QUICK_DUE " AND r.due<=x_now ORDER BY r.due,r.id LIMIT share"                     \
+    "    FOR NO KEY UPDATE SKIP LOCKED) w) z;\n"                                                   \
+    "  n_found := coalesce(cardinality(ids),0);\n"                                                 \
+    "  EXIT WHEN n_found>=p_count OR share>=p_count; share := p_count;\n"                          \
+    " END LOOP;\n"                                                                                 \
+    " IF n_found>p_count THEN n_found := p_count; ids := ids[1:p_count]; END IF;\n"                \
+    " IF is_alive IS NOT TRUE THEN x_now := NULL; RETURN; END IF;\n"                               \
+    " IF n_found>0 THEN\n"                                                                         \
+    "  x_turn := ords[n_found]%n;\n"                                                               \
+    "  WITH s AS MATERIALIZED (SELECT 1 FROM @sessions q WHERE q.session=p_session"                \
+    "    AND NOT q.closed AND q.lease_until>x_now FOR KEY SHARE),"                                 \
+    "   w AS (UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                               \
+    "    status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"               \
+    "    WHERE r.id=ANY(ids) AND EXISTS(SELECT 1 FROM s) RETURNING r.id,r.epoch,r.inbox)"          \
+    "   SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                  \
+    "    array_agg(w.inbox ORDER BY o.ord) INTO x_run,x_epoch,x_inbox"                             \
+    "    FROM w JOIN unnest(ids) WITH ORDINALITY o(id,ord) ON o.id=w.id;\n"                        \
+    "  IF cardinality(x_run) IS DISTINCT FROM n_found THEN " FN_RACED " END IF;\n"                 \
+    " END IF;\n"                                                                                   \
+    /* What is due and was not found is being claimed by somebody else. */                         \
+    " IF n_found<p_count THEN soon := x_now+1; END IF;\n"                                          \
+    " SELECT min(d.due),coalesce(min(d.due) FILTER (WHERE d.due>=soon)," FN_NEVER ")"              \
+    "  INTO least_due,x_due FROM unnest(p_names) h(name), LATERAL ((SELECT r.due FROM @runs r"     \
+    "   WHERE " QUICK_DUE " ORDER BY r.due LIMIT 1) UNION ALL (SELECT r.due FROM @runs r WHERE "   \
+    QUICK_DUE " AND r.due>=soon ORDER BY r.due LIMIT 1)) d;\n"                                     \
+    " IF soon>=0 AND least_due<=x_now THEN x_due := least(x_due,x_now+20); END IF;\n"              \
+    " IF n_found>0 THEN\n"                                                                         \
+    QUICK_REMEMBER("p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]", "ARRAY[0]",   \
+                   "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found]),x_run,x_epoch,x_inbox")       \
+    " END IF;\n"                                                                                   \
+    "END $function$;"
+
+const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_WAKE, QUICK_CLAIM, NULL };
