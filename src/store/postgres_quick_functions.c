@@ -23,21 +23,25 @@
 
 #define QUICK_NOW(clock) "floor(extract(epoch FROM " clock ")*1000)::bigint+p_advance"
 
-/* The memory of outcomes. One that is not older than this batch has it already. */
-#define QUICK_REMEMBER(last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, grants)         \
-    " INSERT INTO @committers AS c VALUES(p_committer," last "," first ",x_now," seqs "," o_seq    \
-    "," o_result "," o_cond "," o_inbox "," o_due "," grants ")"                                   \
-    "  ON CONFLICT(id) DO UPDATE SET last_seq=excluded.last_seq,first_seq=excluded.first_seq,"     \
-    "  at=excluded.at,seqs=excluded.seqs,o_seq=excluded.o_seq,o_result=excluded.o_result,"         \
-    "  o_cond=excluded.o_cond,o_inbox=excluded.o_inbox,o_due=excluded.o_due,g_seq=excluded.g_seq," \
-    "  g_run=excluded.g_run,g_epoch=excluded.g_epoch,g_inbox=excluded.g_inbox"                     \
-    "  WHERE c.last_seq<excluded.first_seq;\n"                                                     \
-    " IF NOT FOUND THEN " FN_RACED " END IF;\n"
-#define QUICK_NO_GRANTS "'{}','{}','{}','{}'"
+/* The memory of outcomes. One that is not older than this batch has it already. An UPDATE costs less
+ * than an INSERT that finds the row there. */
+#define QUICK_REMEMBER(last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, g_seq, g_run,   \
+                       g_epoch, g_inbox)                                                           \
+    " UPDATE @committers c SET last_seq=" last ",first_seq=" first ",at=x_now,seqs=" seqs          \
+    ",o_seq=" o_seq ",o_result=" o_result ",o_cond=" o_cond ",o_inbox=" o_inbox ",o_due=" o_due    \
+    ",g_seq=" g_seq ",g_run=" g_run ",g_epoch=" g_epoch ",g_inbox=" g_inbox                        \
+    "  WHERE c.id=p_committer AND c.last_seq<" first ";\n"                                         \
+    " IF NOT FOUND THEN INSERT INTO @committers VALUES(p_committer," last "," first ",x_now,"      \
+    seqs "," o_seq "," o_result "," o_cond "," o_inbox "," o_due "," g_seq "," g_run "," g_epoch   \
+    "," g_inbox ") ON CONFLICT DO NOTHING;\n"                                                      \
+    " IF NOT FOUND THEN " FN_RACED " END IF; END IF;\n"
+#define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
+#define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
 
 /* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of the
  * claim writes facts; if they do not end where they should, none is written and the batch is given
  * up. */
+#define QUICK_TOLD(what) "CASE WHEN most>0 THEN " what " ELSE '{}' END" /* the others need no memory */
 #define QUICK_STEPS                                                                                \
     "CREATE OR REPLACE FUNCTION @steps(p_committer uuid, p_token bytea, p_advance bigint,"         \
     " p_session bigint, p_first bigint, p_last bigint, p_seqs bigint[], p_run uuid[],"             \
@@ -47,16 +51,12 @@
     " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
     " OUT x_now bigint, OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                    \
-    "DECLARE n bigint; s_until bigint; o_seq bigint[]; o_result int[]; o_cond int[];"              \
-    " o_inbox bigint[]; o_due bigint[];\n"                                                         \
+    "DECLARE n bigint; s_until bigint; most bigint;\n"                                             \
     "BEGIN\n" QUICK_LASTS                                                                          \
-    " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),"                 \
-    "  array_agg(u.seq) FILTER (WHERE r.inbox<>0),array_agg(0) FILTER (WHERE r.inbox<>0),"         \
-    "  array_agg(u.cond) FILTER (WHERE r.inbox<>0),array_agg(r.inbox) FILTER (WHERE r.inbox<>0),"  \
-    "  array_agg(" FN_NEVER ") FILTER (WHERE r.inbox<>0),"                                         \
+    " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
     "  (SELECT s.lease_until FROM @sessions s WHERE s.session=p_session AND s.token=p_token AND "  \
-    "   NOT s.closed) INTO n,x_now,x_inbox,o_seq,o_result,o_cond,o_inbox,o_due,s_until"            \
-    "  FROM unnest(p_run,p_epoch,p_inbox,p_seq,p_cond) u(run,epoch,inbox,seq,cond),"               \
+    "   NOT s.closed) INTO n,x_now,x_inbox,most,s_until"                                           \
+    "  FROM unnest(p_run,p_epoch,p_inbox) u(run,epoch,inbox),"                                     \
     "  LATERAL (SELECT q.session,q.epoch,q.inbox FROM @runs q WHERE q.id=u.run"                    \
     "   FOR NO KEY UPDATE) r WHERE r.session=p_session AND r.epoch=u.epoch"                        \
     "   AND (u.inbox IS NULL OR r.inbox=u.inbox);\n"                                               \
@@ -81,9 +81,10 @@
     "  data=excluded.data,run=excluded.run,rev=excluded.rev; END IF;\n"                            \
     " IF t_run IS NOT NULL THEN INSERT INTO @timers(fire,run,completion)"                          \
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
-    QUICK_REMEMBER("p_last", "p_first", "p_seqs", "coalesce(o_seq,'{}')",                          \
-                   "coalesce(o_result,'{}')", "coalesce(o_cond,'{}')", "coalesce(o_inbox,'{}')",   \
-                   "coalesce(o_due,'{}')", QUICK_NO_GRANTS)                                        \
+    QUICK_REMEMBERS("p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                            \
+                    QUICK_TOLD("array_fill(0,ARRAY[n::int])"), QUICK_TOLD("p_cond"),               \
+                    QUICK_TOLD("x_inbox"),                                                         \
+                    QUICK_TOLD("array_fill(" FN_NEVER ",ARRAY[n::int])"), QUICK_NO_GRANTS)         \
     "END $function$;"
 
 /* Nobody else may execute it afterwards who could not before, so `idle` is false: it was claimed or
@@ -112,57 +113,69 @@
     " INSERT INTO @inbox(run,seq,data) SELECT p_run,n,p_data WHERE NOT EXISTS(SELECT 1 FROM "      \
     "  @base b WHERE b.space=g_space AND b.key=g_key);\n"                                          \
     " IF NOT FOUND THEN " FN_RACED " END IF;\n"                                                    \
-    QUICK_REMEMBER("p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",               \
-                   QUICK_NO_GRANTS)                                                                \
+    QUICK_REMEMBERS("p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",              \
+                    QUICK_NO_GRANTS)                                                               \
     "END $function$;"
 
 /* A fair share of each handler first; only if some have less, all that the others have. A look that
- * grants nothing writes nothing and is not remembered. */
+ * grants nothing writes nothing and is not remembered. Mostly there is one run or none, which needs
+ * no order. */
 #define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
+#define QUICK_GRANT                                                                                \
+    "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
+    " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END "
+#define QUICK_NEXT(more)                                                                           \
+    " SELECT min(d.due) INTO x_due FROM unnest(p_names) h(name), LATERAL (SELECT r.due FROM @runs" \
+    " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
 #define QUICK_CLAIM                                                                                \
     "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
     " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
     " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
     " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
     "DECLARE n int := cardinality(p_names); share int := (p_count+n-1)/n; n_found int;"            \
-    " ids uuid[]; ords int[]; is_alive boolean; least_due bigint; soon bigint := -" FN_NEVER ";\n" \
+    " ids uuid[]; dues bigint[]; ords int[]; is_alive boolean; one bigint; two bigint;\n"          \
     "BEGIN\n" QUICK_LASTS                                                                          \
     " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
     " LOOP\n"                                                                                      \
-    "  SELECT array_agg(z.id ORDER BY z.rank,z.place),array_agg(z.ord ORDER BY z.rank,z.place),"   \
+    "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int),"                    \
     "   (SELECT s.lease_until>x_now FROM @sessions s WHERE s.session=p_session AND NOT s.closed)"  \
-    "   INTO ids,ords,is_alive FROM (SELECT w.id,h.ord::int,(h.ord-1-p_turn%n+n)%n AS place,"      \
-    "   row_number() OVER (PARTITION BY h.ord ORDER BY w.due,w.id) AS rank"                        \
-    "   FROM unnest(p_names) WITH ORDINALITY h(name,ord), LATERAL (SELECT r.id,r.due FROM @runs r" \
-    "    WHERE " QUICK_DUE " AND r.due<=x_now ORDER BY r.due,r.id LIMIT share"                     \
-    "    FOR NO KEY UPDATE SKIP LOCKED) w) z;\n"                                                   \
-    "  n_found := coalesce(cardinality(ids),0);\n"                                                 \
+    "   INTO n_found,ids,dues,ords,is_alive FROM unnest(p_names) WITH ORDINALITY h(name,ord),"     \
+    "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
+    "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
     "  EXIT WHEN n_found>=p_count OR share>=p_count; share := p_count;\n"                          \
     " END LOOP;\n"                                                                                 \
-    " IF n_found>p_count THEN n_found := p_count; ids := ids[1:p_count]; END IF;\n"                \
     " IF is_alive IS NOT TRUE THEN x_now := NULL; RETURN; END IF;\n"                               \
     " IF n_found>0 THEN\n"                                                                         \
-    "  x_turn := ords[n_found]%n;\n"                                                               \
-    "  WITH s AS MATERIALIZED (SELECT 1 FROM @sessions q WHERE q.session=p_session"                \
-    "    AND NOT q.closed AND q.lease_until>x_now FOR KEY SHARE),"                                 \
-    "   w AS (UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                               \
-    "    status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"               \
-    "    WHERE r.id=ANY(ids) AND EXISTS(SELECT 1 FROM s) RETURNING r.id,r.epoch,r.inbox)"          \
-    "   SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                  \
+    "  PERFORM 1 FROM @sessions q WHERE q.session=p_session AND NOT q.closed"                      \
+    "   AND q.lease_until>x_now FOR KEY SHARE;\n"                                                  \
+    "  IF NOT FOUND THEN x_now := NULL; RETURN; END IF;\n"                                         \
+    "  IF n_found=1 THEN x_run := ids; " QUICK_GRANT                                               \
+    "    WHERE r.id=ids[1] RETURNING r.epoch,r.inbox INTO one,two;\n"                              \
+    "   x_epoch := ARRAY[one]; x_inbox := ARRAY[two];\n"                                           \
+    "  ELSE\n"                                                                                     \
+    "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
+    "    u.id,u.ord,(u.ord-1-p_turn%n+n)%n AS place,"                                              \
+    "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
+    "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT p_count) z;\n"  \
+    "   n_found := cardinality(ids);\n"                                                            \
+    "   WITH w AS (" QUICK_GRANT " WHERE r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"            \
+    "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
     "    array_agg(w.inbox ORDER BY o.ord) INTO x_run,x_epoch,x_inbox"                             \
-    "    FROM w JOIN unnest(ids) WITH ORDINALITY o(id,ord) ON o.id=w.id;\n"                        \
-    "  IF cardinality(x_run) IS DISTINCT FROM n_found THEN " FN_RACED " END IF;\n"                 \
+    "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
+    "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
+    "   IF cardinality(x_run) IS DISTINCT FROM n_found THEN " FN_RACED " END IF;\n"                \
+    "  END IF;\n"                                                                                  \
+    "  x_turn := ords[n_found]%n;\n"                                                               \
     " END IF;\n"                                                                                   \
-    /* What is due and was not found is being claimed by somebody else. */                         \
-    " IF n_found<p_count THEN soon := x_now+1; END IF;\n"                                          \
-    " SELECT min(d.due),coalesce(min(d.due) FILTER (WHERE d.due>=soon)," FN_NEVER ")"              \
-    "  INTO least_due,x_due FROM unnest(p_names) h(name), LATERAL ((SELECT r.due FROM @runs r"     \
-    "   WHERE " QUICK_DUE " ORDER BY r.due LIMIT 1) UNION ALL (SELECT r.due FROM @runs r WHERE "   \
-    QUICK_DUE " AND r.due>=soon ORDER BY r.due LIMIT 1)) d;\n"                                     \
-    " IF soon>=0 AND least_due<=x_now THEN x_due := least(x_due,x_now+20); END IF;\n"              \
+    QUICK_NEXT("")                                                                                 \
+    /* What is due and was not found is being claimed by somebody else: then not at once again. */ \
+    " IF n_found<p_count AND x_due<=x_now THEN " QUICK_NEXT(" AND r.due>x_now")                    \
+    "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
+    " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"                                      \
     " IF n_found>0 THEN\n"                                                                         \
-    QUICK_REMEMBER("p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]", "ARRAY[0]",   \
-                   "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found]),x_run,x_epoch,x_inbox")       \
+    QUICK_REMEMBERS("p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",              \
+                    "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
+                    "x_run", "x_epoch", "x_inbox")                                                 \
     " END IF;\n"                                                                                   \
     "END $function$;"
 
