@@ -258,9 +258,10 @@ stet_cancel(stet_engine *e, const stet_run_id *run, const char *by, const char *
 
 /* ---- awakeables ----------------------------------------------------------------------------------- */
 
-/* Conditions and operations that settle; *refusal is set instead if it cannot be. */
+/* Conditions and operations that settle; *refusal is set instead if it cannot be. Whether the run is open is asked
+ * for only if the store refused it once: it does so when the run has ended. */
 static int
-control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool is_rejected, int *refusal)
+control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool is_rejected, bool was_refused, int *refusal)
 {
     stet_value   v = { 0 };
     stet__fact   old, fact = { 0 };
@@ -292,9 +293,9 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
                               old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", (long long)old.time_ms);
         goto done;
     }
-    if ((err = stet__load_row(e, run, &w->arena, &row, &extra)) != STET_OK && err != STET_ENOTFOUND)
+    if (was_refused && (err = stet__load_row(e, run, &w->arena, &row, &extra)) != STET_OK && err != STET_ENOTFOUND)
         goto done;
-    if (err == STET_ENOTFOUND || row.is_terminal) {
+    if (was_refused && (err == STET_ENOTFOUND || row.is_terminal)) {
         stet_value now = { 0 };
 
         /* Somebody else may have settled it since we looked, and so have ended the run. */
@@ -302,7 +303,7 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
             stet__free(e->store->alloc, (void *)(uintptr_t)now.data.data);
             if (now.version != v.version) {
                 stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-                return control_settle(e, w, id, value, is_rejected, refusal);
+                return control_settle(e, w, id, value, is_rejected, was_refused, refusal);
             }
         }
         *refusal = stet__fail(STET_EENDED, "the run of awakeable %s (%s) has ended", text, name);
@@ -368,7 +369,7 @@ control_settle_sync(stet_engine *e, const char *call, const char *awakeable, ste
 
         if (w == NULL)
             return STET_ENOMEM;
-        if ((err = control_settle(e, w, id, value, is_rejected, &refusal)) != STET_OK || refusal != 0) {
+        if ((err = control_settle(e, w, id, value, is_rejected, i > 0, &refusal)) != STET_OK || refusal != 0) {
             stet__work_free(w);
             return err != STET_OK ? err : refusal;
         }
@@ -397,7 +398,7 @@ control_settle_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     int          err, refusal;
 
     if ((err = control_settle(claim->engine, w, stet__fact_id(fact->run), fact->value,
-                              (fact->flags & STET__FACT_REJECTED) != 0, &refusal)) != STET_OK)
+                              (fact->flags & STET__FACT_REJECTED) != 0, true, &refusal)) != STET_OK)
         return err;
     if (refusal != 0) { /* recorded too: the same on every replay */
         if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
