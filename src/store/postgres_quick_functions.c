@@ -16,24 +16,19 @@
  */
 #include "store/postgres_lines.h"
 
-/* A server may be told to be quick rather than safe; a commit here is one that lasts. */
-#define QUICK_LASTS                                                                                \
-    " IF current_setting('synchronous_commit')='off' THEN"                                         \
-    "  PERFORM set_config('synchronous_commit','on',true); END IF;\n"
-
 #define QUICK_NOW(clock) "floor(extract(epoch FROM " clock ")*1000)::bigint+p_advance"
 
 /* The memory of outcomes. One that is not older than this batch has it already. An UPDATE costs less
  * than an INSERT that finds the row there. */
-#define QUICK_REMEMBER(last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, g_seq, g_run,   \
-                       g_epoch, g_inbox)                                                           \
+#define QUICK_REMEMBER(and, last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, g_seq,     \
+                       g_run, g_epoch, g_inbox)                                                    \
     " UPDATE @committers c SET last_seq=" last ",first_seq=" first ",at=x_now,seqs=" seqs          \
     ",o_seq=" o_seq ",o_result=" o_result ",o_cond=" o_cond ",o_inbox=" o_inbox ",o_due=" o_due    \
     ",g_seq=" g_seq ",g_run=" g_run ",g_epoch=" g_epoch ",g_inbox=" g_inbox                        \
-    "  WHERE c.id=p_committer AND c.last_seq<" first ";\n"                                         \
-    " IF NOT FOUND THEN INSERT INTO @committers VALUES(p_committer," last "," first ",x_now,"      \
+    "  WHERE c.id=p_committer AND c.last_seq<" first and ";\n"                                         \
+    " IF NOT FOUND THEN INSERT INTO @committers SELECT p_committer," last "," first ",x_now,"      \
     seqs "," o_seq "," o_result "," o_cond "," o_inbox "," o_due "," g_seq "," g_run "," g_epoch   \
-    "," g_inbox ") ON CONFLICT DO NOTHING;\n"                                                      \
+    "," g_inbox " WHERE true" and " ON CONFLICT DO NOTHING;\n"                                     \
     " IF NOT FOUND THEN " FN_RACED " END IF; END IF;\n"
 #define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
 #define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
@@ -52,7 +47,7 @@
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
     " OUT x_now bigint, OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                    \
     "DECLARE n bigint; s_until bigint; most bigint;\n"                                             \
-    "BEGIN\n" QUICK_LASTS                                                                          \
+    "BEGIN\n"                                                                          \
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
     "  (SELECT s.lease_until FROM @sessions s WHERE s.session=p_session AND s.token=p_token AND "  \
     "   NOT s.closed) INTO n,x_now,x_inbox,most,s_until"                                           \
@@ -81,7 +76,7 @@
     "  data=excluded.data,run=excluded.run,rev=excluded.rev; END IF;\n"                            \
     " IF t_run IS NOT NULL THEN INSERT INTO @timers(fire,run,completion)"                          \
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
-    QUICK_REMEMBERS("p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                            \
+    QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                            \
                     QUICK_TOLD("array_fill(0,ARRAY[n::int])"), QUICK_TOLD("p_cond"),               \
                     QUICK_TOLD("x_inbox"),                                                         \
                     QUICK_TOLD("array_fill(" FN_NEVER ",ARRAY[n::int])"), QUICK_NO_GRANTS)         \
@@ -90,40 +85,42 @@
 /* Nobody else may execute it afterwards who could not before, so `idle` is false: it was claimed or
  * due, or it is due now. */
 #define QUICK_WAKES "(r.session=0 AND (r.due IS NULL OR (p_hasten AND r.due>x_now)))"
+/* Asked in the statement after the lock, which sees what was committed before it. */
+#define QUICK_UNMARKED                                                                             \
+    " AND NOT EXISTS(SELECT 1 FROM @base b WHERE b.space=g_space AND b.key=g_key)"
 #define QUICK_WAKE                                                                                 \
     "CREATE OR REPLACE FUNCTION @wake(p_committer uuid, p_advance bigint, p_sticky bigint,"        \
     " p_seq bigint, p_run uuid, p_data bytea, p_status int, p_hasten boolean, p_space bytea,"      \
     " p_key bytea, p_version bigint, p_value bytea, p_vrun uuid, p_vrev bigint, g_space bytea,"    \
     " g_key bytea, OUT x_now bigint) LANGUAGE plpgsql AS $function$\n"                             \
-    "DECLARE n bigint;\n"                                                                          \
-    "BEGIN\n" QUICK_LASTS                                                                          \
+    "BEGIN\n"                                                                                      \
     " x_now := " QUICK_NOW("clock_timestamp()") ";\n"                                              \
-    " UPDATE @runs r SET inbox=r.inbox+1,idle=false,"                                              \
+    " WITH w AS (UPDATE @runs r SET inbox=r.inbox+1,idle=false,"                                   \
     "  due=CASE WHEN " QUICK_WAKES " THEN x_now ELSE r.due END,"                                   \
     "  status=CASE WHEN " QUICK_WAKES " AND NOT " FN_STICKY("r.status")                            \
     "   THEN p_status ELSE r.status END"                                                           \
     "  WHERE r.id=p_run AND NOT r.terminal AND r.lane IS NULL AND (p_space IS NULL OR (SELECT "    \
     "  v.version FROM @vals v WHERE v.space=p_space AND v.key=p_key)=p_version)"                   \
-    "  RETURNING r.inbox INTO n;\n"                                                                \
-    " IF n IS NULL THEN x_now := NULL; RETURN; END IF;\n"                                          \
+    "  RETURNING r.inbox) INSERT INTO @inbox(run,seq,data) SELECT p_run,w.inbox,p_data FROM w;\n"  \
+    " IF NOT FOUND THEN x_now := NULL; RETURN; END IF;\n"                                          \
     " IF p_space IS NOT NULL THEN UPDATE @vals v SET version=v.version+1,data=p_value,run=p_vrun," \
     "  rev=p_vrev WHERE v.space=p_space AND v.key=p_key AND v.version=p_version;\n"                \
     "  IF NOT FOUND THEN " FN_RACED " END IF; END IF;\n"                                           \
     " IF g_space IS NOT NULL THEN PERFORM pg_advisory_xact_lock_shared" FN_GUARD "; END IF;\n"     \
-    " INSERT INTO @inbox(run,seq,data) SELECT p_run,n,p_data WHERE NOT EXISTS(SELECT 1 FROM "      \
-    "  @base b WHERE b.space=g_space AND b.key=g_key);\n"                                          \
-    " IF NOT FOUND THEN " FN_RACED " END IF;\n"                                                    \
-    QUICK_REMEMBERS("p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",              \
-                    QUICK_NO_GRANTS)                                                               \
+    QUICK_REMEMBERS(QUICK_UNMARKED, "p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'",      \
+                    "'{}'", QUICK_NO_GRANTS)                                                       \
     "END $function$;"
 
 /* A fair share of each handler first; only if some have less, all that the others have. A look that
- * grants nothing writes nothing and is not remembered. Mostly there is one run or none, which needs
+ * grants nothing writes nothing and is not remembered. The session is kept from being reaped while it
+ * is granted runs. Mostly there is one run or none, which needs
  * no order. */
 #define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
 #define QUICK_GRANT                                                                                \
     "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
-    " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END "
+    " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"                  \
+    " FROM (SELECT q.session FROM @sessions q WHERE q.session=p_session AND NOT q.closed"          \
+    "  AND q.lease_until>x_now FOR KEY SHARE) s WHERE s.session=p_session"
 #define QUICK_NEXT(more)                                                                           \
     " SELECT min(d.due) INTO x_due FROM unnest(p_names) h(name), LATERAL (SELECT r.due FROM @runs" \
     " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
@@ -133,38 +130,33 @@
     " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
     " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
     "DECLARE n int := cardinality(p_names); share int := (p_count+n-1)/n; n_found int;"            \
-    " ids uuid[]; dues bigint[]; ords int[]; is_alive boolean; one bigint; two bigint;\n"          \
-    "BEGIN\n" QUICK_LASTS                                                                          \
+    " ids uuid[]; dues bigint[]; ords int[];\n"                                                    \
+    "BEGIN\n"                                                                          \
     " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
     " LOOP\n"                                                                                      \
-    "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int),"                    \
-    "   (SELECT s.lease_until>x_now FROM @sessions s WHERE s.session=p_session AND NOT s.closed)"  \
-    "   INTO n_found,ids,dues,ords,is_alive FROM unnest(p_names) WITH ORDINALITY h(name,ord),"     \
+    "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
+    "   INTO n_found,ids,dues,ords FROM unnest(p_names) WITH ORDINALITY h(name,ord),"              \
     "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
     "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
     "  EXIT WHEN n_found>=p_count OR share>=p_count; share := p_count;\n"                          \
     " END LOOP;\n"                                                                                 \
-    " IF is_alive IS NOT TRUE THEN x_now := NULL; RETURN; END IF;\n"                               \
     " IF n_found>0 THEN\n"                                                                         \
-    "  PERFORM 1 FROM @sessions q WHERE q.session=p_session AND NOT q.closed"                      \
-    "   AND q.lease_until>x_now FOR KEY SHARE;\n"                                                  \
-    "  IF NOT FOUND THEN x_now := NULL; RETURN; END IF;\n"                                         \
-    "  IF n_found=1 THEN x_run := ids; " QUICK_GRANT                                               \
-    "    WHERE r.id=ids[1] RETURNING r.epoch,r.inbox INTO one,two;\n"                              \
-    "   x_epoch := ARRAY[one]; x_inbox := ARRAY[two];\n"                                           \
+    "  IF n_found=1 THEN " QUICK_GRANT " AND r.id=ids[1] RETURNING ARRAY[r.id],ARRAY[r.epoch],"    \
+    "    ARRAY[r.inbox] INTO x_run,x_epoch,x_inbox;\n"                                             \
     "  ELSE\n"                                                                                     \
     "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
     "    u.id,u.ord,(u.ord-1-p_turn%n+n)%n AS place,"                                              \
     "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
     "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT p_count) z;\n"  \
     "   n_found := cardinality(ids);\n"                                                            \
-    "   WITH w AS (" QUICK_GRANT " WHERE r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"            \
+    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"              \
     "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
     "    array_agg(w.inbox ORDER BY o.ord) INTO x_run,x_epoch,x_inbox"                             \
     "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
     "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
-    "   IF cardinality(x_run) IS DISTINCT FROM n_found THEN " FN_RACED " END IF;\n"                \
     "  END IF;\n"                                                                                  \
+    "  IF x_run IS NULL THEN x_now := NULL; RETURN; END IF;\n"                                     \
+    "  IF cardinality(x_run)<>n_found THEN " FN_RACED " END IF;\n"                                 \
     "  x_turn := ords[n_found]%n;\n"                                                               \
     " END IF;\n"                                                                                   \
     QUICK_NEXT("")                                                                                 \
@@ -173,7 +165,7 @@
     "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
     " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"                                      \
     " IF n_found>0 THEN\n"                                                                         \
-    QUICK_REMEMBERS("p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",              \
+    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",              \
                     "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
                     "x_run", "x_epoch", "x_inbox")                                                 \
     " END IF;\n"                                                                                   \
