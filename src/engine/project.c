@@ -109,6 +109,7 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_SLEEP:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
+    case STET__FACT_SIGNAL:
     case STET__FACT_STEP_RETRY:
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
