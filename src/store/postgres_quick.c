@@ -1,9 +1,9 @@
-/* Batches that one of the quick functions may take (postgres_quick_functions.c says what they do): which they are,
- * their arguments, the answer.
+/* Batches that one of the quick functions may take (postgres_quick_functions.c says what they do):
+ * which they are, their arguments, the answer.
  *
- * Such a function applies the whole batch or leaves it to the commit's own function, so what is asked
- * here is only whether it would understand everything. Not behind a pooler: the settings below would
- * be somebody else's. Locks: commit_lock.
+ * Such a function applies the whole batch or leaves it to the commit's own function, so what is
+ * asked here is only whether it would understand everything. Not behind a pooler: the settings
+ * below would be somebody else's. Locks: commit_lock.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "store/postgres.h"
 
 /* Names are the system's, a small table is not read from end to end by a plan that outlives its
- * smallness, and nothing is compiled for a few rows. A server may be told to be quick rather than safe;
- * a commit here is one that lasts, also after the server's settings were changed. A path with pg_temp
- * in it costs a third more: it is worked out anew for every expression. */
+ * smallness, and nothing is compiled for a few rows. A server may be told to be quick rather than
+ * safe; a commit here is one that lasts, also after the server's settings were changed. A path with
+ * pg_temp in it costs a third more: it is worked out anew for every expression. */
 #define QUICK_SETTINGS                                                                             \
     "SET search_path=pg_catalog; SET jit=off; SET enable_seqscan=off; "                            \
     "SELECT set_config('synchronous_commit',CASE s WHEN 'off' THEN 'on' ELSE s END,false) "        \
@@ -72,7 +72,9 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
 
     *res = NULL;
     if (!c->is_set) {
-        if (stet__pg_conn_need(st, c) != STET_OK || atomic_load(&st->is_pooled) ||
+        if ((err = stet__pg_conn_need(st, c)) != STET_OK)
+            return err;
+        if (atomic_load(&st->is_pooled) ||
             stet__pg_exec(st, c, QUICK_SETTINGS, NULL, "set it up") != STET_OK)
             return STET_OK;
         c->is_set = true;

@@ -1,31 +1,32 @@
 /* Batches that are frequent and simple, as the server executes them: the function of
- * postgres_function.c costs a unit that comes alone a few hundred expressions, most of which have to
- * be made ready for the transaction before they are evaluated once.
+ * postgres_function.c costs a unit that comes alone a few hundred expressions, most of which have
+ * to be made ready for the transaction before they are evaluated once.
  *
- *   steps   units that record facts of one run each, under its claim, and perhaps set it aside or end
- *           it; with values and timers
- *   wake    one unit: an entry for the inbox of a run, which is woken; perhaps a value that is replaced
+ *   steps   units that record facts of one run each, under its claim, and perhaps set it aside or
+ *           end it; with values and timers
+ *   wake    one unit: an entry for the inbox of a run, which is woken; perhaps a value that is
+ *           replaced
  *   claim   one look for due work
  *
- * Each does what the other function would do, or says that it did nothing (x_now is NULL), or raises
- * an error when it has written something already. Then the batch goes to that function, which knows
- * the answer: here a unit is never refused. Rows are locked in the same order.
+ * Each does what the other function would do, or says that it did nothing (x_now is NULL), or
+ * raises an error when it has written something already. Then the batch goes to that function,
+ * which knows the answer: here a unit is never refused. Rows are locked in the same order.
  *
- * The settings of postgres_quick.c hold here, so none is made; all names are qualified. '@' stands for
- * the schema, "@@" for its number.
+ * The settings of postgres_quick.c hold here, so none is made; all names are qualified. '@' stands
+ * for the schema, "@@" for its number.
  */
 #include "store/postgres_lines.h"
 
 #define QUICK_NOW(clock) "floor(extract(epoch FROM " clock ")*1000)::bigint+p_advance"
 
-/* The memory of outcomes. One that is not older than this batch has it already. An UPDATE costs less
- * than an INSERT that finds the row there. */
+/* The memory of outcomes. One that is not older than this batch has it already. An UPDATE costs
+ * less than an INSERT that finds the row there. */
 #define QUICK_REMEMBER(and, last, first, seqs, o_seq, o_result, o_cond, o_inbox, o_due, g_seq,     \
                        g_run, g_epoch, g_inbox)                                                    \
     " UPDATE @committers c SET last_seq=" last ",first_seq=" first ",at=x_now,seqs=" seqs          \
     ",o_seq=" o_seq ",o_result=" o_result ",o_cond=" o_cond ",o_inbox=" o_inbox ",o_due=" o_due    \
     ",g_seq=" g_seq ",g_run=" g_run ",g_epoch=" g_epoch ",g_inbox=" g_inbox                        \
-    "  WHERE c.id=p_committer AND c.last_seq<" first and ";\n"                                         \
+    "  WHERE c.id=p_committer AND c.last_seq<" first and ";\n"                                     \
     " IF NOT FOUND THEN INSERT INTO @committers SELECT p_committer," last "," first ",x_now,"      \
     seqs "," o_seq "," o_result "," o_cond "," o_inbox "," o_due "," g_seq "," g_run "," g_epoch   \
     "," g_inbox " WHERE true" and " ON CONFLICT DO NOTHING;\n"                                     \
@@ -33,10 +34,10 @@
 #define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
 #define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
 
-/* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of the
- * claim writes facts; if they do not end where they should, none is written and the batch is given
- * up. */
-#define QUICK_TOLD(what) "CASE WHEN most>0 THEN " what " ELSE '{}' END" /* the others need no memory */
+/* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of
+ * the claim writes facts; if they do not end where they should, the batch is given up. Runs without
+ * an inbox have nothing to be remembered. */
+#define QUICK_TOLD(what) "CASE WHEN most>0 THEN " what " ELSE '{}' END"
 #define QUICK_STEPS                                                                                \
     "CREATE OR REPLACE FUNCTION @steps(p_committer uuid, p_token bytea, p_advance bigint,"         \
     " p_session bigint, p_first bigint, p_last bigint, p_seqs bigint[], p_run uuid[],"             \
@@ -76,7 +77,7 @@
     "  data=excluded.data,run=excluded.run,rev=excluded.rev; END IF;\n"                            \
     " IF t_run IS NOT NULL THEN INSERT INTO @timers(fire,run,completion)"                          \
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
-    QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                            \
+    QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                        \
                     QUICK_TOLD("array_fill(0,ARRAY[n::int])"), QUICK_TOLD("p_cond"),               \
                     QUICK_TOLD("x_inbox"),                                                         \
                     QUICK_TOLD("array_fill(" FN_NEVER ",ARRAY[n::int])"), QUICK_NO_GRANTS)         \
@@ -112,9 +113,8 @@
     "END $function$;"
 
 /* A fair share of each handler first; only if some have less, all that the others have. A look that
- * grants nothing writes nothing and is not remembered. The session is kept from being reaped while it
- * is granted runs. Mostly there is one run or none, which needs
- * no order. */
+ * grants nothing writes nothing and is not remembered. The session is kept from being reaped while
+ * it is granted runs. Mostly there is one run or none, which needs no order. */
 #define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
 #define QUICK_GRANT                                                                                \
     "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
@@ -165,7 +165,7 @@
     "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
     " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"                                      \
     " IF n_found>0 THEN\n"                                                                         \
-    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",              \
+    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",          \
                     "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
                     "x_run", "x_epoch", "x_inbox")                                                 \
     " END IF;\n"                                                                                   \

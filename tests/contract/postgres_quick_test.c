@@ -26,7 +26,7 @@ typedef struct side {
     uint64_t    session;
 } side;
 
-/* A row as it may be compared: sessions have other numbers there, and times are of another clock. */
+/* A row as it may be compared: sessions have other numbers there, and times another clock. */
 typedef struct seen {
     uint32_t status, is_terminal, attempt;
     uint64_t epoch, journal, inbox;
@@ -239,7 +239,8 @@ quick_unit_begin(quick *q, quick_batch *b, uint32_t run)
 
     memset(p, 0, sizeof *p);
     p->run = quick_id(run);
-    p->claimer = (stet_claimer){ .running_status = RUNNING, .handlers = quick_handlers, .n_handlers = 3 };
+    p->claimer = (stet_claimer){ .running_status = RUNNING, .handlers = quick_handlers,
+                                 .n_handlers = 3 };
     b->units[b->n] = (stet_unit){ .conds = p->conds, .ops = p->ops };
     /* Numbers have gaps now and then. */
     q->seq += quick_draw(q, 8) == 0 ? 2 : 1;
