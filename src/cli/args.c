@@ -27,34 +27,6 @@ stet__cli_common_options(void)
 
 /* ---- the nearest name ----------------------------------------------------------------------- */
 
-/* Edits (insert, remove, replace, swap) from a to b, for short names. */
-static size_t
-args_distance(const char *a, const char *b)
-{
-    size_t rows[3][40] = { { 0 } }, n = strlen(a), m = strlen(b);
-
-    if (n >= 40 || m >= 40)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= m; j++)
-        rows[0][j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t *now = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
-
-        now[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = up[j - 1] + (a[i - 1] != b[j - 1]);
-
-            best = up[j] + 1 < best ? up[j] + 1 : best;
-            best = now[j - 1] + 1 < best ? now[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return rows[n % 3][m];
-}
-
 const char *
 stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i), const void *arg)
 {
@@ -63,7 +35,7 @@ stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i
 
     for (size_t i = 0; (name = at(arg, i)) != NULL; i++) {
         bool   is_beginning = *typed != '\0' && strncmp(name, typed, strlen(typed)) == 0;
-        size_t distance = is_beginning ? 1 : args_distance(typed, name);
+        size_t distance = is_beginning ? 1 : stet__near_edits(typed, strlen(typed), name);
 
         if (distance < best) {
             best = distance;
