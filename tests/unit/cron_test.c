@@ -390,6 +390,11 @@ TEST(E4_cron_a_time_that_does_not_exist_fires_once_at_the_shift)
     /* Half an hour. */
     CHECK_ROW("15 2 * * *", "Australia/Lord_Howe", "2026-10-02T20:00:00Z", "2026-10-03T15:30:00Z",
               "2026-10-04T15:15:00Z");
+    /* At one minute past midnight, from 00:01 to 01:01. */
+    CHECK_ROW("30 0 * * *", "America/St_Johns", "2005-04-02T12:00:00Z", "2005-04-03T03:31:00Z",
+              "2005-04-04T03:00:00Z");
+    CHECK_ROW("0 0 * * *", "America/St_Johns", "2005-04-02T12:00:00Z", "2005-04-03T03:30:00Z",
+              "2005-04-04T02:30:00Z");
     /* Samoa had no 30th of December 2011. */
     CHECK_ROW("0 9 30 12 *", "Pacific/Apia", "2011-12-01T00:00:00Z", "2011-12-30T10:00:00Z",
               "2012-12-29T19:00:00Z");
