@@ -1,7 +1,7 @@
 /* The command line: finding the verb, its options and arguments, and reading values.
  *
- * Options stand anywhere (--name VALUE or --name=VALUE); "--" ends them; "-" and negative numbers
- * are arguments. Everything is checked against the verb's table before its function runs, and a
+ * Options stand anywhere (--name VALUE or --name=VALUE, -n VALUE for one of a single letter); "--"
+ * ends them; "-" and negative numbers are arguments. Everything is checked against the verb's table before its function runs, and a
  * mistyped name is answered with the nearest one. */
 #include "cli/cli.h"
 
@@ -23,6 +23,12 @@ const cli_option *
 stet__cli_common_options(void)
 {
     return args_common;
+}
+
+const char *
+stet__cli_dashes(const char *option)
+{
+    return option[1] == '\0' ? "-" : "--";
 }
 
 /* ---- the nearest name ----------------------------------------------------------------------- */
@@ -163,7 +169,7 @@ args_give(cli *c, const cli_option *option, const char *value)
 static int
 args_option(cli *c, int argc, char **argv, int *i)
 {
-    const char       *name = argv[*i] + 2, *equals = strchr(name, '=');
+    const char       *name = argv[*i] + strspn(argv[*i], "-"), *equals = strchr(name, '=');
     size_t            len = equals ? (size_t)(equals - name) : strlen(name);
     const cli_option *option = args_option_find(c->verb, name, len);
     const char       *next = *i + 1 < argc ? argv[*i + 1] : NULL;
@@ -186,8 +192,9 @@ args_option(cli *c, int argc, char **argv, int *i)
     /* A forgotten value must not swallow the option behind it. */
     if (next == NULL || (strncmp(next, "--", 2) == 0 &&
                          args_option_find(c->verb, next + 2, strcspn(next + 2, "=")) != NULL))
-        return stet__cli_fail(c, CLI_USAGE, "--%s needs a value: --%s %s", option->name,
-                              option->name, option->value);
+        return stet__cli_fail(c, CLI_USAGE, "%s%s needs a value: %s%s %s",
+                              stet__cli_dashes(option->name), option->name,
+                              stet__cli_dashes(option->name), option->name, option->value);
     args_give(c, option, next);
     (*i)++;
     return CLI_OK;
@@ -197,6 +204,14 @@ static bool
 args_is_option(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && !(word[1] >= '0' && word[1] <= '9');
+}
+
+/* "-n" or "-n=10", if the verb has an option of that one letter. */
+static bool
+args_is_short(const cli_verb *verb, const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && (word[2] == '\0' || word[2] == '=') &&
+           args_option_find(verb, word + 1, 1) != NULL;
 }
 
 /* Find the verb of one or two words at argv[*i]; moves *i to its last word. */
@@ -232,7 +247,7 @@ args_word(cli *c, int argc, char **argv, int *i)
         c->is_version = true;
         return CLI_OK;
     }
-    if (word[0] == '-' && word[1] == '-')
+    if ((word[0] == '-' && word[1] == '-') || args_is_short(c->verb, word))
         return args_option(c, argc, argv, i);
     if (args_is_option(word))
         return stet__cli_fail(
@@ -337,8 +352,9 @@ stet__cli_number(cli *c, const char *option, int64_t *out, int64_t least, int64_
     errno = 0;
     value = strtoll(text, &end, 10);
     if (*text == '\0' || *end != '\0' || errno != 0 || value < least || value > most)
-        return stet__cli_fail(c, CLI_USAGE, "--%s %s: expected a number from %lld to %lld", option,
-                              text, (long long)least, (long long)most);
+        return stet__cli_fail(c, CLI_USAGE, "%s%s %s: expected a number from %lld to %lld",
+                              stet__cli_dashes(option), option, text, (long long)least,
+                              (long long)most);
     *out = value;
     return CLI_OK;
 }

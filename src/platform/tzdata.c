@@ -137,6 +137,9 @@ tzdata_unknown(const char *name)
                           name, tzdata_dir());
     tzdata_lower(s.typed, name, s.len);
     tzdata_walk(&s, "", 0);
+    /* Beside a name that is very near the others are noise. */
+    while (s.n_near > 1 && s.near[s.n_near - 1].edits > s.near[0].edits + 1)
+        s.n_near--;
     if (s.n_near == 0)
         return stet__fail(STET_ENOTFOUND,
                           "there is no time zone \"%s\" in %s; names are like Europe/Berlin", name,

@@ -494,7 +494,7 @@ TEST(E4_zone_unknown_names_are_refused_with_those_that_are_near)
     static const struct {
         const char *typed, *meant;
     } cases[] = {
-        { "Europe/Berln", "did you mean Europe/Berlin" },
+        { "Europe/Berln", "did you mean Europe/Berlin?" },
         { "europe/berlin", "did you mean Europe/Berlin" },
         { "Berlin", "Europe/Berlin" },
         { "Amercia/New_York", "did you mean America/New_York" },
