@@ -1,5 +1,5 @@
-/* Any bytes as a file of the tz database, any text as the rule of one and as a zone's name: no crash;
- * a refusal has a sentence; the spans of what is accepted follow each other without a hole, and
+/* Any bytes as a file of the tz database, any text as its rule and as a zone's name: no crash; a
+ * refusal has a sentence; the spans of what is accepted follow each other without a hole, and
  * cron finds its way through them.
  */
 #include <stdlib.h>

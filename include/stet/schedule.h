@@ -1,10 +1,10 @@
 /* When things are due: cron expressions and time zones.
  *
- * Five fields: minute (0-59), hour (0-23), day of month (1-31), month (1-12 or JAN-DEC), day of week
- * (0-7 or SUN-SAT; 0 and 7 are Sunday). A field is `*`, a value, a range `9-17`, or a list of them
- * `1,15,20-25`; behind `*` or a range a step may follow: `10-40/5`. Names in any case. A step behind
- * a single value (`5/15`) and a range that runs backwards (`22-2`) are refused, since cron programs
- * disagree about them. If both day fields are restricted (neither begins with `*`), a day that
+ * Five fields: minute (0-59), hour (0-23), day of month (1-31), month (1-12 or JAN-DEC), day of
+ * week (0-7 or SUN-SAT; 0 and 7 are Sunday). A field is `*`, a value, a range `9-17`, or a list of
+ * them `1,15,20-25`; behind `*` or a range a step may follow: `10-40/5`. Names in any case. A step
+ * behind a single value (`5/15`) and a range that runs backwards (`22-2`) are refused, since cron
+ * programs disagree about them. If both day fields are restricted (neither begins with `*`), a day that
  * matches one of them is enough. Or a word: @hourly, @daily, @midnight, @weekly, @monthly, @yearly,
  * @annually.
  *
@@ -39,7 +39,7 @@ typedef struct stet_cron_time {
     int32_t        offset_s; /* local time is UTC plus this */
     int32_t        shift_s;  /* how far clocks went forward since after_ms; back: negative */
     int32_t        year, month, day, hour, minute, second; /* local */
-    int32_t        asked_hour, asked_minute; /* of the expression: others than those only if moved */
+    int32_t        asked_hour, asked_minute; /* by the expression: differ only if moved */
     stet_cron_mark mark;
 } stet_cron_time;
 
@@ -65,8 +65,8 @@ STET_API void stet_cron_free(stet_cron *cron);
 /**
  * The first firing strictly after a time. Any thread, several at once.
  * @param[out] next_ms  milliseconds since 1970; untouched on failure
- * @return STET_OK; STET_EINVAL, after_ms is not within the years 1 to 9999; STET_END, the next one is
- *         not before the year 10000.
+ * @return STET_OK; STET_EINVAL, after_ms is not within the years 1 to 9999; STET_END, the next one
+ *         is not before the year 10000.
  */
 STET_API int stet_cron_next(const stet_cron *cron, int64_t *next_ms, int64_t after_ms);
 /** The same with the local time and what daylight saving does to it, for people. */

@@ -57,8 +57,21 @@ typedef struct cron_parser {
 /* The expression goes before what is wrong with it, shortened so that both fit. */
 #define CRON_SHOWN 200
 #define CRON_FAIL(c, fmt, ...)                                                                     \
-    stet__fail(STET_EINVAL, "cron \"%.*s%s\": " fmt, CRON_SHOWN, (c)->text,                        \
-               strlen((c)->text) > CRON_SHOWN ? "…" : "", __VA_ARGS__)
+    stet__fail(STET_EINVAL, "cron \"%.*s%s\": " fmt, CRON_SHOWN, (c)->text, cron_cut(c),           \
+               __VA_ARGS__)
+
+static const char *
+cron_cut(const cron_parser *c)
+{
+    return strlen(c->text) > CRON_SHOWN ? "…" : "";
+}
+
+/* How much of a word is shown. */
+static int
+cron_short(size_t len)
+{
+    return len < 20 ? (int)len : 20;
+}
 
 static size_t
 cron_column(const cron_parser *c, const char *at)
@@ -130,17 +143,16 @@ cron_name(cron_parser *c, const cron_field *f, uint32_t *value)
     while (cron_is_letter(c->p[len]))
         len++;
     if (f->names == NULL)
-        return CRON_FAIL(c, "%s \"%.*s\" at column %zu is not a number", f->name,
-                         (int)(len < 20 ? len : 20), c->p, cron_column(c, c->p));
+        return CRON_FAIL(c, "%s \"%.*s\" at column %zu is not a number", f->name, cron_short(len),
+                         c->p, cron_column(c, c->p));
     for (uint32_t i = 0; f->names[i] != NULL; i++)
         if (cron_is_word(c->p, len, f->names[i])) {
             *value = f->least + i;
             c->p += len;
             return STET_OK;
         }
-    return CRON_FAIL(c, "%s \"%.*s\" at column %zu is none of %s to %s", f->name,
-                     (int)(len < 20 ? len : 20), c->p, cron_column(c, c->p), f->names[0],
-                     f->names[f->star_most - f->least]);
+    return CRON_FAIL(c, "%s \"%.*s\" at column %zu is none of %s to %s", f->name, cron_short(len),
+                     c->p, cron_column(c, c->p), f->names[0], f->names[f->star_most - f->least]);
 }
 
 /* A number; `what` is "hour" or "step". */
@@ -154,8 +166,8 @@ cron_number(cron_parser *c, const char *what, uint32_t least, uint32_t most, uin
         n = n > most ? n : n * 10 + (uint32_t)(*c->p - '0');
     if (n < least || n > most)
         return CRON_FAIL(c, "%s %.*s at column %zu is not %u to %u", what,
-                         (int)(c->p - from < 20 ? c->p - from : 20), from, cron_column(c, from),
-                         least, most);
+                         cron_short((size_t)(c->p - from)), from, cron_column(c, from), least,
+                         most);
     *value = n;
     return STET_OK;
 }
@@ -178,7 +190,7 @@ cron_step(cron_parser *c, const cron_field *f, bool is_range, uint32_t low, uint
     if (!is_range)
         return CRON_FAIL(c, "%s: the step at column %zu follows a single value; write %u-%u%.*s",
                          f->name, cron_column(c, slash), low, f->star_most,
-                         (int)(strcspn(slash, ", \t") < 20 ? strcspn(slash, ", \t") : 20), slash);
+                         cron_short(strcspn(slash, ", \t")), slash);
     if (!cron_is_digit(*c->p))
         return cron_unexpected(c, f);
     return cron_number(c, "step", 1, f->most, step);
@@ -205,7 +217,7 @@ cron_range(cron_parser *c, const cron_field *f, uint64_t *bits)
     }
     if (low > high)
         return CRON_FAIL(c, "%s: the range %.*s at column %zu runs backwards; %s", f->name,
-                         (int)(c->p - from < 20 ? c->p - from : 20), from, cron_column(c, from),
+                         cron_short((size_t)(c->p - from)), from, cron_column(c, from),
                          f->names == cron_weekdays ? "Sunday at its end is 7"
                                                    : "write its two parts as a list");
     if (*c->p == '/' && (err = cron_step(c, f, is_range, low, &step)) != STET_OK)
@@ -295,7 +307,7 @@ cron_macro(stet__cron *out, cron_parser *c)
         return CRON_FAIL(c,
                          "\"%.*s\" at column %zu is none of @hourly, @daily, @midnight, @weekly, "
                          "@monthly, @yearly, @annually",
-                         (int)(len < 20 ? len : 20), c->p, cron_column(c, c->p));
+                         cron_short(len), c->p, cron_column(c, c->p));
     c->p += len;
     cron_skip_space(c);
     if (*c->p != '\0')

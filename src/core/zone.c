@@ -267,22 +267,21 @@ zone_span_by_rule(const stet__zone *z, int64_t at_s, stet__zone_span *span)
     zone_change changes[RULE_CHANGES];
     stet__date  date = stet__date_of(stet__floor_div(at_s, ZONE_DAY_S));
     int64_t     file_s = span->from_s;
+    size_t      i = 0;
 
     if (z->n_changes == 0)
         span->offset_s = z->rule.std_s;
     if (!z->rule.has_dst)
         return;
     rule_changes(&z->rule, date.year, changes);
-    for (size_t i = 0; i < RULE_CHANGES; i++) {
-        if (changes[i].at_s > at_s) {
-            span->until_s = changes[i].at_s;
-            break;
-        }
+    /* The last ones, of the year after the next, lie ahead. */
+    for (; changes[i].at_s <= at_s; i++)
         if (changes[i].at_s > file_s) {
             span->from_s = changes[i].at_s;
             span->offset_s = changes[i].offset_s;
         }
-    }
+    assert(i < RULE_CHANGES);
+    span->until_s = changes[i].at_s;
 }
 
 stet__zone_span
@@ -378,7 +377,10 @@ zone_skip(stet_bytes *in, uint64_t bytes)
 {
     stet_bytes skipped;
 
-    return bytes <= in->len && stet__read_bytes(in, (size_t)bytes, &skipped);
+    if (bytes > in->len)
+        return false;
+    (void)stet__read_bytes(in, (size_t)bytes, &skipped);
+    return true;
 }
 
 /* The changes, from times, the numbers of their types, and the types. */

@@ -1,7 +1,7 @@
 /* Time zones: which offset from UTC a clock on the wall has at which instant.
  *
- * A zone is decoded from the bytes of a TZif file (RFC 9636, version 2 and later) and then constant.
- * It never asks the C library, whose zone is one for the process. Seconds since 1970 are int64_t
+ * A zone is decoded from the bytes of a TZif file (RFC 9636, version 2 and later) and constant from
+ * then on. It never asks the C library, whose zone is one for the process. Seconds since 1970 are int64_t
  * between STET__ZONE_FIRST_S and STET__ZONE_LAST_S, where offsets can be added without a look.
  *
  * Pure: who reads the file is in platform/tzdata.h.

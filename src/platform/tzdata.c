@@ -66,8 +66,8 @@ tzdata_lower(char *to, const char *from, size_t len)
     to[len] = '\0';
 }
 
-/* "berlin" is near to Europe/Berlin by its last part. Among equals the order of names decides, since
- * that of a directory is none. */
+/* "berlin" is near to Europe/Berlin by its last part. Among equals the order of names decides: a
+ * directory has none. */
 static void
 tzdata_offer(tzdata_search *s, const char *name)
 {

@@ -216,6 +216,9 @@ TEST(E1_cron_bad_shapes_are_refused_with_their_column)
     CHECK_REFUSED("0 9 * * * *", "a sixth field at column 11");
     CHECK_REFUSED("0 9 ? * *", "day of month: '?' at column 5 is not understood");
     CHECK_REFUSED("0 9 * * 1#2", "day of week: '#' at column 10 is not understood");
+    CHECK_REFUSED("{ * * * *", "minute: '{' at column 1 is not understood");
+    CHECK_REFUSED("_ * * * *", "minute: '_' at column 1 is not understood");
+    CHECK_REFUSED("0 0 * * M{N", "day of week \"M\" at column 9 is none of SUN to SAT");
     CHECK_REFUSED("5x * * * *", "minute: 'x' at column 2 is not understood");
     CHECK_REFUSED("-5 * * * *", "minute: '-' at column 1 is not understood");
     CHECK_REFUSED("0\n9 * * *", "minute: '\n' at column 2 is not understood");
@@ -353,7 +356,8 @@ TEST(E5_cron_leaves_the_zone_of_the_process_alone)
 
 /* ---- E4: daylight saving --------------------------------------------------------------------- */
 
-/* Berlin: on 2026-03-29 at 01:00Z from 02:00 to 03:00, on 2026-10-25 at 01:00Z from 03:00 to 02:00. */
+/* Berlin: on 2026-03-29 at 01:00Z from 02:00 to 03:00, on 2026-10-25 at 01:00Z from 03:00 to
+ * 02:00. */
 
 TEST(E4_cron_local_times_follow_the_zone)
 {

@@ -10,7 +10,7 @@
 
 #include <stet.h>
 
-#include "core/zone.h"
+#include "core/cron.h"
 #include "platform/tzdata.h"
 #include "util_fault.h"
 
@@ -287,6 +287,7 @@ TEST(E4_zone_rules_that_cannot_be_read_are_refused)
 {
     static const char *const bad[] = {
         "A0",
+        "AA{0",
         "AA1",
         "<AA",
         "<+05",
@@ -468,6 +469,69 @@ TEST(E4_zone_files_agree_with_the_c_library)
     }
 }
 
+/* ---- cron among shifts ----------------------------------------------------------------------- */
+
+static void
+check_fires(const char *file, int line, const stet__zone *zone, const char *text, int64_t after_s,
+            int64_t want_s, stet_cron_mark mark)
+{
+    stet__cron     cron;
+    stet_cron_time t;
+
+    CHECK_OK(stet__cron_parse(&cron, text));
+    stet__cron_next(&cron, zone, after_s, &t);
+    if (t.at_ms != want_s * 1000 || t.mark != mark)
+        test_fail(file, line, "\"%s\" after %lld: %lld, mark %d", text, (long long)after_s,
+                  (long long)t.at_ms / 1000, (int)t.mark);
+}
+#define CHECK_FIRES(text, after, want, mark)                                                       \
+    check_fires(__FILE__, __LINE__, zone, text, after, want, STET_CRON_##mark)
+
+/* Clocks go back at 600 s, from 01:10 to 00:10, and forward at 1800 s, from 00:30 to 01:30. What
+ * was shown before the first shift is not new after it, and not jumped over by the second. */
+TEST(E4_zone_cron_among_shifts_that_are_close)
+{
+    fault_alloc alloc = fault_new(0);
+    stet__zone *zone = NULL;
+    tzif        t = { .len = 0 };
+
+    tzif_head(&t, '2', 0, 0, 0, 0);
+    tzif_head(&t, '2', 0, 2, 2, 4);
+    tzif_number(&t, 600, 8);
+    tzif_number(&t, 1800, 8);
+    tzif_add(&t, "\1\0", 2);
+    tzif_number(&t, 3600, 4);
+    tzif_add(&t, "\0\0", 2);
+    tzif_number(&t, 0, 4);
+    tzif_add(&t, "\0\0AAA\0\n\n", 8);
+    CHECK_OK(decode(&zone, &alloc, &t));
+    CHECK_FIRES("15 0 * * *", -3600, -2700, FIRST);
+    CHECK_FIRES("15 0 * * *", -2700, 86400 - 2700, PLAIN);
+    CHECK_FIRES("20 0 * * *", 700, 86400 - 2400, PLAIN);
+    CHECK_FIRES("5 1 * * *", 0, 300, PLAIN);
+    CHECK_FIRES("5 1 * * *", 300, 86400 + 300, PLAIN);
+    CHECK_FIRES("20 1 * * *", 300, 1800, MOVED);
+    CHECK_FIRES("20 1 * * *", 1799, 1800, MOVED);
+    CHECK_FIRES("20 1 * * *", 1800, 86400 + 1200, PLAIN);
+    CHECK_FIRES("5,20,30 1 * * *", 300, 1800, MOVED);
+    CHECK_FIRES("30 1 * * *", 300, 1800, PLAIN);
+    CHECK_FIRES("15 * * * *", -3600, -2700, FIRST);
+    CHECK_FIRES("15 * * * *", -2700, 900, SECOND);
+    CHECK_FIRES("15 * * * *", 900, 4500, PLAIN);
+    stet__zone_free(zone, &alloc.base);
+    /* The other way round: forward at 1000 s from 00:16:40, back at 2000 s from 01:33:20. */
+    t = tzif_make("AAA0");
+    CHECK_OK(decode(&zone, &alloc, &t));
+    CHECK_FIRES("20 0,1 * * *", 0, 1000, MOVED);
+    CHECK_FIRES("20 0,1 * * *", 1000, 1200, FIRST);
+    CHECK_FIRES("20 0,1 * * *", 1200, 86400 + 1200, PLAIN);
+    CHECK_FIRES("20 0,1 * * *", 2500, 86400 + 1200, PLAIN);
+    CHECK_FIRES("40 1 * * *", 2500, 6000, PLAIN);
+    CHECK_FIRES("20 * * * *", 2500, 4800, SECOND);
+    stet__zone_free(zone, &alloc.base);
+    CHECK_INT(alloc.held, 0);
+}
+
 /* ---- names ----------------------------------------------------------------------------------- */
 
 TEST(E4_zone_names_that_are_none_are_refused)
@@ -546,6 +610,10 @@ TEST(E4_zone_the_database_is_where_tzdir_says)
     CHECK_HAS(stet_last_error(), "too large");
     CHECK_CODE(stet_cron_parse(&cron, "@daily", "Goof"), STET_ENOTFOUND);
     CHECK_HAS(stet_last_error(), "did you mean Good or Good2?");
+    file_write("Good1", good.bytes, good.len);
+    file_write("Good3", good.bytes, good.len);
+    CHECK_CODE(stet_cron_parse(&cron, "@daily", "Goof"), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "did you mean Good, Good1 or Good2?");
     CHECK_CODE(stet_cron_parse(&cron, "@daily", "Folder"), STET_ENOTFOUND);
     CHECK_INT(mkfifo(test_path("Pipe"), 0600), 0);
     CHECK_CODE(stet_cron_parse(&cron, "@daily", "Pipe"), STET_ENOTFOUND);
