@@ -122,6 +122,23 @@ STET_API STET_MUST_USE int stet_ctx_reject(stet_ctx *ctx, const char *awakeable,
 #define stet_ctx_resolve(ctx, ...) stet_ctx_resolve(STET_AT(ctx), __VA_ARGS__)
 #define stet_ctx_reject(ctx, ...) stet_ctx_reject(STET_AT(ctx), __VA_ARGS__)
 
+/* ---- signals -------------------------------------------------------------------------------- */
+
+/** Wait for the next signal of this name sent to this run: stet_signal(), `stet signal RUN NAME`. One that
+ * came before the wait is there at once; each is given to one wait, in the order they came.
+ * @param[out] out  what was sent with it; may be NULL
+ * @param timeout   "3d"; NULL: none
+ * @return STET_OK; STET_ETIMEOUT, the time was up first: then no signal was taken, and one that comes
+ *         later is for the next wait; STET_ENAME; STET_EDURATION; and as stet_step(). */
+STET_API STET_MUST_USE int stet_await_signal(stet_ctx *ctx, stet_bytes *out, const char *signal,
+                                             const char *timeout);
+/** Send a signal to another run, or to this one, once however often this replays.
+ * @return STET_OK; STET_ENOTFOUND; STET_EENDED; STET_ENAME; STET_ETOOBIG; and as stet_step(). */
+STET_API STET_MUST_USE int stet_ctx_signal(stet_ctx *ctx, const stet_run_id *run, const char *signal,
+                                           stet_bytes value);
+#define stet_await_signal(ctx, ...) stet_await_signal(STET_AT(ctx), __VA_ARGS__)
+#define stet_ctx_signal(ctx, ...) stet_ctx_signal(STET_AT(ctx), __VA_ARGS__)
+
 /* ---- futures -------------------------------------------------------------------------------- */
 
 /* Start without waiting. The body of a step runs on another slot; `arg` must stay valid until it was
@@ -133,6 +150,18 @@ STET_API STET_MUST_USE int stet_sleep_start(stet_ctx *ctx, stet_future **future,
                                             const char *duration);
 STET_API STET_MUST_USE int stet_call_start(stet_ctx *ctx, stet_future **future, const char *handler,
                                            stet_bytes input, const stet_start_options *options);
+
+typedef struct stet_signal_wait {
+    size_t      size;
+    const char *timeout; /* then awaiting it gives STET_ETIMEOUT; NULL: none */
+    const char *id;      /* a name of its own for this wait, by which a replay finds it, so that waits for
+                            the same signal can be added before it; NULL: the signal's */
+} stet_signal_wait;
+#define STET_SIGNAL(...) (&(stet_signal_wait){ .size = sizeof(stet_signal_wait), __VA_ARGS__ })
+/** A future for the next signal of this name. Until it has one it stands in line before later waits. */
+STET_API STET_MUST_USE int stet_signal_start(stet_ctx *ctx, stet_future **future, const char *signal,
+                                             const stet_signal_wait *options);
+#define stet_signal_start(ctx, ...) stet_signal_start(STET_AT(ctx), __VA_ARGS__)
 #define stet_step_start(ctx, ...) stet_step_start(STET_AT(ctx), __VA_ARGS__)
 #define stet_sleep_start(ctx, ...) stet_sleep_start(STET_AT(ctx), __VA_ARGS__)
 #define stet_call_start(ctx, ...) stet_call_start(STET_AT(ctx), __VA_ARGS__)

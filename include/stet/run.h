@@ -153,6 +153,28 @@ STET_API int stet_resolve(stet_engine *engine, const char *awakeable, stet_bytes
 /** Settle an awakeable with an error: the await returns STET_EREJECTED with this text. */
 STET_API int stet_reject(stet_engine *engine, const char *awakeable, const char *error);
 
+typedef struct stet_signal_options {
+    size_t      size;
+    const char *idempotency_key; /* a signal of the same run and key counts once */
+    const char *by;              /* who sends it, for those who look at the run; may be NULL */
+} stet_signal_options;
+#define STET_SIGNAL_OPTIONS(...)                                                                   \
+    (&(stet_signal_options){ .size = sizeof(stet_signal_options), __VA_ARGS__ })
+
+/**
+ * Send a signal to a run, which waits for it with stet_await_signal().
+ *
+ * Signals of one name are kept in the order they were accepted in and each is given to one wait, also
+ * if it comes before the wait. Durable on return. Any thread; not inside a handler (use
+ * stet_ctx_signal).
+ * @param value    copied; handed to the wait
+ * @param options  NULL: defaults
+ * @return STET_OK; STET_ENOTFOUND; STET_EENDED, the run has ended; STET_ENAME; STET_ETOOBIG;
+ *         STET_EUNCERTAIN: repeat with the same idempotency key.
+ */
+STET_API int stet_signal(stet_engine *engine, const stet_run_id *run, const char *signal,
+                         stet_bytes value, const stet_signal_options *options);
+
 /** Read an entry of an object's state. *value is allocated; free with stet_free().
  * STET_ENOTFOUND if there is none (the initial state counts if the object is registered here). */
 STET_API int  stet_state_read(stet_engine *engine, stet_bytes *value, const char *service,
@@ -230,7 +252,7 @@ STET_API int stet_run_facts(stet_engine *engine, const stet_run_id *run, bool wi
 typedef struct stet_verdict {
     const char *text; /* "waits for timer cool-down, fires in 23 h" */
     const char *help; /* "stet cancel run_…", or NULL */
-    const char *kind; /* "timer", "awakeable", "child", "lane", "no-worker", "backoff", "delay",
+    const char *kind; /* "timer", "awakeable", "signal", "child", "lane", "no-worker", "backoff", "delay",
                          "running", "stuck", "ended", "no-timers", "ready", "deadlock" */
 } stet_verdict;
 typedef void (*stet_verdict_fn)(void *arg, const stet_verdict *verdict);

@@ -45,6 +45,8 @@
     X(ANY, 32, "await any")                                                                        \
     X(CHOICE, 33, "choice")                                                                        \
     X(SETTLE, 34, "settle awakeable")                                                              \
+    X(SIGNAL, 35, "signal wait")                                                                   \
+    X(SIGNAL_SEND, 36, "signal sent")                                                              \
     /* notifications: what came from outside, through the inbox */                                 \
     X(TIMER, 60, "timer fired")                                                                    \
     X(CHILD_DONE, 61, "child ended")                                                               \
@@ -53,6 +55,7 @@
     X(DEADLINE, 64, "deadline passed")                                                             \
     X(LOST, 65, "worker lost")                                                                     \
     X(UNSTICK, 66, "unstuck")                                                                      \
+    X(SIGNALLED, 67, "signal")                                                                     \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")
 
@@ -113,7 +116,8 @@ typedef enum stet__fact_kind {
     B(asked, 35)         /* … and what the code asked for */                                       \
     B(traceparent, 36)   /* STARTED: as W3C Trace Context writes it … */                           \
     B(tracestate, 37)    /* … and this */                                                          \
-    V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */
+    V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */ \
+    B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */
 
 typedef struct stet__fact {
     uint64_t        revision; /* set by who reads or appends it, not encoded */

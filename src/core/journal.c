@@ -13,6 +13,8 @@ stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc)
     j->arena = arena;
     stet__map_init(&j->rows, alloc);
     stet__map_init(&j->completions, alloc);
+    stet__map_init(&j->letters, alloc);
+    stet__map_init(&j->signal_ids, alloc);
 }
 
 void
@@ -20,7 +22,9 @@ stet__journal_free(stet__journal *j)
 {
     stet__map_free(&j->rows);
     stet__map_free(&j->completions);
-    j->waiting = NULL;
+    stet__map_free(&j->letters);
+    stet__map_free(&j->signal_ids);
+    j->waiting = j->spared = NULL;
 }
 
 /* Of a recorded one: reads and choices do no harm when the code no longer asks for them. */
@@ -198,6 +202,110 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
     return STET_OK;
 }
 
+/* ---- signals ---------------------------------------------------------------------------------- */
+
+static stet__letterbox *
+journal_letterbox(stet__journal *j, stet_bytes signal)
+{
+    stet__letterbox *box = stet__map_find(&j->letters, signal.data, signal.len);
+
+    if (box == NULL && ((box = stet__arena_get0(j->arena, sizeof *box)) == NULL ||
+                        stet__map_put(&j->letters, signal.data, signal.len, box) != STET_OK)) {
+        (void)stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+        return NULL;
+    }
+    return box;
+}
+
+bool
+stet__journal_has_signal(const stet__journal *j, const char *signal)
+{
+    const stet__letterbox *box = stet__map_find(&j->letters, signal, strlen(signal));
+
+    return box != NULL && box->first != NULL;
+}
+
+/* A wait for a signal takes the oldest one nobody took, or stands in line. */
+static int
+journal_apply_wait(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
+{
+    stet_bytes       signal = f->topic.data != NULL ? f->topic : f->name;
+    stet__letterbox *box = journal_letterbox(j, signal);
+
+    if (box == NULL)
+        return STET_ENOMEM;
+    if ((cmd->topic = stet__arena_copy(j->arena, signal.data, signal.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    if (box->first != NULL) {
+        cmd->value = box->first->value;
+        cmd->signal_id = box->first->id;
+        if ((box->first = box->first->next) == NULL)
+            box->last = NULL;
+        journal_settle(j, cmd);
+        return STET_OK;
+    }
+    if (box->waits == NULL)
+        box->waits = cmd;
+    else
+        box->waits_last->behind = cmd;
+    box->waits_last = cmd;
+    return STET_OK;
+}
+
+/* The first wait of the line, without those that ended otherwise. */
+static stet__cmd *
+journal_first_wait(stet__letterbox *box)
+{
+    while (box->waits != NULL && box->waits->is_settled)
+        box->waits = box->waits->behind;
+    return box->waits;
+}
+
+static int
+journal_apply_signal(stet__journal *j, const stet__fact *f)
+{
+    stet__letterbox *box;
+    stet__letter    *letter;
+    stet__cmd       *cmd;
+    stet_bytes       value = { NULL, f->value.len }, id = { NULL, f->idempotency_key.len };
+
+    if (f->idempotency_key.data != NULL) {
+        if (stet__map_find(&j->signal_ids, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+            j->anomalies++; /* it was sent again */
+            return STET_OK;
+        }
+        if ((id.data = stet__arena_copy(j->arena, f->idempotency_key.data, f->idempotency_key.len)) == NULL ||
+            stet__map_put(&j->signal_ids, id.data, id.len, j) != STET_OK)
+            return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    }
+    if ((box = journal_letterbox(j, f->name)) == NULL)
+        return STET_ENOMEM;
+    if ((value.data = stet__arena_copy(j->arena, f->value.data, f->value.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    if ((cmd = journal_first_wait(box)) != NULL) {
+        cmd->value = value;
+        cmd->signal_id = id;
+        if (cmd->has_timer) {
+            cmd->spared = j->spared;
+            j->spared = cmd;
+        }
+        journal_settle(j, cmd);
+        return STET_OK;
+    }
+    if ((letter = stet__arena_get0(j->arena, sizeof *letter)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    letter->value = value;
+    letter->id = id;
+    if (box->first == NULL)
+        box->first = letter;
+    else
+        box->last->next = letter;
+    box->last = letter;
+    return STET_OK;
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
 static int
 journal_apply_command(stet__journal *j, const stet__fact *f)
 {
@@ -217,6 +325,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_AWAKEABLE:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
+    case STET__FACT_SIGNAL:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -232,7 +341,9 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
         }
-        return stet__journal_index(j, cmd, f->revision);
+        if ((err = stet__journal_index(j, cmd, f->revision)) != STET_OK || f->kind != STET__FACT_SIGNAL)
+            return err;
+        return journal_apply_wait(j, cmd, f);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
@@ -241,6 +352,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         return STET_OK;
     }
 }
+
+/* ---- answers ---------------------------------------------------------------------------------- */
 
 /* A repeat of what was settled changes nothing; an answer to nothing is an anomaly. */
 static int
@@ -251,6 +364,12 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
 
     if (cmd == NULL || cmd->is_settled || (f->kind == STET__FACT_TIMER && !cmd->has_timer)) {
         j->anomalies++;
+        return STET_OK;
+    }
+    if (f->kind == STET__FACT_TIMER && cmd->kind == STET__FACT_SIGNAL) {
+        journal_settle(j, cmd);
+        cmd->code = STET_ETIMEOUT;
+        cmd->text = "the time was up first";
         return STET_OK;
     }
     if (f->kind == STET__FACT_TIMER && cmd->kind != STET__FACT_SLEEP) {
@@ -283,7 +402,10 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_VERSION:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
-    case STET__FACT_SETTLE: return journal_apply_command(j, fact);
+    case STET__FACT_SETTLE:
+    case STET__FACT_SIGNAL:
+    case STET__FACT_SIGNAL_SEND: return journal_apply_command(j, fact);
+    case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
@@ -319,7 +441,7 @@ static const stet__cmd *
 journal_collision(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence)
 {
     static const stet__fact_kind kinds[] = { STET__FACT_STEP, STET__FACT_SLEEP, STET__FACT_CALL,
-                                             STET__FACT_SEND, STET__FACT_AWAKEABLE };
+                                             STET__FACT_SEND, STET__FACT_AWAKEABLE, STET__FACT_SIGNAL };
 
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const stet__cmd *other = kinds[i] != kind ? journal_at(j, kinds[i], name, occurrence) : NULL;

@@ -32,8 +32,24 @@ typedef struct stet__cmd {
     stet_id         run;          /* child; awakeable */
     stet_bytes      value;
     const char     *text, *origin;
+    const char     *topic;        /* SIGNAL: which one */
+    stet_bytes      signal_id;    /* SIGNAL: idempotency key of the one it got */
     struct stet__cmd *next;       /* all commands with a completion, newest first */
+    struct stet__cmd *behind;     /* SIGNAL: the next wait for the same one */
+    struct stet__cmd *spared;     /* in journal->spared */
 } stet__cmd;
+
+/* A signal that came and that nobody waited for. */
+typedef struct stet__letter {
+    struct stet__letter *next;
+    stet_bytes           value, id;
+} stet__letter;
+
+/* Signals of one name. At most one of the two lines is not empty, settled waits aside. */
+typedef struct stet__letterbox {
+    stet__letter *first, *last;
+    stet__cmd    *waits, *waits_last; /* in their order; settled ones (time was up) are passed over */
+} stet__letterbox;
 
 typedef struct stet__row_of_cmds {
     uint64_t    asked;
@@ -46,6 +62,9 @@ typedef struct stet__journal {
     stet__map    rows;        /* kind byte + name -> stet__row_of_cmds */
     stet__map    completions; /* revision, 8 bytes -> stet__cmd */
     stet__cmd   *waiting;     /* list of all commands with a completion */
+    stet__map    letters;     /* signal -> stet__letterbox */
+    stet__map    signal_ids;  /* idempotency keys of the signals that came */
+    stet__cmd   *spared;      /* waits a signal ended before their timers did; whoever takes it in removes those */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
@@ -69,6 +88,8 @@ stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char 
 int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
+/* Has a signal come that nobody waited for? */
+bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 /* Is there a command of this kind with this name in the row's next place? Does not ask. */
 stet__cmd *stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name);
 

@@ -242,7 +242,7 @@ run_apply_kind(stet__run *run, const stet__fact *f)
     case STET__FACT_EXPIRED: return run_end(run, STET_STATUS_EXPIRED, f);
     default: /* commands and notifications: core/journal.c */
         /* The command by whose result the handler was told to stop. */
-        if (f->kind >= STET__FACT_STEP && f->kind <= STET__FACT_SETTLE && run->stop_code != 0 &&
+        if (f->kind >= STET__FACT_STEP && f->kind < STET__FACT_TIMER && run->stop_code != 0 &&
             f->code == run->stop_code)
             run->is_stop_told = true;
         return STET_OK;

@@ -408,10 +408,10 @@ control_settle_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     return stet__host.append(c, fact, NULL);
 }
 
-/* From a handler: the settling and the record of it are one unit. If somebody else settles first, the
- * unit is refused, the context let go, and the replay finds it settled. */
+/* From a handler: what it does to another run and the record of it are one unit. If somebody else settles first, or
+ * the other run ends, the unit is refused, the context let go, and the replay finds it so. */
 int
-stet__host_settle(stet_ctx *c, stet__fact *fact)
+stet__host_tell(stet_ctx *c, stet__fact *fact)
 {
     stet__work *w = stet__host_open(c->host);
     size_t      n_conds, n_ops;
@@ -421,8 +421,9 @@ stet__host_settle(stet_ctx *c, stet__fact *fact)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    if ((err = control_settle_in(c, w, fact)) != STET_OK) {
-        /* The unit goes on with the run's release: half a settling must not be in it. */
+    err = fact->kind == STET__FACT_SETTLE ? control_settle_in(c, w, fact) : stet__signal_in(c, w, fact);
+    if (err != STET_OK) {
+        /* The unit goes on with the run's release: half of it must not be in there. */
         w->unit.n_conds = n_conds;
         w->unit.n_ops = n_ops;
     }

@@ -1,7 +1,7 @@
 /* Dead letters: retrying a run that ended without success, and discarding it.
  *
  * A retry is a new run. It inherits what was recorded and still stands: results of steps, sends, calls
- * that completed, sleeps that ended, state writes. What failed is not inherited and is tried again. A
+ * that completed, sleeps that ended, signals and what waited for them, state writes. What failed is not inherited and is tried again. A
  * read of state is inherited only together with a write of that entry: without the write it would be a
  * stale value.
  */
@@ -19,6 +19,7 @@ typedef struct dlq_journal {
     size_t       n_inbox, cap_inbox, taken;
     uint64_t     next;
     size_t       rows;
+    stet__journal journal; /* what became of the signals */
 } dlq_journal;
 
 static void *
@@ -98,11 +99,33 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
+/* Which wait got which signal, as the run itself found it. Those it did not come to take are there for whoever retries
+ * it. */
+static int
+dlq_replay(dlq_journal *d)
+{
+    int err;
+
+    for (size_t i = 0; i < d->n; i++)
+        if ((err = stet__journal_apply(&d->journal, &d->facts[i])) != STET_OK)
+            return err;
+    for (size_t i = d->taken; i < d->n_inbox; i++) {
+        stet__fact entry;
+        stet_bytes in = d->inbox[i];
+
+        if (stet__fact_decode(&entry, &in) == STET_OK && entry.kind == STET__FACT_SIGNALLED &&
+            (err = stet__journal_apply(&d->journal, &entry)) != STET_OK)
+            return err;
+    }
+    return STET_OK;
+}
+
 static int
 dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
 {
     int err;
 
+    stet__journal_init(&d->journal, &d->arena, &e->p->alloc);
     d->next = 1;
     do {
         d->rows = 0;
@@ -114,7 +137,14 @@ dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
         if ((err = e->store->ops->journal(e->store, run, d->next, 256, dlq_on_facts, d)) != STET_OK)
             return err;
     } while (d->rows == 256);
-    return STET_OK;
+    return dlq_replay(d);
+}
+
+static void
+dlq_free(dlq_journal *d)
+{
+    stet__journal_free(&d->journal);
+    stet__arena_free(&d->arena);
 }
 
 /* ---- what is inherited ------------------------------------------------------------------------------ */
@@ -140,6 +170,28 @@ dlq_answer(const dlq_journal *d, const stet__fact *cmd)
             return f->code == 0 ? f : NULL;
     }
     return NULL;
+}
+
+/* The wait, if a signal ended it; else NULL. */
+static const stet__cmd *
+dlq_signal(const dlq_journal *d, const stet__fact *wait)
+{
+    const stet__cmd *cmd = stet__map_find(&d->journal.completions, &wait->revision, sizeof wait->revision);
+
+    return cmd != NULL && cmd->is_settled && cmd->code == 0 ? cmd : NULL;
+}
+
+static void
+dlq_put_signal(stet__buf *out, stet_bytes signal, stet_bytes value, stet_bytes id, int64_t now_ms)
+{
+    stet__fact f = { 0 };
+
+    f.kind = STET__FACT_SIGNALLED;
+    f.time_ms = now_ms;
+    f.name = signal;
+    f.value = value;
+    f.idempotency_key = id;
+    stet__fact_encode(out, &f);
 }
 
 /* Behind the read: one in front of it says nothing about what was made of the value. */
@@ -172,22 +224,27 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_STATE_CLEAR:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
-    case STET__FACT_SETTLE: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
+    case STET__FACT_SETTLE:
+    case STET__FACT_SIGNAL_SEND: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return f->code == 0 && !dlq_is_made_anew(d, f) && dlq_answer(d, f) != NULL;
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
     case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
+    case STET__FACT_SIGNAL: return f->code == 0 && dlq_signal(d, f) != NULL;
     default: return false;
     }
 }
 
-/* Facts from revision 2 on; a command's answer follows it at once. */
+/* Facts from revision 2 on; a command's answer follows it at once. Signals nobody waited for come last. */
 static uint32_t
 dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
 {
-    uint64_t revision = 2;
+    uint64_t    revision = 2;
+    size_t      at = 0, len;
+    const void *name;
+    void       *value;
 
     for (size_t i = 0; i < d->n; i++) {
         stet__fact        f = d->facts[i];
@@ -199,7 +256,12 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         f.time_ms = now_ms;
         f.flags |= STET__FACT_INHERITED;
         stet__fact_encode(out, &f);
-        if (answer != NULL) {
+        if (f.kind == STET__FACT_SIGNAL) {
+            const stet__cmd *cmd = dlq_signal(d, &d->facts[i]);
+
+            dlq_put_signal(out, stet_text(cmd->topic), cmd->value, cmd->signal_id, now_ms);
+            revision++;
+        } else if (answer != NULL) {
             stet__fact a = *answer;
 
             a.completion = (int64_t)revision;
@@ -209,6 +271,9 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         }
         revision++;
     }
+    while (stet__map_next(&d->journal.letters, &at, &name, &len, &value))
+        for (const stet__letter *l = ((stet__letterbox *)value)->first; l != NULL; l = l->next, revision++)
+            dlq_put_signal(out, (stet_bytes){ name, len }, l->value, l->id, now_ms);
     return (uint32_t)(revision - 2);
 }
 
@@ -350,7 +415,7 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
     if (err == STET_OK && retried != NULL)
         stet__id_text(retried->text, STET__ID_RUN, fresh);
 done:
-    stet__arena_free(&d.arena);
+    dlq_free(&d);
     return err;
 }
 

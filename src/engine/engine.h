@@ -661,7 +661,9 @@ int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
 /* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
  * such run (any more), or could not be: tell it through its inbox. */
 bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);
-int stet__host_settle(stet_ctx *c, stet__fact *fact);
+int stet__host_tell(stet_ctx *c, stet__fact *fact);
+/* Operations that signal another run from a handler, and the record of it (its code says why not). */
+int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);
 

@@ -115,6 +115,7 @@ stet__host_begin(stet_ctx *c)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not served here", c->run.handler);
+    c->journal.spared = NULL; /* whoever took those signals in removed the timers */
     if (err == STET_OK) {
         claim->handler = h;
         c->fn = h->fn;

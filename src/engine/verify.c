@@ -390,7 +390,8 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
         verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return true;
     for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
-        if (cmd->has_timer || (cmd->kind == STET__FACT_AWAKEABLE && !cmd->is_settled))
+        if (cmd->has_timer ||
+            ((cmd->kind == STET__FACT_AWAKEABLE || cmd->kind == STET__FACT_SIGNAL) && !cmd->is_settled))
             has_source = true;
         if (cmd->kind == STET__FACT_CALL && !cmd->is_settled && verify_is_open(v, cmd->run))
             has_source = true;

@@ -240,7 +240,7 @@ why_pending(why *y)
 static void
 why_suspended(why *y)
 {
-    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL;
+    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL, *signal = NULL;
     char             text[STET_ID_TEXT_MAX];
     bool             has_timers;
     const char      *reason = y->row.reason != NULL ? y->row.reason : "something";
@@ -254,6 +254,8 @@ why_suspended(why *y)
             call = cmd;
         if (cmd->kind == STET__FACT_AWAKEABLE && !cmd->is_settled)
             awakeable = cmd;
+        if (cmd->kind == STET__FACT_SIGNAL && !cmd->is_settled)
+            signal = cmd;
     }
     (void)why_served(y, &has_timers);
     if (timer != NULL && timer->until_ms <= y->now_ms && !has_timers)
@@ -263,7 +265,11 @@ why_suspended(why *y)
         stet__id_text(text, STET__ID_AWAKEABLE, awakeable->run);
         why_say(y, "awakeable", why_command(y, "resolve", text), "waits for awakeable %s (%s) to be settled%s%s", awakeable->name,
                 text, timer != NULL ? ", at most until its limit " : "", timer != NULL ? why_in(y, timer->until_ms) : "");
-    } else if (call != NULL && strstr(reason, "call") != NULL)
+    } else if (signal != NULL && strstr(reason, "signal") != NULL)
+        why_say(y, "signal", stet__arena_printf(&y->arena, "stet signal %s %s", y->id, signal->topic),
+                "waits for signal %s%s%s", signal->topic, timer != NULL ? ", at most until its limit " : "",
+                timer != NULL ? why_in(y, timer->until_ms) : "");
+    else if (call != NULL && strstr(reason, "call") != NULL)
         why_say(y, "child", why_command(y, "why", why_run(y, call->run)), "waits for %s, which it called: %s", call->name,
                 why_run(y, call->run));
     else if (timer != NULL)

@@ -219,9 +219,9 @@ typedef struct stet__host_ops {
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
     /* *writer: who wrote it (stet__fact_writer()). */
     int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer);
-    /* Settle an awakeable in the same unit as the SETTLE fact that follows; answers what the store said
-     * (synchronous). */
-    int (*settle)(stet_ctx *c, stet__fact *fact);
+    /* Act on another run in the same unit as the fact (SETTLE, SIGNAL_SEND), which is appended; if it cannot be
+     * done the fact says so (its code and text). */
+    int (*tell)(stet_ctx *c, stet__fact *fact);
     /* The body's record was appended; its crumb can go once that is durable. Or it could not be
      * (is_unrecorded): whoever executes it next is told of the risk. */
     void (*crumb_spent)(stet_ctx *c, stet_attempt *a);
@@ -321,6 +321,10 @@ int  stet__ctx_suspend(stet_ctx *c);
 /* The same, unless bodies of the run are queued or running: those belong to this claim, so it stays. The caller
  * catches up and looks again. c->waits_for tells people what for. */
 int  stet__ctx_await_news(stet_ctx *c);
+/* The same for futures, and what it waits for is said from the first that is not settled. */
+int  stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_all);
+/* A time limit in text; at least 1 ms. */
+int  stet__ctx_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms);
 /* Wait until all facts so far are durable. */
 int  stet__ctx_barrier(stet_ctx *c);
 /* Record finished bodies and take news from the inbox. */

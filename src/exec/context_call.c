@@ -228,7 +228,7 @@ call_settle(stet_ctx *c, const char *call, const char *awakeable, stet_bytes val
         fact.value = stet_text(error);
     } else
         fact.value = value.data != NULL ? value : stet_text("");
-    if ((err = c->exec->host->settle(c, &fact)) != STET_OK)
+    if ((err = c->exec->host->tell(c, &fact)) != STET_OK)
         return stet__ctx_latch(c, err);
     if ((err = stet__ctx_barrier(c)) != STET_OK) /* refused if somebody was faster: it carries nothing else */
         return err;

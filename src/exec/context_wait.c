@@ -132,30 +132,24 @@ wait_restart_steps(stet_ctx *c, const wait_set *w)
     return STET_OK;
 }
 
-static void
-wait_say(stet_ctx *c, const wait_set *w)
+int
+stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_all)
 {
-    const stet_future *f = w->futures[0];
+    const stet_future *f = futures[0];
     char               id[STET_ID_TEXT_MAX] = "";
 
-    for (size_t i = 0; i < w->n; i++)
-        if (!wait_is_ready(w->futures[i])) {
-            f = w->futures[i];
+    for (size_t i = 0; i < n; i++)
+        if (!wait_is_ready(futures[i])) {
+            f = futures[i];
             break;
         }
     if (f->cmd != NULL && f->cmd_kind == STET__FACT_CALL)
         stet__id_text(id, STET__ID_RUN, f->cmd->run);
     if (f->cmd != NULL && f->cmd_kind == STET__FACT_AWAKEABLE)
         stet__id_text(id, STET__ID_AWAKEABLE, f->cmd->run);
-    (void)snprintf(c->waits_for, sizeof c->waits_for, "%s%s %s%s%s", w->n > 1 ? (w->is_all ? "all of " : "any of ") : "",
+    (void)snprintf(c->waits_for, sizeof c->waits_for, "%s%s %s%s%s", n > 1 ? (is_all ? "all of " : "any of ") : "",
                    stet__fact_kind_name(f->cmd_kind), f->name, id[0] != '\0' ? " " : "", id);
-}
-
-static int
-wait_for_news(stet_ctx *c, const wait_set *w)
-{
     stet__run_settle_risks(&c->run);
-    wait_say(c, w);
     return stet__ctx_await_news(c);
 }
 
@@ -222,7 +216,7 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
             if ((err = wait_open(c, w, 0)) != STET_OK)
                 return err;
         }
-        if ((err = wait_for_news(c, w)) != STET_OK)
+        if ((err = stet__wait_for_news(c, w->futures, w->n, w->is_all)) != STET_OK)
             return err;
     }
 }
@@ -287,8 +281,8 @@ stet_await(stet_ctx *c, stet_bytes *out, stet_future *future)
     return err != STET_OK ? err : wait_one(c, out, future, 0);
 }
 
-static int
-wait_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms)
+int
+stet__ctx_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms)
 {
     int err;
 
@@ -306,7 +300,7 @@ stet_await_for(stet_ctx *c, stet_bytes *out, stet_future *future, const char *ti
     int     err;
 
     if ((err = stet__ctx_enter(c, "stet_await_for")) != STET_OK ||
-        (err = wait_timeout(c, "stet_await_for", timeout, &timeout_ms)) != STET_OK)
+        (err = stet__ctx_timeout(c, "stet_await_for", timeout, &timeout_ms)) != STET_OK)
         return err;
     return wait_one(c, out, future, timeout_ms);
 }
@@ -350,7 +344,7 @@ stet_await_any(stet_ctx *c, size_t *chosen, stet_future *const *futures, size_t 
 
     if ((err = stet__ctx_enter(c, "stet_await_any")) != STET_OK || (err = wait_check(c, futures, n)) != STET_OK)
         return err;
-    if (timeout != NULL && (err = wait_timeout(c, "stet_await_any", timeout, &w.timeout_ms)) != STET_OK)
+    if (timeout != NULL && (err = stet__ctx_timeout(c, "stet_await_any", timeout, &w.timeout_ms)) != STET_OK)
         return err;
     w.futures = futures;
     w.n = n;

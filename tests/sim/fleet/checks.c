@@ -96,6 +96,48 @@ check_awake(const fleet *w, const fleet_run *run, const fleet_op *op, const flee
     return false;
 }
 
+/* A signal is one that was sent to it, or to the run it retries. */
+static bool
+check_signal(fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
+{
+    int name = (int)(op->seed % FLEET_SIGNALS);
+
+    if (seen->code == STET_ETIMEOUT)
+        return op->has_limit;
+    for (; seen->code == STET_OK && run != NULL;
+         run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL)
+        if (fleet_is_signalled(run, name, (uint32_t)seen->value) ||
+            run->n_signals[name] == FLEET_SIGNALS_MAX)
+            return true;
+    return false;
+}
+
+/* The waits of a run that is no retry got the signals in the order they came in, none left out; of a retry,
+ * each another one: what a wait missed that was not inherited is waited for anew. */
+static void
+check_signals(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
+{
+    size_t got[FLEET_SIGNALS] = { 0 };
+
+    for (size_t i = 0; i < n && i < run->program.n; i++) {
+        int    name = (int)(run->program.ops[i].seed % FLEET_SIGNALS);
+        size_t at = got[name];
+
+        if (run->program.ops[i].kind != FLEET_OP_SIGNAL || seen[i].code != STET_OK)
+            continue;
+        got[name]++;
+        if (!run->is_retry && at < run->n_signals[name] && run->signals[name][at] != seen[i].value)
+            fleet_fail(w, run, "operation %zu got signal %u, and the next was %u", i,
+                       (unsigned)seen[i].value, run->signals[name][at]);
+        for (size_t k = 0; k < i; k++)
+            if (run->program.ops[k].kind == FLEET_OP_SIGNAL && seen[k].code == STET_OK &&
+                (int)(run->program.ops[k].seed % FLEET_SIGNALS) == name &&
+                seen[k].value == seen[i].value)
+                fleet_fail(w, run, "operations %zu and %zu got the same signal %u", k, i,
+                           (unsigned)seen[i].value);
+    }
+}
+
 /* Any attempt can be late if its node is paused, or find no memory for its result. */
 static bool
 check_is_unlucky(const fleet *w, const fleet_op *op, const fleet_seen *seen)
@@ -128,6 +170,7 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
                    : check_is_unlucky(w, op, seen) || seen->code == check_step_code(&op->body[0]);
     case FLEET_OP_CALL: return check_call(w, run, i, seen);
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
+    case FLEET_OP_SIGNAL: return check_signal(w, run, op, seen);
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
@@ -157,6 +200,7 @@ check_result(fleet *w, fleet_run *run)
                        seen[i].value);
     if (run->program.is_doomed)
         fleet_fail(w, run, "it completed, and was to fail");
+    check_signals(w, run, seen, n);
     w->stats.checks += n;
 }
 

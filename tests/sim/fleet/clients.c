@@ -360,6 +360,29 @@ operator_settle(fleet_node *node)
                    err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT);
 }
 
+void
+fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key)
+{
+    static const char *const names[FLEET_SIGNALS] = { "g0", "g1" };
+    fleet                   *w = node->w;
+    uint32_t                 number = ++w->signals;
+    stet_signal_options      options = { .size = sizeof options };
+    stet_run_id              id;
+    char                     text[16];
+    int                      err;
+
+    memcpy(id.text, run->text, sizeof id.text);
+    (void)snprintf(text, sizeof text, "%u", number);
+    options.idempotency_key = has_key ? text : NULL;
+    for (int i = 0; i < (has_key ? 2 : 1); i++) {
+        err = stet_signal(node->engine, &id, names[name], stet_text(text), &options);
+        operator_check(w, run, "signal", err, err == STET_EENDED);
+        if (err == STET_OK && run->n_signals[name] < FLEET_SIGNALS_MAX &&
+            !fleet_is_signalled(run, name, number))
+            fleet_fail(w, run, "signal %u was accepted, and is not in its inbox", number);
+    }
+}
+
 static int
 operator_on_run(void *arg, const stet_run_info *info)
 {
@@ -441,7 +464,7 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 12)) {
+    switch (client_draw(w, 15)) {
     case 0:
         err = stet_cancel(node->engine, &id, "operator", "a whim");
         operator_check(w, run, "cancel", err, err == STET_EENDED);
@@ -461,6 +484,9 @@ operator_act(fleet_node *node)
         err = stet_unstick(node->engine, &id, "operator");
         operator_check(w, run, "unstick", err, err == STET_ESTATE || err == STET_EENDED);
         break;
+    case 12:
+    case 13:
+    case 14: fleet_signal(node, run, (int)client_draw(w, FLEET_SIGNALS), client_draw(w, 2) == 0); break;
     case 4:
     case 5: client_wait(node, &id, 1 + (int64_t)client_draw(w, 5000)); break;
     case 6:

@@ -42,6 +42,9 @@ enum {
     FLEET_OPS_MAX = 30,
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
+    FLEET_SIGNALS = 2,    /* names */
+    FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
+    FLEET_INSIDE = 1000000, /* numbers from here on: of signals a run sends itself */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
     FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
@@ -114,6 +117,7 @@ void fleet_chaos(void *arg);
     X(CALL, 10, 6, "call")                                                                         \
     X(SEND, 6, 3, "send")                                                                          \
     X(AWAKE, 6, 2, "awakeable")                                                                    \
+    X(SIGNAL, 6, 3, "signal")                                                                      \
     X(DEPOSIT, 0, 40, "deposit")                                                                   \
     X(SCRIBBLE, 0, 10, "state")                                                                    \
     X(FUTURES, 12, 5, "futures")                                                                   \
@@ -158,8 +162,8 @@ typedef struct fleet_op {
     uint8_t       parts;   /* futures */
     uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP or _CALL */
     fleet_wait    wait;
-    bool          has_limit; /* awakeable: with a timeout; send: with an idempotency key */
-    bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside */
+    bool          has_limit; /* awakeable, signal: with a timeout; send: with an idempotency key */
+    bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside; signal: by itself */
     bool          is_reject;
 } fleet_op;
 
@@ -237,6 +241,8 @@ struct fleet_run {
     bool          is_retry;
     uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
+    uint32_t      signals[FLEET_SIGNALS][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
+    size_t        n_signals[FLEET_SIGNALS];
     int64_t       created_ms;
     /* What no replay may contradict any more. */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
@@ -296,6 +302,13 @@ bool fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *f
 void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
 /* The handler is about to return this. */
 void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed);
+
+/* Number `number` was put into the run's inbox as a signal; has_key: it may come again, and counts once. */
+void fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact);
+/* Was it? */
+bool fleet_is_signalled(const fleet_run *run, int name, uint32_t number);
+/* Send it one, if the store lets us. */
+void fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key);
 
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
 int fleet_register(stet_engine *e);
@@ -445,6 +458,7 @@ struct fleet {
     stet__map        nonces;    /* nonce -> fleet_run */
     stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
+    uint32_t         signals; /* numbers of those that were sent */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];

@@ -6,6 +6,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/context.h"
@@ -234,6 +235,45 @@ handler_awake(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     else
         rc = stet_await(ctx, &out, future);
     *value = handler_hash(out);
+    return rc;
+}
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static const char *const handler_signals[FLEET_SIGNALS] = { "g0", "g1" };
+
+static int
+handler_signal(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    const char     *signal = handler_signals[o->seed % FLEET_SIGNALS];
+    const char     *limit = NULL;
+    stet_run_id     self;
+    stet_future    *future;
+    stet_bytes      out = { NULL, 0 };
+    char            text[16];
+    int             rc;
+
+    if (o->is_inside) {
+        (void)snprintf(self.text, sizeof self.text, "%s", stet_info(ctx)->run);
+        (void)snprintf(text, sizeof text, "%u", FLEET_INSIDE + (unsigned)op);
+        if ((rc = stet_ctx_signal(ctx, &self, signal, stet_text(text))) != STET_OK)
+            return rc;
+    }
+    if (o->has_limit && (limit = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms + 1)) == NULL)
+        return STET_ENOMEM;
+    if (o->seed / FLEET_SIGNALS % 3 != 0)
+        rc = stet_await_signal(ctx, &out, signal, limit);
+    else {
+        handler_name(text, op, -1);
+        rc = stet_signal_start(ctx, &future, signal, STET_SIGNAL(.id = text, .timeout = limit));
+        if (rc == STET_OK)
+            rc = stet_await(ctx, &out, future);
+    }
+    if (rc == STET_OK && out.len < sizeof text) {
+        (void)snprintf(text, sizeof text, "%.*s", (int)out.len, (const char *)out.data);
+        *value = strtoul(text, NULL, 10);
+    }
     return rc;
 }
 
@@ -493,6 +533,7 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_CALL: rc = handler_call(ctx, x, op, &out); break;
     case FLEET_OP_SEND: return handler_send(ctx, x, op, NULL, value);
     case FLEET_OP_AWAKE: return handler_awake(ctx, x, op, value);
+    case FLEET_OP_SIGNAL: return handler_signal(ctx, x, op, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);
     case FLEET_OP_FUTURES: return handler_futures(ctx, x, op, value);

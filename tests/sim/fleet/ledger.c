@@ -45,6 +45,33 @@ fleet_awakeable_add(fleet *w, fleet_run *run, size_t op, const char *id)
     (void)snprintf(a->id, sizeof a->id, "%s", id);
 }
 
+/* ---- signals --------------------------------------------------------------------------------- */
+
+bool
+fleet_is_signalled(const fleet_run *run, int name, uint32_t number)
+{
+    for (size_t i = 0; i < run->n_signals[name]; i++)
+        if (run->signals[name][i] == number)
+            return true;
+    return false;
+}
+
+void
+fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    const char *text = fact->name.data;
+    int         name = text[fact->name.len - 1] - '0';
+    uint32_t    number = 0;
+
+    for (size_t i = 0; i < fact->value.len; i++)
+        number = number * 10 + (uint32_t)(((const char *)fact->value.data)[i] - '0');
+    if (!fleet_is_signalled(run, name, number)) {
+        if (run->n_signals[name] < FLEET_SIGNALS_MAX)
+            run->signals[name][run->n_signals[name]++] = number;
+    } else if (fact->idempotency_key.data == NULL)
+        fleet_fail(w, run, "signal %d is put into its inbox twice", (int)number);
+}
+
 /* ---- what no replay may contradict ----------------------------------------------------------- */
 
 void

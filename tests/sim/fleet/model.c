@@ -386,6 +386,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         run->not_before_ms = 0;
         break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
+    case STET__FACT_SIGNALLED: fleet_signalled(w, run, &fact); break;
     case STET__FACT_CHILD_DONE:
         model_told_once(w, run, &fact);
         child = fleet_run_of(w, stet__fact_id(fact.run));

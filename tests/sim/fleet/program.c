@@ -121,6 +121,10 @@ program_op(fleet_op *op, stet__rng *r, const fleet_order *order, bool is_object)
         op->is_inside = program_one_in(r, 3);
         op->is_reject = program_one_in(r, 4);
         break;
+    case FLEET_OP_SIGNAL:
+        op->has_limit = program_one_in(r, 2);
+        op->is_inside = program_one_in(r, 4);
+        break;
     case FLEET_OP_FUTURES:
         program_futures(op, r);
         program_child(op, r, order, true);

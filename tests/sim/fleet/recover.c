@@ -300,6 +300,8 @@ recover_fact(const stet__fact *fact)
     case STET__FACT_CALL:
     case STET__FACT_SEND:
     case STET__FACT_AWAKEABLE:
+    case STET__FACT_SIGNAL:
+    case STET__FACT_SIGNAL_SEND:
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR:

@@ -85,6 +85,15 @@ why_is_settled(const stet__fact *fact, const void *id)
 }
 
 static bool
+why_is_wait(const stet__fact *fact, const void *signal)
+{
+    stet_bytes name = fact->topic.data != NULL ? fact->topic : fact->name;
+
+    return fact->kind == STET__FACT_SIGNAL && fact->code == 0 && name.len == 2 &&
+           memcmp(name.data, signal, 2) == 0;
+}
+
+static bool
 why_is_call(const stet__fact *fact, const void *id)
 {
     return fact->kind == STET__FACT_CALL && fact->run.len == 16 &&
@@ -136,6 +145,23 @@ why_awakeable(fleet *w, const fleet_run *run, const mem_run *row, const why_said
     for (size_t i = 0; i < w->n_awakeables; i++)
         if (strcmp(w->awakeables[i].id, name) == 0 && w->awakeables[i].acked != 0)
             return "somebody settled it, and was told so";
+    return strstr(said->text, "at most until") != NULL ? "its limit has no timer" : NULL;
+}
+
+static const char *
+why_signal(const fleet_run *run, const mem_run *row, const why_said *said)
+{
+    const char *names = why_named(said, "stet signal ");
+    size_t      len = strlen(run->text), waits;
+    const char *signal = names + len + 1;
+
+    if (strncmp(names, run->text, len) != 0 || strlen(names) != len + 3 ||
+        strstr(said->text, signal) == NULL)
+        return "it does not name the signal";
+    if ((waits = why_count(&row->journal, why_is_wait, signal)) == 0)
+        return "it never waited for that signal";
+    if (!run->is_retry && run->n_signals[signal[1] - '0'] >= waits)
+        return "there is a signal for every wait";
     return strstr(said->text, "at most until") != NULL ? "its limit has no timer" : NULL;
 }
 
@@ -242,6 +268,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return strcmp(said->kind, "stuck") == 0 ? why_stuck(run, row, said) : "it is damaged";
     if (strcmp(said->kind, "awakeable") == 0)
         return why_awakeable(w, run, row, said);
+    if (strcmp(said->kind, "signal") == 0)
+        return why_signal(run, row, said);
     if (strcmp(said->kind, "child") == 0)
         return why_child(w, run, row, said);
     if (strcmp(said->kind, "lane") == 0)

@@ -1,0 +1,146 @@
+/* Signals to a run: put into its inbox, where the journal gives each to one wait or keeps it for the next.
+ *
+ * A signal that was accepted is in the inbox of a run that was open then: the store refuses to put anything into
+ * that of one that has ended. One with an idempotency key may be put there more than once; the journal takes the
+ * first.
+ *
+ * A run that has not begun is not woken: it waits for its time or its turn, and looks into its inbox when it is
+ * executed. The unit is conditional on that, or a run that began just now and waits would sleep on.
+ */
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define SIGNAL_TRIES_MAX 100
+#define SIGNAL_KEY_MAX   256u
+
+static bool
+signal_ops(stet_engine *e, stet__work *w, stet_id run, bool has_begun, const stet__fact *signal)
+{
+    stet_op *op = stet__work_op(w, STET_OP_INBOX, run);
+
+    if (op == NULL || !stet__work_fact(w, &op->data, signal))
+        return false;
+    if (!has_begun)
+        return stet__work_cond(w, STET_COND_CLAIM, run) != NULL; /* nobody's, epoch 0 */
+    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
+        return false;
+    op->status = STET_STATUS_PENDING;
+    stet__lock(e->p, &e->lock);
+    op->claimer = stet__work_claimer(e, w);
+    stet__unlock(e->p, &e->lock);
+    return true;
+}
+
+/* May it be told? STET_OK: it is open, and whether it has begun. */
+static int
+signal_look(stet_engine *e, stet_id run, stet_bytes signal, bool *has_begun)
+{
+    stet__arena  arena;
+    stet_run_row row = { 0 };
+    stet__fact   extra;
+    char         text[STET_ID_TEXT_MAX];
+    int          err;
+
+    stet__arena_init(&arena, &e->p->alloc);
+    stet__id_text(text, STET__ID_RUN, run);
+    err = stet__load_row(e, run, &arena, &row, &extra);
+    *has_begun = row.epoch > 0;
+    if (err == STET_OK && row.is_terminal)
+        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for signal %.*s any more", text,
+                         stet_status_name((stet_status)row.status), (int)signal.len, (const char *)signal.data);
+    stet__arena_free(&arena);
+    return err;
+}
+
+static int
+signal_check(stet_engine *e, const stet_run_id *run, const char *signal, stet_bytes value,
+             const stet_signal_options *o, stet_id *id)
+{
+    int err;
+
+    if ((err = stet__alive(e, "stet_signal")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_signal", "stet_ctx_signal")) != STET_OK ||
+        (err = stet__id_parse(id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK ||
+        (err = stet__name_check("signal", signal)) != STET_OK)
+        return err;
+    if ((int64_t)value.len > e->config.payload_bytes_max)
+        return stet__fail(STET_ETOOBIG, "signal %s: %zu bytes; the limit is payload_bytes_max, %lld", signal, value.len,
+                          (long long)e->config.payload_bytes_max);
+    if (o == NULL)
+        return STET_OK;
+    if (o->size != sizeof *o)
+        return stet__fail(STET_EINVAL, "signal %s: stet_signal_options.size is %zu; use STET_SIGNAL_OPTIONS(…)", signal,
+                          o->size);
+    if ((o->idempotency_key != NULL && (o->idempotency_key[0] == '\0' || strlen(o->idempotency_key) > SIGNAL_KEY_MAX)) ||
+        (o->by != NULL && strlen(o->by) > SIGNAL_KEY_MAX))
+        return stet__fail(STET_ETOOBIG, "signal %s: an idempotency key has 1 to %u bytes, who sent it at most as many",
+                          signal, SIGNAL_KEY_MAX);
+    return STET_OK;
+}
+
+int
+stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_bytes value,
+            const stet_signal_options *options)
+{
+    stet__fact fact = { 0 };
+    stet_id    id;
+    bool       has_begun;
+    int        err;
+
+    if ((err = signal_check(e, run, signal, value, options, &id)) != STET_OK)
+        return err;
+    fact.kind = STET__FACT_SIGNALLED;
+    fact.name = stet_text(signal);
+    fact.value = value.data != NULL ? value : stet_text("");
+    if (options != NULL && options->idempotency_key != NULL)
+        fact.idempotency_key = stet_text(options->idempotency_key);
+    if (options != NULL && options->by != NULL)
+        fact.who = stet_text(options->by);
+    err = STET_ECONFLICT;
+    for (int i = 0; i < SIGNAL_TRIES_MAX && err == STET_ECONFLICT; i++) {
+        stet__work *w = stet__work_new(e, NULL, NULL);
+
+        fact.time_ms = stet__store_now(e);
+        if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory") : signal_look(e, id, fact.name, &has_begun)) !=
+                STET_OK ||
+            (err = signal_ops(e, w, id, has_begun, &fact) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory")) !=
+                STET_OK) {
+            stet__work_free(w);
+            return err;
+        }
+        err = stet__commit_sync(e, w, NULL);
+    }
+    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
+                                 : err;
+}
+
+int
+stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
+{
+    stet__claim *claim = c->host;
+    stet_engine *e = claim->engine;
+    stet__fact   signal = { 0 };
+    stet_id      run = stet__fact_id(fact->run);
+    const char  *text;
+    bool         has_begun;
+    int          refusal = signal_look(e, run, fact->name, &has_begun);
+
+    if (refusal == STET_OK) {
+        signal.kind = STET__FACT_SIGNALLED;
+        signal.time_ms = stet__store_now(e);
+        signal.name = fact->name;
+        signal.value = fact->value;
+        signal.run = stet__id_bytes(&claim->run);
+        if (!signal_ops(e, w, run, has_begun, &signal))
+            return stet__fail(STET_ENOMEM, "out of memory");
+    } else if (refusal != STET_EENDED && refusal != STET_ENOTFOUND)
+        return refusal;
+    else { /* recorded too: the same on every replay */
+        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory");
+        fact->code = refusal;
+        fact->text = stet_text(text);
+    }
+    return stet__host.append(c, fact, NULL);
+}
