@@ -177,6 +177,12 @@ TEST(E4_zone_a_file_is_decoded)
     CHECK_OK(decode(&zone, &alloc, &t));
     CHECK_SPAN(zone, 3000, 2000, LAST, 0);
     stet__zone_free(zone, &alloc.base);
+    /* The rule takes over with its first change behind those of the file: 1970-03-29T01:00Z. */
+    t = tzif_make("CET-1CEST,M3.5.0,M10.5.0/3");
+    CHECK_OK(decode(&zone, &alloc, &t));
+    CHECK_SPAN(zone, 3000, 2000, 7520400, 0);
+    CHECK_SPAN(zone, 7520400, 7520400, 25664400, 7200);
+    stet__zone_free(zone, &alloc.base);
     stet__zone_free(NULL, &alloc.base);
     CHECK_INT(alloc.held, 0);
     CHECK_SPAN(NULL, 0, FIRST, LAST, 0);
