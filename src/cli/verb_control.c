@@ -1,4 +1,5 @@
-/* cancel, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe. */
+/* cancel, signal, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe, those of a
+ * signal with a key. */
 #include "cli/cli.h"
 
 #include <stdlib.h>
@@ -90,6 +91,43 @@ const cli_verb stet__cli_unstick = {
     .args_max = 1,
     .options = unstick_options,
     .fn = unstick_run,
+};
+
+static int
+signal_run(cli *c)
+{
+    stet_signal_options options = { .size = sizeof options };
+    stet_run_id         run;
+    stet_bytes          value;
+    int                 exit;
+
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_payload(c, stet__cli_arg(c, 2), &value)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    options.idempotency_key = stet__cli_value(c, "idempotency-key");
+    options.by = control_by(c);
+    return control_done(c, stet_signal(c->engine, &run, c->args[1], value, &options), "run",
+                        run.text, "signalled");
+}
+
+static const cli_option signal_options[] = {
+    { "raw", NULL, "VALUE need not be JSON" },
+    { "idempotency-key", "KEY", "repeating with the same key counts once" },
+    { "by", "WHO", "who sends it (the user)" },
+    { 0 },
+};
+
+const cli_verb stet__cli_signal = {
+    .name = "signal",
+    .args = "RUN NAME [VALUE|-|@FILE]",
+    .summary = "send a signal to a run, which waits for it now or later",
+    .details = "Signals of one name are kept in order, and each is given to one wait.\n"
+               "    stet signal run_… approved '{\"amount\":120}'",
+    .args_min = 2,
+    .args_max = 3,
+    .options = signal_options,
+    .fn = signal_run,
 };
 
 static int

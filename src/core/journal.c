@@ -161,9 +161,13 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
     return ok ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a journal");
 }
 
-static void
-journal_settle(stet__journal *j, stet__cmd *cmd)
+void
+stet__journal_settle(stet__journal *j, stet__cmd *cmd)
 {
+    if (cmd->has_timer) {
+        cmd->spared = j->spared;
+        j->spared = cmd;
+    }
     cmd->is_settled = true;
     cmd->has_timer = false;
     cmd->settled_at = ++j->order;
@@ -192,7 +196,8 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
             j->unasked++;
         j->choices += journal_is_choice(cmd);
     }
-    cmd->until_ms = f->until_ms;
+    if (!cmd->has_timer || f->until_ms != 0) /* else it is settled, and its timer still has to go */
+        cmd->until_ms = f->until_ms;
     cmd->number = f->number;
     cmd->fingerprint = f->fingerprint;
     cmd->run = stet__fact_id(f->run);
@@ -241,7 +246,7 @@ journal_apply_wait(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
         cmd->signal_id = box->first->id;
         if ((box->first = box->first->next) == NULL)
             box->last = NULL;
-        journal_settle(j, cmd);
+        stet__journal_settle(j, cmd);
         return STET_OK;
     }
     if (box->waits == NULL)
@@ -256,7 +261,7 @@ journal_apply_wait(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
 static stet__cmd *
 journal_first_wait(stet__letterbox *box)
 {
-    while (box->waits != NULL && box->waits->is_settled)
+    while (box->waits != NULL && box->waits->is_settled && !(STET__MUTANT(signal_late) && box->waits->code != 0))
         box->waits = box->waits->behind;
     return box->waits;
 }
@@ -270,7 +275,8 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
     stet_bytes       value = { NULL, f->value.len }, id = { NULL, f->idempotency_key.len };
 
     if (f->idempotency_key.data != NULL) {
-        if (stet__map_find(&j->signal_ids, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+        if (stet__map_find(&j->signal_ids, f->idempotency_key.data, f->idempotency_key.len) != NULL &&
+            !STET__MUTANT(signal_repeated)) {
             j->anomalies++; /* it was sent again */
             return STET_OK;
         }
@@ -285,13 +291,11 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
     if ((cmd = journal_first_wait(box)) != NULL) {
         cmd->value = value;
         cmd->signal_id = id;
-        if (cmd->has_timer) {
-            cmd->spared = j->spared;
-            j->spared = cmd;
-        }
-        journal_settle(j, cmd);
+        stet__journal_settle(j, cmd);
         return STET_OK;
     }
+    if (STET__MUTANT(signal_unheard))
+        return STET_OK;
     if ((letter = stet__arena_get0(j->arena, sizeof *letter)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
     letter->value = value;
@@ -336,9 +340,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
-        cmd->has_timer = f->until_ms != 0;
+        if (f->code == 0)
+            cmd->has_timer = f->until_ms != 0;
         if (f->code != 0) { /* refused or interrupted before anything was created */
-            journal_settle(j, cmd);
+            stet__journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
         }
         if ((err = stet__journal_index(j, cmd, f->revision)) != STET_OK || f->kind != STET__FACT_SIGNAL)
@@ -348,7 +353,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
-        journal_settle(j, cmd);
+        stet__journal_settle(j, cmd);
         return STET_OK;
     }
 }
@@ -367,7 +372,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         return STET_OK;
     }
     if (f->kind == STET__FACT_TIMER && cmd->kind == STET__FACT_SIGNAL) {
-        journal_settle(j, cmd);
+        cmd->has_timer = false;
+        stet__journal_settle(j, cmd);
         cmd->code = STET_ETIMEOUT;
         cmd->text = "the time was up first";
         return STET_OK;
@@ -381,7 +387,9 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
     }
     if (f->kind == STET__FACT_CHOICE)
         cmd->number = f->number;
-    journal_settle(j, cmd);
+    if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
+        cmd->has_timer = false; /* a choice removes it with its record */
+    stet__journal_settle(j, cmd);
     return journal_copy_outcome(j, cmd, f);
 }
 

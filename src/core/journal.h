@@ -64,7 +64,7 @@ typedef struct stet__journal {
     stet__cmd   *waiting;     /* list of all commands with a completion */
     stet__map    letters;     /* signal -> stet__letterbox */
     stet__map    signal_ids;  /* idempotency keys of the signals that came */
-    stet__cmd   *spared;      /* waits a signal ended before their timers did; whoever takes it in removes those */
+    stet__cmd   *spared;      /* settled before their timers fired, which the host removes */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
@@ -84,6 +84,8 @@ int stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, 
 /* Remember a command this execution made, so that notifications find it by `completion`. NULL: ENOMEM. */
 stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char *name,
                              uint64_t occurrence, uint64_t completion);
+/* It has its outcome. */
+void stet__journal_settle(stet__journal *j, stet__cmd *cmd);
 /* Let notifications of `completion` find this command too (a step's retry timer). */
 int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 /* One recorded command nobody asked for, or NULL. */

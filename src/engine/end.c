@@ -261,7 +261,7 @@ end_unit(stet_ctx *c)
     bool         ok;
     int          err;
 
-    if ((err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
+    if ((err = stet__host_spare(c)) != STET_OK || (err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
         (!STET__MUTANT(end_blind) && (err = stet__host_inbox_cond(c)) != STET_OK))
         return err;
     if (stet__run_is_terminal(&c->run)) {

@@ -182,6 +182,28 @@ stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
     return host_append_one(c, w, fact, child);
 }
 
+static bool
+host_spare(stet__claim *claim, stet__work *w)
+{
+    stet__journal *j = &claim->ctx->journal;
+
+    for (; j->spared != NULL && !STET__MUTANT(timer_spared); j->spared = j->spared->spared)
+        if (!stet__work_timer_gone(w, claim->run, j->spared->until_ms, j->spared->completion))
+            return false;
+    return true;
+}
+
+int
+stet__host_spare(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet__work  *w = c->journal.spared != NULL ? stet__host_open(claim) : NULL;
+
+    if (c->journal.spared != NULL && (w == NULL || !host_spare(claim, w)))
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    return STET_OK;
+}
+
 /* What was executed ahead and given up submits nothing: the run may be granted to us with the same epoch before
  * the unit's turn comes, and then the unit would hold. */
 void
@@ -198,6 +220,7 @@ stet__host_submit_locked(stet__claim *claim)
     atomic_fetch_add(&claim->submitted, 1);
     if (w->has_read)
         claim->read_until = atomic_load(&claim->submitted);
+    (void)host_spare(claim, w); /* what finds no memory goes with the next unit */
     has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
     if (has_state)

@@ -22,6 +22,9 @@ bool stet__host_is_durable(stet_ctx *c);
 void stet__host_commit(stet_ctx *c);
 void stet__host_submit(stet__claim *claim); /* the open unit */
 void stet__host_submit_locked(stet__claim *claim);
+/* Remove the timers of what was settled before they fired, with the record of that. Every unit does when it is
+ * submitted; to be called before a conditional tail, which may be cut off. */
+int  stet__host_spare(stet_ctx *c);
 /* Remember where the conditional tail of the open unit begins, and cut it off again. */
 int  stet__host_mark(stet_ctx *c);
 void stet__host_rollback(stet_ctx *c, stet__work *w);

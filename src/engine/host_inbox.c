@@ -195,9 +195,8 @@ stet__host_refresh(stet_ctx *c)
     if ((err = stet__host_mark(c)) != STET_OK)
         return host_refresh_failed(c, err);
     err = stet__host_append(c, &taken, NULL);
-    for (; err == STET_OK && c->journal.spared != NULL; c->journal.spared = c->journal.spared->spared)
-        if (!stet__work_timer_gone(claim->open, claim->run, c->journal.spared->until_ms, c->journal.spared->completion))
-            err = stet__fail(STET_ENOMEM, "out of memory for a unit");
+    if (err == STET_OK)
+        err = stet__host_spare(c);
     if (err == STET_OK && !in.was_stopped && c->run.stop_code != 0 && !STET__MUTANT(children_go_on) && (err = host_stop_children(c)) != STET_OK)
         (void)stet__fail(err, "out of memory for a unit");
     if (err != STET_OK) {

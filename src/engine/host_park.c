@@ -119,7 +119,7 @@ host_suspend_unit(stet_ctx *c)
     stet__fact   fact = { 0 };
     int          err;
 
-    if ((err = stet__host_mark(c)) != STET_OK)
+    if ((err = stet__host_spare(c)) != STET_OK || (err = stet__host_mark(c)) != STET_OK)
         return err;
     fact.kind = STET__FACT_SUSPENDED;
     fact.text = stet_text(c->waits_for);

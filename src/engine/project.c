@@ -109,17 +109,13 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_SLEEP:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
+    case STET__FACT_SIGNAL:
     case STET__FACT_STEP_RETRY:
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
         if (STET__MUTANT(timer_after))
             return true;
         return stet__work_timer(w, run->id, f->until_ms, f->revision);
-    case STET__FACT_SIGNAL: /* with a code: the end of the wait that it was recorded as before */
-        if (f->until_ms == 0)
-            return true;
-        return f->code == 0 ? stet__work_timer(w, run->id, f->until_ms, f->revision)
-                            : stet__work_timer_gone(w, run->id, f->until_ms, (uint64_t)f->completion);
     case STET__FACT_CHOICE:
         if (f->until_ms == 0 || f->code == STET_ETIMEOUT)
             return true;

@@ -22,7 +22,7 @@ signal_ops(stet_engine *e, stet__work *w, stet_id run, bool has_begun, const ste
     if (op == NULL || !stet__work_fact(w, &op->data, signal))
         return false;
     if (!has_begun)
-        return stet__work_cond(w, STET_COND_CLAIM, run) != NULL; /* nobody's, epoch 0 */
+        return STET__MUTANT(signal_unwoken) || stet__work_cond(w, STET_COND_CLAIM, run) != NULL; /* nobody's, epoch 0 */
     if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
         return false;
     op->status = STET_STATUS_PENDING;

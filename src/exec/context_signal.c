@@ -51,10 +51,8 @@ signal_record(stet_ctx *c, stet_future *f, const char *signal, int64_t until_ms,
     fact.occurrence = (int64_t)f->occurrence;
     fact.until_ms = until_ms;
     fact.code = code;
-    if (code != 0) {
-        fact.completion = (int64_t)f->cmd->completion;
+    if (code != 0)
         fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
-    }
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
         return err;
     if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_SIGNAL, f->name, f->occurrence, 0)) == NULL)
@@ -108,7 +106,7 @@ stet_await_signal(stet_ctx *c, stet_bytes *out, const char *signal, const char *
             break;
         /* Nobody can come back to this wait, so it ends here: a signal that comes later is for the next one. */
         if (c->run.stop_code != 0 && !c->run.is_stop_told) {
-            if ((err = signal_record(c, &f, signal, f.cmd->until_ms, c->run.stop_code)) != STET_OK)
+            if ((err = signal_record(c, &f, signal, 0, c->run.stop_code)) != STET_OK)
                 return err;
             break;
         }

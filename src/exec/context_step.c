@@ -389,9 +389,7 @@ step_told(stet_ctx *c, stet_future *f, int code)
 {
     if (f->cmd == NULL || c->latch != 0)
         return code;
-    f->cmd->is_settled = true;
-    f->cmd->has_timer = false;
-    f->cmd->settled_at = ++c->journal.order;
+    stet__journal_settle(&c->journal, f->cmd);
     f->cmd->code = code;
     f->cmd->cause = 0;
     f->cmd->text = c->failure.text;
@@ -518,9 +516,13 @@ stet_step(stet_ctx *c, stet_bytes *out, const char *name, stet_body_fn body, voi
     for (;;) {
         if (f.cmd != NULL && f.cmd->is_settled)
             return stet__ctx_outcome(c, out, f.cmd);
-        if ((err = stet__ctx_catch_up(c)) != STET_OK ||
-            (err = stet__ctx_stop(c, STET__FACT_STEP, name, f.occurrence)) != STET_OK)
+        if ((err = stet__ctx_catch_up(c)) != STET_OK)
             return err;
+        if ((err = stet__ctx_stop(c, STET__FACT_STEP, name, f.occurrence)) != STET_OK) {
+            if (f.cmd != NULL && c->latch == 0)
+                stet__journal_settle(&c->journal, f.cmd); /* its next attempt does not come: nor need its timer */
+            return err;
+        }
         if (f.cmd != NULL && f.cmd->completion != 0 && f.cmd->fired_at == 0) {
             (void)snprintf(c->waits_for, sizeof c->waits_for, "next attempt of step %s", name);
             if ((err = stet__ctx_await_news(c)) != STET_OK)

@@ -71,6 +71,16 @@ gate(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+static int
+post(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_await_signal(ctx, &value, "paid", "30d"));
+    return stet_return(ctx, value);
+}
+
 /* Tells the pipe in CLI_APP_FIFO that the body was entered, then never ends. */
 static int
 never_end(stet_attempt *a, void *arg)
@@ -115,6 +125,7 @@ static const stet_handler orders[] = {
     { "echo", echo, &echo_options },
     { "fail", fail, NULL },
     { "nap", nap, NULL },
+    { "post", post, NULL },
     { "gate", gate, NULL },
     { "hang", hang, NULL },
     { "shape", shape, NULL },

@@ -260,7 +260,7 @@ TEST(cli_help_is_made_from_the_tables)
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
-                                         "move",     "schedule preview" };
+                                         "move",     "signal",    "schedule preview" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -388,6 +388,7 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("unstick", run, NOWHERE),
         ARGS("resolve", awakeable, "1", NOWHERE),
         ARGS("reject", awakeable, "no", NOWHERE),
+        ARGS("signal", run, "paid", NOWHERE),
         ARGS("dlq", "ls", NOWHERE),
         ARGS("dlq", "retry", run, NOWHERE),
         ARGS("dlq", "discard", run, NOWHERE),
@@ -1108,6 +1109,27 @@ TEST(B6_cli_resolve_and_reject_settle_once)
     CHECK_EXIT(RUN("resolve", "awk_00000000000000000000000000"), 3);
     CHECK_EXIT(RUN("resolve", yes), 2);
     CHECK_EXIT(RUN("reject", id), 2);
+}
+
+TEST(B8_cli_signals_reach_the_run_that_waits)
+{
+    const char *run = START("orders.post"), *early = START("orders.post");
+
+    OK("signal", early, "paid", "1");
+    drain();
+    CHECK_STR(OK("wait", early).out, "1\n");
+    CHECK_HAS(OK("why", run).out, "waits for signal paid, at most until its limit");
+    CHECK_HAS(OK("why", run).out, " signal run_");
+    CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid", "not json"), 2).err, "byte");
+    CHECK_EXIT(RUN("signal", run), 2);
+    CHECK_EXIT(RUN("signal", run, "a b\n", "1"), 2);
+    CHECK_EXIT(RUN("signal", "run_00000000000000000000000000", "paid"), 3);
+    CHECK_HAS(OK("signal", run, "paid", "{\"cents\":250}", "--by", "till").out, "signalled");
+    CHECK_INT(json_lines(OK("signal", run, "paid", "2", "--idempotency-key", "k", "--json").out), 1);
+    drain();
+    CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
+    CHECK_HAS(OK("show", run).out, "till");
+    CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid"), 9).err, "has ended");
 }
 
 TEST(C3_cli_dead_letters_are_listed_retried_and_discarded)

@@ -436,6 +436,19 @@ model_timers(fleet *w, const stet_unit *unit)
                        (long long)(unit->conds[i].fire_ms - now_ms));
 }
 
+/* A run that ends leaves no timer behind. */
+static void
+model_end_timers(fleet *w, const stet_op *op)
+{
+    mem_timer  probe = { .fire_ms = INT64_MIN, .run = op->run };
+    mem_node  *node = stet__mem_tree_ge(&w->db->timers_of, &probe.by_run);
+    fleet_run *run = fleet_run_of(w, op->run);
+
+    if (node != NULL && run != NULL && !run->is_damaged &&
+        stet__id_equal(MEM_OF(const mem_timer, by_run, node)->run, op->run))
+        fleet_fail(w, run, "it has ended, and a timer of its is left");
+}
+
 /* A fenced worker writes nothing. */
 static void
 model_fenced(fleet *w, const stet_unit *unit)
@@ -513,6 +526,10 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_DEL)
             model_purged(w, node, &unit->ops[i]);
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_RUN_SET && (unit->ops[i].mask & STET_RUN_STATUS) != 0 &&
+            unit->ops[i].row->is_terminal)
+            model_end_timers(w, &unit->ops[i]);
     model_stops(w, unit);
     for (size_t i = 0; i < outcome->n_grants; i++)
         model_granted(w, node, unit, &outcome->grants[i]);
