@@ -4,9 +4,9 @@
  * week (0-7 or SUN-SAT; 0 and 7 are Sunday). A field is `*`, a value, a range `9-17`, or a list of
  * them `1,15,20-25`; behind `*` or a range a step may follow: `10-40/5`. Names in any case. A step
  * behind a single value (`5/15`) and a range that runs backwards (`22-2`) are refused, since cron
- * programs disagree about them. If both day fields are restricted (neither begins with `*`), a day that
- * matches one of them is enough. Or a word: @hourly, @daily, @midnight, @weekly, @monthly, @yearly,
- * @annually.
+ * programs disagree about them. If both day fields are restricted (neither begins with `*`), a day
+ * that matches one of them is enough. Or a word: @hourly, @daily, @midnight, @weekly, @monthly,
+ * @yearly, @annually.
  *
  * Daylight saving, if not every hour is allowed: a local time that does not exist fires once at the
  * shift, a local time that exists twice fires the first time. If every hour is allowed, the

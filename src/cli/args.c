@@ -1,8 +1,8 @@
 /* The command line: finding the verb, its options and arguments, and reading values.
  *
  * Options stand anywhere (--name VALUE or --name=VALUE, -n VALUE for one of a single letter); "--"
- * ends them; "-" and negative numbers are arguments. Everything is checked against the verb's table before its function runs, and a
- * mistyped name is answered with the nearest one. */
+ * ends them; "-" and negative numbers are arguments. Everything is checked against the verb's table
+ * before its function runs, and a mistyped name is answered with the nearest one. */
 #include "cli/cli.h"
 
 #include <assert.h>
@@ -169,7 +169,7 @@ args_give(cli *c, const cli_option *option, const char *value)
 static int
 args_option(cli *c, int argc, char **argv, int *i)
 {
-    const char       *name = argv[*i] + strspn(argv[*i], "-"), *equals = strchr(name, '=');
+    const char       *name = argv[*i] + (argv[*i][1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     size_t            len = equals ? (size_t)(equals - name) : strlen(name);
     const cli_option *option = args_option_find(c->verb, name, len);
     const char       *next = *i + 1 < argc ? argv[*i + 1] : NULL;

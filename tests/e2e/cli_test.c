@@ -1065,6 +1065,7 @@ TEST(I10_cli_mistakes_of_a_preview_are_named)
     CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-n", "0"), 2).err, "-n 0: expected a number from 1");
     CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-n"), 2).err, "-n needs a value: -n N");
     CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-m", "3"), 2).err, "there is no option -m");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "---json"), 2).err, "there is no option ---json");
     CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "--from", "soon"), 2).err, "--from soon");
     CHECK_HAS(CHECK_EXIT(PREVIEW("0", "9", "*", "*", "*"), 2).err, "\"9\" is too much");
     CHECK_HAS(CHECK_EXIT(STET("schedule"), 2).err, "schedule preview");
