@@ -1126,7 +1126,8 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_EXIT(RUN("signal", run, "a b\n", "1"), 2);
     CHECK_EXIT(RUN("signal", "run_00000000000000000000000000", "paid"), 3);
     CHECK_HAS(OK("signal", run, "paid", "{\"cents\":250}", "--by", "till").out, "signalled");
-    CHECK_INT(json_lines(OK("signal", run, "paid", "2", "--idempotency-key", "k", "--json").out), 1);
+    CHECK_INT(json_lines(OK("signal", run, "paid", "2", "--idempotency-key", "k", "--json").out),
+              1);
     drain();
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");
