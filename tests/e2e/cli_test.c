@@ -1025,12 +1025,12 @@ TEST(I10_cli_a_preview_shows_local_times_and_utc)
 
 TEST(I10_cli_a_preview_marks_daylight_saving)
 {
-    outcome o = OK("schedule", "preview", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "2", "--from",
-                   "2026-03-28T12:00:00Z");
+    outcome o = OK("schedule", "preview", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "2",
+                   "--from", "2026-03-28T12:00:00Z");
 
     CHECK_STR(o.out, "LOCAL                        UTC                   DAYLIGHT SAVING\n"
-                     "Sun 2026-03-29 03:00 +02:00  2026-03-29T01:00:00Z  clocks go forward 1h; 02:30 "
-                     "does not exist: fires at 03:00\n"
+                     "Sun 2026-03-29 03:00 +02:00  2026-03-29T01:00:00Z  clocks go forward 1h; "
+                     "02:30 does not exist: fires at 03:00\n"
                      "Mon 2026-03-30 02:30 +02:00  2026-03-30T00:30:00Z\n");
     o = OK("schedule", "preview", "30 * * * *", "--tz", "Europe/Berlin", "-n", "3", "--from",
            "2026-10-25T00:00:00Z");
