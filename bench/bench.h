@@ -45,6 +45,7 @@ void bench_object_onekey(bench_result *r); /* object.c */
 void bench_object_100keys(bench_result *r);
 void bench_sleep_overdue(bench_result *r); /* wake.c */
 void bench_awakeable_resume(bench_result *r);
+void bench_signal_resume(bench_result *r);
 void bench_parked(bench_result *r); /* parked.c */
 void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */

@@ -112,6 +112,16 @@ handle_awaits(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+static int
+handle_listens(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_await_signal(ctx, &value, "go", NULL));
+    return stet_return(ctx, value);
+}
+
 /* ---- for other processes --------------------------------------------------------------------- */
 
 static int
@@ -195,6 +205,7 @@ handle_long(stet_ctx *ctx, stet_bytes input)
 const stet_handler bench_handlers[] = {
     { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
     { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
+    { "listens", handle_listens, NULL },
     { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
     { "busy3", handle_busy3, NULL },     { "resumed", handle_resumed, NULL },
     { NULL, NULL, NULL }

@@ -26,6 +26,8 @@ const bench_figure bench_figures[] = {
       bench_sleep_overdue },
     { "awakeable.resume", "resolve until the run has completed, p50; raw: a commit", "<= 4", "2",
       bench_awakeable_resume },
+    { "signal.resume", "signal until the run has completed, p50; raw: a commit", "<= 4", "2",
+      bench_signal_resume },
     { "parked.100k",
       "100,000 runs asleep for 30 days: memory beyond an idle worker (raw: the idle one)",
       "<= 64 MiB, <= 1 s", "16 MiB", bench_parked },

@@ -1,4 +1,4 @@
-/* From a wake-up to the end of the run: timers that are due, awakeables that are resolved. */
+/* From a wake-up to the end of the run: timers that are due, awakeables that are resolved, signals. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -100,7 +100,7 @@ bench_sleep_overdue(bench_result *r)
     r->ok = r->ratio <= 20;
 }
 
-/* ---- awakeables ------------------------------------------------------------------------------ */
+/* ---- awakeables and signals ------------------------------------------------------------------ */
 
 static int
 resolve_status(void *arg, const stet_run_info *info)
@@ -144,8 +144,38 @@ resolve_one_s(stet_engine *e)
     return bench_now_s() - start_s;
 }
 
-void
-bench_awakeable_resume(bench_result *r)
+/* The run is suspended. */
+static void
+signal_ready(stet_engine *e, const stet_run_id *run)
+{
+    double          until_s = bench_now_s() + WAKE_TIMEOUT_S;
+    struct timespec a_moment = { 0, WAKE_LOOK_EVERY_NS };
+    stet_status     status = STET_STATUS_PENDING;
+
+    while (status != STET_STATUS_SUSPENDED) {
+        if (bench_now_s() > until_s)
+            bench_fail("a run did not suspend at its signal");
+        nanosleep(&a_moment, NULL);
+        bench_ok(stet_run_get(e, run, resolve_status, &status), "stet_run_get");
+    }
+}
+
+static double
+signal_one_s(stet_engine *e)
+{
+    stet_run_id run;
+    double      start_s;
+
+    bench_ok(stet_start(e, &run, "bench.listens", stet_text("{}"), NULL), "stet_start");
+    signal_ready(e, &run);
+    start_s = bench_now_s();
+    bench_ok(stet_signal(e, &run, "go", stet_text("{\"by\":\"bench\"}"), NULL), "stet_signal");
+    bench_ok(stet_wait(e, NULL, &run, 0), "stet_wait");
+    return bench_now_s() - start_s;
+}
+
+static void
+resume_measure(bench_result *r, double (*one_s)(stet_engine *e))
 {
     char        *stet_path = bench_path("stet.db"), *raw_path = bench_path("raw.db");
     stet_engine *e = bench_worker(stet_path);
@@ -153,10 +183,10 @@ bench_awakeable_resume(bench_result *r)
     bench_rounds rounds = { .n = 0 };
     double       took_s[WAKE_RESOLVES];
 
-    (void)resolve_one_s(e);
+    (void)one_s(e);
     for (int i = 0; i < BENCH_ROUNDS; i++) {
         for (int k = 0; k < WAKE_RESOLVES; k++)
-            took_s[k] = resolve_one_s(e);
+            took_s[k] = one_s(e);
         bench_rounds_add(&rounds, bench_percentile(took_s, WAKE_RESOLVES, 50) * 1e6,
                          bench_raw_commit_s(hand) * 1e6);
     }
@@ -169,4 +199,16 @@ bench_awakeable_resume(bench_result *r)
     bench_rounds_report(&rounds, r);
     r->unit = "us";
     r->ok = r->ratio <= 4;
+}
+
+void
+bench_awakeable_resume(bench_result *r)
+{
+    resume_measure(r, resolve_one_s);
+}
+
+void
+bench_signal_resume(bench_result *r)
+{
+    resume_measure(r, signal_one_s);
 }

@@ -41,6 +41,7 @@ if [ "${1:-}" != build ]; then
     [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
     need_command redis-server redis-server
     [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || missing+=(rabbitmq-server)
+    [ -e /usr/share/zoneinfo/Europe/Berlin ] || missing+=(tzdata)
     need_command python3 python3
     need_command nm binutils
     need_command setarch util-linux

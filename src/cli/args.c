@@ -1,8 +1,8 @@
 /* The command line: finding the verb, its options and arguments, and reading values.
  *
- * Options stand anywhere (--name VALUE or --name=VALUE); "--" ends them; "-" and negative numbers
- * are arguments. Everything is checked against the verb's table before its function runs, and a
- * mistyped name is answered with the nearest one. */
+ * Options stand anywhere (--name VALUE or --name=VALUE, -n VALUE for one of a single letter); "--"
+ * ends them; "-" and negative numbers are arguments. Everything is checked against the verb's table
+ * before its function runs, and a mistyped name is answered with the nearest one. */
 #include "cli/cli.h"
 
 #include <assert.h>
@@ -25,35 +25,13 @@ stet__cli_common_options(void)
     return args_common;
 }
 
-/* ---- the nearest name ----------------------------------------------------------------------- */
-
-/* Edits (insert, remove, replace, swap) from a to b, for short names. */
-static size_t
-args_distance(const char *a, const char *b)
+const char *
+stet__cli_dashes(const char *option)
 {
-    size_t rows[3][40] = { { 0 } }, n = strlen(a), m = strlen(b);
-
-    if (n >= 40 || m >= 40)
-        return SIZE_MAX;
-    for (size_t j = 0; j <= m; j++)
-        rows[0][j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t *now = rows[i % 3], *up = rows[(i + 2) % 3], *up2 = rows[(i + 1) % 3];
-
-        now[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = up[j - 1] + (a[i - 1] != b[j - 1]);
-
-            best = up[j] + 1 < best ? up[j] + 1 : best;
-            best = now[j - 1] + 1 < best ? now[j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                up2[j - 2] + 1 < best)
-                best = up2[j - 2] + 1;
-            now[j] = best;
-        }
-    }
-    return rows[n % 3][m];
+    return option[1] == '\0' ? "-" : "--";
 }
+
+/* ---- the nearest name ----------------------------------------------------------------------- */
 
 const char *
 stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i), const void *arg)
@@ -63,7 +41,7 @@ stet__cli_nearest(const char *typed, const char *(*at)(const void *arg, size_t i
 
     for (size_t i = 0; (name = at(arg, i)) != NULL; i++) {
         bool   is_beginning = *typed != '\0' && strncmp(name, typed, strlen(typed)) == 0;
-        size_t distance = is_beginning ? 1 : args_distance(typed, name);
+        size_t distance = is_beginning ? 1 : stet__near_edits(typed, strlen(typed), name);
 
         if (distance < best) {
             best = distance;
@@ -191,7 +169,7 @@ args_give(cli *c, const cli_option *option, const char *value)
 static int
 args_option(cli *c, int argc, char **argv, int *i)
 {
-    const char       *name = argv[*i] + 2, *equals = strchr(name, '=');
+    const char       *name = argv[*i] + (argv[*i][1] == '-' ? 2 : 1), *equals = strchr(name, '=');
     size_t            len = equals ? (size_t)(equals - name) : strlen(name);
     const cli_option *option = args_option_find(c->verb, name, len);
     const char       *next = *i + 1 < argc ? argv[*i + 1] : NULL;
@@ -214,8 +192,9 @@ args_option(cli *c, int argc, char **argv, int *i)
     /* A forgotten value must not swallow the option behind it. */
     if (next == NULL || (strncmp(next, "--", 2) == 0 &&
                          args_option_find(c->verb, next + 2, strcspn(next + 2, "=")) != NULL))
-        return stet__cli_fail(c, CLI_USAGE, "--%s needs a value: --%s %s", option->name,
-                              option->name, option->value);
+        return stet__cli_fail(c, CLI_USAGE, "%s%s needs a value: %s%s %s",
+                              stet__cli_dashes(option->name), option->name,
+                              stet__cli_dashes(option->name), option->name, option->value);
     args_give(c, option, next);
     (*i)++;
     return CLI_OK;
@@ -225,6 +204,14 @@ static bool
 args_is_option(const char *word)
 {
     return word[0] == '-' && word[1] != '\0' && !(word[1] >= '0' && word[1] <= '9');
+}
+
+/* "-n" or "-n=10", if the verb has an option of that one letter. */
+static bool
+args_is_short(const cli_verb *verb, const char *word)
+{
+    return word[0] == '-' && word[1] != '\0' && (word[2] == '\0' || word[2] == '=') &&
+           args_option_find(verb, word + 1, 1) != NULL;
 }
 
 /* Find the verb of one or two words at argv[*i]; moves *i to its last word. */
@@ -260,7 +247,7 @@ args_word(cli *c, int argc, char **argv, int *i)
         c->is_version = true;
         return CLI_OK;
     }
-    if (word[0] == '-' && word[1] == '-')
+    if ((word[0] == '-' && word[1] == '-') || args_is_short(c->verb, word))
         return args_option(c, argc, argv, i);
     if (args_is_option(word))
         return stet__cli_fail(
@@ -365,8 +352,9 @@ stet__cli_number(cli *c, const char *option, int64_t *out, int64_t least, int64_
     errno = 0;
     value = strtoll(text, &end, 10);
     if (*text == '\0' || *end != '\0' || errno != 0 || value < least || value > most)
-        return stet__cli_fail(c, CLI_USAGE, "--%s %s: expected a number from %lld to %lld", option,
-                              text, (long long)least, (long long)most);
+        return stet__cli_fail(c, CLI_USAGE, "%s%s %s: expected a number from %lld to %lld",
+                              stet__cli_dashes(option), option, text, (long long)least,
+                              (long long)most);
     *out = value;
     return CLI_OK;
 }

@@ -41,7 +41,7 @@ typedef enum cli_exit {
 typedef struct cli cli;
 
 typedef struct cli_option {
-    const char *name;  /* without the dashes */
+    const char *name;  /* without the dashes; one of a single letter has one dash */
     const char *value; /* its stand-in for help; NULL: a flag; "[D]": a duration or nothing */
     const char *text;
 } cli_option;
@@ -105,7 +105,8 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_ls, stet__cli_show, stet__cli_why, stet__cli_cancel, stet__cli_resolve,
     stet__cli_reject, stet__cli_signal, stet__cli_unstick, stet__cli_dlq_ls, stet__cli_dlq_retry,
     stet__cli_dlq_discard, stet__cli_state_get, stet__cli_handlers, stet__cli_workers,
-    stet__cli_health, stet__cli_verify, stet__cli_move, stet__cli_help;
+    stet__cli_health, stet__cli_verify, stet__cli_move, stet__cli_schedule_preview,
+    stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -113,6 +114,7 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
 int stet__cli_parse(cli *c, int argc, char **argv);
 /* The options every verb has, ended by { 0 }. */
 const cli_option *stet__cli_common_options(void);
+const char       *stet__cli_dashes(const char *option); /* what stands before its name */
 
 bool        stet__cli_has(const cli *c, const char *option);
 const char *stet__cli_value(const cli *c, const char *option); /* the last; NULL: not given */

@@ -1,5 +1,5 @@
-/* cancel, signal, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe, those of a
- * signal with a key. */
+/* cancel, signal, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe, those
+ * of a signal with a key. */
 #include "cli/cli.h"
 
 #include <stdlib.h>

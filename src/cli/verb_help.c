@@ -10,8 +10,8 @@ help_options(const cli_option *options)
     for (; options != NULL && options->name != NULL; options++) {
         char left[64];
 
-        snprintf(left, sizeof left, "--%s%s%s", options->name, options->value ? " " : "",
-                 options->value ? options->value : "");
+        snprintf(left, sizeof left, "%s%s%s%s", stet__cli_dashes(options->name), options->name,
+                 options->value ? " " : "", options->value ? options->value : "");
         printf("  %-26s %s\n", left, options->text);
     }
 }
@@ -38,7 +38,7 @@ help_all(cli *c)
 
     printf("%s VERB [arguments] [options]\n\n", c->program);
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
-        printf("  %-12s %s\n", verb->name, verb->summary);
+        printf("  %-17s %s\n", verb->name, verb->summary);
     printf("\nOptions of every verb:\n");
     help_options(stet__cli_common_options());
     if (c->app->name != NULL)
@@ -163,7 +163,7 @@ help_topic(cli *c, const char *topic)
     /* "help dlq" is about all verbs of that family. */
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
         if (strncmp(verb->name, topic, len) == 0 && verb->name[len] == ' ' && ++n > 0)
-            printf("  %-12s %s\n", verb->name, verb->summary);
+            printf("  %-17s %s\n", verb->name, verb->summary);
     if (n > 0)
         return CLI_OK;
     near = stet__cli_nearest(topic, help_topic_name, NULL);

@@ -3,12 +3,18 @@
 #include "cli/cli.h"
 
 static const cli_verb *const verbs[] = {
-    &stet__cli_worker,      &stet__cli_start,       &stet__cli_send,        &stet__cli_wait,
-    &stet__cli_ls,          &stet__cli_show,        &stet__cli_why,         &stet__cli_cancel,
-    &stet__cli_signal,      &stet__cli_resolve,     &stet__cli_reject,      &stet__cli_unstick,
-    &stet__cli_dlq_ls,      &stet__cli_dlq_retry,   &stet__cli_dlq_discard, &stet__cli_state_get,
-    &stet__cli_handlers,    &stet__cli_workers,     &stet__cli_health,      &stet__cli_verify,
-    &stet__cli_move,        &stet__cli_help,
+    &stet__cli_worker,      &stet__cli_start,
+    &stet__cli_send,        &stet__cli_wait,
+    &stet__cli_ls,          &stet__cli_show,
+    &stet__cli_why,         &stet__cli_cancel,
+    &stet__cli_signal,      &stet__cli_resolve,
+    &stet__cli_reject,      &stet__cli_unstick,
+    &stet__cli_dlq_ls,      &stet__cli_dlq_retry,
+    &stet__cli_dlq_discard, &stet__cli_state_get,
+    &stet__cli_handlers,    &stet__cli_workers,
+    &stet__cli_health,      &stet__cli_verify,
+    &stet__cli_move,        &stet__cli_schedule_preview,
+    &stet__cli_help,
 };
 
 const cli_verb *

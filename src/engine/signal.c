@@ -4,8 +4,8 @@
  * that of one that has ended. One with an idempotency key may be put there more than once; the journal takes the
  * first.
  *
- * A run that has not begun is not woken: it waits for its time or its turn, and looks into its inbox when it is
- * executed. The unit is conditional on that, or a run that began just now and waits would sleep on.
+ * A run that has not begun, or is stuck, is not woken: it waits for its time, its turn or for help, and looks into its
+ * inbox when it is executed. The unit is conditional on that, or a run that began just now and waits would sleep on.
  */
 #include <string.h>
 
@@ -14,15 +14,29 @@
 #define SIGNAL_TRIES_MAX 100
 #define SIGNAL_KEY_MAX   256u
 
+/* What of a run decides how it is told. */
+typedef struct signal_target {
+    stet_id  run;
+    bool     is_left; /* where it is, nobody's, until this epoch ends */
+    uint64_t epoch;
+} signal_target;
+
 static bool
-signal_ops(stet_engine *e, stet__work *w, stet_id run, bool has_begun, const stet__fact *signal)
+signal_ops(stet_engine *e, stet__work *w, const signal_target *to, const stet__fact *signal)
 {
-    stet_op *op = stet__work_op(w, STET_OP_INBOX, run);
+    stet_id    run = to->run;
+    stet_op   *op = stet__work_op(w, STET_OP_INBOX, run);
+    stet_cond *cond;
 
     if (op == NULL || !stet__work_fact(w, &op->data, signal))
         return false;
-    if (!has_begun)
-        return STET__MUTANT(signal_unwoken) || stet__work_cond(w, STET_COND_CLAIM, run) != NULL; /* nobody's, epoch 0 */
+    if (to->is_left) {
+        if (STET__MUTANT(signal_unwoken))
+            return true;
+        if ((cond = stet__work_cond(w, STET_COND_CLAIM, run)) != NULL)
+            cond->epoch = to->epoch;
+        return cond != NULL;
+    }
     if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
         return false;
     op->status = STET_STATUS_PENDING;
@@ -32,9 +46,9 @@ signal_ops(stet_engine *e, stet__work *w, stet_id run, bool has_begun, const ste
     return true;
 }
 
-/* May it be told? STET_OK: it is open, and whether it has begun. */
+/* May it be told? STET_OK: it is open. */
 static int
-signal_look(stet_engine *e, stet_id run, stet_bytes signal, bool *has_begun)
+signal_look(stet_engine *e, stet_id run, stet_bytes signal, signal_target *to)
 {
     stet__arena  arena;
     stet_run_row row = { 0 };
@@ -45,10 +59,13 @@ signal_look(stet_engine *e, stet_id run, stet_bytes signal, bool *has_begun)
     stet__arena_init(&arena, &e->p->alloc);
     stet__id_text(text, STET__ID_RUN, run);
     err = stet__load_row(e, run, &arena, &row, &extra);
-    *has_begun = row.epoch > 0;
+    *to = (signal_target){ run,
+                           row.session == 0 && (row.epoch == 0 || row.status == STET_STATUS_STUCK),
+                           row.epoch };
     if (err == STET_OK && row.is_terminal)
-        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for signal %.*s any more", text,
-                         stet_status_name((stet_status)row.status), (int)signal.len, (const char *)signal.data);
+        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for signal %.*s any more",
+                         text, stet_status_name((stet_status)row.status), (int)signal.len,
+                         (const char *)signal.data);
     stet__arena_free(&arena);
     return err;
 }
@@ -65,17 +82,22 @@ signal_check(stet_engine *e, const stet_run_id *run, const char *signal, stet_by
         (err = stet__name_check("signal", signal)) != STET_OK)
         return err;
     if ((int64_t)value.len > e->config.payload_bytes_max)
-        return stet__fail(STET_ETOOBIG, "signal %s: %zu bytes; the limit is payload_bytes_max, %lld", signal, value.len,
-                          (long long)e->config.payload_bytes_max);
+        return stet__fail(STET_ETOOBIG,
+                          "signal %s: %zu bytes; the limit is payload_bytes_max, %lld", signal,
+                          value.len, (long long)e->config.payload_bytes_max);
     if (o == NULL)
         return STET_OK;
     if (o->size != sizeof *o)
-        return stet__fail(STET_EINVAL, "signal %s: stet_signal_options.size is %zu; use STET_SIGNAL_OPTIONS(…)", signal,
-                          o->size);
-    if ((o->idempotency_key != NULL && (o->idempotency_key[0] == '\0' || strlen(o->idempotency_key) > SIGNAL_KEY_MAX)) ||
+        return stet__fail(STET_EINVAL,
+                          "signal %s: stet_signal_options.size is %zu; use STET_SIGNAL_OPTIONS(…)",
+                          signal, o->size);
+    if ((o->idempotency_key != NULL &&
+         (o->idempotency_key[0] == '\0' || strlen(o->idempotency_key) > SIGNAL_KEY_MAX)) ||
         (o->by != NULL && strlen(o->by) > SIGNAL_KEY_MAX))
-        return stet__fail(STET_ETOOBIG, "signal %s: an idempotency key has 1 to %u bytes, who sent it at most as many",
-                          signal, SIGNAL_KEY_MAX);
+        return stet__fail(
+            STET_ETOOBIG,
+            "signal %s: an idempotency key has 1 to %u bytes, who sent it at most as many", signal,
+            SIGNAL_KEY_MAX);
     return STET_OK;
 }
 
@@ -83,10 +105,10 @@ int
 stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_bytes value,
             const stet_signal_options *options)
 {
-    stet__fact fact = { 0 };
-    stet_id    id;
-    bool       has_begun;
-    int        err;
+    stet__fact    fact = { 0 };
+    signal_target to;
+    stet_id       id;
+    int           err;
 
     if ((err = signal_check(e, run, signal, value, options, &id)) != STET_OK)
         return err;
@@ -102,29 +124,32 @@ stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_byt
         stet__work *w = stet__work_new(e, NULL, NULL);
 
         fact.time_ms = stet__store_now(e);
-        if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory") : signal_look(e, id, fact.name, &has_begun)) !=
-                STET_OK ||
-            (err = signal_ops(e, w, id, has_begun, &fact) ? STET_OK : stet__fail(STET_ENOMEM, "out of memory")) !=
-                STET_OK) {
+        if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory")
+                             : signal_look(e, id, fact.name, &to)) != STET_OK ||
+            (err = signal_ops(e, w, &to, &fact)
+                       ? STET_OK
+                       : stet__fail(STET_ENOMEM, "out of memory")) != STET_OK) {
             stet__work_free(w);
             return err;
         }
         err = stet__commit_sync(e, w, NULL);
     }
-    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
-                                 : err;
+    return err == STET_ECONFLICT
+               ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again",
+                            run->text)
+               : err;
 }
 
 int
 stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
 {
-    stet__claim *claim = c->host;
-    stet_engine *e = claim->engine;
-    stet__fact   signal = { 0 };
-    stet_id      run = stet__fact_id(fact->run);
-    const char  *text;
-    bool         has_begun;
-    int          refusal = signal_look(e, run, fact->name, &has_begun);
+    stet__claim  *claim = c->host;
+    stet_engine  *e = claim->engine;
+    stet__fact    signal = { 0 };
+    stet_id       run = stet__fact_id(fact->run);
+    const char   *text;
+    signal_target to;
+    int           refusal = signal_look(e, run, fact->name, &to);
 
     if (refusal == STET_OK) {
         signal.kind = STET__FACT_SIGNALLED;
@@ -132,7 +157,7 @@ stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
         signal.name = fact->name;
         signal.value = fact->value;
         signal.run = stet__id_bytes(&claim->run);
-        if (!signal_ops(e, w, run, has_begun, &signal))
+        if (!signal_ops(e, w, &to, &signal))
             return stet__fail(STET_ENOMEM, "out of memory");
     } else if (refusal != STET_EENDED && refusal != STET_ENOTFOUND)
         return refusal;

@@ -27,49 +27,15 @@ static const char *const queue_words[] = { "store", "none", "local", "amqp", "am
 #define QUEUE_KNOWN "store, none, local, local:NAME"
 #endif
 
-/* ---- the nearest name ------------------------------------------------------------------------ */
-
-/* Edits (insert, remove, replace) from a to b; names are short. */
-static size_t
-queue_distance(const char *a, size_t n, const char *b)
-{
-    size_t row[40], m = strlen(b), diagonal, up;
-
-    if (n >= 40 || m >= 40)
-        return 40;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            up = row[j];
-            row[j] = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < row[j])
-                row[j] = up + 1;
-            if (row[j - 1] + 1 < row[j])
-                row[j] = row[j - 1] + 1;
-            diagonal = up;
-        }
-    }
-    return row[m];
-}
-
 const char *
 stet__hint_nearest(const char *typed, size_t len, const char *const *names)
 {
-    const char *nearest = NULL;
-    size_t      best = 2 + len / 3;
+    stet__near near;
 
-    for (size_t i = 0; names[i] != NULL; i++) {
-        size_t distance = queue_distance(typed, len, names[i]);
-
-        if (distance < best) {
-            best = distance;
-            nearest = names[i];
-        }
-    }
-    return nearest;
+    stet__near_begin(&near, typed, len);
+    for (size_t i = 0; names[i] != NULL; i++)
+        stet__near_offer(&near, names[i]);
+    return near.name;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

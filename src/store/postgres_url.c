@@ -13,44 +13,7 @@
 
 static const char *const url_own[] = { "schema", "repair", "answer_timeout", NULL };
 
-/* ---- the nearest name ------------------------------------------------------------------------ */
-
-/* Edits (insert, remove, replace) from a to b; names are short. */
-static size_t
-url_distance(const char *a, size_t n, const char *b)
-{
-    size_t row[40], m = strlen(b), diagonal, up;
-
-    if (n >= 40 || m >= 40)
-        return 40;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            up = row[j];
-            row[j] = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < row[j])
-                row[j] = up + 1;
-            if (row[j - 1] + 1 < row[j])
-                row[j] = row[j - 1] + 1;
-            diagonal = up;
-        }
-    }
-    return row[m];
-}
-
-static void
-url_nearer(const char *typed, size_t len, const char *name, size_t *best, const char **nearest)
-{
-    size_t distance = url_distance(typed, len, name);
-
-    if (distance < *best) {
-        *best = distance;
-        *nearest = name;
-    }
-}
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static bool
 url_is(const char *typed, size_t len, const char *name)
@@ -63,24 +26,24 @@ static int
 url_check_name(pg_store *st, const char *typed, size_t len)
 {
     PQconninfoOption *all = PQconndefaults();
-    const char       *nearest = NULL;
-    size_t            best = 40;
+    stet__near        near;
     bool              is_known = url_is(typed, len, "ssl");
     int               err = STET_OK;
 
     if (all == NULL)
         return stet__fail(STET_ENOMEM, "store: out of memory");
+    stet__near_begin(&near, typed, len);
     for (const PQconninfoOption *o = all; o->keyword != NULL; o++) {
         is_known = is_known || url_is(typed, len, o->keyword);
-        url_nearer(typed, len, o->keyword, &best, &nearest);
+        stet__near_offer(&near, o->keyword);
     }
     for (size_t i = 0; url_own[i] != NULL; i++)
-        url_nearer(typed, len, url_own[i], &best, &nearest);
+        stet__near_offer(&near, url_own[i]);
     if (!is_known)
         err = stet__fail(STET_EURL, "store %s: unknown option \"%.*s\" in the address%s%s%s",
                          st->name, (int)(len < 40 ? len : 40), typed,
-                         best <= 1 + len / 3 ? "; did you mean " : "",
-                         best <= 1 + len / 3 ? nearest : "", best <= 1 + len / 3 ? "?" : "");
+                         near.name != NULL ? "; did you mean " : "",
+                         near.name != NULL ? near.name : "", near.name != NULL ? "?" : "");
     PQconninfoFree(all);
     return err;
 }

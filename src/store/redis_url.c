@@ -14,56 +14,22 @@ static const char *const url_options[] = { "prefix",         "allow_lossy", "con
 
 #define URL_FORM "redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME"
 
-/* ---- the nearest name ------------------------------------------------------------------------ */
-
-/* Edits (insert, remove, replace) from a to b; names are short. */
-static size_t
-url_distance(const char *a, size_t n, const char *b)
-{
-    size_t row[40], m = strlen(b), diagonal, up;
-
-    if (n >= 40 || m >= 40)
-        return 40;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            up = row[j];
-            row[j] = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < row[j])
-                row[j] = up + 1;
-            if (row[j - 1] + 1 < row[j])
-                row[j] = row[j - 1] + 1;
-            diagonal = up;
-        }
-    }
-    return row[m];
-}
-
 static int
 url_unknown(redis_store *st, const char *typed, size_t len)
 {
-    const char *nearest = NULL;
-    size_t      best = 40;
+    stet__near near;
 
-    for (size_t i = 0; url_options[i] != NULL; i++) {
-        size_t distance = url_distance(typed, len, url_options[i]);
-
-        if (distance < best) {
-            best = distance;
-            nearest = url_options[i];
-        }
-    }
-    if (nearest == NULL || best > 1 + len / 3)
+    stet__near_begin(&near, typed, len);
+    for (size_t i = 0; url_options[i] != NULL; i++)
+        stet__near_offer(&near, url_options[i]);
+    if (near.name == NULL)
         return stet__fail(STET_EURL,
                           "store %s: unknown option \"%.*s\" in the address; there are prefix, "
                           "allow_lossy, connect_timeout, answer_timeout and repair",
                           st->name, (int)(len < 40 ? len : 40), typed);
     return stet__fail(STET_EURL,
                       "store %s: unknown option \"%.*s\" in the address; did you mean %s?",
-                      st->name, (int)(len < 40 ? len : 40), typed, nearest);
+                      st->name, (int)(len < 40 ? len : 40), typed, near.name);
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

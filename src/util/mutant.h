@@ -70,11 +70,11 @@
     X(failure_inherited, "a retried dead letter inherits the step that failed")                    \
     X(child_apart, "a child is started in another unit than its parent's record of it")            \
     X(settle_unchecked, "an awakeable is settled without asking whether it still is open")         \
-    X(signal_unheard, "a signal that comes while nobody waits for it is dropped")                   \
-    X(signal_late, "a signal is given to a wait whose time was up")                                 \
-    X(signal_repeated, "a signal that was sent again with the same key counts twice")               \
-    X(timer_spared, "the timer of what was settled before it fired stays")                          \
-    X(signal_unwoken, "a signal to a run that began just now does not wake it")                     \
+    X(signal_unheard, "a signal that comes while nobody waits for it is dropped")                  \
+    X(signal_late, "a signal is given to a wait whose time was up")                                \
+    X(signal_repeated, "a signal that was sent again with the same key counts twice")              \
+    X(timer_spared, "the timer of what was settled before it fired stays")                         \
+    X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \

@@ -347,6 +347,20 @@ uint64_t stet__rng_next(stet__rng *r);
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);
 
+/* ---- near names ------------------------------------------------------------------------------ */
+
+/* Edits (insert, remove, replace, swap two neighbours) from what was typed to a name; SIZE_MAX: one
+ * of them has 40 bytes or more. */
+size_t stet__near_edits(const char *typed, size_t len, const char *name);
+/* The nearest of the names that were offered; NULL: none takes at most 1 + len / 3 edits. */
+typedef struct stet__near {
+    const char *typed;
+    size_t      len, edits;
+    const char *name;
+} stet__near;
+void stet__near_begin(stet__near *n, const char *typed, size_t len);
+void stet__near_offer(stet__near *n, const char *name);
+
 /* ---- log lines ------------------------------------------------------------------------------ */
 
 const char *stet__level_name(stet_level level); /* "debug" */

@@ -255,6 +255,7 @@ POWER_TEST(object, "object")
 POWER_TEST(dead_letters, "dead letters")
 POWER_TEST(torn_futures, "torn futures")
 POWER_TEST(first_of_with_timeout, "first of with timeout")
+POWER_TEST(signals, "signals")
 #else
 TEST(G2_power)
 {

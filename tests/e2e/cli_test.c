@@ -260,7 +260,7 @@ TEST(cli_help_is_made_from_the_tables)
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
-                                         "move",     "signal" };
+                                         "move",     "signal",    "schedule preview" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -963,7 +963,7 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
-    CHECK_INT(json_lines(OK("handlers", "--json").out), 8);
+    CHECK_INT(json_lines(OK("handlers", "--json").out), 9);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
@@ -999,6 +999,81 @@ TEST(B7_cli_state_is_read_from_outside)
 }
 
 /* ---- acting --------------------------------------------------------------------------------- */
+
+/* ---- schedules ------------------------------------------------------------------------------ */
+
+TEST(I10_cli_a_preview_shows_local_times_and_utc)
+{
+    outcome o = CHECK_EXIT(STET("schedule", "preview", "0 9 * * MON-FRI", "--tz", "Europe/Berlin",
+                                "-n", "3", "--from", "2026-11-19T12:00:00Z"),
+                           0);
+
+    CHECK_STR(o.out, "LOCAL                        UTC\n"
+                     "Fri 2026-11-20 09:00 +01:00  2026-11-20T08:00:00Z\n"
+                     "Mon 2026-11-23 09:00 +01:00  2026-11-23T08:00:00Z\n"
+                     "Tue 2026-11-24 09:00 +01:00  2026-11-24T08:00:00Z\n");
+    CHECK_STR(o.err, "");
+    /* UTC, ten of them, from now on, also in a program of one's own; no store comes of it. */
+    o = OK("schedule", "preview", "@hourly", "--json");
+    CHECK_INT(json_lines(o.out), 10);
+    CHECK_HAS(o.out, "+00:00\"");
+    o = OK("schedule", "preview", "0 0 1 1 *", "--tz", "Africa/Monrovia", "-n=1", "--from",
+           "1971-01-01T12:00:00Z");
+    CHECK_HAS(o.out, "Sat 1972-01-01 00:00 -00:44:30  1972-01-01T00:44:30Z");
+    CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+}
+
+TEST(I10_cli_a_preview_marks_daylight_saving)
+{
+    outcome o = OK("schedule", "preview", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "2",
+                   "--from", "2026-03-28T12:00:00Z");
+
+    CHECK_STR(o.out, "LOCAL                        UTC                   DAYLIGHT SAVING\n"
+                     "Sun 2026-03-29 03:00 +02:00  2026-03-29T01:00:00Z  clocks go forward 1h; "
+                     "02:30 does not exist: fires at 03:00\n"
+                     "Mon 2026-03-30 02:30 +02:00  2026-03-30T00:30:00Z\n");
+    o = OK("schedule", "preview", "30 * * * *", "--tz", "Europe/Berlin", "-n", "3", "--from",
+           "2026-10-25T00:00:00Z");
+    CHECK_HAS(o.out, "02:30 +02:00  2026-10-25T00:30:00Z  repeated hour: the first 02:30\n");
+    CHECK_HAS(o.out, "02:30 +01:00  2026-10-25T01:30:00Z  clocks go back 1h; repeated hour: the "
+                     "second 02:30\n");
+    CHECK_HAS(o.out, "03:30 +01:00  2026-10-25T02:30:00Z\n");
+    o = OK("schedule", "preview", "0 9 * * *", "--tz", "America/New_York", "-n", "1", "--from",
+           "2026-03-07T20:00:00Z");
+    CHECK_HAS(o.out, "Sun 2026-03-08 09:00 -04:00  2026-03-08T13:00:00Z  clocks go forward 1h\n");
+    /* One minute past midnight. */
+    o = OK("schedule", "preview", "30 0 * * *", "--tz", "America/St_Johns", "-n", "1", "--from",
+           "2005-04-02T12:00:00Z");
+    CHECK_HAS(o.out, "00:30 does not exist: fires at 01:01");
+    o = OK("schedule", "preview", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "1", "--from",
+           "2026-03-28T12:00:00Z", "--json");
+    CHECK_STR(o.out, "{\"at_ms\":1774746000000,\"local\":\"2026-03-29T03:00:00+02:00\",\"utc\":"
+                     "\"2026-03-29T01:00:00Z\",\"offset_s\":7200,\"shift_s\":3600,\"mark\":"
+                     "\"moved\",\"asked\":\"02:30\",\"note\":\"clocks go forward 1h; 02:30 does "
+                     "not exist: fires at 03:00\"}\n");
+}
+
+TEST(I10_cli_mistakes_of_a_preview_are_named)
+{
+#define PREVIEW(...) STET("schedule", "preview", __VA_ARGS__)
+    CHECK_HAS(CHECK_EXIT(PREVIEW("0 25 * * *"), 2).err,
+              "cron \"0 25 * * *\": hour 25 at column 3 is not 0 to 23");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("0 0 30 2 *"), 2).err, "it never fires");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "--tz", "Europe/Berln"), 2).err,
+              "there is no time zone \"Europe/Berln\"; did you mean Europe/Berlin?");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "--tz", "../UTC"), 2).err, "no name of a time zone");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-n", "0"), 2).err, "-n 0: expected a number from 1");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-n"), 2).err, "-n needs a value: -n N");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "-m", "3"), 2).err, "there is no option -m");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "---json"), 2).err, "there is no option ---json");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("@daily", "--from", "soon"), 2).err, "--from soon");
+    CHECK_HAS(CHECK_EXIT(PREVIEW("0", "9", "*", "*", "*"), 2).err, "\"9\" is too much");
+    CHECK_HAS(CHECK_EXIT(STET("schedule"), 2).err, "schedule preview");
+    CHECK_HAS(CHECK_EXIT(STET("help", "schedule", "preview"), 0).out,
+              "schedule preview '0 9 * * MON-FRI' --tz Europe/Berlin -n 5");
+    /* The end of time: as many as there are. */
+    CHECK_STR(CHECK_EXIT(PREVIEW("@yearly", "--from", "9999-06-01T00:00:00Z"), 0).out, "");
+}
 
 TEST(C4_cli_cancel_says_who_and_why)
 {
@@ -1051,7 +1126,8 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_EXIT(RUN("signal", run, "a b\n", "1"), 2);
     CHECK_EXIT(RUN("signal", "run_00000000000000000000000000", "paid"), 3);
     CHECK_HAS(OK("signal", run, "paid", "{\"cents\":250}", "--by", "till").out, "signalled");
-    CHECK_INT(json_lines(OK("signal", run, "paid", "2", "--idempotency-key", "k", "--json").out), 1);
+    CHECK_INT(json_lines(OK("signal", run, "paid", "2", "--idempotency-key", "k", "--json").out),
+              1);
     drain();
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");

@@ -1,4 +1,5 @@
 /* Signals to a run (B8), and as futures (B18). tsan: yes */
+#include "engine/engine.h"
 #include "fixture.h"
 
 /* Waits `n` times (its input) for "go" and returns what came, one behind the other; between the
@@ -563,5 +564,59 @@ TEST(B8_a_signal_from_another_engine_and_without_any_worker)
     f->options.roles = 0;
     fixture_up_with(f, handlers);
     EXPECT_RESULT(f->engine, &run, "[near][far]");
+    fixture_end(f);
+}
+
+/* ---- a run that begins meanwhile ------------------------------------------------------------- */
+
+static gate                  after_look = GATE_INIT;
+static const stet_store_ops *looking;
+static atomic_bool           is_slow;
+
+/* The row was read, and the answer takes its time. */
+static int
+slow_look(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    int err = looking->run(s, run, fn, arg);
+
+    if (atomic_load(&is_slow))
+        gate_pass(&after_look);
+    return err;
+}
+
+static void *
+send_slowly(void *arg)
+{
+    signal_race *r = arg;
+
+    CHECK_OK(stet_signal(r->engine, &r->run, "go", stet_text("in between"), NULL));
+    return NULL;
+}
+
+TEST(B8_a_signal_to_a_run_that_begins_meanwhile_wakes_it)
+{
+    fixture       *f = fixture_begin();
+    stet_store_ops slow;
+    signal_race    r;
+    pthread_t      thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    r.engine = fixture_open(f);
+    looking = r.engine->store->ops;
+    slow = *looking;
+    slow.run = slow_look;
+    r.engine->store->ops = &slow;
+    CHECK_OK(stet_engine_start(r.engine));
+    r.run = fixture_start(r.engine, "t.collect", "1", NULL);
+    atomic_store(&is_slow, true);
+    CHECK_INT(pthread_create(&thread, NULL, send_slowly, &r), 0);
+    gate_await(&after_look, 1);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    fixture_await_status(f->engine, &r.run, STET_STATUS_SUSPENDED);
+    gate_open(&after_look);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    EXPECT_RESULT(f->engine, &r.run, "[in between]");
+    stet_close(r.engine);
     fixture_end(f);
 }

@@ -173,6 +173,7 @@ static int
 api_sad(stet_ctx *c, stet_bytes input)
 {
     stet_awakeable_id id;
+    stet_run_id       self;
     stet_future      *f;
     stet_bytes        out;
     int64_t           now_ms;
@@ -187,6 +188,10 @@ api_sad(stet_ctx *c, stet_bytes input)
     STET_TRY(stet_awakeable(c, &id, &f, "a"));
     STET_TRY(stet_ctx_resolve(c, id.text, stet_text("v")));
     STET_TRY(stet_await_for(c, &out, f, "1h"));
+    (void)snprintf(self.text, sizeof self.text, "%s", stet_info(c)->run);
+    STET_TRY(stet_ctx_signal(c, &self, "go", stet_text("taken")));
+    STET_TRY(stet_ctx_signal(c, &self, "go", stet_text("kept")));
+    STET_TRY(stet_await_signal(c, &out, "go", NULL));
     return stet_fail(c, STET_EPERMANENT, "no way");
 }
 
@@ -503,6 +508,10 @@ static const api_row api_rows[] = {
     { .name = "stet_run_id_parse", .pure = pure_run_id_parse },
     { .name = "stet_duration_parse", .pure = pure_duration_parse },
     { .name = "stet_duration_text", .pure = pure_duration_text },
+    { .name = "stet_cron_parse", .pure = pure_cron_parse },
+    { .name = "stet_cron_free", .pure = pure_cron_free },
+    { .name = "stet_cron_next", .pure = pure_cron_next },
+    { .name = "stet_cron_next_time", .pure = pure_cron_next_time },
     { .name = "stet_options_init", .pure = pure_options_init },
     { .name = "stet_config_at", .pure = pure_config_at },
     { .name = "stet_options_set", .pure = pure_options_set },
@@ -544,6 +553,7 @@ static const api_row api_rows[] = {
     { .name = "stet_cancel", .engine = engine_cancel_subject, .ready = ready_child },
     { .name = "stet_resolve", .engine = engine_resolve },
     { .name = "stet_reject", .engine = engine_reject },
+    { .name = "stet_signal", .engine = engine_signal },
     { .name = "stet_state_read", .engine = engine_state_read },
     { .name = "stet_state_list", .engine = engine_state_list },
     { .name = "stet_free", .engine = engine_free },
@@ -575,6 +585,9 @@ static const api_row api_rows[] = {
     { .name = "stet_send", .ctx = ctx_send },
     { .name = "stet_awakeable", .ctx = ctx_awakeable },
     { .name = "stet_ctx_resolve", .ctx = ctx_resolve },
+    { .name = "stet_ctx_signal", .ctx = ctx_signal },
+    { .name = "stet_await_signal", .ctx = ctx_await_signal },
+    { .name = "stet_signal_start", .ctx = ctx_signal_start },
     { .name = "stet_ctx_reject", .ctx = ctx_reject },
     { .name = "stet_step_start", .ctx = ctx_step_start },
     { .name = "stet_sleep_start", .ctx = ctx_sleep_start },

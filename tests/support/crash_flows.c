@@ -412,6 +412,36 @@ flow_race(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(chosen == 1 ? "timer" : "awakeable"));
 }
 
+/* Says two words to the run its input names. */
+static int
+flow_speaker(stet_ctx *ctx, stet_bytes input)
+{
+    stet_run_id to;
+
+    (void)snprintf(to.text, sizeof to.text, "%.*s", (int)input.len, (const char *)input.data);
+    STET_TRY(flow_step(ctx, NULL, "speak", "speak#1"));
+    STET_TRY(stet_ctx_signal(ctx, &to, "word", stet_text("one")));
+    return stet_ctx_signal(ctx, &to, "word", stet_text("two"));
+}
+
+/* A limit that is up, one that is not, none: each word to one wait. */
+static int
+flow_listener(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes one, two;
+    int        rc;
+
+    (void)input;
+    if ((rc = stet_await_signal(ctx, &one, "word", "5ms")) != STET_ETIMEOUT)
+        return rc == STET_OK ? STET_EPERMANENT : rc;
+    STET_TRY(stet_send(ctx, NULL, "flow.speaker", stet_text(stet_info(ctx)->run), NULL));
+    STET_TRY(stet_await_signal(ctx, &one, "word", "1h"));
+    STET_TRY(flow_step(ctx, NULL, "heard", "heard#1"));
+    STET_TRY(stet_await_signal(ctx, &two, "word", NULL));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%.*s %.*s", (int)one.len, (const char *)one.data,
+                                                      (int)two.len, (const char *)two.data)));
+}
+
 int
 flow_register(stet_engine *e)
 {
@@ -419,7 +449,8 @@ flow_register(stet_engine *e)
         { "steps", flow_steps, NULL },   { "nap", flow_nap, NULL },     { "parent", flow_parent, NULL },
         { "child", flow_child, NULL },   { "gate", flow_gate, NULL },   { "asker", flow_asker, NULL },
         { "settler", flow_settler, NULL }, { "flaky", flow_flaky, NULL }, { "doomed", flow_doomed, NULL },
-        { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { 0 },
+        { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
+        { "listener", flow_listener, NULL }, { 0 },
     };
     static const stet_handler objects[] = { { "add", flow_add, NULL }, { 0 } };
     int                       err = stet_register(e, "flow", services);
@@ -465,6 +496,10 @@ const flow flows[] = {
       { { "flow.race", NULL, STET_STATUS_COMPLETED, 0, "timer" } },
       1, 1, 0,
       { { "left#1", 1 }, { "right#1", 1 }, { "won#1", 1 } } },
+    { "signals",
+      { { "flow.listener", NULL, STET_STATUS_COMPLETED, 0, "one two" } },
+      1, 2, 0,
+      { { "speak#1", 1 }, { "heard#1", 1 } } },
 };
 const size_t flows_n = sizeof flows / sizeof flows[0];
 

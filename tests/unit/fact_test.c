@@ -402,8 +402,8 @@ TEST(F6_the_format_on_disk_stays)
     fact_hex(hex, stet__buf_bytes(&b));
     CHECK_STR(hex, "230114f6a1abfef962030663686172676504020a290e0415077b226e223a377d969fb1be");
     b.len = 0;
-    full.traceparent = full.tracestate = (stet_bytes){ NULL, 0 }; /* came later, as did: */
-    full.replaces = 0;
+    full.traceparent = full.tracestate = full.topic = (stet_bytes){ NULL, 0 }; /* came later, */
+    full.replaces = 0; /* as did this */
     stet__fact_encode(&b, &full);
     CHECK_INT(b.len, 510);
     stet__sha256(sum, b.data, b.len);

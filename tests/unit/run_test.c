@@ -400,6 +400,114 @@ TEST(F1_recorded_steps_come_back_in_order)
     subject_free(&s);
 }
 
+/* ---- signals (B8) ------------------------------------------------------------------------------ */
+
+static void
+expect_signal(subject *s, const char *wait, const char *value)
+{
+    const stet__cmd *cmd = ask(s, STET__FACT_SIGNAL, wait);
+
+    CHECK(cmd != NULL && cmd->is_settled && cmd->code == 0);
+    CHECK_INT(cmd->value.len, strlen(value));
+    CHECK(memcmp(cmd->value.data, value, cmd->value.len) == 0);
+}
+
+TEST(B8_signals_are_given_to_waits_in_the_order_of_both)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    CHECK(!stet__journal_has_signal(&s.journal, "go"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("1"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT(""));
+    CHECK(stet__journal_has_signal(&s.journal, "go"));
+    CHECK(!stet__journal_has_signal(&s.journal, "g"));
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 1);
+    APPLY(&s, SIGNAL, .name = TEXT("mine"), .topic = TEXT("go"), .occurrence = 1);
+    CHECK(!stet__journal_has_signal(&s.journal, "go"));
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 2);
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 3);
+    APPLY(&s, SIGNALLED, .name = TEXT("other"), .value = TEXT("x"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("3"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("4"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("5"));
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 4);
+    expect_signal(&s, "go", "1");
+    expect_signal(&s, "mine", "");
+    expect_signal(&s, "go", "3");
+    expect_signal(&s, "go", "4");
+    expect_signal(&s, "go", "5");
+    CHECK(s.journal.spared == NULL);
+    subject_free(&s);
+}
+
+TEST(B8_a_signal_with_a_key_counts_once)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("1"), .idempotency_key = TEXT("k"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("1"), .idempotency_key = TEXT("k"));
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("2"), .idempotency_key = TEXT("l"));
+    CHECK_INT(s.journal.anomalies, 1);
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 1);
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 2);
+    expect_signal(&s, "go", "1");
+    expect_signal(&s, "go", "2");
+    subject_free(&s);
+}
+
+TEST(B8_signal_or_timeout_whichever_came_first)
+{
+    subject          s;
+    const stet__cmd *cmd;
+    uint64_t         first, second, third;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 1, .until_ms = 5000);
+    first = s.run.journal;
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 2, .until_ms = 6000);
+    second = s.run.journal;
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 3, .until_ms = 7000);
+    third = s.run.journal;
+    APPLY(&s, TIMER, .completion = (int64_t)first);
+    CHECK(s.journal.spared == NULL);
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("late"));
+    CHECK(s.journal.spared != NULL && s.journal.spared->completion == second);
+    CHECK_INT(s.journal.spared->until_ms, 6000);
+    APPLY(&s, TIMER, .completion = (int64_t)second); /* too late: changes nothing */
+    CHECK_INT(s.journal.anomalies, 1);
+    cmd = ask(&s, STET__FACT_SIGNAL, "go");
+    CHECK(cmd != NULL && cmd->is_settled);
+    CHECK_INT(cmd->code, STET_ETIMEOUT);
+    expect_signal(&s, "go", "late");
+    /* Told to stop: the third ends too, and its timer is to go. */
+    APPLY(&s, SIGNAL, .name = TEXT("go"), .occurrence = 3, .code = STET_ECANCELLED);
+    cmd = ask(&s, STET__FACT_SIGNAL, "go");
+    CHECK_INT(cmd->code, STET_ECANCELLED);
+    CHECK_INT(s.journal.spared->completion, third);
+    CHECK_INT(s.journal.spared->until_ms, 7000);
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("kept"));
+    CHECK(stet__journal_has_signal(&s.journal, "go"));
+    subject_free(&s);
+}
+
+TEST(C2_the_timer_of_a_step_that_is_settled_before_its_next_attempt_is_to_go)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP_RETRY, .name = TEXT("flaky"), .occurrence = 1, .attempt = 1, .until_ms = 5000);
+    APPLY(&s, STEP, .name = TEXT("flaky"), .occurrence = 1, .code = STET_ECANCELLED);
+    CHECK(s.journal.spared != NULL);
+    CHECK_INT(s.journal.spared->until_ms, 5000);
+    subject_free(&s);
+}
+
 TEST(C11_steps_may_be_added_before_recorded_ones)
 {
     subject s;

@@ -486,7 +486,12 @@ operator_act(fleet_node *node)
         break;
     case 12:
     case 13:
-    case 14: fleet_signal(node, run, (int)client_draw(w, FLEET_SIGNALS), client_draw(w, 2) == 0); break;
+    case 14:
+        if (client_draw(w, 2) == 0) /* one that is about to begin */
+            while (run->next != NULL)
+                run = run->next;
+        fleet_signal(node, run, (int)client_draw(w, FLEET_SIGNALS), client_draw(w, 2) == 0);
+        break;
     case 4:
     case 5: client_wait(node, &id, 1 + (int64_t)client_draw(w, 5000)); break;
     case 6:
