@@ -361,15 +361,27 @@ fleet_is_quiet(fleet *w)
     return world_is_started(w) && !world_has_work(w) && !world_has_timer(w);
 }
 
-/* Every run has ended, or what has not waits for the outside. */
+static bool
+world_is_up(const fleet *w)
+{
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (!w->nodes[i].is_up)
+            return false;
+    return true;
+}
+
+/* Every run has ended, or what has not waits for the outside. A node that was raised just now will still
+ * let stuck runs try again. */
 static void
 world_settle(fleet *w)
 {
     int64_t until_us = stet__sim_now_us(w->sim) + WORLD_HEAL_US;
 
     while (stet__sim_now_us(w->sim) < until_us && !w->is_failed) {
+        bool was_up = world_is_up(w);
+
         fleet_raise(w);
-        if (fleet_is_quiet(w))
+        if (was_up && fleet_is_quiet(w))
             return;
         fleet_nap(w->server, 500000);
     }
