@@ -1,9 +1,9 @@
 /* Dead letters: retrying a run that ended without success, and discarding it.
  *
  * A retry is a new run. It inherits what was recorded and still stands: results of steps, sends, calls
- * that completed, sleeps that ended, signals and what waited for them, state writes. What failed is not inherited and is tried again. A
- * read of state is inherited only together with a write of that entry: without the write it would be a
- * stale value.
+ * that completed, sleeps that ended, signals and what waited for them, state writes. What failed is not
+ * inherited and is tried again. A read of state is inherited only together with a write of that entry:
+ * without the write it would be a stale value.
  */
 #include <stdio.h>
 #include <string.h>

@@ -303,11 +303,11 @@ void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
 /* The handler is about to return this. */
 void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed);
 
-/* Number `number` was put into the run's inbox as a signal; has_key: it may come again, and counts once. */
+/* A signal was put into the run's inbox. With a key it may come again, and counts once. */
 void fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact);
 /* Was it? */
 bool fleet_is_signalled(const fleet_run *run, int name, uint32_t number);
-/* Send it one, if the store lets us. */
+/* Send it the next number; with a key, twice. */
 void fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key);
 
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
