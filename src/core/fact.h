@@ -130,6 +130,13 @@ typedef struct stet__fact {
 #undef STET__FACT_V
 } stet__fact;
 
+/* Is it something a handler asked for? */
+static inline bool
+stet__fact_is_command(stet__fact_kind kind)
+{
+    return kind >= STET__FACT_STEP && kind < STET__FACT_TIMER && kind != STET__FACT_CHOICE;
+}
+
 /* "step" for STET__FACT_STEP; NULL for a number nobody defined. */
 const char *stet__fact_kind_name(stet__fact_kind kind);
 

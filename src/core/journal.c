@@ -397,28 +397,12 @@ int
 stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
     switch (fact->kind) {
-    case STET__FACT_STEP:
-    case STET__FACT_STEP_RETRY:
-    case STET__FACT_SLEEP:
-    case STET__FACT_CALL:
-    case STET__FACT_SEND:
-    case STET__FACT_AWAKEABLE:
-    case STET__FACT_STATE_GET:
-    case STET__FACT_STATE_SET:
-    case STET__FACT_STATE_CLEAR:
-    case STET__FACT_NOW:
-    case STET__FACT_VERSION:
-    case STET__FACT_AWAIT:
-    case STET__FACT_ANY:
-    case STET__FACT_SETTLE:
-    case STET__FACT_SIGNAL:
-    case STET__FACT_SIGNAL_SEND: return journal_apply_command(j, fact);
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
-    default: return STET_OK;
+    default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
 }
 

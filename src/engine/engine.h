@@ -118,6 +118,9 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Wake the run (STET_OP_RUN_WAKE), for this engine if it has room. False: out of memory. */
+bool       stet__work_wake(stet__work *w, stet_id run, stet_status status, uint32_t flags);
+bool       stet__work_wake_locked(stet__work *w, stet_id run, stet_status status, uint32_t flags); /* lock held */
 /* Fix the facts in place: the buffer does not move any more. */
 void       stet__work_seal(stet__work *w);
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same

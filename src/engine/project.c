@@ -211,11 +211,7 @@ stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code)
     if ((op = stet__work_op(w, STET_OP_INBOX, run->parent)) == NULL || !stet__work_fact(w, &op->data, &fact))
         return false;
     op->flags = STET_OP_IF_OPEN;
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->parent)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    op->claimer = stet__work_claimer(e, w);
-    return true;
+    return stet__work_wake_locked(w, run->parent, STET_STATUS_PENDING, 0);
 }
 
 bool
