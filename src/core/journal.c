@@ -27,7 +27,7 @@ stet__journal_free(stet__journal *j)
     j->waiting = j->spared = NULL;
 }
 
-/* Of a recorded one: reads and choices do no harm when the code no longer asks for them. */
+/* Of a recorded one: reads, notes and choices do no harm when the code no longer asks for them. */
 static bool
 journal_must_be_asked(const stet__cmd *cmd)
 {
@@ -35,6 +35,8 @@ journal_must_be_asked(const stet__cmd *cmd)
     case STET__FACT_STATE_GET:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
+    case STET__FACT_NOTE:
+    case STET__FACT_LOOK:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return false;
     default: return !cmd->is_inherited;
@@ -164,7 +166,8 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
 void
 stet__journal_settle(stet__journal *j, stet__cmd *cmd)
 {
-    if (cmd->has_timer) {
+    if (cmd->has_timer || cmd->has_mark) {
+        cmd->had_timer = cmd->has_timer;
         cmd->spared = j->spared;
         j->spared = cmd;
     }
@@ -330,6 +333,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -340,8 +344,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
-        if (f->code == 0)
+        if (f->code == 0) {
             cmd->has_timer = f->until_ms != 0;
+            cmd->has_mark = f->kind == STET__FACT_TOPIC;
+        }
         if (f->code != 0) { /* refused or interrupted before anything was created */
             stet__journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
@@ -353,7 +359,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
-        stet__journal_settle(j, cmd);
+        if (!(f->flags & STET__FACT_MORE))
+            stet__journal_settle(j, cmd);
         return STET_OK;
     }
 }
@@ -371,7 +378,7 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         j->anomalies++;
         return STET_OK;
     }
-    if (f->kind == STET__FACT_TIMER && cmd->kind == STET__FACT_SIGNAL) {
+    if (f->kind == STET__FACT_TIMER && (cmd->kind == STET__FACT_SIGNAL || cmd->kind == STET__FACT_TOPIC)) {
         cmd->has_timer = false;
         stet__journal_settle(j, cmd);
         cmd->code = STET_ETIMEOUT;
@@ -385,6 +392,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         }
         return STET_OK;
     }
+    if (f->kind == STET__FACT_EVENT)
+        cmd->has_mark = false; /* the event removed it */
     if (f->kind == STET__FACT_CHOICE)
         cmd->number = f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
@@ -401,6 +410,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
+    case STET__FACT_EVENT:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
     default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }

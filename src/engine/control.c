@@ -412,7 +412,13 @@ stet__host_tell(stet_ctx *c, stet__fact *fact)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    err = fact->kind == STET__FACT_SETTLE ? control_settle_in(c, w, fact) : stet__signal_in(c, w, fact);
+    switch (fact->kind) {
+    case STET__FACT_SETTLE: err = control_settle_in(c, w, fact); break;
+    case STET__FACT_SIGNAL_SEND: err = stet__signal_in(c, w, fact); break;
+    case STET__FACT_EMIT: err = stet__emit_in(c, w, fact); break;
+    case STET__FACT_ONCE: err = stet__once_in(c, w, fact); break;
+    default: err = stet__look_in(c, fact); break;
+    }
     if (err != STET_OK) {
         /* The unit goes on with the run's release: half of it must not be in there. */
         w->unit.n_conds = n_conds;

@@ -430,8 +430,10 @@ keeper_sweep(stet_engine *e)
 {
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
-    if (e->config.roles & STET_ROLE_TIMERS)
+    if (e->config.roles & STET_ROLE_TIMERS) {
         stet__purge(e);
+        stet__emit_sweep(e);
+    }
     stet__lock(e->p, &e->lock);
     keeper_adopt(e);
 }
