@@ -109,6 +109,7 @@ TEST(B9_a_limit_ends_the_wait_and_nothing_is_kept_for_the_next)
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.limited", "", NULL);
     effects_await("first STET_ETIMEOUT", 1);
+    AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_HAS(fixture_why(f->engine, &run).text, "topic news");
     CHECK_INT(emit(f, "now"), 1);
@@ -199,6 +200,7 @@ TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
     size_t              resumed = 0;
 
     f->options.lease_ms = 1000;
+    f->options.renew_ms = 300;
     f->options.sweep_ms = 50;
     fixture_up_with(f, handlers);
     for (int i = 0; i < RUNS; i++)
