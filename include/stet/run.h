@@ -318,6 +318,12 @@ STET_API int stet_dlq_discard(stet_engine *engine, const stet_run_id *run);
 STET_API int stet_dlq_list(stet_engine *engine, const stet_run_filter *filter, stet_run_info_fn fn,
                            void *arg);
 
+/** Let a run whose rollback failed go on with it, from the undo that failed (after the cause was mended). Its
+ * waiters were told that it failed, and so it ends.
+ * @param by, why  who and why, may be NULL
+ * @return STET_OK; STET_ESTATE, its rollback did not fail; STET_ENOTFOUND. */
+STET_API int stet_rollback_retry(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
+
 /** Let a stuck run try again (after the cause was mended). @return STET_OK; STET_ESTATE, not stuck. */
 STET_API int stet_unstick(stet_engine *engine, const stet_run_id *run, const char *by);
 

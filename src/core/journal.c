@@ -2,6 +2,7 @@
 #include "core/journal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
@@ -355,6 +356,11 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = stet__journal_index(j, cmd, f->revision)) != STET_OK || f->kind != STET__FACT_SIGNAL)
             return err;
         return journal_apply_wait(j, cmd, f);
+    case STET__FACT_ROLLBACK:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        return stet__journal_index(j, cmd, f->revision);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
@@ -366,6 +372,15 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
 }
 
 /* ---- answers ---------------------------------------------------------------------------------- */
+
+/* An undo that used up its attempts has them anew. */
+static void
+journal_apply_retry(stet__journal *j)
+{
+    for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_STEP && !cmd->is_settled && strncmp(cmd->name, "rollback:", 9) == 0)
+            cmd->attempt = 0;
+}
 
 /* A repeat of what was settled changes nothing; an answer to nothing is an anomaly. */
 static int
@@ -411,9 +426,18 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
     case STET__FACT_EVENT:
+    case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
+    case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
     default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
+}
+
+const char *
+stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence)
+{
+    (void)snprintf(room, STET__UNDO_NAME_MAX, "rollback:%.*s#%llu", (int)len, name, (unsigned long long)occurrence);
+    return room;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------ */

@@ -90,6 +90,9 @@ stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char 
 void stet__journal_settle(stet__journal *j, stet__cmd *cmd);
 /* Let notifications of `completion` find this command too (a step's retry timer). */
 int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
+/* The step that undoes the step `name`#occurrence. */
+#define STET__UNDO_NAME_MAX (STET__NAME_MAX + 40)
+const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* Has a signal come that nobody waited for? */

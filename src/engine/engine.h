@@ -53,6 +53,9 @@
 #define STET__TIMER_DEADLINE 0u
 #define STET__TIMER_VISIBLE 1u
 
+/* When a run is due that must not be woken, claimed or requeued, whatever happens: the end of the year 9999. */
+#define STET__HELD_MS 253402300799999
+
 typedef struct stet__work stet__work;
 typedef struct stet__claim stet__claim;
 typedef struct stet__handler stet__handler;
@@ -215,7 +218,6 @@ struct stet__claim {
     bool             is_too_big;    /* … because it was more than the store takes: so would be the next */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
     bool             has_lane;      /* it holds a lane that it must give back */
-    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__work      *open;          /* facts not yet submitted */
     _Atomic uint64_t submitted, answered;
     uint64_t         read_until;    /* units submitted up to the last one with has_read */
@@ -331,6 +333,7 @@ struct stet__handler {
     bool            is_object;
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
+    bool            rolls_back;
     char           *description;
     struct stet__service *service;
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
@@ -574,6 +577,7 @@ typedef struct stet__expect {
     uint64_t          inbox;         /* last sequence there is */
     int               stop;          /* asked for, taken or not */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
+    bool              is_tried_again; /* the rollback; asked for, not taken */
     uint64_t          event;         /* which wait an event that is not taken ends; 0: there is none */
     stet_status       status;        /* of a run that is not claimed */
     stet__due         due;

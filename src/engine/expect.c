@@ -201,6 +201,7 @@ expect_untaken(stet__expect *x, const stet__fact *f)
             x->stop = f->kind == STET__FACT_CANCEL ? STET_ECANCELLED : STET_EEXPIRED;
         return true;
     case STET__FACT_UNSTICK: x->is_unstuck = true; return true;
+    case STET__FACT_ROLLBACK_RETRY: x->is_tried_again = x->l.run.status == STET_STATUS_COMPENSATION_FAILED; return true;
     case STET__FACT_EVENT: x->event = (uint64_t)f->completion; return true; /* a run waits for one at a time */
     default: return true;
     }
@@ -246,7 +247,7 @@ expect_has_fired(const stet__expect *x, uint64_t completion)
     return false;
 }
 
-/* A deadline's timer is of no use once a stop was asked for, and may be there or not. */
+/* A deadline's timer is of no use once a stop was asked for or an undo failed, and may be there or not. */
 static bool
 expect_timers(stet__expect *x)
 {
@@ -258,7 +259,7 @@ expect_timers(stet__expect *x)
         if (cmd->has_timer && !expect_has_fired(x, cmd->completion) &&
             !expect_timer(x, cmd->until_ms, cmd->completion))
             return false;
-    if (run->deadline_ms != 0 && x->stop == 0 &&
+    if (run->deadline_ms != 0 && x->stop == 0 && !run->is_told &&
         !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     return run->key == NULL || x->is_visible ||
@@ -384,10 +385,12 @@ expect_status(stet_engine *e, stet__expect *x)
     }
     if (run->status == STET_STATUS_STUCK && !x->is_unstuck)
         expect_waits(x, STET_STATUS_STUCK, STET__DUE_NEVER, 0);
-    else if (x->stop != 0) {
-        x->status = STET_STATUS_CANCELLING;
-        if (run->stop_code == 0) /* it has to learn of it */
+    else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
+        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, STET__DUE_AT, STET__HELD_MS);
+    else {
+        if (x->stop != 0 && run->stop_code == 0) /* it has to learn of it */
             x->due = STET__DUE_NOW;
+        x->status = run->rollback != 0 ? STET_STATUS_COMPENSATING : x->stop != 0 ? STET_STATUS_CANCELLING : x->status;
     }
 }
 

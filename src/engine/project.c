@@ -102,6 +102,23 @@ project_awakeable(stet__work *w, const stet__run *run, const stet__fact *f)
     return stet__work_bytes(w, &op->key, f->run) && stet__work_fact(w, &op->data, &value);
 }
 
+/* The status alone. */
+static bool
+project_status(stet__work *w, const stet__run *run, stet_status status)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run->id);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    row->id = run->id;
+    row->status = status;
+    row->ended_ms = STET_NEVER;
+    op->row = row;
+    op->mask = STET_RUN_STATUS;
+    return true;
+}
+
 bool
 stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const stet__fact *child)
 {
@@ -142,6 +159,9 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         }
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
+    case STET__FACT_ROLLBACK: return project_status(w, run, STET_STATUS_COMPENSATING);
+    case STET__FACT_ROLLED_BACK:
+        return project_status(w, run, run->stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_RUNNING);
     case STET__FACT_AWAKEABLE: return f->code != 0 || project_awakeable(w, run, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return project_state(e, w, run, f);

@@ -205,12 +205,15 @@ verify_status(verify *v, const stet__expect *x)
     stet_status         want = x->l.run.status, is = (stet_status)row->status;
 
     if (row->session != 0) {
-        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0))
+        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0) &&
+            !(is == STET_STATUS_COMPENSATING && x->l.run.rollback != 0))
             return stet__verify_bad(v, "projection", 0, "it is claimed, but its row says %s",
                                     stet_status_name(is));
         return true;
     }
-    if (x->stop != 0 && want != STET_STATUS_STUCK)
+    if (x->is_tried_again)
+        want = STET_STATUS_COMPENSATING;
+    if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
     if (is == want)
         return true;

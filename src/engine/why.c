@@ -301,6 +301,10 @@ why_judge(why *y)
         why_ended(y);
     else if (y->row.status == STET_STATUS_STUCK && y->row.due_ms == STET_NEVER)
         why_say(y, "stuck", why_command(y, "unstick", y->id), "is stuck: %s", y->row.reason != NULL ? y->row.reason : "no reason recorded");
+    else if (y->row.status == STET_STATUS_COMPENSATION_FAILED)
+        why_say(y, "compensation-failed", why_command(y, "rollback", y->id), "could not be rolled back: %s%s%s",
+                y->run.origin != NULL ? y->run.origin : "", y->run.origin != NULL ? ": " : "",
+                y->run.error != NULL ? y->run.error : "no reason recorded");
     else if (y->row.session != 0)
         why_claimed(y);
     else if (y->row.due_ms != STET_NEVER)
