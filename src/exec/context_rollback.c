@@ -213,8 +213,10 @@ rollback_is_end(const stet_ctx *c)
 
     if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || stet__journal_unasked(&c->journal) != NULL)
         return false;
-    if (c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER))
+    if ((c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER)) || c->judged == STET_EDEFER)
         return false;
+    if (c->judged == STET_EPERMANENT)
+        return true;
     if (c->run.stop_code != 0 && !c->run.is_stop_told && c->was_stopped)
         return true;
     if (c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0))

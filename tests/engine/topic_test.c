@@ -225,6 +225,68 @@ TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
     fixture_end(f);
 }
 
+/* ---- two at once ----------------------------------------------------------------------------- */
+
+static gate                  after_list = GATE_INIT;
+static const stet_store_ops *listing;
+static atomic_bool           is_slow;
+
+/* The marks were read, and the answer takes its time. */
+static int
+slow_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
+            stet_value_fn fn, void *arg)
+{
+    int err = listing->values(s, space, prefix, after, limit, fn, arg);
+
+    if (strcmp(space, "topic") == 0 && atomic_exchange(&is_slow, false))
+        gate_pass(&after_list);
+    return err;
+}
+
+static void *
+emit_slowly(void *e)
+{
+    size_t n = 99;
+
+    CHECK_OK(stet_emit(e, &n, "news", stet_text("slow")));
+    CHECK_INT(n, 0);
+    return NULL;
+}
+
+TEST(B9_of_two_events_at_once_a_wait_gets_one_and_is_counted_once)
+{
+    fixture       *f = fixture_begin();
+    stet_engine   *client;
+    stet_store_ops slow;
+    stet_run_id    run;
+    pthread_t      thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    listing = client->store->ops;
+    slow = *listing;
+    slow.values = slow_values;
+    client->store->ops = &slow;
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.reads", "2", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    atomic_store(&is_slow, true);
+    CHECK_INT(pthread_create(&thread, NULL, emit_slowly, client), 0);
+    gate_await(&after_list, 1);
+    fixture_breathe(); /* its second wait is younger than the slow event */
+    CHECK_INT(emit(f, "quick"), 1);
+    AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
+    gate_open(&after_list);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT(emit(f, "last"), 1);
+    EXPECT_RESULT(f->engine, &run, "[quick][last]");
+    client->store->ops = listing;
+    stet_close(client);
+    fixture_end(f);
+}
+
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 TEST(B10_a_handler_emits_once_per_call_however_often_it_replays)
