@@ -1,11 +1,12 @@
-/* What holds for every run, and crash everywhere: a workflow once for each point, checked each time.
+/* What holds for every run, and crash everywhere: a workflow once for each point, checked each
+ * time.
  */
 #include "testkit/kit.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what holds for every run ----------------------------------------------------------------- */
+/* ---- what holds for every run ---------------------------------------------------------------- */
 
 typedef struct check_look {
     stet_test   *kit;
@@ -44,7 +45,9 @@ check_on_run(void *arg, const stet_run_info *info)
         return STET_OK;
     look->err = info->code != STET_OK ? info->code : STET_ESTUCK;
     (void)snprintf(look->text, sizeof look->text, "%s of %s is stuck: %s", info->id, info->handler,
-                   info->error != NULL ? info->error : info->reason != NULL ? info->reason : "");
+                   info->error != NULL    ? info->error
+                   : info->reason != NULL ? info->reason
+                                          : "");
     return STET_OK;
 }
 
@@ -65,10 +68,11 @@ check_starts(check_look *look)
         if (stet_run_get(look->engine, run, check_nothing, NULL) != STET_ENOTFOUND)
             continue;
         look->err = STET_EPERMANENT;
-        (void)snprintf(look->text, sizeof look->text,
-                       "%s was started, the start acknowledged, and now there is no such run; unless it "
-                       "was removed by its retention this is a bug of stet",
-                       run->text);
+        (void)snprintf(
+            look->text, sizeof look->text,
+            "%s was started, the start acknowledged, and now there is no such run; unless it "
+            "was removed by its retention this is a bug of stet",
+            run->text);
     }
 }
 
@@ -142,15 +146,16 @@ stet_test_fail(stet_test *kit, const char *fmt, ...)
     return err;
 }
 
-/* ---- crash everywhere ------------------------------------------------------------------------- */
+/* ---- crash everywhere ------------------------------------------------------------------------ */
 
 typedef struct check_flow {
     stet_test_fn workflow, check;
     void        *arg;
 } check_flow;
 
-/* Once, with what was ordered. The promises come first: a run that is stuck says more than the counts
- * that are wrong because of it. The replays come last: code outside of steps runs again in them. */
+/* Once, with what was ordered. The promises come first: a run that is stuck says more than the
+ * counts that are wrong because of it. The replays come last: code outside of steps runs again in
+ * them. */
 static int
 check_once(stet_test *kit, const check_flow *flow)
 {
@@ -186,7 +191,8 @@ check_bad(const stet_test *kit, stet_test_report *report, uint64_t point, int er
 
 /* A kit as new with this order; false: it had no such point. */
 static bool
-check_point(stet_test *kit, const check_flow *flow, stet_test_report *report, uint64_t point, int *err)
+check_point(stet_test *kit, const check_flow *flow, stet_test_report *report, uint64_t point,
+            int *err)
 {
     bool is_hit;
 
@@ -206,8 +212,8 @@ check_point(stet_test *kit, const check_flow *flow, stet_test_report *report, ui
 }
 
 int
-stet_test_crash_everywhere(const stet_test_options *options, stet_test_fn workflow, stet_test_fn check,
-                           void *arg, stet_test_report *report)
+stet_test_crash_everywhere(const stet_test_options *options, stet_test_fn workflow,
+                           stet_test_fn check, void *arg, stet_test_report *report)
 {
     const check_flow flow = { workflow, check, arg };
     stet_test_report own;
@@ -223,8 +229,9 @@ stet_test_crash_everywhere(const stet_test_options *options, stet_test_fn workfl
     report->seed = kit->options.seed != 0 ? kit->options.seed : 1;
     if (only != 0) {
         if (!check_point(kit, &flow, report, only, &err) && err == STET_OK)
-            err = stet__fail(STET_ENOTFOUND, "the workflow has no point %llu with seed %llu, it ends at "
-                                             "%llu",
+            err = stet__fail(STET_ENOTFOUND,
+                             "the workflow has no point %llu with seed %llu, it ends at "
+                             "%llu",
                              (unsigned long long)only, (unsigned long long)report->seed,
                              (unsigned long long)kit->points);
     } else

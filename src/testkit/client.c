@@ -1,6 +1,6 @@
-/* What a client does. Each call is a function in the process under test; if that dies in it, the call is
- * made again, in such a way that it counts once: a run has its ID before it is started, a signal has a
- * key, an awakeable can be settled once anyway.
+/* What a client does. Each call is a function in the process under test; if that dies in it, the
+ * call is made again, in such a way that it counts once: a run has its ID before it is started, a
+ * signal has a key, an awakeable can be settled once anyway.
  */
 #include "testkit/kit.h"
 
@@ -77,8 +77,9 @@ stet_test_start(stet_test *kit, stet_run_id *run, const char *handler, stet_byte
     if (err != STET_OK)
         return err;
     if (options != NULL && options->size != sizeof *options)
-        return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…) or "
-                                       "stet_start_options_init()",
+        return stet__fail(STET_EINVAL,
+                          "stet_start_options.size is %zu; use STET_START(…) or "
+                          "stet_start_options_init()",
                           options->size);
     call.run = client_run_id(kit);
     if ((err = stet__kit_do(kit, client_start, &call, &call.tries)) != STET_OK)
@@ -241,8 +242,8 @@ stet_test_expect(stet_test *kit, const stet_run_id *run, const char *value)
                  memcmp(result.value.data, value, result.value.len) == 0;
 
     if (err == STET_OK && !is_it)
-        err = stet__fail(STET_EMISMATCH, "%s completed with \"%.*s\", and \"%s\" was expected", run->text,
-                         (int)result.value.len, (const char *)result.value.data, value);
+        err = stet__fail(STET_EMISMATCH, "%s completed with \"%.*s\", and \"%s\" was expected",
+                         run->text, (int)result.value.len, (const char *)result.value.data, value);
     stet_result_free(&result);
     if (err == STET_OK || err == STET_EMISMATCH || err == STET_EUSAGE)
         return err;

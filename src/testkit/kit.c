@@ -2,7 +2,8 @@
  *
  * Invariants:
  *  1. kit->is_up: kit->node is alive and kit->engine started on it.
- *  2. What outlives the process is allocated from kit->alloc, never from the node; what is the node's
+ *  2. What outlives the process is allocated from kit->alloc, never from the node; what is the
+ *  node's
  *     goes with it.
  *  3. is_inside is set exactly while fibers run.
  */
@@ -11,16 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KIT_STACK_BYTES ((size_t)1024 * 1024)
-#define KIT_EVENTS_A_US 1000u
-#define KIT_CALM_MS INT64_C(3600000)          /* the most the configuration allows */
-#define KIT_NEVER_MS INT64_C(3155760000000)   /* a hundred years */
-#define KIT_DAY_MS INT64_C(86400000)
-#define KIT_RETENTION_MS INT64_C(315360000000) /* the most the configuration allows */
-#define KIT_BEGIN_MS INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
-#define KIT_EVENTS_MAX UINT64_C(20000000)
-#define KIT_SLOTS 4
-#define KIT_IN_FLIGHT 64
+#define KIT_STACK_BYTES  ((size_t)1024 * 1024)
+#define KIT_EVENTS_A_US  1000u
+#define KIT_CALM_MS      INT64_C(3600000)       /* the most the configuration allows */
+#define KIT_NEVER_MS     INT64_C(3155760000000) /* a hundred years */
+#define KIT_DAY_MS       INT64_C(86400000)
+#define KIT_RETENTION_MS INT64_C(315360000000)  /* the most the configuration allows */
+#define KIT_BEGIN_MS     INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
+#define KIT_EVENTS_MAX   UINT64_C(20000000)
+#define KIT_SLOTS        4
+#define KIT_IN_FLIGHT    64
 
 void
 stet_test_options_init(stet_test_options *options)
@@ -51,8 +52,7 @@ kit_machine(stet_test *kit)
         stet__sim_restart(kit->sim, seed);
     else if ((kit->sim = stet__sim_new_with(seed, KIT_STACK_BYTES, KIT_EVENTS_A_US)) == NULL)
         return STET_ENOMEM;
-    if ((kit->owner = kit_node(kit)) == NULL ||
-        (kit->db = stet__memory_db_new(kit->owner)) == NULL)
+    if ((kit->owner = kit_node(kit)) == NULL || (kit->db = stet__memory_db_new(kit->owner)) == NULL)
         return STET_ENOMEM;
     if (stet__memory_open(&kit->look, kit->owner, kit->db) != STET_OK)
         return STET_ENOMEM;
@@ -104,8 +104,9 @@ stet_test_new(const stet_test_options *options)
     stet_test   *kit;
 
     if (options != NULL && options->size != sizeof *options) {
-        (void)stet__fail(STET_EINVAL, "stet_test_options.size is %zu; use STET_TEST_OPTIONS(…) or "
-                                      "stet_test_options_init()",
+        (void)stet__fail(STET_EINVAL,
+                         "stet_test_options.size is %zu; use STET_TEST_OPTIONS(…) or "
+                         "stet_test_options_init()",
                          options->size);
         return NULL;
     }
@@ -193,8 +194,9 @@ stet_test_app(stet_test *kit, stet_app *app)
     if (err != STET_OK)
         return err;
     if (kit->app->n_services > 0)
-        return stet__fail(STET_ESTATE, "stet_test_app: services are registered already; give the kit "
-                                       "the app first, then what the app has not");
+        return stet__fail(STET_ESTATE,
+                          "stet_test_app: services are registered already; give the kit "
+                          "the app first, then what the app has not");
     stet__kit_down(kit);
     stet__app_free(kit->app);
     kit->app = app;
@@ -209,15 +211,16 @@ stet__kit_enter(stet_test *kit, const char *call)
     if (kit == NULL)
         return stet__fail(STET_EINVAL, "%s: no kit; stet_test_new() returned NULL", call);
     if (kit->is_inside)
-        return stet__fail(STET_EUSAGE,
-                          "%s: called in a handler, a body or stet_test_do(); call it from the test. "
-                          "A body uses stet_test_engine()",
-                          call);
+        return stet__fail(
+            STET_EUSAGE,
+            "%s: called in a handler, a body or stet_test_do(); call it from the test. "
+            "A body uses stet_test_engine()",
+            call);
     return STET_OK;
 }
 
-/* Values the kit decides. With one engine, known timers and no other process there is nothing to poll
- * for, and a lease that ends while days are skipped would only be in the way. */
+/* Values the kit decides. With one engine, known timers and no other process there is nothing to
+ * poll for, and a lease that ends while days are skipped would only be in the way. */
 static void
 kit_configure(const stet_test *kit, stet_options *o)
 {
@@ -412,8 +415,8 @@ stet__kit_down(stet_test *kit)
         kit_bury(kit);
 }
 
-/* Results are the caller's and come from the real allocator, so the engine's copies of them do not go
- * with the node's memory. */
+/* Results are the caller's and come from the real allocator, so the engine's copies of them do not
+ * go with the node's memory. */
 static void
 kit_drop_results(stet_engine *e)
 {

@@ -3,13 +3,13 @@
  *   kit.c     life: the simulated machine, the engine on it, calls from outside
  *   client.c  what a client does: start, signal, look
  *   time.c    letting time pass
- *   points.c  where the engine can die, in numbers and words; failing commits; bodies counted outside
+ *   points.c  where the engine can die, in numbers and words; failing commits; bodies counted
  *   replay.c  a handler executed again from its journal, without effect
  *   check.c   what holds for every run; crash everywhere
  *
  * A kit is one simulator (platform/sim.c) with two nodes at a time: one owns the database and never
- * dies, the other is the process under test. The caller stands outside: whatever needs the engine is a
- * fiber of that process, and dies with it.
+ * dies, the other is the process under test. The caller stands outside: whatever needs the engine
+ * is a fiber of that process, and dies with it.
  *
  * Runs on: the thread that made the kit, all of it.
  */
@@ -67,7 +67,8 @@ struct stet_test {
 
     /* Points. */
     uint64_t          points, armed; /* 0: none */
-    bool              is_hit, is_dead_hit; /* what was ordered has happened; and the engine died of it */
+    bool              is_hit;        /* what was ordered has happened */
+    bool              is_dead_hit;   /* … and the engine died of it */
     char              where[256];
     kit_fault        *faults;
     size_t            n_faults;
@@ -102,7 +103,8 @@ void stet__kit_down(stet_test *kit);
 
 /* Let run what can until all waits. STET_OK; STET_ETIMEOUT, something runs without end. */
 int stet__kit_settle(stet_test *kit);
-/* All waits: it is the time of the next one, but not beyond until_us. False: nothing waits until then. */
+/* All waits: it is the time of the next one, but not beyond until_us. False: nothing waits until
+ * then. */
 bool stet__kit_leap(stet_test *kit, int64_t until_us);
 int64_t stet__kit_now_us(stet_test *kit);
 

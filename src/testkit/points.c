@@ -1,9 +1,9 @@
-/* Where the engine can die, in numbers and in words; commits that fail to order; and what is known of
- * bodies and their records outside the engine.
+/* Where the engine can die, in numbers and in words; commits that fail to order; and what is known
+ * of bodies and their records outside the engine.
  *
  * A point is counted when it is reached, on the way through a hook: before and after each body (the
- * executor's host is wrapped), and three times at each commit (the store is). Nothing else of the engine
- * moves when it is watched, so the nth point of one seed is always the same.
+ * executor's host is wrapped), and three times at each commit (the store is). Nothing else of the
+ * engine moves when it is watched, so the nth point of one seed is always the same.
  */
 #include "testkit/kit.h"
 
@@ -28,8 +28,9 @@ points_phrase(points_words *w, const char *before, stet_bytes name, int64_t occu
         return;
     if (occurrence > 0)
         (void)snprintf(number, sizeof number, "#%lld", (long long)occurrence);
-    (void)snprintf(w->text[w->n - 1], sizeof w->text[0], "%s%s%.*s%s", before, name.len > 0 ? " " : "",
-                   (int)name.len, name.len > 0 ? (const char *)name.data : "", number);
+    (void)snprintf(w->text[w->n - 1], sizeof w->text[0], "%s%s%.*s%s", before,
+                   name.len > 0 ? " " : "", (int)name.len,
+                   name.len > 0 ? (const char *)name.data : "", number);
 }
 
 static void
@@ -46,9 +47,7 @@ points_fact(points_words *w, const stet__fact *f)
     case STET__FACT_STEP_RETRY:
         points_phrase(w, "the record of a failed attempt of step", f->name, f->occurrence);
         break;
-    case STET__FACT_AT_RISK:
-        points_phrase(w, "the risk of step", f->name, f->occurrence);
-        break;
+    case STET__FACT_AT_RISK: points_phrase(w, "the risk of step", f->name, f->occurrence); break;
     case STET__FACT_COMPLETED: points_phrase(w, "the end of the run", none, 0); break;
     case STET__FACT_SUSPENDED: points_phrase(w, "the suspension of the run", none, 0); break;
     case STET__FACT_TIMER: points_phrase(w, "the firing of a timer", none, 0); break;
@@ -92,7 +91,10 @@ points_say(char *out, size_t size, const stet_unit *units, size_t n)
         points_phrase(&w, "a commit", (stet_bytes){ NULL, 0 }, 0);
     for (size_t i = 0; i < w.n && i < POINTS_PHRASES_MAX && used < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%s",
-                                 i == 0 ? "" : i + 1 == w.n ? " and " : ", ", w.text[i]);
+                                 i == 0         ? ""
+                                 : i + 1 == w.n ? " and "
+                                                : ", ",
+                                 w.text[i]);
     if (w.n > POINTS_PHRASES_MAX && used < size)
         (void)snprintf(out + used, size - used, " and %zu more", w.n - POINTS_PHRASES_MAX);
     return w.n > 1;
@@ -158,9 +160,10 @@ stet_test_fail_next(stet_test *kit, int code, unsigned times)
     for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
         is_known = is_known || codes[i] == code;
     if (!is_known)
-        return stet__fail(STET_EINVAL, "a store never fails to commit with %s (%d); it can be STET_EBUSY, "
-                                       "STET_EIO, STET_EFULL, STET_ENOMEM, STET_EUNCERTAIN or "
-                                       "STET_EPOISONED",
+        return stet__fail(STET_EINVAL,
+                          "a store never fails to commit with %s (%d); it can be STET_EBUSY, "
+                          "STET_EIO, STET_EFULL, STET_ENOMEM, STET_EUNCERTAIN or "
+                          "STET_EPOISONED",
                           stet_code_name(code) != NULL ? stet_code_name(code) : "that", code);
     if (times == 0)
         return STET_OK;
@@ -205,11 +208,12 @@ points_durable(stet_test *kit, const char *run, const stet__fact *fact)
     kit_step *step;
 
     if (fact->kind == STET__FACT_SIGNALLED)
-        (void)snprintf(kit->signal_key, sizeof kit->signal_key, "%.*s", (int)fact->idempotency_key.len,
-                       fact->idempotency_key.len > 0 ? (const char *)fact->idempotency_key.data : "");
+        (void)snprintf(
+            kit->signal_key, sizeof kit->signal_key, "%.*s", (int)fact->idempotency_key.len,
+            fact->idempotency_key.len > 0 ? (const char *)fact->idempotency_key.data : "");
     else if (fact->kind == STET__FACT_STEP &&
-             (step = points_step(kit, run, fact->name.data, fact->name.len, (uint64_t)fact->occurrence,
-                                 true)) != NULL)
+             (step = points_step(kit, run, fact->name.data, fact->name.len,
+                                 (uint64_t)fact->occurrence, true)) != NULL)
         step->is_recorded = true;
 }
 
@@ -282,7 +286,8 @@ points_may_execute(stet_ctx *c)
     if (a == NULL)
         return true;
     points_at_body(kit, a, "before", "was entered");
-    if ((step = points_step(kit, c->run_text, a->step, strlen(a->step), a->occurrence, true)) == NULL)
+    if ((step = points_step(kit, c->run_text, a->step, strlen(a->step), a->occurrence, true)) ==
+        NULL)
         return true;
     step->bodies++;
     if (step->is_recorded && kit->broken[0] == '\0')

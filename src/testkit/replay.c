@@ -1,9 +1,9 @@
 /* A handler executed again from its journal, without effect.
  *
- * An executor of its own, without threads, whose host has the record and nothing else: what is recorded
- * comes back, and at the first thing that is not, the execution is let go. No store is written, no body
- * entered, nothing logged. The code is taken to be what recorded the run, so it must ask for all of it
- * in its order, and end as it did.
+ * An executor of its own, without threads, whose host has the record and nothing else: what is
+ * recorded comes back, and at the first thing that is not, the execution is let go. No store is
+ * written, no body entered, nothing logged. The code is taken to be what recorded the run, so it
+ * must ask for all of it in its order, and end as it did.
  *
  * Runs on: a fiber of the process under test.
  */
@@ -39,11 +39,12 @@ replay_contradiction(stet_ctx *c, const char *recorded, const char *asked)
         return;
     if (c->file != NULL)
         (void)snprintf(r->where, sizeof r->where, " at %s:%d", c->file, c->line);
-    (void)snprintf(r->text, sizeof r->text,
-                   "%s of %.120s does something else when it is executed again: recorded was %.180s, but "
-                   "it %.180s%.180s. What a handler does may depend on its input and on what the context "
-                   "gave it, and on nothing else: no clock, no random number, no variable outside of it",
-                   c->run_text, c->run.handler, recorded, asked, r->where);
+    (void)snprintf(
+        r->text, sizeof r->text,
+        "%s of %.120s does something else when it is executed again: recorded was %.180s, but "
+        "it %.180s%.180s. What a handler does may depend on its input and on what the context "
+        "gave it, and on nothing else: no clock, no random number, no variable outside of it",
+        c->run_text, c->run.handler, recorded, asked, r->where);
 }
 
 static void
@@ -55,8 +56,9 @@ replay_asked(char *out, size_t size, stet__fact_kind kind, stet_bytes name, int6
                    name.len > 0 ? (const char *)name.data : "", (long long)occurrence);
 }
 
-/* The code asks for what is not recorded. That is where the record ends, unless more of it is left or
- * the run completed. What a future's body gives is recorded when it ends, so others may be before it. */
+/* The code asks for what is not recorded. That is where the record ends, unless more of it is left
+ * or the run completed. What a future's body gives is recorded when it ends, so others may be
+ * before it. */
 static int
 replay_ends(stet_ctx *c, const char *asked, bool is_future)
 {
@@ -78,10 +80,10 @@ replay_ends(stet_ctx *c, const char *asked, bool is_future)
 static int
 replay_begin(stet_ctx *c)
 {
-    replay       *r = replay_of(c);
-    stet_run_row  row;
-    stet__fact    extra;
-    uint64_t      bad = 0;
+    replay      *r = replay_of(c);
+    stet_run_row row;
+    stet__fact   extra;
+    uint64_t     bad = 0;
 
     stet__run_init(&c->run, &c->arena, r->run);
     if ((r->err = stet__load_row(r->engine, r->run, &c->arena, &row, &extra)) == STET_OK)
@@ -201,8 +203,10 @@ replay_end(stet_ctx *c)
     if (c->stuck_code != 0 && r->text[0] == '\0') {
         char asked[256];
 
-        (void)snprintf(asked, sizeof asked, "asked for %s", c->stuck_asked != NULL ? c->stuck_asked : "?");
-        replay_contradiction(c, c->stuck_recorded != NULL ? c->stuck_recorded : "something else", asked);
+        (void)snprintf(asked, sizeof asked, "asked for %s",
+                       c->stuck_asked != NULL ? c->stuck_asked : "?");
+        replay_contradiction(c, c->stuck_recorded != NULL ? c->stuck_recorded : "something else",
+                             asked);
     } else if (c->latch == 0)
         replay_compare(c);
     if (c->latch == 0)

@@ -11,10 +11,10 @@
 #include <string.h>
 
 typedef struct shim_store {
-    stet_store   base;
-    stet_store  *inner;
-    shim_script *script;
-    stet__mutex  gate;
+    stet_store     base;
+    stet_store    *inner;
+    shim_script   *script;
+    stet__mutex    gate;
     stet_store_ops ops;
 } shim_store;
 
@@ -234,9 +234,21 @@ shim_now_ms(stet_store *s)
     return shim_inner(s)->ops->now_ms(shim_inner(s));
 }
 
-static int shim_reopen(stet_store *s) { SHIM_PLAIN(true, reopen); }
-static int shim_maintain(stet_store *s) { SHIM_PLAIN(true, maintain); }
-static int shim_ping(stet_store *s) { SHIM_PLAIN(false, ping); }
+static int
+shim_reopen(stet_store *s)
+{
+    SHIM_PLAIN(true, reopen);
+}
+static int
+shim_maintain(stet_store *s)
+{
+    SHIM_PLAIN(true, maintain);
+}
+static int
+shim_ping(stet_store *s)
+{
+    SHIM_PLAIN(false, ping);
+}
 
 static int
 shim_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)

@@ -1,7 +1,8 @@
-/* Letting time pass. The simulator's clock moves only here: to the time of the next thing that waits.
+/* Letting time pass. The simulator's clock moves only here: to the time of the next thing that
+ * waits.
  *
- * Idle means more than that every fiber waits: a commit that is tried again in a second waits too. So
- * the engine is asked whether it has anything in hand, and the store whether anything is due.
+ * Idle means more than that every fiber waits: a commit that is tried again in a second waits too.
+ * So the engine is asked whether it has anything in hand, and the store whether anything is due.
  */
 #include "testkit/kit.h"
 
@@ -9,7 +10,7 @@
 #include <string.h>
 
 #define TIME_MOST_MS INT64_C(31557600000000)
-#define TIME_IDLE_US INT64_C(600000000)    /* so long may what is in hand wait for itself */
+#define TIME_IDLE_US INT64_C(600000000) /* so long may what is in hand wait for itself */
 
 int64_t
 stet__kit_now_us(stet_test *kit)
@@ -31,9 +32,10 @@ stet__kit_settle(stet_test *kit)
     kit->is_inside = true;
     is_at_rest = stet__sim_settle(kit->sim, kit->events_max);
     kit->is_inside = false;
-    return is_at_rest ? STET_OK
-                      : stet__fail(STET_ETIMEOUT, "something runs without end, and no time passes: look "
-                                                  "for a run that starts itself again");
+    return is_at_rest
+               ? STET_OK
+               : stet__fail(STET_ETIMEOUT, "something runs without end, and no time passes: look "
+                                           "for a run that starts itself again");
 }
 
 bool
@@ -173,7 +175,8 @@ time_until(stet_test *kit, const char *duration, int64_t *until_us)
     if (err != STET_OK)
         return err;
     if (ms > TIME_MOST_MS)
-        return stet__fail(STET_EDURATION, "%s is longer than a test can last: a thousand years", duration);
+        return stet__fail(STET_EDURATION, "%s is longer than a test can last: a thousand years",
+                          duration);
     *until_us = stet__kit_now_us(kit) + ms * 1000;
     return STET_OK;
 }

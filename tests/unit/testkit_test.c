@@ -7,7 +7,7 @@
 
 /* What happens outside: bodies and handlers count here, and the workflows set it back. */
 static struct {
-    int charged, shipped, reminded, entered, flipped;
+    int  charged, shipped, reminded, entered, flipped;
     char tokens[8][64];
     int  n_tokens;
 } outside;
@@ -143,7 +143,7 @@ TEST(H5_no_timer_is_early_or_late)
 static int
 on_fact(void *arg, const stet_fact_info *fact)
 {
-    char *text = arg;
+    char  *text = arg;
     size_t len = strlen(text);
 
     (void)snprintf(text + len, 4096 - len, "%lld %s %s\n", (long long)fact->time_ms, fact->kind,
@@ -392,7 +392,8 @@ TEST(H5_a_crash_at_a_point_repeats_what_was_not_recorded)
         { "crash before the body of step charge#1 was entered", 1 },
         { "crash after the body of step charge#1 ran, before its record was written", 2 },
         { "crash before the record of step ship#1 and the end of the run were written", 1 },
-        { "the record of step ship#1 and the end of the run were written and the answer was lost", 1 },
+        { "the record of step ship#1 and the end of the run were written and the answer was lost",
+          1 },
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -533,11 +534,10 @@ h_everything(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_call(ctx, &answer, "shop.checkout", stet_text("{}"), NULL));
     STET_TRY(stet_send(ctx, NULL, "shop.approval", stet_text("{}"), NULL));
     STET_TRY(stet_step(ctx, NULL, "remind", body_remind, NULL, STET_STEP(.attempts = 2)));
-    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%d %lld %zu %.*s %s %llu", version,
-                                                      (long long)now_ms, chosen, (int)answer.len,
-                                                      (const char *)answer.data,
-                                                      stet_uuid(ctx, uuid),
-                                                      (unsigned long long)stet_random(ctx))));
+    return stet_return(ctx, stet_text(stet_ctx_printf(
+                                ctx, "%d %lld %zu %.*s %s %llu", version, (long long)now_ms, chosen,
+                                (int)answer.len, (const char *)answer.data, stet_uuid(ctx, uuid),
+                                (unsigned long long)stet_random(ctx))));
 }
 
 static const stet_handler odd[] = {
@@ -708,7 +708,8 @@ TEST(H5_what_never_rests_is_given_up)
 
 /* ---- crash everywhere ------------------------------------------------------------------------ */
 
-/* What a correct program does: charges with a token, ships only what was not at risk of being shipped. */
+/* What a correct program does: charges with a token, ships only what was not at risk of being
+ * shipped. */
 static int
 flow_checkout(stet_test *kit, void *run)
 {
@@ -794,7 +795,8 @@ check_everything(stet_test *kit, void *run)
         return stet_test_fail(kit, "the counter is %ld", n);
     if (stet_test_status(kit, run) != STET_STATUS_COMPLETED)
         return stet_test_fail(kit, "it is %s", stet_status_name(stet_test_status(kit, run)));
-    return outside.charged == 1 ? STET_OK : stet_test_fail(kit, "charged %d times", outside.charged);
+    return outside.charged == 1 ? STET_OK
+                                : stet_test_fail(kit, "charged %d times", outside.charged);
 }
 
 TEST_LIMIT(I6_signals_children_objects_and_futures_pass_everywhere, 120)
@@ -843,8 +845,8 @@ static int
 h_branch(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
-    STET_TRY(stet_step(ctx, NULL, outside.charged == 0 ? "charge" : "charge-again", body_charge, NULL,
-                       NULL));
+    STET_TRY(stet_step(ctx, NULL, outside.charged == 0 ? "charge" : "charge-again", body_charge,
+                       NULL, NULL));
     STET_TRY(stet_sleep(ctx, "nap", "1h"));
     return stet_return(ctx, stet_text("charged"));
 }
@@ -879,7 +881,8 @@ check_buggy(stet_test *kit, void *arg)
     (void)arg;
     if (outside.entered > 1)
         return stet_test_fail(kit, "counted %d times", outside.entered);
-    return outside.charged == 1 ? STET_OK : stet_test_fail(kit, "charged %d times", outside.charged);
+    return outside.charged == 1 ? STET_OK
+                                : stet_test_fail(kit, "charged %d times", outside.charged);
 }
 
 TEST(I6_planted_bugs_are_found_and_named)
@@ -944,7 +947,8 @@ TEST(I6_a_point_that_is_not_there_is_told)
                                           check_checkout, &run, &report),
                STET_ENOTFOUND);
     CHECK_HAS(stet_last_error(), "no point 100000");
-    CHECK_OK(stet_test_crash_everywhere(STET_TEST_OPTIONS(.only = 3), flow_checkout, NULL, &run, NULL));
+    CHECK_OK(
+        stet_test_crash_everywhere(STET_TEST_OPTIONS(.only = 3), flow_checkout, NULL, &run, NULL));
 }
 
 static int
@@ -973,7 +977,8 @@ TEST(I6_a_body_that_runs_after_its_record_was_durable_is_found)
     stet_op     op = { .kind = STET_OP_FACTS };
     stet_unit   unit = { .ops = &op, .n_ops = 1 };
 
-    CHECK_OK(stet_test_start(kit, &run, "shop.checkout", stet_text("{}"), STET_START(.delay = "1h")));
+    CHECK_OK(
+        stet_test_start(kit, &run, "shop.checkout", stet_text("{}"), STET_START(.delay = "1h")));
     stet__buf_init(&facts, &stet__platform_real()->alloc);
     stet__fact_encode(&facts, &fact);
     op.data = stet__buf_bytes(&facts);
