@@ -436,6 +436,29 @@ TEST(H5_a_failing_store_delays_and_loses_nothing)
         }
 }
 
+TEST(H5_a_run_that_is_due_while_the_store_fails_begins_soon_after)
+{
+    static const int codes[] = { STET_EBUSY,  STET_EIO,        STET_EFULL,
+                                 STET_ENOMEM, STET_EUNCERTAIN, STET_EPOISONED };
+
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        stet_test  *kit = kit_new(1);
+        int64_t     began_ms = stet_test_now(kit);
+        stet_run_id run;
+
+        CHECK_OK(stet_test_start(kit, &run, "shop.approval", stet_text(""),
+                                 STET_START(.delay = "1h")));
+        CHECK_OK(stet_test_advance(kit, "59m"));
+        CHECK_OK(stet_test_fail_next(kit, codes[i], 2));
+        CHECK_OK(stet_test_advance(kit, "1m"));
+        CHECK_OK(stet_test_advance(kit, "5s"));
+        CHECK_INT(stet_test_status(kit, &run), STET_STATUS_SUSPENDED);
+        CHECK((stet_test_now(kit) - began_ms) / 1000 < 3600 + 15);
+        CHECK_INT(kit->n_faults, 0);
+        stet_test_free(kit);
+    }
+}
+
 TEST(H5_only_what_a_store_says_can_be_ordered)
 {
     stet_test  *kit = kit_new(1);
