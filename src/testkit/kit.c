@@ -93,7 +93,8 @@ stet__kit_end(stet_test *kit)
     kit->started = NULL;
     kit->n_started = 0;
     kit->calls = 0;
-    kit->signal_key[0] = 0;
+    kit->life = 0;
+    kit->signal_key[0] = '\0';
     kit->broken[0] = '\0';
 }
 
@@ -350,6 +351,7 @@ stet__kit_up(stet_test *kit)
         return STET_OK;
     do {
         kit_bury(kit);
+        kit->life++;
         if ((kit->node = kit_node(kit)) == NULL)
             return stet__fail(STET_ENOMEM, "the test kit: out of memory");
     } while (!kit_play(kit, &call) ||

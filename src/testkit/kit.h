@@ -33,7 +33,9 @@ typedef struct kit_host {
 /* A step of a run, as it looks from outside. */
 typedef struct kit_step {
     struct kit_step *next;
+    char             run[STET_ID_TEXT_MAX];
     size_t           bodies;      /* entered */
+    uint32_t         entered;     /* in which life one was whose end is not on record; 0: none */
     bool             is_recorded; /* durable: its body must not be entered again */
 } kit_step;
 
@@ -59,6 +61,7 @@ struct stet_test {
     /* The process under test. */
     stet__platform   *node;   /* NULL: none */
     stet_engine      *engine; /* NULL: none, or not open yet */
+    uint32_t          life;   /* 1, 2 … */
     bool              is_up;  /* opened, registered, started */
     uint64_t          events_max; /* without time passing; then something runs without end */
     bool              is_inside; /* code of handlers and bodies runs */

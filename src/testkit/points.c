@@ -196,25 +196,33 @@ points_step(stet_test *kit, const char *run, const char *name, size_t name_len, 
         stet__free(kit->alloc, step);
         return NULL;
     }
+    (void)snprintf(step->run, sizeof step->run, "%s", run);
     step->next = kit->all_steps;
     kit->all_steps = step;
     return step;
 }
 
-/* A fact is durable. */
+/* A fact is durable. The end of an attempt is the record of all that failed in it. */
 static void
 points_durable(stet_test *kit, const char *run, const stet__fact *fact)
 {
-    kit_step *step;
+    kit_step *step = NULL;
 
     if (fact->kind == STET__FACT_SIGNALLED)
         (void)snprintf(
             kit->signal_key, sizeof kit->signal_key, "%.*s", (int)fact->idempotency_key.len,
             fact->idempotency_key.len > 0 ? (const char *)fact->idempotency_key.data : "");
-    else if (fact->kind == STET__FACT_STEP &&
-             (step = points_step(kit, run, fact->name.data, fact->name.len,
-                                 (uint64_t)fact->occurrence, true)) != NULL)
-        step->is_recorded = true;
+    if (fact->kind == STET__FACT_STEP || fact->kind == STET__FACT_STEP_RETRY)
+        step = points_step(kit, run, fact->name.data, fact->name.len, (uint64_t)fact->occurrence,
+                           true);
+    if (step != NULL) {
+        step->entered = 0;
+        step->is_recorded = step->is_recorded || fact->kind == STET__FACT_STEP;
+    }
+    for (step = fact->kind == STET__FACT_ATTEMPT_FAILED ? kit->all_steps : NULL; step != NULL;
+         step = step->next)
+        if (strcmp(step->run, run) == 0)
+            step->entered = 0;
 }
 
 void
@@ -273,6 +281,16 @@ points_at_body(stet_test *kit, const stet_attempt *a, const char *before, const 
     stet__kit_die(kit);
 }
 
+/* A promise that is broken is a bug of stet; the first one is kept. */
+static void
+points_broken(stet_test *kit, const stet_ctx *c, const stet_attempt *a, const char *what)
+{
+    if (kit->broken[0] == '\0')
+        (void)snprintf(kit->broken, sizeof kit->broken,
+                       "the body of step %s#%llu of %s %s; this is a bug of stet", a->step,
+                       (unsigned long long)a->occurrence, c->run_text, what);
+}
+
 static bool
 points_may_execute(stet_ctx *c)
 {
@@ -289,12 +307,13 @@ points_may_execute(stet_ctx *c)
     if ((step = points_step(kit, c->run_text, a->step, strlen(a->step), a->occurrence, true)) ==
         NULL)
         return true;
+    if (step->is_recorded)
+        points_broken(kit, c, a, "was executed again though its record was durable");
+    if (step->entered != 0 && step->entered != kit->life && !a->is_at_risk)
+        points_broken(kit, c, a,
+                      "ran before a crash, was not recorded, and is not told that it may have");
     step->bodies++;
-    if (step->is_recorded && kit->broken[0] == '\0')
-        (void)snprintf(kit->broken, sizeof kit->broken,
-                       "the body of step %s#%llu of %s was executed again though its record was "
-                       "durable; this is a bug of stet",
-                       a->step, (unsigned long long)a->occurrence, c->run_text);
+    step->entered = kit->life;
     return true;
 }
 

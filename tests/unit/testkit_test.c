@@ -446,8 +446,8 @@ TEST(H5_a_run_that_is_due_while_the_store_fails_begins_soon_after)
         int64_t     began_ms = stet_test_now(kit);
         stet_run_id run;
 
-        CHECK_OK(stet_test_start(kit, &run, "shop.approval", stet_text(""),
-                                 STET_START(.delay = "1h")));
+        CHECK_OK(
+            stet_test_start(kit, &run, "shop.approval", stet_text(""), STET_START(.delay = "1h")));
         CHECK_OK(stet_test_advance(kit, "59m"));
         CHECK_OK(stet_test_fail_next(kit, codes[i], 2));
         CHECK_OK(stet_test_advance(kit, "1m"));
@@ -1027,3 +1027,33 @@ TEST(I6_a_start_that_was_acknowledged_and_is_gone_is_found)
     CHECK_HAS(stet_last_error(), "acknowledged");
     stet_test_free(kit);
 }
+
+/* ---- bugs of the engine ---------------------------------------------------------------------- */
+
+#ifdef STET_MUTANTS
+/* Planted ones (src/util/mutant.h), found by a user's workflow without a check of the user's: `make
+ * mutants` runs this. */
+TEST_LIMIT(I6_bugs_planted_in_the_engine_are_found, 300)
+{
+    static const stet__mutant_name bugs[] = {
+        STET__MUTANT_epoch_kept,    STET__MUTANT_repeat_applied,     STET__MUTANT_timer_after,
+        STET__MUTANT_parent_untold, STET__MUTANT_journal_short,      STET__MUTANT_inbox_short,
+        STET__MUTANT_step_before,   STET__MUTANT_unknown_renumbered, STET__MUTANT_now_unrecorded,
+        STET__MUTANT_random_anew,   STET__MUTANT_child_apart,        STET__MUTANT_death_untold,
+        STET__MUTANT_crumb_early,
+    };
+    stet_test_report report;
+    stet_run_id      run;
+
+    for (size_t i = 0; i < sizeof bugs / sizeof bugs[0]; i++) {
+        int code;
+
+        stet__mutant = bugs[i];
+        code = stet_test_crash_everywhere(NULL, flow_everything, NULL, &run, &report);
+        stet__mutant = STET__MUTANT_none;
+        if (code == STET_OK)
+            test_fail(__FILE__, __LINE__, "planted bug %d was not found", (int)bugs[i]);
+    }
+    CHECK_OK(stet_test_crash_everywhere(NULL, flow_everything, NULL, &run, &report));
+}
+#endif
