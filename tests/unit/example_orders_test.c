@@ -1,5 +1,5 @@
-/* examples/orders.c, crashed everywhere: whatever happens, the customer pays once for what is shipped,
- * and has nothing paid and nothing reserved if it is not. Counted outside the engine. */
+/* examples/orders.c, crashed everywhere: whatever happens, the customer pays once for what is
+ * shipped, and has nothing paid and nothing reserved if it is not. Counted outside the engine. */
 #define main orders_main
 #include "../../examples/orders.c"
 #undef main

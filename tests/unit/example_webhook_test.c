@@ -1,5 +1,5 @@
-/* examples/webhook.c, crashed everywhere: the provider is asked with one ID for each invoice, however
- * often, and its answer reaches the run; and a month passes without one. */
+/* examples/webhook.c, crashed everywhere: the provider is asked with one ID for each invoice,
+ * however often, and its answer reaches the run; and a month passes without one. */
 #define main webhook_main
 #include "../../examples/webhook.c"
 #undef main

@@ -710,6 +710,51 @@ TEST(H5_misuse_is_told)
     CHECK_CODE(stet_test_advance(NULL, "1h"), STET_EINVAL);
 }
 
+static void
+on_exit_count(void *arg)
+{
+    free(arg);
+    outside.entered++;
+}
+
+/* Takes what a body may take of the stack, and waits with memory of its own. */
+static int
+body_large(stet_attempt *a, void *arg)
+{
+    volatile char room[600 * 1024];
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof room; i += 1024)
+        room[i] = 1;
+    outside.charged = room[1024];
+    return stet_attempt_return(a, stet_text(""));
+}
+
+static int
+h_tidy(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes who;
+
+    (void)input;
+    STET_TRY(stet_on_exit(ctx, on_exit_count, malloc(64)));
+    STET_TRY(stet_step(ctx, NULL, "large", body_large, NULL, NULL));
+    return stet_await_signal(ctx, &who, "approved", NULL);
+}
+
+TEST(H5_the_end_of_a_kit_lets_handlers_clean_up)
+{
+    static const stet_handler tidy[] = { { "tidy", h_tidy, NULL }, { 0 } };
+    stet_test                *kit = kit_new(1);
+
+    CHECK_OK(stet_test_service(kit, "tidy", tidy));
+    (void)kit_start(kit, "tidy.tidy");
+    CHECK_OK(stet_test_run_until_idle(kit));
+    CHECK_INT(outside.charged, 1);
+    CHECK_INT(outside.entered, 0);
+    stet_test_free(kit);
+    CHECK_INT(outside.entered, 1);
+}
+
 static int
 h_again(stet_ctx *ctx, stet_bytes input)
 {
