@@ -18,7 +18,7 @@
  * body (STET_EUSAGE) unless it says so. Bodies have a stack of 1 MiB.
  *
  * Functions that can fail return a code; stet_last_error() says what happened, where and what to do.
- * Out of memory they return STET_ENOMEM.
+ * Out of memory is STET_ENOMEM, or while a table is copied the end of the process.
  */
 #ifndef STET_TEST_KIT_H
 #define STET_TEST_KIT_H

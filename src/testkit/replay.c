@@ -15,11 +15,12 @@
 #include "engine/host.h"
 
 typedef struct replay {
-    stet_engine *engine;
-    stet_id      run;
-    int          err;
-    char         text[1024]; /* the contradiction, or "" */
-    char         where[256];
+    stet_engine         *engine;
+    const stet__handler *handler;
+    stet_id              run;
+    int                  err;
+    char                 text[1024]; /* the contradiction, or "" */
+    char                 where[256];
 } replay;
 
 static replay *
@@ -91,6 +92,8 @@ replay_begin(stet_ctx *c)
     if (r->err != STET_OK)
         return r->err;
     c->journal.spared = NULL;
+    c->rolls_back = r->handler->rolls_back;
+    c->was_stopped = c->run.stop_code != 0;
     stet__host_info(c);
     return STET_OK;
 }
@@ -373,7 +376,7 @@ static const stet__host_ops replay_host = {
 /* ---- the replay ------------------------------------------------------------------------------ */
 
 static int
-replay_execute(replay *r, stet_handler_fn fn)
+replay_execute(replay *r)
 {
     stet__platform *p = r->engine->p;
     stet__mutex     lock;
@@ -386,7 +389,7 @@ replay_execute(replay *r, stet_handler_fn fn)
     if ((err = stet__exec_init(&x, p, &replay_host, &lock, 1,
                                (size_t)r->engine->config.stack_bytes)) == STET_OK) {
         stet__lock(p, &lock);
-        if ((c = stet__exec_new(&x, fn, r)) == NULL)
+        if ((c = stet__exec_new(&x, r->handler->fn, r)) == NULL)
             err = stet__fail(STET_ENOMEM, "out of memory for a replay");
         else
             stet__exec_submit(&x, c);
@@ -404,20 +407,19 @@ replay_execute(replay *r, stet_handler_fn fn)
 int
 stet__kit_replay(stet_engine *e, stet_id run)
 {
-    replay         r = { .engine = e, .run = run };
-    stet__loaded   l;
-    stet__handler *h = NULL;
-    char           name[2 * STET__NAME_MAX + 2] = "";
-    int            err = stet__load(e, &l, run, false);
+    replay       r = { .engine = e, .run = run };
+    stet__loaded l;
+    char         name[2 * STET__NAME_MAX + 2] = "";
+    int          err = stet__load(e, &l, run, false);
 
     if (err == STET_OK) {
-        h = stet__handler_find(e, l.row.handler);
+        r.handler = stet__handler_find(e, l.row.handler);
         (void)snprintf(name, sizeof name, "%s", l.row.handler);
         stet__loaded_free(&l);
     }
-    if (err == STET_OK && h == NULL)
+    if (err == STET_OK && r.handler == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not registered in this kit", name);
-    return err == STET_OK ? replay_execute(&r, h->fn) : err;
+    return err == STET_OK ? replay_execute(&r) : err;
 }
 
 static int

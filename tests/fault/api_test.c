@@ -954,7 +954,8 @@ TEST(G1_every_public_function_has_a_row)
 
     CHECK(dir != NULL);
     while ((entry = readdir(dir)) != NULL) {
-        if (strstr(entry->d_name, ".h") == NULL)
+        /* The test kit is another library, which no program links. */
+        if (strstr(entry->d_name, ".h") == NULL || strcmp(entry->d_name, "test.h") == 0)
             continue;
         (void)snprintf(path, sizeof path, "%s/include/stet/%.255s", STET_TEST_SOURCE_DIR,
                        entry->d_name);
