@@ -17,7 +17,7 @@
 typedef struct replay {
     stet_engine         *engine;
     const stet__handler *handler;
-    stet_id              run;
+    stet__loaded         whole; /* the run as it is; what is replayed stops before its end */
     int                  err;
     char                 text[1024]; /* the contradiction, or "" */
     char                 where[256];
@@ -71,7 +71,7 @@ replay_ends(stet_ctx *c, const char *asked, bool is_future)
                        left->name, (unsigned long long)left->occurrence);
     else
         (void)snprintf(recorded, sizeof recorded, "the end of the run");
-    if (left != NULL || c->run.status == STET_STATUS_COMPLETED)
+    if (left != NULL || replay_of(c)->whole.run.status == STET_STATUS_COMPLETED)
         replay_contradiction(c, recorded, asked);
     return stet__ctx_latch(c, STET_SUSPENDED);
 }
@@ -79,16 +79,25 @@ replay_ends(stet_ctx *c, const char *asked, bool is_future)
 /* ---- what the executor asks ------------------------------------------------------------------ */
 
 static int
+replay_on_fact(void *limit, const stet__fact *fact, uint64_t seq, bool is_taken)
+{
+    (void)is_taken;
+    return seq == 0 && fact->revision >= *(const uint64_t *)limit ? STET_SUSPENDED : STET_OK;
+}
+
+/* The end is left out, so that the run is as it was when its last execution ended. */
+static int
 replay_begin(stet_ctx *c)
 {
-    replay      *r = replay_of(c);
-    stet_run_row row;
-    stet__fact   extra;
-    uint64_t     bad = 0;
+    replay             *r = replay_of(c);
+    const stet_run_row *row = &r->whole.row;
+    uint64_t            bad = 0, limit = row->is_terminal ? row->journal - 1 : UINT64_MAX;
 
-    stet__run_init(&c->run, &c->arena, r->run);
-    if ((r->err = stet__load_row(r->engine, r->run, &c->arena, &row, &extra)) == STET_OK)
-        r->err = stet__load_facts(r->engine, &c->run, &c->journal, &row, &bad);
+    stet__run_init(&c->run, &c->arena, row->id);
+    r->err = stet__load_facts_seen(r->engine, &c->run, &c->journal, row->journal, &bad,
+                                   replay_on_fact, &limit);
+    if (r->err == STET_SUSPENDED)
+        r->err = STET_OK;
     if (r->err != STET_OK)
         return r->err;
     c->journal.spared = NULL;
@@ -144,7 +153,7 @@ replay_suspend(stet_ctx *c)
     if (left != NULL)
         (void)snprintf(recorded, sizeof recorded, "%s %s#%llu", stet__fact_kind_name(left->kind),
                        left->name, (unsigned long long)left->occurrence);
-    if (left != NULL || c->run.status == STET_STATUS_COMPLETED) {
+    if (left != NULL || replay_of(c)->whole.run.status == STET_STATUS_COMPLETED) {
         char asked[256];
 
         (void)snprintf(asked, sizeof asked, "waits for %s", c->waits_for);
@@ -164,6 +173,7 @@ replay_refresh(stet_ctx *c)
 static void
 replay_compare(stet_ctx *c)
 {
+    const stet__run *end = &replay_of(c)->whole.run;
     const stet__cmd *left = stet__journal_unasked(&c->journal);
     char             recorded[256], asked[256];
 
@@ -171,24 +181,24 @@ replay_compare(stet_ctx *c)
         (void)snprintf(recorded, sizeof recorded, "%s %s#%llu", stet__fact_kind_name(left->kind),
                        left->name, (unsigned long long)left->occurrence);
         replay_contradiction(c, recorded, "returned");
-    } else if (c->run.status == STET_STATUS_COMPLETED && c->rc != STET_OK) {
+    } else if (end->status == STET_STATUS_COMPLETED && c->rc != STET_OK) {
         (void)snprintf(asked, sizeof asked, "failed with %s (%s)",
                        stet_code_name(c->rc) != NULL ? stet_code_name(c->rc) : "a code of its own",
                        c->failure.text != NULL ? c->failure.text : "no text");
         replay_contradiction(c, "that it completed", asked);
-    } else if (c->run.status == STET_STATUS_COMPLETED &&
-               (c->result.len != c->run.result.len ||
+    } else if (end->status == STET_STATUS_COMPLETED &&
+               (c->result.len != end->result.len ||
                 (c->result.len > 0 &&
-                 memcmp(c->result.data, c->run.result.data, c->result.len) != 0))) {
+                 memcmp(c->result.data, end->result.data, c->result.len) != 0))) {
         (void)snprintf(recorded, sizeof recorded, "the result \"%.*s\"",
-                       (int)(c->run.result.len < 100 ? c->run.result.len : 100),
-                       c->run.result.len > 0 ? (const char *)c->run.result.data : "");
+                       (int)(end->result.len < 100 ? end->result.len : 100),
+                       end->result.len > 0 ? (const char *)end->result.data : "");
         (void)snprintf(asked, sizeof asked, "returned \"%.*s\"",
                        (int)(c->result.len < 100 ? c->result.len : 100),
                        c->result.len > 0 ? (const char *)c->result.data : "");
         c->file = NULL; /* the last call is not where it went wrong */
         replay_contradiction(c, recorded, asked);
-    } else if (c->run.status == STET_STATUS_FAILED && c->rc == STET_OK)
+    } else if (end->status == STET_STATUS_FAILED && c->rc == STET_OK)
         replay_contradiction(c, "that it failed", "returned without a failure");
 }
 
@@ -407,19 +417,17 @@ replay_execute(replay *r)
 int
 stet__kit_replay(stet_engine *e, stet_id run)
 {
-    replay       r = { .engine = e, .run = run };
-    stet__loaded l;
-    char         name[2 * STET__NAME_MAX + 2] = "";
-    int          err = stet__load(e, &l, run, false);
+    replay r = { .engine = e };
+    int    err = stet__load(e, &r.whole, run, false);
 
-    if (err == STET_OK) {
-        r.handler = stet__handler_find(e, l.row.handler);
-        (void)snprintf(name, sizeof name, "%s", l.row.handler);
-        stet__loaded_free(&l);
-    }
-    if (err == STET_OK && r.handler == NULL)
-        err = stet__fail(STET_ENOHANDLER, "%s is not registered in this kit", name);
-    return err == STET_OK ? replay_execute(&r) : err;
+    if (err != STET_OK)
+        return err;
+    if ((r.handler = stet__handler_find(e, r.whole.row.handler)) == NULL)
+        err = stet__fail(STET_ENOHANDLER, "%s is not registered in this kit", r.whole.row.handler);
+    else
+        err = replay_execute(&r);
+    stet__loaded_free(&r.whole);
+    return err;
 }
 
 static int

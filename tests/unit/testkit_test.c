@@ -878,6 +878,162 @@ TEST_LIMIT(I6_signals_children_objects_and_futures_pass_everywhere, 120)
               (unsigned long long)report.crashes);
 }
 
+/* What a trip books is given back if it fails, each once: the outside knows tokens. */
+static struct {
+    char tokens[32][64];
+    int  n, booked, given_back;
+} agency;
+
+static bool
+agency_is_new(const stet_attempt *a)
+{
+    for (int i = 0; i < agency.n; i++)
+        if (strcmp(agency.tokens[i], stet_attempt_token(a)) == 0)
+            return false;
+    CHECK(agency.n < 32);
+    (void)snprintf(agency.tokens[agency.n++], sizeof agency.tokens[0], "%s", stet_attempt_token(a));
+    return true;
+}
+
+static int
+body_book(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    agency.booked += agency_is_new(a);
+    return stet_attempt_return(a, stet_text("booked"));
+}
+
+static int
+undo_book(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    agency.given_back += agency_is_new(a);
+    return STET_OK;
+}
+
+static int
+is_winter(void *arg)
+{
+    (void)arg;
+    return 0;
+}
+
+static int
+h_trip(stet_ctx *ctx, stet_bytes input)
+{
+    static const stet_branch seasons[] = { { "winter", is_winter }, { "summer", NULL }, { 0 } };
+    stet_bytes               weather;
+    size_t                   season;
+    bool                     is_first;
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_note(ctx, "a trip"));
+    STET_TRY(stet_once(ctx, &is_first, "trip"));
+    STET_TRY(stet_switch(ctx, &season, "season", seasons, NULL));
+    STET_TRY(stet_step(ctx, NULL, "flight", body_book, NULL, STET_STEP(.undo = undo_book)));
+    STET_TRY(stet_sleep(ctx, "think", "1h"));
+    STET_TRY(stet_step(ctx, NULL, "hotel", body_book, NULL, STET_STEP(.undo = undo_book)));
+    STET_TRY(stet_await_event(ctx, &weather, "weather", "1d"));
+    return stet_fail(ctx, STET_EPERMANENT, "%s and %.*s: stay at home", seasons[season].id,
+                     (int)weather.len, (const char *)weather.data);
+}
+
+static int
+emit_weather(stet_engine *e, void *arg)
+{
+    (void)arg;
+    return stet_emit(e, NULL, "weather", stet_text("rain"));
+}
+
+static int
+flow_trip(stet_test *kit, void *run)
+{
+    static const stet_handler trips[] = { { "trip", h_trip, NULL }, { 0 } };
+
+    memset(&agency, 0, sizeof agency);
+    STET_TRY(stet_test_service(kit, "trips", trips));
+    STET_TRY(stet_test_start(kit, run, "trips.trip", stet_text(""), NULL));
+    STET_TRY(stet_test_advance(kit, "2h"));
+    STET_TRY(stet_test_do(kit, emit_weather, NULL));
+    return stet_test_advance(kit, "1h");
+}
+
+static int
+check_trip(stet_test *kit, void *run)
+{
+    stet_result result;
+    int         err;
+
+    if (agency.booked != 2 || agency.given_back != 2)
+        return stet_test_fail(kit, "booked %d, given back %d", agency.booked, agency.given_back);
+    err = stet_test_result(kit, &result, run);
+    if (err == STET_ERUN && strcmp(result.error, "summer and rain: stay at home") == 0)
+        err = STET_OK;
+    else
+        err = stet_test_fail(kit, "it ended with %d: %s", err, result.error);
+    stet_result_free(&result);
+    return err;
+}
+
+TEST(I6_undos_choices_and_events_pass_everywhere)
+{
+    stet_test_report report;
+    stet_run_id      run;
+
+    CHECK_OK(stet_test_crash_everywhere(NULL, flow_trip, check_trip, &run, &report));
+    CHECK(report.points > 30);
+    test_note("%llu points, %llu crashes", (unsigned long long)report.points,
+              (unsigned long long)report.crashes);
+}
+
+/* Rolls back by itself, does more, and fails: what it did since is undone too. */
+static int
+h_twice(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step(ctx, NULL, "flight", body_book, NULL, STET_STEP(.undo = undo_book)));
+    STET_TRY(stet_rollback(ctx));
+    STET_TRY(stet_step(ctx, NULL, "train", body_book, NULL, STET_STEP(.undo = undo_book)));
+    return stet_fail(ctx, STET_EPERMANENT, "stay at home");
+}
+
+static int
+flow_twice(stet_test *kit, void *run)
+{
+    static const stet_handler trips[] = { { "twice", h_twice, NULL }, { 0 } };
+
+    memset(&agency, 0, sizeof agency);
+    STET_TRY(stet_test_service(kit, "trips", trips));
+    STET_TRY(stet_test_start(kit, run, "trips.twice", stet_text(""), NULL));
+    return stet_test_advance(kit, "1m");
+}
+
+static int
+check_twice(stet_test *kit, void *run)
+{
+    if (agency.booked != 2 || agency.given_back != 2)
+        return stet_test_fail(kit, "booked %d, given back %d", agency.booked, agency.given_back);
+    return stet_test_status(kit, run) == STET_STATUS_FAILED
+               ? STET_OK
+               : stet_test_fail(kit, "it is %s", stet_status_name(stet_test_status(kit, run)));
+}
+
+TEST(B11_a_crash_inside_a_rollback_goes_on_with_it_asked_for_or_not)
+{
+    stet_test_report report;
+    stet_run_id      run;
+
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+        CHECK_OK(stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_trip, check_trip,
+                                            &run, &report));
+        CHECK_OK(stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_twice,
+                                            check_twice, &run, &report));
+        CHECK(report.points > 20);
+    }
+}
+
 /* Three bugs of users. An effect outside of a step: */
 static int
 h_outside(stet_ctx *ctx, stet_bytes input)
