@@ -202,7 +202,8 @@ points_step(stet_test *kit, const char *run, const char *name, size_t name_len, 
     return step;
 }
 
-/* A fact is durable. The end of an attempt is the record of all that failed in it. */
+/* A fact is durable. The end of an attempt is the record of all that failed in it, and so is that of
+ * a rollback. */
 static void
 points_durable(stet_test *kit, const char *run, const stet__fact *fact)
 {
@@ -219,10 +220,10 @@ points_durable(stet_test *kit, const char *run, const stet__fact *fact)
         step->entered = 0;
         step->is_recorded = step->is_recorded || fact->kind == STET__FACT_STEP;
     }
-    for (step = fact->kind == STET__FACT_ATTEMPT_FAILED ? kit->all_steps : NULL; step != NULL;
-         step = step->next)
-        if (strcmp(step->run, run) == 0)
-            step->entered = 0;
+    if (fact->kind == STET__FACT_ATTEMPT_FAILED || fact->kind == STET__FACT_COMPENSATION_FAILED)
+        for (step = kit->all_steps; step != NULL; step = step->next)
+            if (strcmp(step->run, run) == 0)
+                step->entered = 0;
 }
 
 void

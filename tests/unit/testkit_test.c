@@ -639,6 +639,58 @@ TEST(H5_a_replay_finds_a_handler_that_does_something_else)
     }
 }
 
+/* ---- options ---------------------------------------------------------------------------------- */
+
+static int
+h_luckless(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    stet_log(ctx, STET_LOG_INFO, "trying");
+    return stet_fail(ctx, STET_ERETRY, "no luck");
+}
+
+typedef struct log_lines {
+    int     tries;
+    int64_t last_ms;
+} log_lines;
+
+static void
+log_line(void *arg, const stet_log_record *record)
+{
+    log_lines *lines = arg;
+
+    if (strcmp(record->message, "trying") == 0) {
+        lines->tries++;
+        lines->last_ms = record->time_ms;
+    }
+}
+
+TEST(H5_the_engine_is_configured_and_logs_as_it_is_told)
+{
+    static const stet_handler luckless[] = { { "luckless", h_luckless, NULL }, { 0 } };
+    log_lines                 lines = { 0, 0 };
+    stet_test                *kit = stet_test_new(
+                       STET_TEST_OPTIONS(.engine = STET_OPTIONS(.run_attempts = 4, .retry_first_ms = 60000,
+                                                                .retry_max_ms = 3600000,
+                                                                .retry_jitter_percent = STET_NONE, .log = log_line,
+                                                                .log_arg = &lines)));
+    int64_t     began_ms = stet_test_now(kit);
+    stet_run_id run;
+
+    CHECK_OK(stet_test_service(kit, "t", luckless));
+    run = kit_start(kit, "t.luckless");
+    CHECK_OK(stet_test_run_until_idle(kit));
+    CHECK_INT(lines.tries, 1);
+    CHECK_INT(stet_test_status(kit, &run), STET_STATUS_RETRYING);
+    CHECK_OK(stet_test_advance(kit, "1m"));
+    CHECK_INT(lines.tries, 2);
+    CHECK_OK(stet_test_advance(kit, "1h"));
+    CHECK_INT(lines.tries, 4);
+    CHECK_INT(lines.last_ms - began_ms, 60000 + 120000 + 240000);
+    CHECK_INT(stet_test_status(kit, &run), STET_STATUS_FAILED);
+    stet_test_free(kit);
+}
+
 /* ---- deploys and misuse ---------------------------------------------------------------------- */
 
 static int
@@ -1018,6 +1070,68 @@ check_twice(stet_test *kit, void *run)
     return stet_test_status(kit, run) == STET_STATUS_FAILED
                ? STET_OK
                : stet_test_fail(kit, "it is %s", stet_status_name(stet_test_status(kit, run)));
+}
+
+static int
+undo_stubborn(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    if (outside.flipped == 0)
+        return stet_attempt_fail(a, STET_EPERMANENT, "the agency is closed");
+    agency.given_back += agency_is_new(a);
+    return STET_OK;
+}
+
+static int
+h_stubborn(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "flight", body_book, NULL, STET_STEP(.undo = undo_stubborn)));
+    STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, stet_text("home"));
+}
+
+static int
+rollback_again(stet_engine *e, void *run)
+{
+    int err = stet_rollback_retry(e, run, "test", "the agency has opened");
+
+    return err == STET_ESTATE ? STET_OK : err; /* it was asked for before a crash */
+}
+
+static int
+flow_stubborn(stet_test *kit, void *run)
+{
+    static const stet_handler trips[] = { { "stubborn", h_stubborn, NULL }, { 0 } };
+
+    memset(&agency, 0, sizeof agency);
+    memset(&outside, 0, sizeof outside);
+    STET_TRY(stet_test_service(kit, "trips", trips));
+    STET_TRY(stet_test_start(kit, run, "trips.stubborn", stet_text(""), NULL));
+    STET_TRY(stet_test_advance(kit, "1m"));
+    outside.flipped = 1;
+    STET_TRY(stet_test_do(kit, rollback_again, run));
+    return stet_test_advance(kit, "1m");
+}
+
+static int
+check_stubborn(stet_test *kit, void *run)
+{
+    (void)run;
+    return agency.booked == 1 && agency.given_back == 1
+               ? STET_OK
+               : stet_test_fail(kit, "booked %d, given back %d", agency.booked, agency.given_back);
+}
+
+/* An undo that failed is executed again when it is tried again: it has no record, and the kit does not
+ * take it for one that had. */
+TEST(B11_a_failed_undo_that_is_tried_again_is_done_once)
+{
+    stet_test_report report;
+    stet_run_id      run;
+
+    CHECK_OK(stet_test_crash_everywhere(NULL, flow_stubborn, check_stubborn, &run, &report));
+    CHECK(report.points > 20);
 }
 
 TEST(B11_a_crash_inside_a_rollback_goes_on_with_it_asked_for_or_not)
