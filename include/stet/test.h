@@ -112,6 +112,10 @@ typedef bool (*stet_test_predicate)(stet_test *kit, void *arg);
 STET_API int stet_test_wait_until(stet_test *kit, stet_test_predicate predicate, void *arg,
                                   const char *limit);
 
+/** In a body: it takes so long. Others go on meanwhile, and the step's timeout passes.
+ * @return STET_OK; STET_EDURATION; STET_EUSAGE, in the test itself (use stet_test_advance) */
+STET_API int stet_test_spend(stet_test *kit, const char *duration);
+
 /* ---- what goes wrong ------------------------------------------------------------------------ */
 
 /** The engine dies now: its memory and its handlers are gone, nothing is cleaned up, the store stays.

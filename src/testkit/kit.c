@@ -93,6 +93,7 @@ stet__kit_end(stet_test *kit)
     kit->started = NULL;
     kit->n_started = 0;
     kit->calls = 0;
+    kit->spent_us = 0;
     kit->life = 0;
     kit->signal_key[0] = '\0';
     kit->broken[0] = '\0';

@@ -57,6 +57,7 @@ struct stet_test {
     stet__memory_db  *db;
     stet_store       *look;   /* the kit's own handle */
     int64_t           wall_ms; /* the time when the simulator's clock was 0 */
+    int64_t           spent_us; /* until then at the latest bodies are at work */
 
     /* The process under test. */
     stet__platform   *node;   /* NULL: none */

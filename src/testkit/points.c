@@ -202,8 +202,8 @@ points_step(stet_test *kit, const char *run, const char *name, size_t name_len, 
     return step;
 }
 
-/* A fact is durable. The end of an attempt is the record of all that failed in it, and so is that of
- * a rollback. */
+/* A fact is durable. The end of an attempt is the record of all that failed in it, and so is that
+ * of a rollback. */
 static void
 points_durable(stet_test *kit, const char *run, const stet__fact *fact)
 {

@@ -150,7 +150,8 @@ time_idle(stet_test *kit)
             continue;
         if (!time_is_busy(kit))
             return STET_OK;
-        if (stet__sim_next_us(kit->sim) > until_us)
+        if (stet__sim_next_us(kit->sim) >
+            (until_us > kit->spent_us ? until_us : kit->spent_us + TIME_IDLE_US))
             return time_out(kit, "still at work after 10 minutes of virtual time");
         stet__sim_leap(kit->sim, stet__sim_next_us(kit->sim));
     }
@@ -217,4 +218,33 @@ stet_test_wait_until(stet_test *kit, stet_test_predicate predicate, void *arg, c
     }
     (void)snprintf(what, sizeof what, "what was waited for is not so after %s", limit);
     return time_out(kit, what);
+}
+
+/* A wait of this fiber alone, on a lock nobody else knows. */
+int
+stet_test_spend(stet_test *kit, const char *duration)
+{
+    stet__platform *p = kit->node;
+    stet__mutex     lock;
+    stet__cond      over;
+    int64_t         until_us;
+    int             err;
+
+    if (!kit->is_inside)
+        return stet__fail(STET_EUSAGE, "stet_test_spend is for bodies; a test lets time pass with "
+                                       "stet_test_advance()");
+    if ((err = time_until(kit, duration, &until_us)) != STET_OK ||
+        (err = p->ops->mutex_init(p, &lock)) != STET_OK)
+        return err;
+    if ((err = p->ops->cond_init(p, &over)) == STET_OK) {
+        if (until_us > kit->spent_us)
+            kit->spent_us = until_us;
+        stet__lock(p, &lock);
+        while (stet__wait(p, &over, &lock, until_us))
+            ; /* woken without cause */
+        stet__unlock(p, &lock);
+        p->ops->cond_destroy(p, &over);
+    }
+    p->ops->mutex_destroy(p, &lock);
+    return err;
 }

@@ -229,6 +229,66 @@ TEST(H5_wait_until_a_condition_holds)
     stet_test_free(kit);
 }
 
+static stet_test *spender;
+
+static int
+body_slow(stet_attempt *a, void *duration)
+{
+    int err = stet_test_spend(spender, duration);
+
+    outside.reminded++;
+    return err == STET_OK ? stet_attempt_return(a, stet_text("slow")) : err;
+}
+
+static int
+h_too_slow(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(
+        ctx, NULL, "slow", body_slow, (void *)(uintptr_t) "10s",
+        STET_STEP(.timeout = "5s", .attempts = 2, .first_ms = 1000, .jitter_percent = STET_NONE));
+}
+
+static int
+h_side_by_side(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    STET_TRY(stet_step_start(ctx, &both[0], "one", body_slow, (void *)(uintptr_t) "3h", NULL));
+    STET_TRY(stet_step_start(ctx, &both[1], "two", body_slow, (void *)(uintptr_t) "3h", NULL));
+    STET_TRY(stet_await_all(ctx, both, 2));
+    return stet_return(ctx, input);
+}
+
+TEST(H5_a_body_can_take_its_time)
+{
+    static const stet_handler slow[] = { { "too-slow", h_too_slow, NULL },
+                                         { "side-by-side", h_side_by_side, NULL },
+                                         { 0 } };
+    stet_test                *kit = kit_new(1);
+    int64_t                   began_ms = stet_test_now(kit);
+    stet_result               result;
+    stet_run_id               run;
+
+    spender = kit;
+    CHECK_CODE(stet_test_spend(kit, "1h"), STET_EUSAGE);
+    CHECK_OK(stet_test_service(kit, "slow", slow));
+    run = kit_start(kit, "slow.too-slow");
+    CHECK_OK(stet_test_advance(kit, "1m"));
+    CHECK_CODE(stet_test_result(kit, &result, &run), STET_ERUN);
+    CHECK_INT(result.cause, STET_ETIMEOUT);
+    stet_result_free(&result);
+    CHECK_INT(outside.reminded, 2);
+    began_ms = stet_test_now(kit);
+    run = kit_start(kit, "slow.side-by-side");
+    CHECK_OK(stet_test_run_until_idle(kit));
+    CHECK_INT(outside.reminded, 4);
+    CHECK_INT((stet_test_now(kit) - began_ms) / 60000, 180);
+    CHECK_INT(stet_test_status(kit, &run), STET_STATUS_COMPLETED);
+    CHECK_OK(stet_test_check(kit));
+    stet_test_free(kit);
+}
+
 /* ---- what a client does ---------------------------------------------------------------------- */
 
 TEST(H5_signals_and_their_timeouts)
@@ -639,7 +699,7 @@ TEST(H5_a_replay_finds_a_handler_that_does_something_else)
     }
 }
 
-/* ---- options ---------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static int
 h_luckless(stet_ctx *ctx, stet_bytes input)
@@ -1123,8 +1183,8 @@ check_stubborn(stet_test *kit, void *run)
                : stet_test_fail(kit, "booked %d, given back %d", agency.booked, agency.given_back);
 }
 
-/* An undo that failed is executed again when it is tried again: it has no record, and the kit does not
- * take it for one that had. */
+/* An undo that failed is executed again when it is tried again: it has no record, and the kit does
+ * not take it for one that had. */
 TEST(B11_a_failed_undo_that_is_tried_again_is_done_once)
 {
     stet_test_report report;
