@@ -266,7 +266,7 @@ TEST(H5_a_body_can_take_its_time)
                                          { "side-by-side", h_side_by_side, NULL },
                                          { 0 } };
     stet_test                *kit = kit_new(1);
-    int64_t                   began_ms = stet_test_now(kit);
+    int64_t                   began_ms;
     stet_result               result;
     stet_run_id               run;
 
@@ -729,14 +729,21 @@ TEST(H5_the_engine_is_configured_and_logs_as_it_is_told)
 {
     static const stet_handler luckless[] = { { "luckless", h_luckless, NULL }, { 0 } };
     log_lines                 lines = { 0, 0 };
-    stet_test                *kit = stet_test_new(
-                       STET_TEST_OPTIONS(.engine = STET_OPTIONS(.run_attempts = 4, .retry_first_ms = 60000,
-                                                                .retry_max_ms = 3600000,
-                                                                .retry_jitter_percent = STET_NONE, .log = log_line,
-                                                                .log_arg = &lines)));
-    int64_t     began_ms = stet_test_now(kit);
-    stet_run_id run;
+    stet_options              options;
+    stet_test                *kit;
+    int64_t                   began_ms;
+    stet_run_id               run;
 
+    stet_options_init(&options);
+    options.run_attempts = 4;
+    options.retry_first_ms = 60000;
+    options.retry_max_ms = 3600000;
+    options.retry_jitter_percent = STET_NONE;
+    options.log = log_line;
+    options.log_arg = &lines;
+    kit = stet_test_new(STET_TEST_OPTIONS(.engine = &options));
+    CHECK(kit != NULL);
+    began_ms = stet_test_now(kit);
     CHECK_OK(stet_test_service(kit, "t", luckless));
     run = kit_start(kit, "t.luckless");
     CHECK_OK(stet_test_run_until_idle(kit));
