@@ -36,24 +36,35 @@ points_phrase(points_words *w, const char *before, stet_bytes name, int64_t occu
 static void
 points_fact(points_words *w, const stet__fact *f)
 {
-    stet_bytes none = { NULL, 0 };
-    char       text[64];
+    stet_bytes  none = { NULL, 0 };
+    const char *name = stet__fact_kind_name(f->kind);
+    char        text[64];
 
     switch (f->kind) {
     case STET__FACT_CLAIMED:
     case STET__FACT_TAKEN: break; /* they come with something that says more */
     case STET__FACT_STARTED: points_phrase(w, "the start of", f->name, 0); break;
-    case STET__FACT_STEP: points_phrase(w, "the record of step", f->name, f->occurrence); break;
     case STET__FACT_STEP_RETRY:
         points_phrase(w, "the record of a failed attempt of step", f->name, f->occurrence);
         break;
     case STET__FACT_AT_RISK: points_phrase(w, "the risk of step", f->name, f->occurrence); break;
-    case STET__FACT_COMPLETED: points_phrase(w, "the end of the run", none, 0); break;
+    case STET__FACT_ATTEMPT_FAILED:
+        points_phrase(w, "the end of a failed attempt of the run", none, 0);
+        break;
+    case STET__FACT_COMPLETED:
+    case STET__FACT_FAILED:
+    case STET__FACT_CANCELLED:
+    case STET__FACT_EXPIRED: points_phrase(w, "the end of the run", none, 0); break;
     case STET__FACT_SUSPENDED: points_phrase(w, "the suspension of the run", none, 0); break;
     case STET__FACT_TIMER: points_phrase(w, "the firing of a timer", none, 0); break;
+    case STET__FACT_SIGNALLED: points_phrase(w, "the signal", f->name, 0); break;
+    case STET__FACT_CHILD_DONE: points_phrase(w, "the answer of a called run", none, 0); break;
+    case STET__FACT_SETTLED: points_phrase(w, "the answer to an awakeable", none, 0); break;
     case STET__FACT_LOST: points_phrase(w, "the loss of the worker", none, 0); break;
     default:
-        (void)snprintf(text, sizeof text, "the fact \"%s\"", stet__fact_kind_name(f->kind));
+        (void)snprintf(text, sizeof text,
+                       stet__fact_is_command(f->kind) ? "the record of %s" : "\"%s\"",
+                       name != NULL ? name : "an unknown fact");
         points_phrase(w, text, f->name, f->occurrence);
     }
 }
