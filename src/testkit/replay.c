@@ -57,22 +57,36 @@ replay_asked(char *out, size_t size, stet__fact_kind kind, stet_bytes name, int6
                    name.len > 0 ? (const char *)name.data : "", (long long)occurrence);
 }
 
-/* The code asks for what is not recorded. That is where the record ends, unless more of it is left
- * or the run completed. What a future's body gives is recorded when it ends, so others may be
- * before it. */
+/* What of the record the code has not asked for; NULL: nothing. */
+static const char *
+replay_left(const stet_ctx *c, char *room, size_t size)
+{
+    const stet__cmd *left = stet__journal_unasked(&c->journal);
+
+    if (left == NULL)
+        return NULL;
+    (void)snprintf(room, size, "%s %s#%llu", stet__fact_kind_name(left->kind), left->name,
+                   (unsigned long long)left->occurrence);
+    return room;
+}
+
+/* The code asks, or waits, for what is not recorded. That is where the record ends, unless more of it
+ * is left or the run completed. */
+static void
+replay_beyond(stet_ctx *c, const char *left, const char *asked)
+{
+    if (left != NULL || replay_of(c)->whole.run.status == STET_STATUS_COMPLETED)
+        replay_contradiction(c, left != NULL ? left : "the end of the run", asked);
+}
+
+/* In the coroutine, or before a body. What a future's body gives is recorded when it ends, so others
+ * may be before it. */
 static int
 replay_ends(stet_ctx *c, const char *asked, bool is_future)
 {
-    const stet__cmd *left = is_future ? NULL : stet__journal_unasked(&c->journal);
-    char             recorded[256];
+    char room[256];
 
-    if (left != NULL)
-        (void)snprintf(recorded, sizeof recorded, "%s %s#%llu", stet__fact_kind_name(left->kind),
-                       left->name, (unsigned long long)left->occurrence);
-    else
-        (void)snprintf(recorded, sizeof recorded, "the end of the run");
-    if (left != NULL || replay_of(c)->whole.run.status == STET_STATUS_COMPLETED)
-        replay_contradiction(c, recorded, asked);
+    replay_beyond(c, is_future ? NULL : replay_left(c, room, sizeof room), asked);
     return stet__ctx_latch(c, STET_SUSPENDED);
 }
 
@@ -143,22 +157,14 @@ replay_is_ahead(stet_ctx *c)
     return false;
 }
 
-/* It waits for something that is not recorded. Runs on: the slot, not the coroutine. */
+/* Runs on: the slot, not the coroutine. */
 static void
 replay_suspend(stet_ctx *c)
 {
-    const stet__cmd *left = stet__journal_unasked(&c->journal);
-    char             recorded[256];
+    char room[256], asked[256];
 
-    if (left != NULL)
-        (void)snprintf(recorded, sizeof recorded, "%s %s#%llu", stet__fact_kind_name(left->kind),
-                       left->name, (unsigned long long)left->occurrence);
-    if (left != NULL || replay_of(c)->whole.run.status == STET_STATUS_COMPLETED) {
-        char asked[256];
-
-        (void)snprintf(asked, sizeof asked, "waits for %s", c->waits_for);
-        replay_contradiction(c, left != NULL ? recorded : "the end of the run", asked);
-    }
+    (void)snprintf(asked, sizeof asked, "waits for %s", c->waits_for);
+    replay_beyond(c, replay_left(c, room, sizeof room), asked);
     stet__lock(c->exec->p, c->exec->lock);
     stet__exec_let_go(c->exec, c, STET_SUSPENDED);
     stet__unlock(c->exec->p, c->exec->lock);
@@ -170,32 +176,37 @@ replay_refresh(stet_ctx *c)
     return c->latch;
 }
 
+static bool
+replay_is_equal(stet_bytes a, stet_bytes b)
+{
+    return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
+}
+
+static void
+replay_quote(char *out, size_t size, const char *before, stet_bytes value)
+{
+    (void)snprintf(out, size, "%s \"%.*s\"", before, (int)(value.len < 100 ? value.len : 100),
+                   value.len > 0 ? (const char *)value.data : "");
+}
+
+/* The handler returned, as it did. */
 static void
 replay_compare(stet_ctx *c)
 {
     const stet__run *end = &replay_of(c)->whole.run;
-    const stet__cmd *left = stet__journal_unasked(&c->journal);
     char             recorded[256], asked[256];
+    const char      *left = replay_left(c, recorded, sizeof recorded);
 
-    if (left != NULL && stet_code_class(c->rc) != STET_CLASS_RETRY) {
-        (void)snprintf(recorded, sizeof recorded, "%s %s#%llu", stet__fact_kind_name(left->kind),
-                       left->name, (unsigned long long)left->occurrence);
-        replay_contradiction(c, recorded, "returned");
-    } else if (end->status == STET_STATUS_COMPLETED && c->rc != STET_OK) {
+    if (left != NULL && stet_code_class(c->rc) != STET_CLASS_RETRY)
+        replay_contradiction(c, left, "returned");
+    else if (end->status == STET_STATUS_COMPLETED && c->rc != STET_OK) {
         (void)snprintf(asked, sizeof asked, "failed with %s (%s)",
                        stet_code_name(c->rc) != NULL ? stet_code_name(c->rc) : "a code of its own",
                        c->failure.text != NULL ? c->failure.text : "no text");
         replay_contradiction(c, "that it completed", asked);
-    } else if (end->status == STET_STATUS_COMPLETED &&
-               (c->result.len != end->result.len ||
-                (c->result.len > 0 &&
-                 memcmp(c->result.data, end->result.data, c->result.len) != 0))) {
-        (void)snprintf(recorded, sizeof recorded, "the result \"%.*s\"",
-                       (int)(end->result.len < 100 ? end->result.len : 100),
-                       end->result.len > 0 ? (const char *)end->result.data : "");
-        (void)snprintf(asked, sizeof asked, "returned \"%.*s\"",
-                       (int)(c->result.len < 100 ? c->result.len : 100),
-                       c->result.len > 0 ? (const char *)c->result.data : "");
+    } else if (end->status == STET_STATUS_COMPLETED && !replay_is_equal(c->result, end->result)) {
+        replay_quote(recorded, sizeof recorded, "the result", end->result);
+        replay_quote(asked, sizeof asked, "returned", c->result);
         c->file = NULL; /* the last call is not where it went wrong */
         replay_contradiction(c, recorded, asked);
     } else if (end->status == STET_STATUS_FAILED && c->rc == STET_OK && !end->is_told)
