@@ -70,8 +70,8 @@ replay_left(const stet_ctx *c, char *room, size_t size)
     return room;
 }
 
-/* The code asks, or waits, for what is not recorded. That is where the record ends, unless more of it
- * is left or the run completed. */
+/* The code asks, or waits, for what is not recorded. That is where the record ends, unless more of
+ * it is left or the run completed. */
 static void
 replay_beyond(stet_ctx *c, const char *left, const char *asked)
 {
@@ -79,8 +79,8 @@ replay_beyond(stet_ctx *c, const char *left, const char *asked)
         replay_contradiction(c, left != NULL ? left : "the end of the run", asked);
 }
 
-/* In the coroutine, or before a body. What a future's body gives is recorded when it ends, so others
- * may be before it. */
+/* In the coroutine, or before a body. What a future's body gives is recorded when it ends, so
+ * others may be before it. */
 static int
 replay_ends(stet_ctx *c, const char *asked, bool is_future)
 {
