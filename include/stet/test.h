@@ -88,7 +88,7 @@ STET_API stet_status stet_test_status(stet_test *kit, const stet_run_id *run);
 
 /** Anything else: `fn` is called with the engine and may use all of <stet.h>. Waiting in it lets time
  * pass. If the engine dies meanwhile, fn is not returned to but called again, with the next engine: what
- * it allocated until then is lost. Returns what fn returned. */
+ * it allocated until then is lost. Returns what fn returned; STET_ETIMEOUT if it waits without end. */
 STET_API int stet_test_do(stet_test *kit, int (*fn)(stet_engine *engine, void *arg), void *arg);
 /** For bodies that use the engine. NULL: there is none just now. Also in handlers and bodies. */
 STET_API stet_engine *stet_test_engine(stet_test *kit);

@@ -20,8 +20,10 @@
 #define KIT_RETENTION_MS INT64_C(315360000000)  /* the most the configuration allows */
 #define KIT_BEGIN_MS     INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
 #define KIT_EVENTS_MAX   UINT64_C(20000000)
+#define KIT_WAITS_MAX    200000u /* in one call: months, if it looks each minute */
 #define KIT_SLOTS        4
 #define KIT_IN_FLIGHT    64
+#define KIT_WAIT_POLL_MS 60000
 
 void
 stet_test_options_init(stet_test_options *options)
@@ -239,6 +241,8 @@ kit_configure(const stet_test *kit, stet_options *o)
         o->in_flight_max = KIT_IN_FLIGHT;
     if (o->retention_ms == 0)
         o->retention_ms = KIT_RETENTION_MS;
+    if (o->wait_poll_ms == 0)
+        o->wait_poll_ms = KIT_WAIT_POLL_MS;
     if (o->log == NULL)
         o->log_level = STET_LOG_OFF;
 }
@@ -319,7 +323,8 @@ kit_bury(stet_test *kit)
 static bool
 kit_play(stet_test *kit, kit_call *call)
 {
-    int err;
+    uint32_t waits = 0;
+    int      err;
 
     call->is_done = false;
     call->error[0] = '\0';
@@ -329,8 +334,9 @@ kit_play(stet_test *kit, kit_call *call)
     }
     while ((err = stet__kit_settle(kit)) == STET_OK && !call->is_done &&
            stet__sim_node_is_alive(kit->sim, kit->node))
-        if (!stet__kit_leap(kit, STET__FOREVER)) {
-            err = stet__fail(STET_ETIMEOUT, "the call waits for what can never happen");
+        if (!stet__kit_leap(kit, STET__FOREVER) || ++waits > KIT_WAITS_MAX) {
+            err = stet__fail(STET_ETIMEOUT,
+                             "the call waits for what never happens; give its wait a limit");
             break;
         }
     if (err == STET_OK)

@@ -699,6 +699,71 @@ TEST(H5_a_replay_finds_a_handler_that_does_something_else)
     }
 }
 
+/* Completes at once, and when it is executed again does what its input says. */
+static int
+h_later(stet_ctx *ctx, stet_bytes input)
+{
+    stet_run_id self;
+    stet_bytes  value;
+    char        what[32];
+
+    (void)snprintf(what, sizeof what, "%.*s", (int)input.len, (const char *)input.data);
+    if (strcmp(what, "recovers") == 0)
+        return outside.flipped++ == 0 ? stet_fail(ctx, STET_EPERMANENT, "no") : STET_OK;
+    if (strcmp(what, "input") == 0)
+        return stet_step(ctx, NULL, "charge", body_charge, NULL,
+                         STET_STEP(.fingerprint = stet_text(outside.flipped++ == 0 ? "a" : "b")));
+    if (strcmp(what, "returns") == 0)
+        return outside.flipped++ == 0 ? stet_step(ctx, NULL, "charge", body_charge, NULL, NULL)
+                                      : STET_OK;
+    if (outside.flipped++ == 0)
+        return STET_OK;
+    (void)snprintf(self.text, sizeof self.text, "%s", stet_info(ctx)->run);
+    if (strcmp(what, "state") == 0)
+        return stet_state_get(ctx, &value, "n");
+    if (strcmp(what, "call") == 0)
+        return stet_call(ctx, &value, "shop.checkout", input, NULL);
+    if (strcmp(what, "send") == 0)
+        return stet_send(ctx, NULL, "shop.checkout", input, STET_START(.idempotency_key = "k"));
+    if (strcmp(what, "signal") == 0)
+        return stet_ctx_signal(ctx, &self, "word", input);
+    return stet_await_signal(ctx, &value, "word", NULL);
+}
+
+TEST(H5_a_replay_that_goes_on_or_ends_otherwise_is_found_and_does_nothing)
+{
+    static const struct {
+        const char *input, *recorded, *asked;
+    } cases[] = {
+        { "returns", "step charge#1", "but it returned" },
+        { "recovers", "that it failed", "returned without a failure" },
+        { "input", "step charge#1", "asked for step charge#1" },
+        { "state", "the end of the run", "asked for state read n#1" },
+        { "call", "the end of the run", "asked to call shop.checkout" },
+        { "send", "the end of the run", "asked to send to shop.checkout" },
+        { "signal", "the end of the run", "asked for signal sent" },
+        { "wait", "the end of the run", "asked for signal wait word#1" },
+    };
+    static const stet_handler later[] = { { "later", h_later, NULL }, { 0 } };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stet_test  *kit = kit_new(1);
+        stet_run_id run;
+        uint64_t    points;
+
+        CHECK_OK(stet_test_object(kit, "odd", later, from_ten));
+        CHECK_OK(stet_test_start(kit, &run, "odd.later", stet_text(cases[i].input),
+                                 STET_START(.key = "k")));
+        CHECK(stet_status_is_terminal(stet_test_status(kit, &run)));
+        points = stet_test_points(kit);
+        CHECK_CODE(stet_test_replay(kit, &run), STET_EREPLAY);
+        CHECK_HAS(stet_last_error(), cases[i].recorded);
+        CHECK_HAS(stet_last_error(), cases[i].asked);
+        CHECK_INT(stet_test_points(kit), points);
+        stet_test_free(kit);
+    }
+}
+
 /* ---- options --------------------------------------------------------------------------------- */
 
 static int
@@ -872,6 +937,58 @@ TEST(H5_the_end_of_a_kit_lets_handlers_clean_up)
     CHECK_INT(outside.entered, 0);
     stet_test_free(kit);
     CHECK_INT(outside.entered, 1);
+}
+
+typedef struct wait_call {
+    stet_run_id run;
+    int64_t     limit_ms;
+    int         called;
+} wait_call;
+
+static int
+wait_for_run(stet_engine *e, void *arg)
+{
+    wait_call *call = arg;
+
+    call->called++;
+    return stet_wait(e, NULL, &call->run, call->limit_ms);
+}
+
+TEST(H5_a_call_may_wait_and_is_made_again_after_a_crash)
+{
+    bool is_over = false;
+    int  crashes = 0;
+
+    for (uint64_t next = 1; !is_over; next++) {
+        wait_call  call = { .limit_ms = 172800000 };
+        stet_test *kit = kit_new(1);
+        int64_t    began_ms = stet_test_now(kit);
+
+        call.run = kit_start(kit, "shop.checkout");
+        CHECK_OK(stet_test_run_until_idle(kit));
+        stet_test_crash_at(kit, stet_test_points(kit) + next);
+        CHECK_OK(stet_test_do(kit, wait_for_run, &call));
+        CHECK_INT((stet_test_now(kit) - began_ms) / 3600000, 24);
+        is_over = stet_test_crashed(kit) == NULL;
+        crashes += call.called == 2;
+        CHECK(call.called <= 2);
+        stet_test_free(kit);
+    }
+    CHECK(crashes >= 4);
+}
+
+/* Nobody settles it. */
+TEST(H5_a_call_that_waits_without_end_is_given_up)
+{
+    wait_call  call = { .limit_ms = STET_NONE };
+    stet_test *kit = kit_new(1);
+
+    CHECK_OK(stet_test_service(kit, "more", more));
+    call.run = kit_start(kit, "more.awakeable");
+    CHECK_CODE(stet_test_do(kit, wait_for_run, &call), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "limit");
+    CHECK_OK(stet_test_check(kit)); /* the kit goes on */
+    stet_test_free(kit);
 }
 
 static int
