@@ -138,8 +138,8 @@ stet_app_options(stet_app *app, const stet_options *options)
     app->options.worker = app_copy(app, app->options.worker);
 }
 
-static void
-app_free(stet_app *app)
+void
+stet__app_free(stet_app *app)
 {
     stet__free(&app->alloc, app->services);
     stet__arena_free(&app->arena);
@@ -353,6 +353,6 @@ stet_main(int argc, char **argv, stet_app *app)
     stet_close(c.engine);
     if ((fflush(stdout) != 0 || ferror(stdout)) && exit == CLI_OK)
         exit = stet__cli_fail(&c, CLI_OTHER, "the output could not be written");
-    app_free(app);
+    stet__app_free(app);
     return exit;
 }

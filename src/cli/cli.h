@@ -78,6 +78,8 @@ struct stet_app {
     stet_options options;
 };
 
+void stet__app_free(stet_app *app);
+
 struct cli {
     stet_app       *app;
     stet__alloc    *alloc;

@@ -245,6 +245,7 @@ stet__rollback_after(stet_ctx *c)
     stet__cmd   *cmd = c->run.is_auto ? rollback_under_way(c) : NULL;
     stet__fact   fact = { 0 };
     stet_failure failure = c->failure;
+    uint64_t     occurrence;
     int          rc = c->rc, latch = c->latch, err = STET_OK;
 
     if (cmd != NULL) { /* begun by an earlier execution */
@@ -258,9 +259,11 @@ stet__rollback_after(stet_ctx *c)
         return;
     c->latch = 0;
     c->is_undoing = true;
-    if (cmd == NULL) {
+    /* Asked for also when it is recorded: what nobody asks for makes the run stuck at its end. */
+    err = stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, &cmd, &occurrence);
+    if (err == STET_OK && cmd == NULL) {
         fact.flags = STET__FACT_AUTO;
-        fact.occurrence = 1;
+        fact.occurrence = (int64_t)occurrence;
         fact.number = latch != 0 ? latch : rc;
         fact.cause = failure.cause;
         if (failure.text != NULL)
