@@ -321,7 +321,8 @@ stet__ctx_judge(stet_ctx *c)
     bool                is_said; /* what it says of its failure is about this one */
     int                 code = c->rc;
 
-    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto)
+    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto ||
+        c->exec->host->judge == NULL)
         return;
     if (c->latch == 0 && (c->rc >= 0 || c->rc == STET_EDEFER || c->rc == STET_SUSPENDED || c->rc == STET_END ||
                           class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE))

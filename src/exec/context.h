@@ -225,7 +225,8 @@ typedef struct stet__host_ops {
     /* The handler returned or was unwound (c->latch, c->rc tell). Decide and record; may ask for more
      * time by returning true: c waits and end() is called again when woken. */
     bool (*end)(stet_ctx *c);
-    /* What a passing failure with this code means: 0, STET_EPERMANENT or STET_EDEFER (then *not_before_ms). */
+    /* What a passing failure with this code means: 0, STET_EPERMANENT or STET_EDEFER (then *not_before_ms). May be
+     * NULL: nobody has an opinion. */
     int (*judge)(stet_ctx *c, int code, const char *text, const char *origin, int64_t *not_before_ms);
     /* It is over: forget it. The memory is the executor's. */
     void (*gone)(stet_ctx *c);
