@@ -29,8 +29,11 @@ linear_step(void *arg, const void *what, const fleet_linear_state *from, fleet_l
 static fleet_linear_op
 linear_op(int64_t asked_us, int64_t answered_us, const linear_deposit *d)
 {
-    return (fleet_linear_op){ asked_us, answered_us, d->read >= 0 ? (uint64_t)d->read : UINT64_MAX,
-                              d->amount == 0, d };
+    return (fleet_linear_op){ .asked_us = asked_us,
+                              .answered_us = answered_us,
+                              .writes_max = d->read >= 0 ? (uint64_t)d->read : UINT64_MAX,
+                              .is_read = d->amount == 0,
+                              .what = d };
 }
 
 static fleet_linear

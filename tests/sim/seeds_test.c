@@ -139,6 +139,18 @@ TEST_LIMIT(C6_an_object_without_an_order_of_its_runs_is_found, 60)
     CHECK(seeds_tampered(FLEET_TAMPER_ANSWER, "no order") > 20);
 }
 
+/* Hints, counts and what need not be searched make the judgement of a history shorter, and must not
+ * change it: histories as they were and thousands that were distorted, against the bare search. */
+TEST_LIMIT(C6_histories_are_judged_as_the_bare_search_judges_them, 120)
+{
+    fleet_stats stats = { 0 };
+
+    for (uint64_t seed = 1; seed <= 100 / SEEDS_SHARE; seed++)
+        CHECK(fleet_seed(&(fleet_options){ .seed = seed, .doubts = 20 }, &stats, NULL));
+    CHECK(stats.doubts[0] > 2000 / SEEDS_SHARE && stats.doubts[1] > 2000 / SEEDS_SHARE);
+    test_note("%" PRIu64 " with an order, %" PRIu64 " without", stats.doubts[1], stats.doubts[0]);
+}
+
 TEST_LIMIT(C6_a_reason_that_is_not_true_is_found, 60)
 {
     CHECK(seeds_tampered(FLEET_TAMPER_WHY, "and why says") > 15);
