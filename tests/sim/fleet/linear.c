@@ -20,9 +20,9 @@
  * then the same.
  *
  * Three things keep the search short. An operation that only reads and could come next may as well:
- * it cannot come better later. What need not come does not come where it changes nothing. And writes
- * are counted in the state, so a state is a dead end as soon as it has more of them, or others, than
- * an operation saw that is still to come.
+ * it cannot come better later, unless something else would end with it. What need not come does not
+ * come where it changes nothing. And writes are counted in the state, so a state is a dead end as
+ * soon as it has more of them, or others, than an operation saw that is still to come.
  *
  * It knows nothing of runs: what an operation does to a state is the caller's.
  */
@@ -359,16 +359,22 @@ linear_first_answer(const linear_search *s, const fleet_linear_state *state)
     return first_us;
 }
 
-/* It comes; what can come no more after it is as good as done. */
-static void
+/* It comes; what can come no more after it is as good as done. Is there anything? */
+static bool
 linear_place(linear_search *s, size_t placed)
 {
+    bool is_end = false;
+
     s->done[placed / 64] |= (uint64_t)1 << (placed % 64);
     if (linear_is_must(&s->ops[placed]))
         s->musts--;
     for (size_t i = 0; i < s->n; i++)
-        if (s->ops[i].is_optional && s->ops[i].answered_us < s->ops[placed].asked_us)
+        if (s->ops[i].is_optional && s->ops[i].answered_us < s->ops[placed].asked_us &&
+            !linear_is_done(s, i)) {
             s->done[i / 64] |= (uint64_t)1 << (i % 64);
+            is_end = true;
+        }
+    return is_end;
 }
 
 static bool linear_go(linear_search *s, fleet_linear_state state);
@@ -382,9 +388,8 @@ linear_try(linear_search *s, size_t i, const fleet_linear_state *state, bool *is
     uint64_t done[LINEAR_WORDS];
 
     memcpy(done, s->done, sizeof done);
-    *is_settled = s->ops[i].is_read && is_must && n > 0 && linear_is_same(&s->pool[base], state);
-    if (n > 0)
-        linear_place(s, i);
+    *is_settled = n > 0 && !linear_place(s, i) && s->ops[i].is_read && is_must &&
+                  linear_is_same(&s->pool[base], state);
     for (size_t k = 0; k < n && !is_found; k++)
         if (is_must || !linear_is_same(&s->pool[base + k], state))
             is_found = linear_go(s, s->pool[base + k]);
