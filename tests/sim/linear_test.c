@@ -103,11 +103,11 @@ TEST(C6_a_search_that_gives_up_says_so)
 
 enum { WILD_MAX = 1000 };
 
-/* Reads or writes a scribble, then makes deposits of one amount. If it does not tell, it made any
- * number of them between `least` and `most`; where that may be none, nothing at all. */
+/* Reads or writes a scribble, then makes deposits of one amount, any number of them between `least`
+ * and `most`. If nobody knows where it came, and that may be none, it may have done nothing. */
 typedef struct wild_op {
-    bool     is_told;
-    uint64_t writes, sum; /* what it read, if it tells */
+    bool     is_placed;
+    uint64_t writes, sum; /* what it read, if somebody knows */
     uint64_t least, most, amount;
     enum { WILD_NEITHER, WILD_READS, WILD_WRITES } scribbles;
     uint64_t scribble;
@@ -129,9 +129,9 @@ wild_step(void *arg, const void *what, const fleet_linear_state *from, fleet_lin
 
     (void)arg;
     (void)is_cut;
-    if (!op->is_told && op->least == 0)
+    if (!op->is_placed && op->least == 0)
         next[n++] = s;
-    if ((op->is_told && (op->writes != s.writes || op->sum != s.sum)) ||
+    if ((op->is_placed && (op->writes != s.writes || op->sum != s.sum)) ||
         (op->scribbles == WILD_READS && op->scribble != s.scribble))
         return n;
     if (op->scribbles == WILD_WRITES)
@@ -160,8 +160,8 @@ wild_has_order(const wild_history *h, uint64_t done, fleet_linear_state state)
         size_t n;
 
         for (size_t k = 0; k < h->n; k++)
-            is_next = is_next && ((done >> k & 1u) != 0 ||
-                                  h->ops[k].answered_us >= h->ops[i].asked_us);
+            is_next =
+                is_next && ((done >> k & 1u) != 0 || h->ops[k].answered_us >= h->ops[i].asked_us);
         n = is_next ? wild_step(NULL, &h->what[i], &state, next, &is_cut) : 0;
         for (size_t k = 0; k < n; k++)
             if (wild_has_order(h, done | (uint64_t)1 << i, next[k]))
@@ -179,10 +179,10 @@ wild_describe(wild_history *h, bool is_bare)
         fleet_linear_op *op = &h->ops[i];
 
         op->what = w;
-        op->writes_max = w->is_told && !is_bare ? w->writes : UINT64_MAX;
-        op->is_exact = w->is_told && !is_bare;
+        op->writes_max = w->is_placed && !is_bare ? w->writes : UINT64_MAX;
+        op->is_exact = w->is_placed && !is_bare;
         op->is_read = !is_bare && w->most == 0 && w->scribbles != WILD_WRITES;
-        op->is_optional = !is_bare && !w->is_told && w->least == 0;
+        op->is_optional = !is_bare && !w->is_placed && w->least == 0;
         op->sum = w->sum;
         op->adds_min = w->least;
         op->adds_max = w->most;
@@ -201,24 +201,26 @@ wild_draw(wild_history *h, stet__rng *r, size_t n, uint64_t amounts, int64_t spa
         wild_op         *w = &h->what[i];
         fleet_linear_op *op = &h->ops[i];
         int64_t          at_us = (int64_t)i * 10 + 1000;
+        bool             is_told;
         uint64_t         k;
 
         op->asked_us = at_us - (int64_t)fleet_draw(r, (uint64_t)span_us);
         op->answered_us = at_us + (int64_t)fleet_draw(r, (uint64_t)span_us);
         op->hint = i;
-        w->is_told = fleet_draw(r, 4) != 0;
+        is_told = fleet_draw(r, 4) != 0;
+        w->is_placed = is_told || fleet_draw(r, 3) == 0;
         w->writes = s.writes;
         w->sum = s.sum;
         w->amount = 1 + fleet_draw(r, amounts);
         w->most = fleet_draw(r, 3);
-        k = w->least = w->is_told ? w->most : fleet_draw(r, w->most + 1);
-        if (!w->is_told)
+        k = w->least = is_told ? w->most : fleet_draw(r, w->most + 1);
+        if (!is_told)
             k += fleet_draw(r, w->most - w->least + 1);
         if (fleet_draw(r, 3) == 0) {
             w->scribbles = fleet_draw(r, 2) == 0 ? WILD_READS : WILD_WRITES;
             w->scribble = w->scribbles == WILD_READS ? s.scribble : 1 + fleet_draw(r, amounts);
         }
-        if (!w->is_told && fleet_draw(r, 2) == 0) {
+        if (!is_told && fleet_draw(r, 2) == 0) {
             op->answered_us = INT64_MAX;
             if (fleet_draw(r, 2) == 0)
                 continue; /* it never happened */
@@ -286,7 +288,8 @@ TEST_LIMIT(C6_small_histories_are_judged_as_by_the_definition, 60)
         for (uint64_t k = fleet_draw(&r, 3); k > 0; k--)
             wild_distort(&h, &r);
         wild_shuffle(&h, &r, fleet_draw(&r, 2) == 0);
-        want = wild_has_order(&h, 0, (fleet_linear_state){ 0 }) ? FLEET_LINEAR_YES : FLEET_LINEAR_NO;
+        want =
+            wild_has_order(&h, 0, (fleet_linear_state){ 0 }) ? FLEET_LINEAR_YES : FLEET_LINEAR_NO;
         found[want]++;
         if (wild_check(&h, false) != want || wild_check(&h, true) != want)
             test_fail(__FILE__, __LINE__, "history %d", i);
@@ -323,12 +326,12 @@ wild_draw_large(wild_history *h, stet__rng *r, wild_crime crime)
         op->asked_us = at_us - (int64_t)fleet_draw(r, 60);
         op->answered_us = at_us + (int64_t)fleet_draw(r, 60);
         op->hint = i;
-        w->is_told = is_scene || is_before || i + 1 == WILD_MAX || fleet_draw(r, 10) != 0;
+        w->is_placed = is_scene || is_before || i + 1 == WILD_MAX || fleet_draw(r, 10) != 0;
         w->writes = s.writes;
         w->sum = s.sum;
-        w->amount = w->is_told ? 10000 : 1 + fleet_draw(r, 100);
-        w->most = w->is_told && fleet_draw(r, 3) == 0 ? 0 : 1;
-        w->least = w->is_told ? w->most : 0;
+        w->amount = w->is_placed ? 10000 : 1 + fleet_draw(r, 100);
+        w->most = w->is_placed && fleet_draw(r, 3) == 0 ? 0 : 1;
+        w->least = w->is_placed ? w->most : 0;
         if (is_scene || is_before) {
             w->most = w->least = is_before || crime != WILD_STALE;
             op->asked_us = at_us - 2;
@@ -340,9 +343,9 @@ wild_draw_large(wild_history *h, stet__rng *r, wild_crime crime)
         }
         if (is_scene && crime == WILD_TIME)
             op->asked_us = op->answered_us = at_us - 200;
-        if (!w->is_told && fleet_draw(r, 2) == 0)
+        if (!w->is_placed && fleet_draw(r, 2) == 0)
             op->answered_us = INT64_MAX;
-        if ((!w->is_told && fleet_draw(r, 2) == 0) || (is_scene && crime == WILD_LOST))
+        if ((!w->is_placed && fleet_draw(r, 2) == 0) || (is_scene && crime == WILD_LOST))
             continue;
         s.writes += w->most * (is_scene && crime == WILD_REPEATED ? 2 : 1);
         s.sum += w->most * w->amount * (is_scene && crime == WILD_REPEATED ? 2 : 1);

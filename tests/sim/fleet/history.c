@@ -95,8 +95,8 @@ fleet_failed(fleet_run *run, const stet_result *result)
 /* The history of one key. */
 typedef struct history {
     const fleet              *w;
-    const fleet_linear_state *last;  /* what was read at the end: an operation of its own */
-    uint64_t                 *read;  /* scribbles somebody says to have read */
+    const fleet_linear_state *last; /* what was read at the end: an operation of its own */
+    uint64_t                 *read; /* scribbles somebody says to have read */
     size_t                    n_read;
     bool                      is_plain;   /* nothing is done to make it shorter */
     bool                      is_account; /* scribbles are not looked at */
@@ -491,9 +491,9 @@ history_judge(fleet *w, int key, bool is_plain, bool is_account, size_t *n)
 {
     const fleet_linear_state none = { 0 }, *last = &w->last_read[key];
     history          of = { .w = w, .last = last, .is_plain = is_plain, .is_account = is_account };
-    fleet_linear_op         *ops = malloc((w->n_runs + 1) * sizeof *ops);
-    int64_t                  now_us = stet__sim_now_us(w->sim);
-    fleet_linear             verdict = FLEET_LINEAR_UNDECIDED;
+    fleet_linear_op *ops = malloc((w->n_runs + 1) * sizeof *ops);
+    int64_t          now_us = stet__sim_now_us(w->sim);
+    fleet_linear     verdict = FLEET_LINEAR_UNDECIDED;
 
     *n = 0;
     if (ops == NULL)

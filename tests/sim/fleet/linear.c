@@ -119,8 +119,8 @@ linear_group_add(linear_group *g, const fleet_linear_op *const *at, size_t n)
     for (size_t i = 0; i < n; i++) {
         if (at[i]->sum != last->sum || at[i]->answered_us < g->asked_us)
             return false;
-        if (i + 1 < n && (at[i]->adds_min > 0 ||
-                          (last->adds_min > 0 && last->answered_us < at[i]->asked_us)))
+        if (i + 1 < n &&
+            (at[i]->adds_min > 0 || (last->adds_min > 0 && last->answered_us < at[i]->asked_us)))
             return false;
         next.loose += at[i]->adds_max - at[i]->adds_min;
         if (at[i]->asked_us > next.asked_us)
