@@ -358,7 +358,7 @@ TEST_LIMIT(C6_large_histories_are_decided, 60)
     stet__rng           r;
 
     stet__rng_seed(&r, 11);
-    for (int i = 0; i < 50; i++)
+    for (int i = 0; i < 8; i++)
         for (wild_crime crime = WILD_NONE; crime < WILD_CRIMES; crime++)
             for (int has_hints = 0; has_hints < 2; has_hints++) {
                 fleet_linear want = crime == WILD_NONE ? FLEET_LINEAR_YES : FLEET_LINEAR_NO, is;

@@ -426,6 +426,8 @@ fleet_linear_check(const fleet_linear_op *ops, size_t n, const fleet_linear_stat
 
     if (linear_is_contradiction(ops, n, first))
         return FLEET_LINEAR_NO;
+    if (n == 0)
+        return FLEET_LINEAR_YES;
     if (!(is_found = linear_is_as_hinted(&s, first)) && n > LINEAR_OPS_MAX)
         s.is_cut = true;
     else if (!is_found) {
