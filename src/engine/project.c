@@ -103,6 +103,30 @@ project_awakeable(stet__work *w, const stet__run *run, const stet__fact *f)
 }
 
 bool
+stet__project_mark_gone(stet__work *w, stet_id run, const stet__cmd *cmd)
+{
+    return cmd->kind == STET__FACT_BOUNDARY ? stet__boundary_gone(w, run)
+                                            : stet__topic_wait_gone(w, run, cmd->name, cmd->completion);
+}
+
+/* The status alone. */
+static bool
+project_status(stet__work *w, const stet__run *run, stet_status status)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run->id);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    row->id = run->id;
+    row->status = status;
+    row->ended_ms = STET_NEVER;
+    op->row = row;
+    op->mask = STET_RUN_STATUS;
+    return true;
+}
+
+bool
 stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const stet__fact *child)
 {
     switch (f->kind) {
@@ -110,7 +134,10 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
     case STET__FACT_STEP_RETRY:
+        if (f->kind == STET__FACT_TOPIC && f->code == 0 && !stet__topic_wait_put(w, run->id, f))
+            return false;
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
         if (STET__MUTANT(timer_after))
@@ -139,6 +166,10 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         }
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
+    case STET__FACT_BOUNDARY: return f->code != 0 || stet__boundary_put(w, run->id, f);
+    case STET__FACT_ROLLBACK: return project_status(w, run, STET_STATUS_COMPENSATING);
+    case STET__FACT_ROLLED_BACK:
+        return project_status(w, run, run->stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_RUNNING);
     case STET__FACT_AWAKEABLE: return f->code != 0 || project_awakeable(w, run, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return project_state(e, w, run, f);
@@ -211,11 +242,7 @@ stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code)
     if ((op = stet__work_op(w, STET_OP_INBOX, run->parent)) == NULL || !stet__work_fact(w, &op->data, &fact))
         return false;
     op->flags = STET_OP_IF_OPEN;
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->parent)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    op->claimer = stet__work_claimer(e, w);
-    return true;
+    return stet__work_wake_locked(w, run->parent, STET_STATUS_PENDING, 0);
 }
 
 bool
@@ -227,8 +254,16 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
     if (!stet__project_row(w, run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, STET_NEVER))
         return false;
     for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
-        if (cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
+        if ((cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion)) ||
+            (cmd->kind == STET__FACT_TOPIC && cmd->has_mark && !cmd->is_settled && !stet__project_mark_gone(w, run->id, cmd)))
             return false;
+    /* One that asked people keeps no answer of theirs: there is one mark for all. */
+    for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_BOUNDARY) {
+            if (!stet__boundary_gone(w, run->id))
+                return false;
+            break;
+        }
     if (run->deadline_ms != 0 && !stet__work_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     if (has_lane) {
