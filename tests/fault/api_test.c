@@ -11,6 +11,8 @@
  *
  *   STET_FAULT_STRIDE=N  the first few allocations, which are the function's own as a rule, then
  *                        every Nth only (memory: 1, SQLite: 23; STET_TEST_SEED chooses which)
+ *   STET_FAULT_FIRST=N   so many are the first few (4)
+ *   STET_FAULT_THIN=N    strides that are longer than 1 are N times as long
  *   STET_FAULT_ROW=NAME  only this function
  */
 #include <dirent.h>
@@ -28,7 +30,7 @@
 #include "testkit/shim_store.h"
 #include "test.h"
 
-enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000, API_ALWAYS = 4 };
+enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000 };
 
 typedef struct api_row api_row;
 
@@ -89,9 +91,11 @@ api_number(const char *name, long normal)
 static long
 api_next(long at, long first, long stride)
 {
+    long always = api_number("STET_FAULT_FIRST", 4);
+
     do
         at++;
-    while (at >= API_ALWAYS && at % stride != first);
+    while (at >= always && at % stride != first);
     return at;
 }
 
@@ -869,6 +873,8 @@ api_all_in(api t, bool is_for_good, long stride)
     api_fault_init();
     fault_vfs_register();
     stride = api_number("STET_FAULT_STRIDE", stride);
+    if (stride > 1)
+        stride *= api_number("STET_FAULT_THIN", 1);
     first = api_number("STET_TEST_SEED", 0) % stride;
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];
