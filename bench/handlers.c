@@ -122,6 +122,15 @@ handle_listens(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+/* Of every event it waits for the next. */
+static int
+handle_hears(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    for (;;)
+        STET_TRY(stet_await_event(ctx, NULL, "tick", NULL));
+}
+
 /* ---- for other processes --------------------------------------------------------------------- */
 
 static int
@@ -205,7 +214,7 @@ handle_long(stet_ctx *ctx, stet_bytes input)
 const stet_handler bench_handlers[] = {
     { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
     { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
-    { "listens", handle_listens, NULL },
+    { "listens", handle_listens, NULL }, { "hears", handle_hears, NULL },
     { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
     { "busy3", handle_busy3, NULL },     { "resumed", handle_resumed, NULL },
     { NULL, NULL, NULL }
