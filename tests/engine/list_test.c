@@ -78,6 +78,7 @@ TEST_LIMIT(C8_runs_are_listed_by_label_newest_first_in_pages, 120)
     CHECK_INT(fixture_count(e, STET_FILTER(.label = "colour=red", .limit = 5000)), N);
     CHECK_INT(fixture_count(e, STET_FILTER(.label = "colour=green", .limit = 5000)), 0);
     CHECK_INT(fixture_count(e, STET_FILTER(.label = "colour=re", .limit = 5000)), 0);
+    stet_close(e);
     fixture_end(f);
 }
 
@@ -96,6 +97,7 @@ TEST_LIMIT(C8_an_old_run_is_found_by_label_behind_thousands_of_newer_ones, 120)
         list_each, &p));
     CHECK_INT(p.n, 1);
     CHECK_STR(p.ids[0].text, old.text);
+    stet_close(e);
     fixture_end(f);
 }
 
@@ -142,5 +144,6 @@ TEST_LIMIT(C8_runs_whose_ids_begin_alike_are_listed_by_label, 120)
         at += p.n;
     } while (p.n > 0);
     CHECK_INT(at, 2 * N);
+    stet_close(e);
     fixture_end(f);
 }
