@@ -51,6 +51,24 @@ app_copy(stet_app *app, const char *text)
     return text ? stet__arena_str(&app->arena, text) : NULL;
 }
 
+static const stet_sample *
+app_copy_samples(stet_app *app, const stet_sample *from)
+{
+    stet_sample *to;
+    size_t       n = 0;
+
+    if (from == NULL)
+        return NULL;
+    while (from[n].name != NULL)
+        n++;
+    to = stet__arena_copy(&app->arena, from, (n + 1) * sizeof *from);
+    for (size_t i = 0; i < n; i++) {
+        to[i].name = app_copy(app, from[i].name);
+        to[i].value = app_copy(app, from[i].value);
+    }
+    return to;
+}
+
 static const stet_handler_options *
 app_copy_options(stet_app *app, const stet_handler_options *from)
 {
@@ -62,6 +80,9 @@ app_copy_options(stet_app *app, const stet_handler_options *from)
     to->timeout = app_copy(app, from->timeout);
     to->retention = app_copy(app, from->retention);
     to->description = app_copy(app, from->description);
+    to->category = app_copy(app, from->category);
+    to->default_input = app_copy(app, from->default_input);
+    to->samples = app_copy_samples(app, from->samples);
     return to;
 }
 

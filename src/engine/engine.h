@@ -322,7 +322,8 @@ struct stet__handler {
     bool            is_object;
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
-    char           *description;
+    char           *description, *category, *default_input; /* or NULL */
+    stet_sample    *samples;   /* or NULL; copied, ended by { 0 } */
     struct stet__service *service;
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
 };

@@ -229,8 +229,10 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
     const stet__cmd *recorded;
     int err = stet__journal_ask(&c->journal, kind, name, fingerprint, cmd, occurrence, &recorded);
 
+    if (err == STET_OK && c->exec->host->asked != NULL)
+        c->exec->host->asked(c, kind, name, *occurrence, *cmd);
     if (err == STET_OK)
-        return STET_OK;
+        return c->latch;
     if (err == STET_EREPLAY)
         return stet__ctx_stuck(c, recorded, kind, name, *occurrence);
     return stet__ctx_latch(c, err);
