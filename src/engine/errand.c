@@ -217,6 +217,8 @@ stet__errand_run(stet__errand *x)
     int err = STET_OK;
 
     x->shared = NULL;
+    if (x->p != stet__platform_real())
+        return stet__fail(STET_EUSAGE, "a simulated engine has no child processes");
     if (x->shared_bytes > 0) {
         x->shared = mmap(NULL, x->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (x->shared == MAP_FAILED) {

@@ -550,7 +550,7 @@ offline_returned(stet__offline *o, stet_ctx *c)
                     stet__arena_printf(&o->arena, "fails before it comes to %s: %s", recorded, failure));
     else
         offline_end(o, STET_REPLAY_RETURNED, NULL, "the handler returned", NULL,
-                    c->rc == STET_OK ? NULL : stet__arena_printf(&o->arena, "returned %s: %s",
+                    c->rc == STET_OK && o->follows ? "returns" : c->rc == STET_OK ? NULL : stet__arena_printf(&o->arena, "returned %s: %s",
                                                                 stet_code_name(c->rc) != NULL ? stet_code_name(c->rc) : "a code of its own",
                                                                 failure));
 }
