@@ -139,6 +139,22 @@ STET_API STET_MUST_USE int stet_ctx_signal(stet_ctx *ctx, const stet_run_id *run
 #define stet_await_signal(ctx, ...) stet_await_signal(STET_AT(ctx), __VA_ARGS__)
 #define stet_ctx_signal(ctx, ...) stet_ctx_signal(STET_AT(ctx), __VA_ARGS__)
 
+/* ---- topics --------------------------------------------------------------------------------- */
+
+/** Wait for the next event on a topic: stet_emit(), `stet emit TOPIC`. All that wait when it is emitted get
+ * it; what was emitted before the wait is gone.
+ * @param[out] out  what was sent with it; may be NULL
+ * @param timeout   "3d"; NULL: none
+ * @return STET_OK; STET_ETIMEOUT, the time was up first; STET_ENAME; STET_EDURATION; and as stet_step(). */
+STET_API STET_MUST_USE int stet_await_event(stet_ctx *ctx, stet_bytes *out, const char *topic,
+                                            const char *timeout);
+/** Emit an event from a handler, once however often this replays.
+ * @param[out] resumed  how many runs waited, the same on every replay; may be NULL
+ * @return STET_OK; STET_ENAME; STET_ETOOBIG; and as stet_step(). */
+STET_API STET_MUST_USE int stet_ctx_emit(stet_ctx *ctx, size_t *resumed, const char *topic, stet_bytes value);
+#define stet_await_event(ctx, ...) stet_await_event(STET_AT(ctx), __VA_ARGS__)
+#define stet_ctx_emit(ctx, ...) stet_ctx_emit(STET_AT(ctx), __VA_ARGS__)
+
 /* ---- futures -------------------------------------------------------------------------------- */
 
 /* Start without waiting. The body of a step runs on another slot; `arg` must stay valid until it was
@@ -205,6 +221,57 @@ STET_API const char *stet_uuid(stet_ctx *ctx, char text[37]);
 STET_API STET_MUST_USE int stet_version(stet_ctx *ctx, int *version, const char *name, int oldest,
                                         int newest);
 #define stet_version(ctx, ...) stet_version(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- what was decided, and what is worth knowing ---------------------------------------------- */
+
+/** A way a switch can go. */
+typedef struct stet_branch {
+    const char *id;
+    /* > 0: this one; 0: not this one; a code (< 0): it could not be told, and stet_switch() returns that
+     * code. Called in handler code; it must not use the context. NULL: the default, which is the last. */
+    int (*match)(void *arg);
+} stet_branch;
+
+/**
+ * Choose a way: the first branch that matches, recorded before anything in it runs. On replay no
+ * matcher is called; a recorded branch that the code does not have any more makes the run stuck.
+ * @param[out] chosen  index into `branches`
+ * @param branches     ended by { 0 }; at most STET_BRANCHES_MAX
+ * @param arg          for the matchers
+ * @return STET_OK; STET_ENOBRANCH, none matches and there is no default; what a matcher returned;
+ *         STET_ENAME; STET_EINVAL, two with one ID, or a default that is not the last; and as
+ *         stet_step().
+ */
+STET_API STET_MUST_USE int stet_switch(stet_ctx *ctx, size_t *chosen, const char *name,
+                                       const stet_branch *branches, void *arg);
+#define stet_switch(ctx, ...) stet_switch(STET_AT(ctx), __VA_ARGS__)
+#define STET_BRANCHES_MAX 256
+
+/** A line in the run's record, once however often this replays: for those who look at it with `show`.
+ * A replay knows a note by its format, so notes may be added and moved. Cut to STET_NOTE_MAX bytes.
+ * @return STET_OK; STET_EINVAL, an empty format; STET_SUSPENDED; STET_EUSAGE. */
+STET_API int stet_note(stet_ctx *ctx, const char *fmt, ...) STET_PRINTF(2, 3);
+#define stet_note(ctx, ...) stet_note(STET_AT(ctx), __VA_ARGS__)
+#define STET_NOTE_MAX 4096
+
+/** True for the first that asks for this key, in all runs, processes and times: recorded, so it is true
+ * again when this replays, and in a run that retries this one. The key stays taken when the run is gone.
+ * @param key  1 to 256 bytes
+ * @return STET_OK; STET_ETOOBIG; STET_EINVAL, an empty key; and as stet_step(). */
+STET_API STET_MUST_USE int stet_once(stet_ctx *ctx, bool *is_first, const char *key);
+#define stet_once(ctx, ...) stet_once(STET_AT(ctx), __VA_ARGS__)
+
+/** Another run, as a handler sees it. */
+typedef struct stet_run_look {
+    stet_status status;
+    stet_bytes  value; /* of a completed run */
+    int         code;  /* of a failed one, else 0 */
+    const char *error; /* … and its text, or NULL */
+} stet_run_look;
+/** What is known of a run now; recorded, and so on every replay.
+ * @return STET_OK; STET_ENOTFOUND (recorded too); STET_EKIND; STET_EINVAL; and as stet_step(). */
+STET_API STET_MUST_USE int stet_run_look_at(stet_ctx *ctx, stet_run_look *look, const stet_run_id *run);
+#define stet_run_look_at(ctx, ...) stet_run_look_at(STET_AT(ctx), __VA_ARGS__)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 

@@ -27,7 +27,7 @@ stet__journal_free(stet__journal *j)
     j->waiting = j->spared = NULL;
 }
 
-/* Reads and choices do no harm when the code no longer asks for them. */
+/* Reads, notes and choices do no harm when the code no longer asks for them. */
 bool
 stet__journal_is_binding(stet__fact_kind kind)
 {
@@ -35,6 +35,8 @@ stet__journal_is_binding(stet__fact_kind kind)
     case STET__FACT_STATE_GET:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
+    case STET__FACT_NOTE:
+    case STET__FACT_LOOK:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return false;
     default: return true;
@@ -171,7 +173,8 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
 void
 stet__journal_settle(stet__journal *j, stet__cmd *cmd)
 {
-    if (cmd->has_timer) {
+    if (cmd->has_timer || cmd->has_mark) {
+        cmd->had_timer = cmd->has_timer;
         cmd->spared = j->spared;
         j->spared = cmd;
     }
@@ -337,6 +340,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -347,8 +351,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
-        if (f->code == 0)
+        if (f->code == 0) {
             cmd->has_timer = f->until_ms != 0;
+            cmd->has_mark = f->kind == STET__FACT_TOPIC;
+        }
         if (f->code != 0) { /* refused or interrupted before anything was created */
             stet__journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
@@ -360,7 +366,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
-        stet__journal_settle(j, cmd);
+        if (!(f->flags & STET__FACT_MORE))
+            stet__journal_settle(j, cmd);
         return STET_OK;
     }
 }
@@ -378,7 +385,7 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         j->anomalies++;
         return STET_OK;
     }
-    if (f->kind == STET__FACT_TIMER && cmd->kind == STET__FACT_SIGNAL) {
+    if (f->kind == STET__FACT_TIMER && (cmd->kind == STET__FACT_SIGNAL || cmd->kind == STET__FACT_TOPIC)) {
         cmd->has_timer = false;
         stet__journal_settle(j, cmd);
         cmd->code = STET_ETIMEOUT;
@@ -392,6 +399,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         }
         return STET_OK;
     }
+    if (f->kind == STET__FACT_EVENT)
+        cmd->has_mark = false; /* the event removed it */
     if (f->kind == STET__FACT_CHOICE)
         cmd->number = f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
@@ -404,28 +413,13 @@ int
 stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
     switch (fact->kind) {
-    case STET__FACT_STEP:
-    case STET__FACT_STEP_RETRY:
-    case STET__FACT_SLEEP:
-    case STET__FACT_CALL:
-    case STET__FACT_SEND:
-    case STET__FACT_AWAKEABLE:
-    case STET__FACT_STATE_GET:
-    case STET__FACT_STATE_SET:
-    case STET__FACT_STATE_CLEAR:
-    case STET__FACT_NOW:
-    case STET__FACT_VERSION:
-    case STET__FACT_AWAIT:
-    case STET__FACT_ANY:
-    case STET__FACT_SETTLE:
-    case STET__FACT_SIGNAL:
-    case STET__FACT_SIGNAL_SEND: return journal_apply_command(j, fact);
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
+    case STET__FACT_EVENT:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
-    default: return STET_OK;
+    default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
 }
 

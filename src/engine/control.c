@@ -94,14 +94,8 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
     /* In backoff: now. One that waits in its lane never executed and does not come here. */
     if (l->row.session == 0 && l->row.due_ms != STET_NEVER)
         op->mask |= STET_RUN_DUE;
-    if (l->run.status != STET_STATUS_STUCK) {
-        if ((op = stet__work_op(w, STET_OP_RUN_WAKE, l->run.id)) == NULL)
-            return STET_ENOMEM;
-        op->status = STET_STATUS_CANCELLING;
-        stet__lock(e->p, &e->lock);
-        op->claimer = stet__work_claimer(e, w);
-        stet__unlock(e->p, &e->lock);
-    }
+    if (l->run.status != STET_STATUS_STUCK && !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, 0))
+        return STET_ENOMEM;
     l->run.stop_code = code;
     l->run.stop_why = why;
     stet__lock(e->p, &e->lock);
@@ -338,12 +332,8 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     } else
         fact.value = value.data != NULL ? value : stet_text("");
     if ((op = stet__work_op(w, STET_OP_INBOX, run)) == NULL || !stet__work_fact(w, &op->data, &fact) ||
-        (op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
+        !stet__work_wake(w, run, STET_STATUS_PENDING, 0))
         goto done;
-    op->status = STET_STATUS_PENDING;
-    stet__lock(e->p, &e->lock);
-    op->claimer = stet__work_claimer(e, w);
-    stet__unlock(e->p, &e->lock);
     err = STET_OK;
 done:
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
@@ -422,7 +412,13 @@ stet__host_tell(stet_ctx *c, stet__fact *fact)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    err = fact->kind == STET__FACT_SETTLE ? control_settle_in(c, w, fact) : stet__signal_in(c, w, fact);
+    switch (fact->kind) {
+    case STET__FACT_SETTLE: err = control_settle_in(c, w, fact); break;
+    case STET__FACT_SIGNAL_SEND: err = stet__signal_in(c, w, fact); break;
+    case STET__FACT_EMIT: err = stet__emit_in(c, w, fact); break;
+    case STET__FACT_ONCE: err = stet__once_in(c, w, fact); break;
+    default: err = stet__look_in(c, fact); break;
+    }
     if (err != STET_OK) {
         /* The unit goes on with the run's release: half of it must not be in there. */
         w->unit.n_conds = n_conds;

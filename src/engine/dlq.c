@@ -164,6 +164,7 @@ dlq_answer(const dlq_journal *d, const stet__fact *cmd)
         bool              fits = (cmd->kind == STET__FACT_SLEEP && f->kind == STET__FACT_TIMER) ||
                     (cmd->kind == STET__FACT_CALL && f->kind == STET__FACT_CHILD_DONE) ||
                     (cmd->kind == STET__FACT_AWAKEABLE && f->kind == STET__FACT_SETTLED) ||
+                    (cmd->kind == STET__FACT_TOPIC && f->kind == STET__FACT_EVENT) ||
                     ((cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && f->kind == STET__FACT_CHOICE);
 
         if (fits && (uint64_t)f->completion == cmd->revision)
@@ -225,13 +226,18 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
     case STET__FACT_SETTLE:
+    case STET__FACT_NOTE:
+    case STET__FACT_SWITCH:
+    case STET__FACT_ONCE:
     case STET__FACT_SIGNAL_SEND: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return f->code == 0 && !dlq_is_made_anew(d, f) && dlq_answer(d, f) != NULL;
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
+    case STET__FACT_TOPIC:
     case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
+    case STET__FACT_EMIT: return f->code == 0 && !(f->flags & STET__FACT_MORE);
     case STET__FACT_SIGNAL: return f->code == 0 && dlq_signal(d, f) != NULL;
     default: return false;
     }

@@ -641,6 +641,7 @@ engine_set_life(stet_engine *e, stet__life life)
     e->life = life;
     e->is_drained = e->is_drained && life != STET__LIFE_STARTED;
     stet__keeper_poke(e);
+    stet__events_look(e); /* nobody waits for them in an engine that goes */
     stet__unlock(e->p, &e->lock);
 }
 

@@ -28,18 +28,23 @@
 #define STET__SPACE_LABEL "label"  /* "name=value" NUL run -> nothing */
 #define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
 #define STET__SPACE_DISCARD "discard" /* run -> who */
+#define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
 #define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
 #define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
+#define STET__SPACE_BASE_ONCE "base.once" /* key of stet_once() -> the run that was first */
+#define STET__SPACE_BASE_EMIT "base.emit" /* ID of an emission -> fact EMIT: how far it came; topic.c */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
-#define STET__SPACES_BASE { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD }
+#define STET__SPACES_BASE                                                                          \
+    { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
+      STET__SPACE_BASE_EMIT }
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
-      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD }
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -84,6 +89,7 @@ struct stet__work {
     bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
+    bool           has_event;  /* those who subscribe may hear of it */
     bool           is_relying; /* its claim has seen what other units write; see ahead.c */
     bool           has_read;   /* it holds only if what its claim has read ahead does */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
@@ -118,6 +124,9 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Wake the run (STET_OP_RUN_WAKE), for this engine if it has room. False: out of memory. */
+bool       stet__work_wake(stet__work *w, stet_id run, stet_status status, uint32_t flags);
+bool       stet__work_wake_locked(stet__work *w, stet_id run, stet_status status, uint32_t flags); /* lock held */
 /* Fix the facts in place: the buffer does not move any more. */
 void       stet__work_seal(stet__work *w);
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
@@ -372,6 +381,7 @@ struct stet_engine {
     _Atomic int64_t gather_until_us; /* no commit waits for them beyond this */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
+    stet_subscription *subscriptions; /* all that listen; subscribe.c */
     stet__map       waiters;    /* run -> list of stet__waiter */
     size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
@@ -565,6 +575,7 @@ typedef struct stet__expect {
     uint64_t          inbox;         /* last sequence there is */
     int               stop;          /* asked for, taken or not */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
+    uint64_t          event;         /* which wait an event that is not taken ends; 0: there is none */
     stet_status       status;        /* of a run that is not claimed */
     stet__due         due;
     int64_t           due_ms;        /* STET__DUE_AT */
@@ -665,6 +676,20 @@ bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const cha
 int stet__host_tell(stet_ctx *c, stet__fact *fact);
 /* Operations that signal another run from a handler, and the record of it (its code says why not). */
 int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+
+/* topic.c. The mark of a wait for events: put with its record, gone with its end. False: out of memory. */
+bool stet__topic_wait_key(stet__arena *arena, stet_bytes *out, stet_bytes topic, stet_id run, uint64_t completion);
+void stet__topic_wait_mark(const stet__fact *wait, uint64_t completion, stet__fact *mark);
+bool stet__topic_wait_put(stet__work *w, stet_id run, const stet__fact *wait);
+bool stet__topic_wait_gone(stet__work *w, stet_id run, const char *topic, uint64_t completion);
+int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+/* Finish emissions whose process is gone, forget old ones. */
+void stet__emit_sweep(stet_engine *e);
+/* subscribe.c: there may be events. Lock held. */
+void stet__events_look(stet_engine *e);
+
+int stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+int stet__look_in(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);
 

@@ -110,7 +110,10 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
     case STET__FACT_STEP_RETRY:
+        if (f->kind == STET__FACT_TOPIC && f->code == 0 && !stet__topic_wait_put(w, run->id, f))
+            return false;
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
         if (STET__MUTANT(timer_after))
@@ -211,11 +214,7 @@ stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code)
     if ((op = stet__work_op(w, STET_OP_INBOX, run->parent)) == NULL || !stet__work_fact(w, &op->data, &fact))
         return false;
     op->flags = STET_OP_IF_OPEN;
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->parent)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    op->claimer = stet__work_claimer(e, w);
-    return true;
+    return stet__work_wake_locked(w, run->parent, STET_STATUS_PENDING, 0);
 }
 
 bool
@@ -227,7 +226,8 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
     if (!stet__project_row(w, run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, STET_NEVER))
         return false;
     for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
-        if (cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
+        if ((cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion)) ||
+            (cmd->has_mark && !cmd->is_settled && !stet__topic_wait_gone(w, run->id, cmd->name, cmd->completion)))
             return false;
     if (run->deadline_ms != 0 && !stet__work_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;

@@ -219,8 +219,8 @@ typedef struct stet__host_ops {
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
     /* *writer: who wrote it (stet__fact_writer()). */
     int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer);
-    /* Act on another run in the same unit as the fact (SETTLE, SIGNAL_SEND), which is appended; if it cannot be
-     * done the fact says so (its code and text). */
+    /* Act on the store in the same unit as the fact (SETTLE, SIGNAL_SEND, ONCE, LOOK), which is appended with the
+     * answer; if it cannot be done the fact says so (its code and text). */
     int (*tell)(stet_ctx *c, stet__fact *fact);
     /* The body's record was appended; its crumb can go once that is durable. Or it could not be
      * (is_unrecorded): whoever executes it next is told of the risk. */
