@@ -57,7 +57,7 @@ typedef int (*stet_replay_fn)(void *arg, const stet_replay_report *report);
 /** One operation a handler asked for. Texts are valid during the call. */
 typedef struct stet_operation {
     const char *kind;         /* "step", "sleep", "signal wait" … */
-    const char *shape;        /* "work", "wait", "run", "state" or "mark": what it is like */
+    const char *shape;        /* "work", "wait", "run", "state", "choice" or "mark": what it is like */
     const char *name;
     uint64_t    occurrence;   /* 1, 2 … */
     const char *where;        /* "shop.c:42", or NULL */
@@ -73,6 +73,8 @@ typedef struct stet_operation {
     bool        is_transaction;
     bool        has_undo;
     const char *key;          /* of a call or send to an object, or NULL */
+    stet_bytes  branches;     /* of a switch: the IDs of all, each ended by a NUL; `value` is the chosen one */
+    bool        has_default;  /* … and the last of them is the default */
 } stet_operation;
 /** A non-zero return stops and is returned. */
 typedef int (*stet_operation_fn)(void *arg, const stet_operation *operation);
@@ -95,13 +97,15 @@ typedef struct stet_check_summary {
 
 /**
  * Replay every open run of the store with the handlers registered here, and report those that would
- * not go on. Reads only; workers may be at work. Handlers execute in a forked child, which has no store
- * and whose standard output leads nowhere: one that crashes, or does not end, is a report, and the
- * next run is replayed in another child. No step body is entered. Needs no start of the engine.
+ * not go on. Reads only; workers may be at work. Handlers execute in a forked child, which has no
+ * store and whose standard output leads nowhere: one that crashes, or does not end, is a report,
+ * and the next run is replayed in another child. No step body is entered. Needs no start of the
+ * engine.
  * @param[out] summary  may be NULL
  * @param options       NULL: defaults
  * @param fn            gets each report that is not fine, and runs of other programs' services
- * @return STET_OK, whatever was found; STET_EINVAL; STET_EBUSY, no child could be made; what the store
+ * @return STET_OK, whatever was found; STET_EINVAL; STET_EBUSY, no child could be made; what the
+ * store
  *         says; what fn returned.
  */
 STET_API int stet_check(stet_engine *engine, stet_check_summary *summary,
@@ -134,11 +138,12 @@ typedef struct stet_bundle_info {
 STET_API int stet_bundle_read(stet_bundle_info *info, stet_bytes bundle);
 
 /**
- * Execute the handler of a bundle on this thread, under a debugger if you like, until the record ends.
- * The engine lends its handlers only; "memory:" will do. No step body is entered.
+ * Execute the handler of a bundle on this thread, under a debugger if you like, until the record
+ * ends. The engine lends its handlers only; "memory:" will do. No step body is entered.
  * @param operation  each operation with its recorded result, as it is asked for; may be NULL
  * @param report     how it ended
- * @return STET_OK, however it ended; STET_ECORRUPT, the bundle is damaged; STET_ENEWER; STET_ENOMEM;
+ * @return STET_OK, however it ended; STET_ECORRUPT, the bundle is damaged; STET_ENEWER;
+ * STET_ENOMEM;
  *         what report returned.
  */
 STET_API int stet_replay(stet_engine *engine, stet_bytes bundle, stet_operation_fn operation,
@@ -159,12 +164,13 @@ typedef struct stet_describe_options {
     (&(stet_describe_options){ .size = sizeof(stet_describe_options), __VA_ARGS__ })
 
 /**
- * The operations a handler comes to when all goes well: one path, in the order they are asked for. It
- * executes in a forked child as with stet_check(); results are those of `from`, the handler's samples,
- * or empty.
+ * The operations a handler comes to when all goes well: one path, in the order they are asked for.
+ * It executes in a forked child as with stet_check(); results are those of `from`, the handler's
+ * samples, or empty.
  * @param operation  each, when all are known
  * @param report     how it ended
- * @return STET_OK; STET_ENOHANDLER; STET_ENOTFOUND, no such run; STET_EMISMATCH, `from` is of another
+ * @return STET_OK; STET_ENOHANDLER; STET_ENOTFOUND, no such run; STET_EMISMATCH, `from` is of
+ * another
  *         handler; STET_EBUSY, no child could be made; what the functions returned.
  */
 STET_API int stet_describe(stet_engine *engine, const char *handler,

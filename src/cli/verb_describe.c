@@ -52,6 +52,9 @@ describe_operation(void *arg, const stet_operation *op)
     o->op.value.data = op->value.data != NULL
                            ? stet__arena_copy(p->c->arena, op->value.data, op->value.len)
                            : NULL;
+    o->op.branches.data = op->branches.data != NULL
+                              ? stet__arena_copy(p->c->arena, op->branches.data, op->branches.len)
+                              : NULL;
     if (p->last != NULL)
         p->last->next = o;
     else
@@ -74,6 +77,44 @@ describe_report(void *arg, const stet_replay_report *r)
 }
 
 /* ---- what is said of an operation ----------------------------------------------------------- */
+
+/* The next branch behind `at` (NULL: the first), or NULL. */
+static const char *
+describe_branch(const stet_operation *op, const char *at)
+{
+    const char *end = op->branches.len > 0 ? (const char *)op->branches.data + op->branches.len
+                                           : NULL;
+
+    at = at == NULL ? op->branches.data : at + strlen(at) + 1;
+    return at != NULL && at < end ? at : NULL;
+}
+
+static bool
+describe_is_chosen(const stet_operation *op, const char *branch)
+{
+    return op->value.len == strlen(branch) && memcmp(op->value.data, branch, op->value.len) == 0;
+}
+
+static bool
+describe_is_default(const stet_operation *op, const char *branch)
+{
+    return op->has_default && describe_branch(op, branch) == NULL;
+}
+
+/* "express, of express, freight, other (default)" */
+static const char *
+describe_branches(cli *c, const stet_operation *op)
+{
+    const char *text = "", *chosen = "none";
+
+    for (const char *b = describe_branch(op, NULL); b != NULL; b = describe_branch(op, b)) {
+        text = stet__cli_printf(c, "%s%s%s%s", text, *text != '\0' ? ", " : "", b,
+                                describe_is_default(op, b) ? " (default)" : "");
+        if (describe_is_chosen(op, b))
+            chosen = b;
+    }
+    return stet__cli_printf(c, "goes %s, of %s", chosen, text);
+}
 
 static const char *
 describe_title(cli *c, const stet_operation *op)
@@ -115,6 +156,10 @@ describe_details(cli *c, const stet_operation *op)
         text = describe_add(c, text, "in a transaction");
     if (op->has_undo)
         text = describe_add(c, text, "with an undo");
+    if (op->branches.len > 0)
+        text = describe_add(c, text, describe_branches(c, op));
+    if (strcmp(op->kind, "note") == 0 && op->text != NULL)
+        text = describe_add(c, text, stet__cli_clean(c, stet_text(op->text)));
     if (op->key != NULL)
         text = describe_add(
             c, text, stet__cli_printf(c, "key %s", stet__cli_clean(c, stet_text(op->key))));
@@ -217,31 +262,58 @@ describe_mermaid_node(const describe_picture *p, size_t i, const stet_operation 
                    { "wait", "([", "])" },
                    { "run", "[[", "]]" },
                    { "state", "[(", ")]" },
+                   { "choice", "{", "}" },
                    { "mark", "{{", "}}" } };
     const char *details = describe_details(p->c, op);
     size_t      at = 0;
 
-    while (at < 4 && strcmp(shapes[at].shape, op->shape) != 0)
+    while (at < 5 && strcmp(shapes[at].shape, op->shape) != 0)
         at++;
+    if (op->branches.len > 0)
+        details = "";
     printf("    n%zu%s\"%s%s%s\"%s\n", i, shapes[at].open,
            describe_escaped(p->c, describe_title(p->c, op), "#quot;"),
            *details != '\0' ? "<br/>" : "", describe_escaped(p->c, details, "#quot;"),
            shapes[at].close);
 }
 
+/* Behind a switch the edges say which way they are; those not taken end at once. */
+static void
+describe_mermaid_edge(const describe_picture *p, size_t i, const stet_operation *before,
+                      const stet_operation *op)
+{
+    if (before == NULL || before->branches.len == 0) {
+        printf("    n%zu %s n%zu\n", i - 1, op != NULL && op->is_parallel ? "-.->" : "-->", i);
+        return;
+    }
+    for (const char *b = describe_branch(before, NULL); b != NULL; b = describe_branch(before, b)) {
+        const char *label = stet__cli_printf(p->c, "%s%s", b,
+                                             describe_is_default(before, b) ? " (default)" : "");
+
+        if (describe_is_chosen(before, b))
+            printf("    n%zu -->|\"%s\"| n%zu\n", i - 1, label, i);
+        else
+            printf(
+                "    n%zu -.->|\"%s\"| n%zu_%s([\"not on this path\"])\n", i - 1, label, i - 1,
+                stet__cli_printf(p->c, "%zu", (size_t)(b - (const char *)before->branches.data)));
+    }
+}
+
 static void
 describe_as_mermaid(const describe_picture *p)
 {
-    size_t i = 1;
+    const stet_operation *before = NULL;
+    size_t                i = 1;
 
     printf("%%%% %s: %s\nflowchart TD\n    n0([\"%s\"])\n", p->handler, describe_label(p),
            p->handler);
     for (const describe_op *o = p->first; o != NULL; o = o->next, i++) {
         describe_mermaid_node(p, i, &o->op);
-        printf("    n%zu %s n%zu\n", i - 1, o->op.is_parallel ? "-.->" : "-->", i);
+        describe_mermaid_edge(p, i, before, &o->op);
+        before = &o->op;
     }
-    printf("    n%zu([\"%s\"])\n    n%zu --> n%zu\n", i, describe_escaped(p->c, p->text, "#quot;"),
-           i - 1, i);
+    printf("    n%zu([\"%s\"])\n", i, describe_escaped(p->c, p->text, "#quot;"));
+    describe_mermaid_edge(p, i, before, NULL);
     if (!p->has_progress)
         return;
     printf("    classDef done fill:#cfc\n    classDef waiting fill:#ffc\n"
@@ -262,18 +334,44 @@ describe_dot_shape(const stet_operation *op)
         return "ellipse";
     if (strcmp(op->shape, "run") == 0)
         return "component";
+    if (strcmp(op->shape, "choice") == 0)
+        return "diamond";
     return strcmp(op->shape, "state") == 0 ? "cylinder" : "note";
+}
+
+static void
+describe_dot_edge(const describe_picture *p, size_t i, const stet_operation *before,
+                  const stet_operation *op)
+{
+    if (before == NULL || before->branches.len == 0) {
+        printf("    n%zu -> n%zu%s;\n", i - 1, i,
+               op != NULL && op->is_parallel ? " [style=dashed]" : "");
+        return;
+    }
+    for (const char *b = describe_branch(before, NULL); b != NULL; b = describe_branch(before, b)) {
+        const char *label = stet__cli_printf(p->c, "%s%s", b,
+                                             describe_is_default(before, b) ? " (default)" : "");
+        size_t      at = (size_t)(b - (const char *)before->branches.data);
+
+        if (describe_is_chosen(before, b))
+            printf("    n%zu -> n%zu [label=\"%s\"];\n", i - 1, i, label);
+        else
+            printf("    n%zu_%zu [shape=plaintext,label=\"not on this path\"];\n"
+                   "    n%zu -> n%zu_%zu [style=dashed,label=\"%s\"];\n",
+                   i - 1, at, i - 1, i - 1, at, label);
+    }
 }
 
 static void
 describe_as_dot(const describe_picture *p)
 {
-    size_t i = 1;
+    const stet_operation *before = NULL;
+    size_t                i = 1;
 
     printf("digraph \"%s\" {\n    label=\"%s\";\n    n0 [shape=circle,label=\"%s\"];\n", p->handler,
            describe_label(p), p->handler);
     for (const describe_op *o = p->first; o != NULL; o = o->next, i++) {
-        const char *details = describe_details(p->c, &o->op),
+        const char *details = o->op.branches.len > 0 ? "" : describe_details(p->c, &o->op),
                    *progress = describe_progress(p, &o->op);
 
         printf("    n%zu [shape=%s,label=\"%s%s%s\"%s];\n", i, describe_dot_shape(&o->op),
@@ -282,10 +380,13 @@ describe_as_dot(const describe_picture *p)
                strcmp(progress, "done") == 0      ? ",style=filled,fillcolor=palegreen"
                : strcmp(progress, "waiting") == 0 ? ",style=filled,fillcolor=khaki"
                                                   : "");
-        printf("    n%zu -> n%zu%s;\n", i - 1, i, o->op.is_parallel ? " [style=dashed]" : "");
+        describe_dot_edge(p, i, before, &o->op);
+        before = &o->op;
     }
-    printf("    n%zu [shape=doublecircle,label=\"%s\"];\n    n%zu -> n%zu;\n}\n", i,
-           describe_escaped(p->c, p->text, "\\\""), i - 1, i);
+    printf("    n%zu [shape=doublecircle,label=\"%s\"];\n", i,
+           describe_escaped(p->c, p->text, "\\\""));
+    describe_dot_edge(p, i, before, NULL);
+    printf("}\n");
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
@@ -316,6 +417,14 @@ describe_as_json(const describe_picture *p)
         stet__cli_json_bool(&j, "parallel", o->op.is_parallel);
         stet__cli_json_text(&j, "key", o->op.key);
         stet__cli_json_text(&j, "code", o->op.code ? stet_code_name(o->op.code) : NULL);
+        stet__cli_json_text(&j, "text", o->op.text);
+        if (o->op.branches.len > 0) {
+            stet__cli_json_open(&j, "branches", '[');
+            for (const char *b = describe_branch(&o->op, NULL); b; b = describe_branch(&o->op, b))
+                stet__cli_json_text(&j, NULL, b);
+            stet__cli_json_close(&j, ']');
+            stet__cli_json_bool(&j, "default", o->op.has_default);
+        }
         stet__cli_json_payload(&j, "value", o->op.value);
         if (p->has_progress)
             stet__cli_json_text(&j, "progress", describe_progress(p, &o->op));

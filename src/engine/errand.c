@@ -24,6 +24,17 @@
 
 #define ERRAND_ANSWER_MAX ((size_t)1 << 28)
 
+/* Before what is shared. */
+typedef struct errand_head {
+    _Alignas(16) volatile bool has_given_up;
+} errand_head;
+
+static errand_head *
+errand_head_of(const stet__errand *x)
+{
+    return (errand_head *)x->shared - 1;
+}
+
 /* ---- the child ---------------------------------------------------------------------------------- */
 
 static bool
@@ -63,6 +74,14 @@ errand_seclude(pid_t parent)
         _exit(3);
 }
 
+/* Not what it executes is at fault: it has no memory. */
+_Noreturn static void
+errand_give_up(stet__errand *x)
+{
+    errand_head_of(x)->has_given_up = true;
+    _exit(3);
+}
+
 _Noreturn static void
 errand_child(stet__errand *x, size_t from, int fd, pid_t parent)
 {
@@ -71,13 +90,13 @@ errand_child(stet__errand *x, size_t from, int fd, pid_t parent)
     errand_seclude(parent);
     stet__buf_init(&out, &x->p->alloc);
     if (!x->begin(x))
-        _exit(3);
+        errand_give_up(x);
     for (size_t i = from; i < x->n; i++) {
         uint8_t head[4];
 
         out.len = 0;
         if (!x->perform(x, i, &out) || out.failed || out.len > ERRAND_ANSWER_MAX)
-            _exit(3);
+            errand_give_up(x);
         for (int b = 0; b < 4; b++)
             head[b] = (uint8_t)(out.len >> (8 * b));
         if (!errand_write(fd, head, sizeof head) || !errand_write(fd, out.data, out.len))
@@ -206,30 +225,27 @@ errand_send(stet__errand *x, size_t *i)
     errand_bury(&p, what != ERRAND_CLOSED && (err != STET_OK || *i < x->n), text, sizeof text);
     if (err != STET_OK || *i == x->n)
         return err;
-    if (what == ERRAND_FAILED)
-        return stet__fail(STET_ENOMEM, "out of memory for what a child process says");
+    if (what == ERRAND_FAILED || errand_head_of(x)->has_given_up)
+        return stet__fail(STET_ENOMEM, "out of memory, here or in a child process");
     return x->lost(x, (*i)++, what == ERRAND_LATE, text);
 }
 
 int
 stet__errand_run(stet__errand *x)
 {
-    int err = STET_OK;
+    errand_head *head;
+    int          err = STET_OK;
 
     x->shared = NULL;
     if (x->p != stet__platform_real())
         return stet__fail(STET_EUSAGE, "a simulated engine has no child processes");
-    if (x->shared_bytes > 0) {
-        x->shared = mmap(NULL, x->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (x->shared == MAP_FAILED) {
-            x->shared = NULL;
-            return stet__fail(STET_ENOMEM, "out of memory");
-        }
-    }
+    head = mmap(NULL, sizeof *head + x->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (head == MAP_FAILED)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    x->shared = head + 1;
     for (size_t i = 0; err == STET_OK && i < x->n;)
         err = errand_send(x, &i);
-    if (x->shared != NULL)
-        (void)munmap(x->shared, x->shared_bytes);
+    (void)munmap(head, sizeof *head + x->shared_bytes);
     x->shared = NULL;
     return err;
 }
@@ -298,6 +314,7 @@ stet__operation_encode(stet__buf *b, const stet_operation *op)
     ERRAND_TEXT(where, op->where);
     ERRAND_TEXT(text, op->text);
     ERRAND_TEXT(key, op->key);
+    f.labels = op->branches;
 #undef ERRAND_TEXT
     f.occurrence = (int64_t)op->occurrence;
     f.value = op->value;
@@ -305,7 +322,8 @@ stet__operation_encode(stet__buf *b, const stet_operation *op)
     f.until_ms = op->duration_ms;
     f.deadline_ms = op->timeout_ms;
     f.attempts_max = op->attempts;
-    f.flags = op->is_recorded | op->is_settled << 1 | op->is_parallel << 2 | op->is_transaction << 3 | op->has_undo << 4;
+    f.flags = op->is_recorded | op->is_settled << 1 | op->is_parallel << 2 | op->is_transaction << 3 | op->has_undo << 4 |
+              op->has_default << 5;
     stet__fact_encode(b, &f);
 }
 
@@ -323,7 +341,8 @@ stet__operation_decode(stet_operation *op, stet__arena *arena, stet_bytes *in)
         !errand_text(arena, &op->text, f.text) || !errand_text(arena, &op->key, f.key))
         return stet__fail(STET_ENOMEM, "out of memory for an operation");
     op->occurrence = (uint64_t)f.occurrence;
-    op->value = f.value; /* in `in` */
+    op->value = f.value; /* in `in`, as the next one */
+    op->branches = f.labels;
     op->code = (int)f.code;
     op->duration_ms = f.until_ms;
     op->timeout_ms = f.deadline_ms;
@@ -333,5 +352,6 @@ stet__operation_decode(stet_operation *op, stet__arena *arena, stet_bytes *in)
     op->is_parallel = (f.flags & 4) != 0;
     op->is_transaction = (f.flags & 8) != 0;
     op->has_undo = (f.flags & 16) != 0;
+    op->has_default = (f.flags & 32) != 0;
     return STET_OK;
 }

@@ -43,6 +43,12 @@ static const struct offline_kind {
     { STET__FACT_STATE_CLEAR, "state", (stet__fact_kind)0 },
     { STET__FACT_NOW, "mark", (stet__fact_kind)0 },
     { STET__FACT_VERSION, "mark", (stet__fact_kind)0 },
+    { STET__FACT_NOTE, "mark", (stet__fact_kind)0 },
+    { STET__FACT_SWITCH, "choice", (stet__fact_kind)0 },
+    { STET__FACT_ONCE, "state", (stet__fact_kind)0 },
+    { STET__FACT_LOOK, "run", (stet__fact_kind)0 },
+    { STET__FACT_TOPIC, "wait", STET__FACT_EVENT },
+    { STET__FACT_EMIT, "run", (stet__fact_kind)0 },
     { STET__FACT_AWAIT, "wait", STET__FACT_TIMER },
     { STET__FACT_ANY, "wait", STET__FACT_TIMER },
 };
@@ -201,6 +207,8 @@ offline_keep(stet__offline *o, const stet_operation *op, stet__fact_kind kind)
     n->op.shape = op->shape;
     n->op.occurrence = op->occurrence;
     n->op.where = op->where;
+    n->op.branches = op->branches;
+    n->op.has_default = op->has_default;
     n->kind = kind;
     n->is_done = kind == STET__FACT_ANY;
     if (o->last != NULL)
@@ -218,6 +226,26 @@ offline_place(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const c
     (void)snprintf(o->place->where, sizeof o->place->where, "%s:%d", c->file != NULL ? c->file : "?", c->line);
 }
 
+/* All ways a switch can go. */
+static void
+offline_branches(stet__offline *o, stet_operation *op, const stet_branch *branches)
+{
+    size_t len = 0;
+    char  *at;
+
+    for (const stet_branch *b = branches; b->id != NULL; b++) {
+        len += strlen(b->id) + 1;
+        op->has_default = b->match == NULL;
+    }
+    if ((at = stet__arena_get(&o->arena, len)) == NULL) {
+        o->err = stet__fail(STET_ENOMEM, "out of memory for an operation");
+        return;
+    }
+    op->branches = (stet_bytes){ at, len };
+    for (const stet_branch *b = branches; b->id != NULL; at += strlen(b->id) + 1, b++)
+        memcpy(at, b->id, strlen(b->id) + 1);
+}
+
 /* Tell the operation, or keep it. Its place is in the arena only where it is kept: a replay has many. */
 static void
 offline_tell(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence,
@@ -231,6 +259,8 @@ offline_tell(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const ch
         (void)snprintf(where, sizeof where, "%s:%d", c->file, c->line);
     if (o->follows) {
         op.where = where[0] != '\0' ? offline_text(o, where) : NULL;
+        if (kind == STET__FACT_SWITCH)
+            offline_branches(o, &op, c->branches);
         offline_keep(o, &op, kind);
         return;
     }
@@ -447,6 +477,8 @@ offline_note(stet__offline *o, const stet__fact *fact, const stet__fact *child)
     if (offline_kind_of(fact->kind)->answer == 0 || fact->kind == STET__FACT_STEP)
         offline_gave(o, fact->kind, fact->name.data, fact->name.len, (uint64_t)fact->occurrence,
                      &(offline_result){ fact->value, (int)fact->code, NULL });
+    if (fact->kind == STET__FACT_NOTE)
+        n->op.text = offline_kept(o, stet__arena_copy(&o->arena, fact->text.data, fact->text.len));
 }
 
 static int
@@ -562,7 +594,7 @@ offline_ended(stet_ctx *c)
     size_t         jobs;
 
     if (o->report.end == 0 && o->err == STET_OK) {
-        if (c->latch == STET_ENOMEM)
+        if (c->latch == STET_ENOMEM || (c->latch == 0 && c->rc == STET_ENOMEM))
             o->err = stet__fail(STET_ENOMEM, "out of memory while replaying");
         else if (c->stuck_code != 0)
             offline_end(o, STET_REPLAY_CONTRADICTION, offline_text(o, c->stuck_recorded), offline_text(o, c->stuck_asked),
@@ -636,9 +668,32 @@ offline_child_existing(stet_ctx *c, const stet__fact *started, stet_id *existing
     return STET_OK;
 }
 
+/* What the store would say: the key was free, the other run has completed, nobody waited for the event. */
+static void
+offline_answer(stet_ctx *c, stet__fact *fact)
+{
+    stet__offline   *o = offline_of(c);
+    char             name[STET__NAME_MAX * 2 + 1];
+    const stet__cmd *cmd;
+    offline_result   r;
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)fact->name.len, (const char *)fact->name.data);
+    cmd = o->from != NULL ? stet__journal_find(o->from, fact->kind, name, (uint64_t)fact->occurrence) : NULL;
+    if (fact->kind == STET__FACT_ONCE)
+        fact->number = cmd != NULL ? cmd->number : 1;
+    if (fact->kind == STET__FACT_LOOK) {
+        r = offline_assume(o, fact->kind, name, (uint64_t)fact->occurrence);
+        fact->number = cmd != NULL ? cmd->number : STET_STATUS_COMPLETED;
+        fact->value = r.value;
+        fact->cause = cmd != NULL ? cmd->cause : 0;
+    }
+}
+
 static int
 offline_tell_run(stet_ctx *c, stet__fact *fact)
 {
+    if (!offline_is_over(offline_of(c), c))
+        offline_answer(c, fact);
     return offline_append(c, fact, NULL);
 }
 

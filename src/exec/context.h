@@ -153,6 +153,7 @@ struct stet_ctx {
     int              latch;         /* 0, or what every further call returns */
     const char      *file;
     int              line;
+    const stet_branch *branches;     /* of the switch that is being asked for, for host->asked() */
     char             waits_for[192]; /* for people: what it is about to be suspended for */
     stet__arena      arena;
     stet__scope     *scope, *scopes_spare; /* spare: ended ones, for loops */

@@ -46,12 +46,28 @@ checkout(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, paid);
 }
 
+static int
+is_large(void *size)
+{
+    return ((stet_bytes *)size)->len == 5;
+}
+
+static int
+is_small(void *size)
+{
+    return ((stet_bytes *)size)->len == 2;
+}
+
 /* What the sample says leads another way. */
 static int
 choose(stet_ctx *ctx, stet_bytes input)
 {
+    static const stet_branch ways[] = {
+        { "ship", is_large }, { "drive", is_small }, { "walk", NULL }, { 0 }
+    };
     stet_bytes   size;
     stet_future *pack, *approval;
+    size_t       way;
 
     STET_TRY(stet_step(ctx, &size, "measure", entered, &input, NULL));
     if (size.len == 5 && memcmp(size.data, "large", 5) == 0)
@@ -60,6 +76,10 @@ choose(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_awakeable(ctx, NULL, &approval, "approval"));
     STET_TRY(stet_await(ctx, NULL, pack));
     STET_TRY(stet_await_for(ctx, NULL, approval, "2h"));
+    STET_TRY(stet_note(ctx, "packed %d bytes", (int)size.len));
+    STET_TRY(stet_switch(ctx, &way, "way", ways, &size));
+    STET_TRY(stet_await_event(ctx, NULL, "prices", "5m"));
+    STET_TRY(stet_ctx_emit(ctx, NULL, "packed", input));
     STET_TRY(stet_send(ctx, NULL, "wallet.book", input,
                        STET_START(.key = "anna", .delay = "1d")));
     return stet_return(ctx, input);

@@ -405,6 +405,12 @@ TEST(B14_describe_takes_samples_and_a_default_input)
     CHECK_HAS(o->out, "\"kind\":\"call\",\"shape\":\"run\",\"name\":\"orders.checkout\"");
     CHECK_HAS(o->out, "\"name\":\"pack it\"");
     CHECK_HAS(o->out, "\"parallel\":true");
+    CHECK_HAS(o->out, "\"text\":\"packed 5 bytes\"");
+    CHECK_HAS(o->out, "\"branches\":[\"ship\",\"drive\",\"walk\"],\"default\":true,"
+                      "\"value\":\"ship\"");
+    CHECK_HAS(o->out, "\"kind\":\"event wait\",\"shape\":\"wait\",\"name\":\"prices\"");
+    CHECK_HAS(o->out, "\"timeout_ms\":300000");
+    CHECK_HAS(o->out, "\"kind\":\"emit\"");
     CHECK_HAS(o->out, "\"kind\":\"send\",\"shape\":\"run\",\"name\":\"wallet.book\"");
     CHECK_HAS(o->out, "\"key\":\"anna\"");
     CHECK_HAS(o->out, "\"duration_ms\":86400000");
@@ -420,6 +426,17 @@ TEST(B14_describe_draws_mermaid_and_dot)
     CHECK_HAS(o->out, "flowchart TD\n");
     CHECK_HAS(o->out, "n1[\"step charge<br/>up to 5 attempts, at most 30s\"]\n    n0 --> n1\n");
     CHECK_HAS(o->out, "n3([\"signal wait paid<br/>at most 3d\"])\n");
+    o = run(APP, "", "describe", "orders.choose", "--format", "mermaid", NULL);
+    CHECK_HAS(o->out, "n6{\"switch way\"}\n");
+    CHECK_HAS(o->out,
+              "    n6 -->|\"ship\"| n7\n    n6 -.->|\"drive\"| n6_5([\"not on this path\"])\n"
+              "    n6 -.->|\"walk (default)\"| n6_11(");
+    o = run(APP, "", "describe", "orders.choose", "--format", "dot", NULL);
+    CHECK_HAS(o->out, "n6 [shape=diamond,label=\"switch way\"];\n");
+    CHECK_HAS(o->out, "n6 -> n7 [label=\"ship\"];\n");
+    CHECK_HAS(o->out, "n6 -> n6_11 [style=dashed,label=\"walk (default)\"];\n");
+    o = run(APP, "", "describe", "orders.choose", NULL);
+    CHECK_HAS(o->out, "goes ship, of ship, drive, walk (default)");
     o = run(APP, "", "describe", "wallet.book", "--format", "dot", NULL);
     CHECK_INT(o->exit, 0);
     CHECK_HAS(o->out, "digraph \"wallet.book\" {\n");
