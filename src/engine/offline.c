@@ -19,7 +19,6 @@ struct stet__offline_node {
     stet__offline_node *next;
     stet_operation      op;
     stet__fact_kind     kind;
-    uint64_t            revision; /* of its command, which answers refer to */
     bool                is_done;
 };
 
@@ -372,7 +371,9 @@ offline_body(stet_attempt *a, void *arg)
 
     if (r.code != 0)
         return stet_attempt_fail(a, STET_EPERMANENT, "%s", r.text != NULL ? r.text : stet_code_text(r.code));
-    return r.value.data != NULL ? stet_attempt_return(a, r.value) : STET_OK;
+    if (r.value.data != NULL && stet_attempt_return(a, r.value) == STET_ENOMEM)
+        o->err = STET_ENOMEM; /* that is not how it would fail */
+    return o->err;
 }
 
 /* The oldest that is waited for and not settled; awaits with a limit only if nothing else is. */
@@ -456,6 +457,20 @@ offline_begin(stet_ctx *c)
     return STET_OK;
 }
 
+/* The limit of a wait belongs to what is waited for; the wait is named after that. */
+static void
+offline_note_limit(stet__offline *o, const stet__fact *fact, int64_t ms)
+{
+    char name[3 * STET__NAME_MAX];
+
+    for (stet__offline_node *n = o->first; n != NULL; n = n->next) {
+        int len = snprintf(name, sizeof name, "%s %s#%llu", n->op.kind, n->op.name, (unsigned long long)n->op.occurrence);
+
+        if (len > 0 && (size_t)len == fact->name.len && memcmp(name, fact->name.data, fact->name.len) == 0)
+            n->op.timeout_ms = ms;
+    }
+}
+
 /* What a new command says of itself. */
 static void
 offline_note(stet__offline *o, const stet__fact *fact, const stet__fact *child)
@@ -463,9 +478,10 @@ offline_note(stet__offline *o, const stet__fact *fact, const stet__fact *child)
     stet__offline_node *n = offline_node(o, fact->kind, fact->name.data, fact->name.len, (uint64_t)fact->occurrence);
     int64_t             ms = fact->until_ms > o->now_ms ? fact->until_ms - o->now_ms : 0;
 
+    if (fact->kind == STET__FACT_AWAIT && ms > 0)
+        offline_note_limit(o, fact, ms);
     if (n == NULL)
         return;
-    n->revision = fact->revision;
     if (fact->kind == STET__FACT_SLEEP)
         n->op.duration_ms = ms;
     else if (n->op.timeout_ms == 0)

@@ -405,6 +405,7 @@ TEST(B14_describe_takes_samples_and_a_default_input)
     CHECK_HAS(o->out, "\"kind\":\"call\",\"shape\":\"run\",\"name\":\"orders.checkout\"");
     CHECK_HAS(o->out, "\"name\":\"pack it\"");
     CHECK_HAS(o->out, "\"parallel\":true");
+    CHECK_HAS(o->out, "\"timeout_ms\":7200000"); /* of the await behind it */
     CHECK_HAS(o->out, "\"text\":\"packed 5 bytes\"");
     CHECK_HAS(o->out, "\"branches\":[\"ship\",\"drive\",\"walk\"],\"default\":true,"
                       "\"value\":\"ship\"");

@@ -588,9 +588,12 @@ body_second(stet_attempt *a, void *arg)
 static int
 h_all(stet_ctx *ctx, stet_bytes input)
 {
+    static const stet_branch ways[] = { { "there", NULL }, { 0 } };
     stet_future      *one, *two, *nap, *set[2];
     stet_awakeable_id id;
     stet_run_id       self;
+    stet_run_look     look;
+    bool              is_first;
     stet_bytes        value;
     int64_t           now_ms;
     size_t            chosen;
@@ -624,6 +627,13 @@ h_all(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_ctx_resolve(ctx, id.text, stet_text("mine")));
     STET_TRY(stet_await_for(ctx, &value, two, "1h"));
     STET_TRY(stet_send(ctx, NULL, "t.quick", stet_text("6"), NULL));
+    STET_TRY(stet_note(ctx, "half way at %lld", (long long)now_ms));
+    STET_TRY(stet_switch(ctx, &chosen, "way", ways, NULL));
+    STET_TRY(stet_once(ctx, &is_first, stet_info(ctx)->run));
+    STET_TRY(stet_run_look_at(ctx, &look, &self));
+    STET_TRY(stet_ctx_emit(ctx, NULL, "nobody", stet_text("hears it")));
+    if (stet_await_event(ctx, &value, "never", "1ms") == STET_ETIMEOUT)
+        STET_TRY(stet_step(ctx, NULL, "late", body_line, "late", NULL));
     STET_TRY(stet_sleep(ctx, "last", "1ms"));
     STET_TRY(stet_state_clear(ctx, "seen"));
     return stet_return_json(ctx, "{\"random\":%llu}",
@@ -712,7 +722,7 @@ TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
     stet__arena_init(&arena, &stet__platform_real()->alloc);
     stet__buf_init(&b, &stet__platform_real()->alloc);
     CHECK_OK(stet__bundle_decode(&tape, &arena, bundle));
-    CHECK(tape.revision > 30);
+    CHECK(tape.revision > 40);
     e = fixture_open_with(f, all_of_it);
     for (uint64_t upto = 1; upto <= tape.revision; upto++) {
         prefix p = { .operations = 0 };
