@@ -35,6 +35,10 @@ const bench_figure bench_figures[] = {
       "<= 1.5, <= 1 s", "1.1", bench_steps100k },
     { "history1m.speed", "3-step workflows with 1,000,000 finished runs; raw: with an empty file",
       ">= 0.8", "0.95", bench_history1m },
+    { "replay.ops", "recorded operations replayed against a bundle, no store call for each",
+      ">= 500,000/s", "2,000,000/s", bench_replay_ops },
+    { "check.100k", "the deploy gate over 100,000 open runs with short journals", "< 60 s", "10 s",
+      bench_check100k },
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
 #ifdef STET_WITH_REDIS
     { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
