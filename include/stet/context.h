@@ -43,6 +43,8 @@ STET_API int stet_attempt_return_json(stet_attempt *a, const char *fmt, ...);
 STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) STET_PRINTF(3, 4);
 /** Fail, and do not try again before this time (milliseconds since 1970). Returns STET_EDEFER. */
 STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
+/** What the handler gave the step for its body; in an undo, what it gave the step that is undone. */
+STET_API void *stet_attempt_arg(const stet_attempt *a);
 /** 1 for the first execution that counts. */
 STET_API uint32_t stet_attempt_number(const stet_attempt *a);
 /** This body was entered before and what came of it was not recorded, because its worker died or its
@@ -64,6 +66,9 @@ STET_API const char *stet_attempt_tracestate(const stet_attempt *a);
 STET_API void stet_attempt_log(stet_attempt *a, stet_level level, const stet_log_field *fields,
                                const char *fmt, ...) STET_PRINTF(4, 5);
 
+/** Undoes a step that was done: gets what it recorded. Under the rules of a body, and recorded like one. */
+typedef int (*stet_undo_fn)(stet_attempt *attempt, stet_bytes result);
+
 typedef struct stet_step_options {
     size_t      size;
     int         attempts;  /* 0: no policy of its own: a passing failure ends the run's attempt */
@@ -73,6 +78,7 @@ typedef struct stet_step_options {
     stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */
     bool        transaction; /* the body is lent a database transaction; see stet/transaction.h. Not for
                                 stet_step_start(). Its timeout is 2s unless given, and at most a third of lease_ms */
+    stet_undo_fn undo;     /* what stet_rollback() calls; retried as the step is, or as the run if it has no policy */
 } stet_step_options;
 #define STET_STEP(...) (&(stet_step_options){ .size = sizeof(stet_step_options), __VA_ARGS__ })
 
@@ -154,6 +160,28 @@ STET_API STET_MUST_USE int stet_await_event(stet_ctx *ctx, stet_bytes *out, cons
 STET_API STET_MUST_USE int stet_ctx_emit(stet_ctx *ctx, size_t *resumed, const char *topic, stet_bytes value);
 #define stet_await_event(ctx, ...) stet_await_event(STET_AT(ctx), __VA_ARGS__)
 #define stet_ctx_emit(ctx, ...) stet_ctx_emit(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- people --------------------------------------------------------------------------------- */
+
+/** What a person decided. */
+typedef struct stet_decision {
+    bool        is_approved; /* or resumed */
+    const char *by, *note;   /* or NULL */
+    int64_t     time_ms;
+} stet_decision;
+/** Wait until a person approves or rejects: `stet approve RUN`, stet_run_approve(). `stet waits` lists those
+ * that wait.
+ * @param[out] decision  may be NULL
+ * @param metadata       for whoever decides; JSON by convention
+ * @return STET_OK, approved; STET_EREJECTED, the failure's text is the note; STET_ENAME; STET_ETOOBIG; and
+ *         as stet_step(). */
+STET_API STET_MUST_USE int stet_approve(stet_ctx *ctx, stet_decision *decision, const char *name,
+                                        stet_bytes metadata);
+/** The same for a pause that a person ends: `stet resume RUN`, stet_run_resume(). */
+STET_API STET_MUST_USE int stet_pause(stet_ctx *ctx, stet_decision *decision, const char *name,
+                                      stet_bytes metadata);
+#define stet_approve(ctx, ...) stet_approve(STET_AT(ctx), __VA_ARGS__)
+#define stet_pause(ctx, ...) stet_pause(STET_AT(ctx), __VA_ARGS__)
 
 /* ---- futures -------------------------------------------------------------------------------- */
 
@@ -272,6 +300,20 @@ typedef struct stet_run_look {
  * @return STET_OK; STET_ENOTFOUND (recorded too); STET_EKIND; STET_EINVAL; and as stet_step(). */
 STET_API STET_MUST_USE int stet_run_look_at(stet_ctx *ctx, stet_run_look *look, const stet_run_id *run);
 #define stet_run_look_at(ctx, ...) stet_run_look_at(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- undoing -------------------------------------------------------------------------------- */
+
+/** Undo the steps that were done and have an undo, the last one first. Each undo runs like a step of
+ * its own ("rollback:charge#1"): recorded once, retried, at risk after a crash; a crash goes on with the
+ * next one. Works after a cancel, and the handler goes on behind it as it likes.
+ * @return STET_OK; STET_ECOMPENSATION: an undo failed for good. Pass it on: the run is then
+ *         compensation-failed, its waiters are told, and `stet rollback` tries again; STET_SUSPENDED. */
+STET_API STET_MUST_USE int stet_rollback(stet_ctx *ctx);
+#define stet_rollback(ctx) stet_rollback(STET_AT(ctx))
+/** From here on: if this run fails for good, or is stopped, undo what it did before it ends. As if every
+ * way out of the handler that is a failure had called stet_rollback(). `stet_handler_options.rollback`
+ * does this for all runs of a handler. */
+STET_API int stet_rollback_on_failure(stet_ctx *ctx, bool is_on);
 
 /* ---- ending --------------------------------------------------------------------------------- */
 

@@ -133,6 +133,7 @@ typedef struct stet_handler_options {
     const char *timeout;     /* of each run from its creation; NULL: none */
     const char *retention;   /* how long ended runs are kept; NULL: the engine's */
     const char *description; /* for `handlers` */
+    bool        rollback;    /* undo what a run did if it fails; see stet_rollback_on_failure() */
     const char *category;    /* for `handlers`: people's order in a long list */
     const char *default_input;  /* for `describe` only; a start never gets it */
     const stet_sample *samples; /* ended by { 0 }; for `describe` and `check` only; copied */

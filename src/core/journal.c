@@ -2,6 +2,7 @@
 #include "core/journal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
@@ -165,7 +166,9 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
     }
     if (ok && f->text.data != NULL)
         ok = (cmd->text = stet__arena_copy(j->arena, f->text.data, f->text.len)) != NULL;
-    if (ok && f->origin.data != NULL)
+    if (ok && f->kind == STET__FACT_DECIDED && f->who.data != NULL)
+        ok = (cmd->origin = stet__arena_copy(j->arena, f->who.data, f->who.len)) != NULL;
+    else if (ok && f->origin.data != NULL)
         ok = (cmd->origin = stet__arena_copy(j->arena, f->origin.data, f->origin.len)) != NULL;
     return ok ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a journal");
 }
@@ -213,6 +216,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
     cmd->run = stet__fact_id(f->run);
     cmd->attempt = (uint32_t)f->attempt;
     cmd->is_absent = (f->flags & STET__FACT_ABSENT) != 0;
+    cmd->is_approval = (f->flags & STET__FACT_APPROVAL) != 0;
     *out = cmd;
     return STET_OK;
 }
@@ -341,6 +345,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
     case STET__FACT_TOPIC:
+    case STET__FACT_BOUNDARY:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -353,7 +358,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         }
         if (f->code == 0) {
             cmd->has_timer = f->until_ms != 0;
-            cmd->has_mark = f->kind == STET__FACT_TOPIC;
+            cmd->has_mark = f->kind == STET__FACT_TOPIC || f->kind == STET__FACT_BOUNDARY;
         }
         if (f->code != 0) { /* refused or interrupted before anything was created */
             stet__journal_settle(j, cmd);
@@ -362,6 +367,11 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = stet__journal_index(j, cmd, f->revision)) != STET_OK || f->kind != STET__FACT_SIGNAL)
             return err;
         return journal_apply_wait(j, cmd, f);
+    case STET__FACT_ROLLBACK:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        return stet__journal_index(j, cmd, f->revision);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
@@ -373,6 +383,15 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
 }
 
 /* ---- answers ---------------------------------------------------------------------------------- */
+
+/* An undo that used up its attempts has them anew. */
+static void
+journal_apply_retry(stet__journal *j)
+{
+    for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_STEP && !cmd->is_settled && strncmp(cmd->name, "rollback:", 9) == 0)
+            cmd->attempt = 0;
+}
 
 /* A repeat of what was settled changes nothing; an answer to nothing is an anomaly. */
 static int
@@ -399,10 +418,10 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         }
         return STET_OK;
     }
-    if (f->kind == STET__FACT_EVENT)
-        cmd->has_mark = false; /* the event removed it */
-    if (f->kind == STET__FACT_CHOICE)
-        cmd->number = f->number;
+    if (f->kind == STET__FACT_EVENT || f->kind == STET__FACT_DECIDED)
+        cmd->has_mark = false; /* the event removed it; the decision stands in it */
+    if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_DECIDED)
+        cmd->number = f->kind == STET__FACT_DECIDED ? f->time_ms : f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
         cmd->has_timer = false; /* a choice removes it with its record */
     stet__journal_settle(j, cmd);
@@ -418,9 +437,19 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
     case STET__FACT_EVENT:
+    case STET__FACT_DECIDED:
+    case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
+    case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
     default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
+}
+
+const char *
+stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence)
+{
+    (void)snprintf(room, STET__UNDO_NAME_MAX, "rollback:%.*s#%llu", (int)len, name, (unsigned long long)occurrence);
+    return room;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------ */

@@ -86,7 +86,8 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
         (row = stet__arena_get0(&w->arena, sizeof *row)) == NULL)
         return STET_ENOMEM;
     row->id = l->run.id;
-    row->status = l->run.status == STET_STATUS_STUCK ? STET_STATUS_STUCK : STET_STATUS_CANCELLING;
+    row->status = l->run.status == STET_STATUS_STUCK || l->run.status == STET_STATUS_COMPENSATING ? l->run.status
+                                                                                                : STET_STATUS_CANCELLING;
     row->ended_ms = STET_NEVER;
     row->due_ms = fact.time_ms;
     op->row = row;
@@ -165,7 +166,12 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return err;
     }
-    if (stet__run_is_terminal(&l.run) || asked != 0) {
+    if (l.run.status == STET_STATUS_COMPENSATION_FAILED && timer == NULL) {
+        stet__loaded_free(&l);
+        return stet__fail(STET_ESTATE, "its rollback failed and everybody was told so: nothing is left to cancel; "
+                                       "`stet rollback` tries again");
+    }
+    if (stet__run_is_terminal(&l.run) || l.run.is_told || asked != 0) {
         *was_asked = true;
         /* A timer must go in any case, and its owner sees to that. */
         err = timer != NULL || (stet__run_is_terminal(&l.run) && l.run.status != STET_STATUS_CANCELLED)
@@ -265,7 +271,7 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     stet_cond   *cond;
     stet_op     *op;
     stet_id      run;
-    char         text[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1];
+    char         text[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1], when[STET__UTC_MAX];
     int          err;
 
     *refusal = 0;
@@ -283,8 +289,8 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     run = stet__fact_id(old.run);
     (void)snprintf(name, sizeof name, "%.*s", (int)old.name.len, old.name.data != NULL ? (const char *)old.name.data : "");
     if (v.version > 1) {
-        *refusal = stet__fail(STET_ESETTLED, "awakeable %s (%s) was %s at %lld", text, name,
-                              old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", (long long)old.time_ms);
+        *refusal = stet__fail(STET_ESETTLED, "awakeable %s (%s) was %s at %s", text, name,
+                              old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", stet__utc_text(when, old.time_ms));
         goto done;
     }
     if (was_refused && (err = stet__load_row(e, run, &w->arena, &row, &extra)) != STET_OK && err != STET_ENOTFOUND)
@@ -427,12 +433,13 @@ stet__host_tell(stet_ctx *c, stet__fact *fact)
     return err;
 }
 
-/* ---- unstick -------------------------------------------------------------------------------------- */
+/* ---- a rollback that failed ----------------------------------------------------------------------- */
 
-int
-stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
+/* Put an entry into the inbox of a run that is in this status, and make it due with another one. */
+static int
+control_revive(stet_engine *e, const stet_run_id *run, stet_status from, stet_status to, stet__fact *fact,
+               const char *by, const char *why)
 {
-    stet__fact    fact = { 0 };
     stet_run_row  row, *set;
     stet__fact    extra;
     stet__work   *w;
@@ -441,38 +448,63 @@ stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
     stet_id       id;
     int           err;
 
-    if ((err = stet__alive(e, "stet_unstick")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+    if ((err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
         return STET_ENOMEM;
     if ((err = stet__load_row(e, id, &w->arena, &row, &extra)) != STET_OK)
         goto refused;
-    if (row.status != STET_STATUS_STUCK) {
-        err = stet__fail(STET_ESTATE, "%s is not stuck, it is %s", run->text, stet_status_name((stet_status)row.status));
+    if (row.status != (uint32_t)from) {
+        err = stet__fail(STET_ESTATE, "%s is not %s, it is %s", run->text, stet_status_name(from),
+                         stet_status_name((stet_status)row.status));
         goto refused;
     }
-    fact.kind = STET__FACT_UNSTICK;
-    fact.time_ms = stet__store_now(e);
+    fact->time_ms = stet__store_now(e);
     if (by != NULL)
-        fact.who = stet_text(by);
+        fact->who = stet_text(by);
+    if (why != NULL)
+        fact->text = stet_text(why);
     if ((cond = stet__work_cond(w, STET_COND_JOURNAL, id)) == NULL || (op = stet__work_op(w, STET_OP_INBOX, id)) == NULL ||
-        !stet__work_fact(w, &op->data, &fact) || (op = stet__work_op(w, STET_OP_RUN_SET, id)) == NULL ||
+        !stet__work_fact(w, &op->data, fact) || (op = stet__work_op(w, STET_OP_RUN_SET, id)) == NULL ||
         (set = stet__arena_get0(&w->arena, sizeof *set)) == NULL) {
         err = stet__fail(STET_ENOMEM, "out of memory");
         goto refused;
     }
     cond->number = row.journal;
     set->id = id;
-    set->status = STET_STATUS_PENDING;
+    set->status = to;
     set->ended_ms = STET_NEVER;
-    set->due_ms = fact.time_ms;
+    set->due_ms = fact->time_ms;
     op->row = set;
     op->mask = STET_RUN_STATUS | STET_RUN_DUE;
-    w->timer_ms = fact.time_ms;
+    w->timer_ms = fact->time_ms;
     if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
         return stet__fail(STET_EBUSY, "%s changed just now; nothing was written, look again", run->text);
     return err;
 refused:
     stet__work_free(w);
     return err;
+}
+
+int
+stet_rollback_retry(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    stet__fact fact = { .kind = STET__FACT_ROLLBACK_RETRY };
+    int        err = stet__alive(e, "stet_rollback_retry");
+
+    return err != STET_OK ? err
+                          : control_revive(e, run, STET_STATUS_COMPENSATION_FAILED, STET_STATUS_COMPENSATING, &fact, by, why);
+}
+
+/* ---- unstick -------------------------------------------------------------------------------------- */
+
+int
+stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
+{
+    stet__fact fact = { .kind = STET__FACT_UNSTICK };
+    int        err = stet__alive(e, "stet_unstick");
+
+    return err != STET_OK ? err : control_revive(e, run, STET_STATUS_STUCK, STET_STATUS_PENDING, &fact, by, NULL);
 }

@@ -29,6 +29,7 @@
 #define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
 #define STET__SPACE_DISCARD "discard" /* run -> who */
 #define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
+#define STET__SPACE_BOUNDARY "boundary" /* run -> fact BOUNDARY: waits for a person; DECIDED: what was decided last */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
@@ -44,7 +45,8 @@
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
-      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC }
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC, \
+      STET__SPACE_BOUNDARY }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -52,6 +54,9 @@
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
 #define STET__TIMER_DEADLINE 0u
 #define STET__TIMER_VISIBLE 1u
+
+/* When a run is due that must not be woken, claimed or requeued, whatever happens: the end of the year 9999. */
+#define STET__HELD_MS 253402300799999
 
 typedef struct stet__work stet__work;
 typedef struct stet__claim stet__claim;
@@ -215,7 +220,6 @@ struct stet__claim {
     bool             is_too_big;    /* … because it was more than the store takes: so would be the next */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
     bool             has_lane;      /* it holds a lane that it must give back */
-    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__work      *open;          /* facts not yet submitted */
     _Atomic uint64_t submitted, answered;
     uint64_t         read_until;    /* units submitted up to the last one with has_read */
@@ -331,6 +335,7 @@ struct stet__handler {
     bool            is_object;
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
+    bool            rolls_back;
     char           *description, *category, *default_input; /* or NULL */
     stet_sample    *samples;   /* or NULL; copied, ended by { 0 } */
     struct stet__service *service;
@@ -536,6 +541,8 @@ bool stet__project(stet_engine *e, stet__work *w, const stet__run *run, const st
 bool stet__project_row(stet__work *w, const stet__run *run, uint32_t mask, int64_t due_ms);
 bool stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const stet__journal *journal,
                        bool has_lane, bool tell_parent);
+/* The mark of a wait that others see. */
+bool stet__project_mark_gone(stet__work *w, stet_id run, const stet__cmd *cmd);
 bool stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code);
 bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key,
                            const char *name);
@@ -558,6 +565,7 @@ typedef struct stet__want_value {
     stet_bytes               name;     /* … and its name */
     uint64_t                 revision;
     bool                     is_twice; /* put a second time: an awakeable that was settled */
+    uint32_t                 flags;    /* of a boundary */
 } stet__want_value;
 
 typedef struct stet__wrote { /* the last thing the run did to a state entry */
@@ -575,6 +583,7 @@ typedef struct stet__expect {
     uint64_t          inbox;         /* last sequence there is */
     int               stop;          /* asked for, taken or not */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
+    bool              is_tried_again; /* the rollback; asked for, not taken */
     uint64_t          event;         /* which wait an event that is not taken ends; 0: there is none */
     stet_status       status;        /* of a run that is not claimed */
     stet__due         due;
@@ -687,6 +696,11 @@ int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 void stet__emit_sweep(stet_engine *e);
 /* subscribe.c: there may be events. Lock held. */
 void stet__events_look(stet_engine *e);
+
+/* boundary.c: the mark of a run that waits for a person; the facts it consists of. False: out of memory. */
+void stet__boundary_mark(const stet__fact *fact, uint64_t completion, stet_bytes name, uint32_t flags, stet__fact *mark);
+bool stet__boundary_put(stet__work *w, stet_id run, const stet__fact *boundary);
+bool stet__boundary_gone(stet__work *w, stet_id run);
 
 int stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 int stet__look_in(stet_ctx *c, stet__fact *fact);

@@ -48,6 +48,8 @@ static const struct offline_kind {
     { STET__FACT_LOOK, "run", (stet__fact_kind)0 },
     { STET__FACT_TOPIC, "wait", STET__FACT_EVENT },
     { STET__FACT_EMIT, "run", (stet__fact_kind)0 },
+    { STET__FACT_ROLLBACK, "mark", (stet__fact_kind)0 },
+    { STET__FACT_BOUNDARY, "wait", STET__FACT_DECIDED },
     { STET__FACT_AWAIT, "wait", STET__FACT_TIMER },
     { STET__FACT_ANY, "wait", STET__FACT_TIMER },
 };
@@ -385,7 +387,7 @@ offline_oldest(const stet__journal *j)
     for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next) {
         bool is_limit = cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY;
 
-        if (cmd->is_settled || (is_limit && !cmd->has_timer) || (cmd->kind == STET__FACT_STEP && !cmd->has_timer))
+        if (cmd->is_settled || offline_kind_of(cmd->kind)->answer == 0 || (is_limit && !cmd->has_timer) || (cmd->kind == STET__FACT_STEP && !cmd->has_timer))
             continue;
         if (is_limit)
             limit = cmd;
@@ -449,6 +451,8 @@ offline_begin(stet_ctx *c)
         return STET_OK;
     }
     c->fn = o->handler->fn;
+    c->rolls_back = o->handler->rolls_back;
+    c->was_stopped = c->run.stop_code != 0;
     c->journal.spared = NULL;
     stet__host_info(c);
     if (stet__run_is_terminal(&c->run))
@@ -536,6 +540,7 @@ offline_crumb_set(stet_ctx *c, stet_attempt *a)
         n->op.attempts = (int)a->future->retry.attempts;
         n->op.timeout_ms = a->future->timeout_ms;
         n->op.is_transaction = a->future->is_tx;
+        n->op.has_undo = a->future->undo != NULL;
     }
     return true;
 }

@@ -166,7 +166,8 @@ stet__waiters_look_at(stet_engine *e, const stet_id *run)
 static bool
 wait_may_answer(const stet_run_row *row)
 {
-    return row->is_terminal || row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_STUCK;
+    return row->is_terminal || row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_STUCK ||
+           row->status == STET_STATUS_COMPENSATING || row->status == STET_STATUS_COMPENSATION_FAILED;
 }
 
 /* STET_EOPEN: it goes on. Otherwise *result is filled and the answer returned. */

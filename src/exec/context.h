@@ -93,6 +93,7 @@ struct stet_future {
     stet__fact_kind      cmd_kind;
     const char          *name;
     uint64_t             occurrence;
+    const char          *topic;       /* of a wait for a signal: which one */
     uint64_t             awaits;      /* how often it was awaited, for the occurrence of the await */
     stet__cmd           *cmd;         /* the command; a step has one from its record on */
     stet__cmd            local;       /* the outcome of a step that was waited for at once */
@@ -108,8 +109,22 @@ struct stet_future {
     int64_t              timeout_ms;  /* 0: none */
     bool                 is_tx;       /* its body is lent a transaction, which its record shares */
     int64_t              fingerprint;
+    stet_undo_fn         undo;        /* NULL: none */
+    bool                 is_undo;     /* it is one itself: no stop is told by it, and its last failure is not its record */
     struct stet_future  *next;        /* all step futures of the context */
 };
+
+/* A step that is done and can be undone. */
+typedef struct stet__undo {
+    struct stet__undo *next;   /* the one done before */
+    const char        *step;
+    uint64_t           occurrence;
+    uint64_t           order;  /* of its record */
+    stet_undo_fn       fn;
+    void              *arg;    /* of the step's body */
+    stet_bytes         result;
+    stet__backoff      retry;
+} stet__undo;
 
 typedef struct stet__exit_hook {
     struct stet__exit_hook *next;
@@ -162,6 +177,11 @@ struct stet_ctx {
     stet__journal    journal;
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
+    stet__undo      *undos;         /* of steps that were waited for at once */
+    bool             rolls_back;    /* if it fails */
+    bool             is_undoing;    /* because it failed */
+    bool             is_undone;     /* … and all of it was */
+    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__exit_hook *exits;
     const stet__log_fields *log_fields; /* NULL: none */
     stet__rng        rng;
@@ -326,6 +346,11 @@ int  stet__ctx_suspend(stet_ctx *c);
 int  stet__ctx_await_news(stet_ctx *c);
 /* The same for futures, and what it waits for is said from the first that is not settled. */
 int  stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_all);
+/* The record of a wait that is ended through the inbox (SIGNAL, TOPIC, BOUNDARY); the fact has its kind and what is
+ * special about it. `code` not 0: that it was ended, by a stop. */
+int  stet__wait_record(stet_ctx *c, stet_future *f, stet__fact *fact, int code);
+/* Until such a wait has ended; one that is stopped is recorded so, since nobody can come back to it. */
+int  stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_future *f, int64_t until_ms, int code));
 /* A time limit in text; at least 1 ms. */
 int  stet__ctx_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms);
 /* Wait until all facts so far are durable. */
@@ -355,5 +380,13 @@ void stet__attempt_run(stet_attempt *a); /* on any slot's stack */
 int  stet__step_record(stet_ctx *c, stet_attempt *a);
 /* Begin the body of a step future whose retry is due. */
 int  stet__step_begin(stet_ctx *c, stet_future *f);
+/* Execute a step that is waited for, until it has its record or is broken; f has been asked for. */
+int  stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out);
+
+/* Compensation (context_rollback.c). */
+/* The step was done and can be undone. */
+int  stet__undo_note(stet_ctx *c, const stet_future *f);
+/* The handler returned. If it failed for good and wants that, undo what it did. */
+void stet__rollback_after(stet_ctx *c);
 
 #endif

@@ -18,6 +18,13 @@ entered(stet_attempt *a, void *arg)
     return stet_attempt_return(a, stet_text("{\"receipt\":1}"));
 }
 
+static int
+refund(stet_attempt *a, stet_bytes receipt)
+{
+    (void)receipt;
+    return entered(a, NULL);
+}
+
 static bool
 is_code(const char *name)
 {
@@ -37,7 +44,7 @@ checkout(stet_ctx *ctx, stet_bytes input)
         STET_TRY(stet_step(ctx, NULL, "charge card", entered, NULL, NULL));
     else
         STET_TRY(stet_step(ctx, &receipt, "charge", entered, &input,
-                           STET_STEP(.attempts = 5, .timeout = "30s")));
+                           STET_STEP(.attempts = 5, .timeout = "30s", .undo = refund)));
     if (is_code("crashes"))
         abort();
     STET_TRY(stet_sleep(ctx, "change of mind", "20ms"));
@@ -79,6 +86,7 @@ choose(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_note(ctx, "packed %d bytes", (int)size.len));
     STET_TRY(stet_switch(ctx, &way, "way", ways, &size));
     STET_TRY(stet_await_event(ctx, NULL, "prices", "5m"));
+    STET_TRY(stet_approve(ctx, NULL, "manager", input));
     STET_TRY(stet_ctx_emit(ctx, NULL, "packed", input));
     STET_TRY(stet_send(ctx, NULL, "wallet.book", input,
                        STET_START(.key = "anna", .delay = "1d")));

@@ -386,7 +386,7 @@ TEST(B14_describe_draws_a_handler_in_text)
 
     CHECK_INT(o->exit, 0);
     CHECK_HAS(o->out, "orders.checkout  (one path, with the handler's samples as results)\n");
-    CHECK_HAS(o->out, "├─ step charge           up to 5 attempts, at most 30s  ");
+    CHECK_HAS(o->out, "├─ step charge           up to 5 attempts, at most 30s, with an undo  ");
     CHECK_HAS(o->out, "├─ sleep change of mind  20ms  ");
     CHECK_HAS(o->out, "├─ signal wait paid      at most 3d  ");
     CHECK_HAS(o->out, "├─ step ship             ");
@@ -411,6 +411,7 @@ TEST(B14_describe_takes_samples_and_a_default_input)
                       "\"value\":\"ship\"");
     CHECK_HAS(o->out, "\"kind\":\"event wait\",\"shape\":\"wait\",\"name\":\"prices\"");
     CHECK_HAS(o->out, "\"timeout_ms\":300000");
+    CHECK_HAS(o->out, "\"kind\":\"decision wait\",\"shape\":\"wait\",\"name\":\"manager\"");
     CHECK_HAS(o->out, "\"kind\":\"emit\"");
     CHECK_HAS(o->out, "\"kind\":\"send\",\"shape\":\"run\",\"name\":\"wallet.book\"");
     CHECK_HAS(o->out, "\"key\":\"anna\"");
@@ -425,7 +426,9 @@ TEST(B14_describe_draws_mermaid_and_dot)
 
     CHECK_INT(o->exit, 0);
     CHECK_HAS(o->out, "flowchart TD\n");
-    CHECK_HAS(o->out, "n1[\"step charge<br/>up to 5 attempts, at most 30s\"]\n    n0 --> n1\n");
+    CHECK_HAS(
+        o->out,
+        "n1[\"step charge<br/>up to 5 attempts, at most 30s, with an undo\"]\n    n0 --> n1\n");
     CHECK_HAS(o->out, "n3([\"signal wait paid<br/>at most 3d\"])\n");
     o = run(APP, "", "describe", "orders.choose", "--format", "mermaid", NULL);
     CHECK_HAS(o->out, "n6{\"switch way\"}\n");

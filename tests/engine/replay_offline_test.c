@@ -640,7 +640,34 @@ h_all(stet_ctx *ctx, stet_bytes input)
                             (unsigned long long)(stet_random(ctx) % 2 + 1));
 }
 
-static const stet_handler all_objects[] = { { "all", h_all, NULL }, { 0 } };
+static int
+undo_line(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    effect("undo %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
+/* Undone once because it asks for it, and what came after because it fails. */
+static int
+h_undone(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *aside;
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step(ctx, NULL, "a", body_line, "a", STET_STEP(.undo = undo_line)));
+    STET_TRY(stet_step_start(ctx, &aside, "b", body_line, "b", STET_STEP(.undo = undo_line)));
+    STET_TRY(stet_await(ctx, NULL, aside));
+    STET_TRY(stet_rollback(ctx));
+    STET_TRY(stet_step(ctx, NULL, "c", body_line, "c", STET_STEP(.undo = undo_line)));
+    STET_TRY(stet_sleep(ctx, "moment", "1ms"));
+    STET_TRY(stet_step(ctx, NULL, "d", body_line, "d", STET_STEP(.undo = undo_line)));
+    return stet_fail(ctx, STET_EPERMANENT, "all in vain");
+}
+
+static const stet_handler all_objects[] = { { "all", h_all, NULL }, { "undone", h_undone, NULL },
+                                            { 0 } };
 static const stet_handler all_services[] = { { "quick", h_quick, NULL }, { 0 } };
 static const fixture_service all_of_it[] = { { "t", all_services, false, NULL },
                                              { "o", all_objects, true, NULL },
@@ -702,7 +729,9 @@ cut(stet__buf *b, const stet__tape *tape, uint64_t upto)
     return stet__buf_bytes(b);
 }
 
-TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
+/* A run to its end, then its code against every part of its record that begins with its start. */
+static void
+agrees_everywhere(const char *handler, int answer, uint64_t revisions)
 {
     fixture     *f = fixture_begin();
     stet_run_id  run;
@@ -714,15 +743,15 @@ TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
     char        *before, *after;
 
     fixture_up(f, all_of_it);
-    run = fixture_start(f->engine, "o.all", "7", STET_START(.key = "k"));
-    CHECK_OK(stet_wait(f->engine, NULL, &run, 0));
+    run = fixture_start(f->engine, handler, "7", STET_START(.key = "k"));
+    EXPECT_ANSWER(f->engine, &run, answer);
     CHECK_OK(stet_run_export(f->engine, &bundle, &run));
     fixture_down(f);
     before = effects_text();
     stet__arena_init(&arena, &stet__platform_real()->alloc);
     stet__buf_init(&b, &stet__platform_real()->alloc);
     CHECK_OK(stet__bundle_decode(&tape, &arena, bundle));
-    CHECK(tape.revision > 40);
+    CHECK(tape.revision > revisions);
     e = fixture_open_with(f, all_of_it);
     for (uint64_t upto = 1; upto <= tape.revision; upto++) {
         prefix p = { .operations = 0 };
@@ -743,6 +772,16 @@ TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
     stet_free((void *)(uintptr_t)bundle.data);
     stet_close(e);
     fixture_end(f);
+}
+
+TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
+{
+    agrees_everywhere("o.all", STET_OK, 40);
+}
+
+TEST(I3_a_rollback_agrees_with_its_own_code_wherever_it_stands)
+{
+    agrees_everywhere("o.undone", STET_ERUN, 14);
 }
 
 static int
