@@ -1,5 +1,5 @@
-/* Handlers against their record: how fast recorded operations are replayed, and the deploy gate over a
- * hundred thousand open runs.
+/* Handlers against their record: how fast recorded operations are replayed, and the deploy gate
+ * over a hundred thousand open runs.
  */
 #include "bench.h"
 

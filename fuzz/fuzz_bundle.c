@@ -1,8 +1,8 @@
-/* Any bytes as a bundle: no crash, and what is accepted is what it says: rows without gaps, written again
- * it is read again as the same. Its facts then go into a run and its journal.
+/* Any bytes as a bundle: no crash, and what is accepted is what it says: rows without gaps, written
+ * again it is read again as the same. Its facts then go into a run and its journal.
  *
- * The first byte chooses: the rest as it is, or as sections that get the right frame and checksum around
- * them, which no fuzzer would guess.
+ * The first byte chooses: the rest as it is, or as sections that get the right frame and checksum
+ * around them, which no fuzzer would guess.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -61,15 +61,17 @@ fuzz_again(stet__alloc *alloc, const stet__tape *tape)
     for (size_t i = 0; i < tape->n_inbox; i++)
         stet__bundle_inbox(&b, tape->inbox[i].first, tape->inbox[i].facts);
     for (size_t i = 0; i < tape->n_journal; i++)
-        stet__bundle_journal(&b, tape->journal[i].first, tape->journal[i].count, tape->journal[i].facts);
+        stet__bundle_journal(&b, tape->journal[i].first, tape->journal[i].count,
+                             tape->journal[i].facts);
     stet__bundle_end(&b, 0);
     if (!b.failed) {
         int err = stet__bundle_decode(&again, &arena, stet__buf_bytes(&b));
 
         if (err != STET_OK && err != STET_ENOMEM)
             abort();
-        if (err == STET_OK && (again.n_journal != tape->n_journal || again.n_inbox != tape->n_inbox ||
-                               again.revision != tape->revision || !stet__id_equal(again.run, tape->run)))
+        if (err == STET_OK &&
+            (again.n_journal != tape->n_journal || again.n_inbox != tape->n_inbox ||
+             again.revision != tape->revision || !stet__id_equal(again.run, tape->run)))
             abort();
     }
     stet__buf_free(&b);

@@ -2,11 +2,12 @@
  *
  *     "stetrun\n" | version 1 | sections … | tag 0, length 4, crc32c of all before, little endian
  *
- * where a section is a tag byte, a varint length and so many bytes. Sections nobody knows are skipped.
- * Facts are as they are stored, each with its own checksum, so a record that is damaged in the store is
- * so in the bundle, and is found at the same place.
+ * where a section is a tag byte, a varint length and so many bytes. Sections nobody knows are
+ * skipped. Facts are as they are stored, each with its own checksum, so a record that is damaged in
+ * the store is so in the bundle, and is found at the same place.
  *
- * A bundle comes from anywhere: nothing in it is believed before it was checked (fuzz/fuzz_bundle.c).
+ * A bundle comes from anywhere: nothing in it is believed before it was checked
+ * (fuzz/fuzz_bundle.c).
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,15 +24,15 @@
 
 typedef enum bundle_tag {
     BUNDLE_END = 0,
-    BUNDLE_RUN = 1,     /* 16 bytes */
-    BUNDLE_HEAD = 2,    /* varints: revision, status; 8 bytes: when it was exported, ms since 1970 */
-    BUNDLE_STET = 3,    /* text: version of stet */
-    BUNDLE_BUILD = 4,   /* text: build ID of the program, in hex */
+    BUNDLE_RUN = 1,   /* 16 bytes */
+    BUNDLE_HEAD = 2,  /* varints: revision, status; 8 bytes: when it was exported, ms since 1970 */
+    BUNDLE_STET = 3,  /* text: version of stet */
+    BUNDLE_BUILD = 4, /* text: build ID of the program, in hex */
     BUNDLE_JOURNAL = 5, /* varints: first revision, number of facts; the facts */
     BUNDLE_INBOX = 6    /* varint: sequence; one fact */
 } bundle_tag;
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 #if defined(__linux__)
 typedef struct build_id {
@@ -48,7 +49,8 @@ build_note(const build_id *out, const uint8_t *at, size_t len)
 
         if (name > len - 12 || room > len - 12 - name)
             return false;
-        if (stet__load_u32(at + 8) == NT_GNU_BUILD_ID && name == 4 && memcmp(at + 12, "GNU", 4) == 0) {
+        if (stet__load_u32(at + 8) == NT_GNU_BUILD_ID && name == 4 &&
+            memcmp(at + 12, "GNU", 4) == 0) {
             for (size_t i = 0; i < desc && 2 * i + 3 <= out->size; i++)
                 (void)snprintf(out->text + 2 * i, 3, "%02x", at[12 + name + i]);
             return true;
@@ -68,7 +70,8 @@ build_object(struct dl_phdr_info *info, size_t size, void *arg)
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
 
         if (h->p_type == PT_NOTE &&
-            build_note(arg, (const uint8_t *)(uintptr_t)(info->dlpi_addr + h->p_vaddr), (size_t)h->p_memsz))
+            build_note(arg, (const uint8_t *)(uintptr_t)(info->dlpi_addr + h->p_vaddr),
+                       (size_t)h->p_memsz))
             break;
     }
     return 1;
@@ -86,7 +89,7 @@ stet__build_id(char *text, size_t size)
 #endif
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void
 bundle_section(stet__buf *b, bundle_tag tag, const void *data, size_t len)
@@ -107,7 +110,8 @@ bundle_varint_len(uint64_t v)
 }
 
 void
-stet__bundle_begin(stet__buf *b, stet_id run, stet_status status, uint64_t revision, int64_t exported_ms)
+stet__bundle_begin(stet__buf *b, stet_id run, stet_status status, uint64_t revision,
+                   int64_t exported_ms)
 {
     char build[72];
 
@@ -153,7 +157,7 @@ stet__bundle_end(stet__buf *b, size_t from)
     stet__buf_u32(b, crc);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int
 bundle_bad(const char *what)
@@ -245,13 +249,16 @@ stet__bundle_decode(stet__tape *tape, stet__arena *arena, stet_bytes in)
 
     memset(tape, 0, sizeof *tape);
     if (in.len > STET_BUNDLE_BYTES_MAX)
-        return stet__fail(STET_ETOOBIG, "a bundle of %zu bytes; the limit is %zu", in.len, STET_BUNDLE_BYTES_MAX);
-    if (!stet__read_bytes(&in, strlen(BUNDLE_MAGIC), &part) || memcmp(part.data, BUNDLE_MAGIC, part.len) != 0)
+        return stet__fail(STET_ETOOBIG, "a bundle of %zu bytes; the limit is %zu", in.len,
+                          STET_BUNDLE_BYTES_MAX);
+    if (!stet__read_bytes(&in, strlen(BUNDLE_MAGIC), &part) ||
+        memcmp(part.data, BUNDLE_MAGIC, part.len) != 0)
         return bundle_bad("it does not begin like one");
     if (!stet__read_byte(&in, &tag))
         return bundle_bad("it is cut off");
     if (tag != BUNDLE_VERSION)
-        return stet__fail(STET_ENEWER, "a bundle of format %u; this stet knows %d", tag, BUNDLE_VERSION);
+        return stet__fail(STET_ENEWER, "a bundle of format %u; this stet knows %d", tag,
+                          BUNDLE_VERSION);
     for (;;) {
         size_t upto = (size_t)((const uint8_t *)in.data - begin);
 
@@ -273,7 +280,7 @@ stet__bundle_decode(stet__tape *tape, stet__arena *arena, stet_bytes in)
     return STET_OK;
 }
 
-/* ---- from a store ------------------------------------------------------------------------------ */
+/* ---- from a store ---------------------------------------------------------------------------- */
 
 typedef struct bundle_rows {
     stet__buf *b;
@@ -299,7 +306,8 @@ bundle_on_row(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     if (r->b->failed)
         return stet__fail(STET_ENOMEM, "out of memory for a bundle");
     if (r->b->len - r->from > STET_BUNDLE_BYTES_MAX)
-        return stet__fail(STET_ETOOBIG, "a run of more than %zu bytes has no bundle", STET_BUNDLE_BYTES_MAX);
+        return stet__fail(STET_ETOOBIG, "a run of more than %zu bytes has no bundle",
+                          STET_BUNDLE_BYTES_MAX);
     return STET_OK;
 }
 
@@ -331,7 +339,8 @@ stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
         char text[STET_ID_TEXT_MAX];
 
         stet__id_text(text, STET__ID_RUN, row->id);
-        return stet__fail(STET_ENOTFOUND, "run %s has no facts any more: it was removed meanwhile", text);
+        return stet__fail(STET_ENOTFOUND, "run %s has no facts any more: it was removed meanwhile",
+                          text);
     }
     return b->failed ? stet__fail(STET_ENOMEM, "out of memory for a bundle") : err;
 }

@@ -1,8 +1,8 @@
-/* The deploy gate, and one run by itself: what is recorded in a store, replayed with the handlers that are
- * registered here.
+/* The deploy gate, and one run by itself: what is recorded in a store, replayed with the handlers
+ * that are registered here.
  *
- * The parent reads open runs in pages and packs them as bundles; a child replays a pack (errand.c). So the
- * child needs no store, and a handler cannot reach one through us.
+ * The parent reads open runs in pages and packs them as bundles; a child replays a pack (errand.c).
+ * So the child needs no store, and a handler cannot reach one through us.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define CHECK_TIME_MS    5000
 #define CHECK_NEW_MAX    10000
 
-/* ---- one run ------------------------------------------------------------------------------------ */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 int
 stet_run_export(stet_engine *e, stet_bytes *bundle, const stet_run_id *run)
@@ -46,7 +46,8 @@ stet_run_export(stet_engine *e, stet_bytes *bundle, const stet_run_id *run)
 static void
 check_text(char *out, size_t size, stet_bytes from)
 {
-    (void)snprintf(out, size, "%.*s", (int)(from.len < size ? from.len : size), from.len > 0 ? (const char *)from.data : "");
+    (void)snprintf(out, size, "%.*s", (int)(from.len < size ? from.len : size),
+                   from.len > 0 ? (const char *)from.data : "");
 }
 
 int
@@ -83,28 +84,30 @@ stet_bundle_read(stet_bundle_info *info, stet_bytes bundle)
 }
 
 int
-stet_replay(stet_engine *e, stet_bytes bundle, stet_operation_fn operation, stet_replay_fn report, void *arg)
+stet_replay(stet_engine *e, stet_bytes bundle, stet_operation_fn operation, stet_replay_fn report,
+            void *arg)
 {
     stet__offline o;
     stet__arena   arena;
     stet__tape    tape;
     int           err;
 
-    if ((err = stet__alive(e, "stet_replay")) != STET_OK || (err = stet__offline_open(&o, e)) != STET_OK)
+    if ((err = stet__alive(e, "stet_replay")) != STET_OK ||
+        (err = stet__offline_open(&o, e)) != STET_OK)
         return err;
     o.fn = operation;
     o.arg = arg;
     o.new_max = CHECK_NEW_MAX;
     stet__arena_init(&arena, &e->p->alloc);
-    if ((err = stet__bundle_decode(&tape, &arena, bundle)) == STET_OK && (err = stet__offline_run(&o, &tape)) == STET_OK &&
-        report != NULL)
+    if ((err = stet__bundle_decode(&tape, &arena, bundle)) == STET_OK &&
+        (err = stet__offline_run(&o, &tape)) == STET_OK && report != NULL)
         err = report(arg, &o.report);
     stet__arena_free(&arena);
     stet__offline_close(&o);
     return err;
 }
 
-/* ---- all runs ------------------------------------------------------------------------------------ */
+/* ---- all runs -------------------------------------------------------------------------------- */
 
 typedef struct check_piece {
     size_t  at, len; /* of its bundle in the pack */
@@ -136,7 +139,8 @@ check_tell(check *c, const stet_replay_report *r)
     c->summary->checked++;
     c->summary->stuck += !r->is_fine;
     c->summary->elsewhere += r->is_fine && r->end == STET_REPLAY_NO_HANDLER;
-    return (r->is_fine && r->end != STET_REPLAY_NO_HANDLER) || c->fn == NULL ? STET_OK : c->fn(c->arg, r);
+    return (r->is_fine && r->end != STET_REPLAY_NO_HANDLER) || c->fn == NULL ? STET_OK
+                                                                             : c->fn(c->arg, r);
 }
 
 static bool
@@ -161,7 +165,8 @@ check_perform(stet__errand *x, size_t i, stet__buf *out)
 
     memset(c->offline.place, 0, sizeof *c->offline.place);
     stet__arena_reuse(&c->arena, 65536);
-    if (stet__bundle_decode(&tape, &c->arena, bundle) != STET_OK || stet__offline_run(&c->offline, &tape) != STET_OK)
+    if (stet__bundle_decode(&tape, &c->arena, bundle) != STET_OK ||
+        stet__offline_run(&c->offline, &tape) != STET_OK)
         return false;
     /* That it is fine is all the parent needs to know of most. */
     if (c->offline.report.is_fine && c->offline.report.end != STET_REPLAY_NO_HANDLER)
@@ -206,7 +211,8 @@ check_lost(stet__errand *x, size_t i, bool is_late, const char *text)
         (void)snprintf(line, sizeof line, "did not end in %lld ms, after %s", (long long)x->time_ms,
                        r.asked != NULL ? r.asked : "its begin");
     else
-        (void)snprintf(line, sizeof line, "crashed after %s: %s", r.asked != NULL ? r.asked : "its begin", text);
+        (void)snprintf(line, sizeof line, "crashed after %s: %s",
+                       r.asked != NULL ? r.asked : "its begin", text);
     r.text = line;
     return check_tell(c, &r);
 }
@@ -217,7 +223,8 @@ check_on_row(void *arg, const stet_run_row *row)
     check *c = arg;
 
     c->rows[c->n_rows] = *row;
-    (void)snprintf(c->handlers[c->n_rows], sizeof c->handlers[0], "%s", row->handler != NULL ? row->handler : "");
+    (void)snprintf(c->handlers[c->n_rows], sizeof c->handlers[0], "%s",
+                   row->handler != NULL ? row->handler : "");
     c->n_rows++;
     return STET_OK;
 }
@@ -226,7 +233,9 @@ check_on_row(void *arg, const stet_run_row *row)
 static int
 check_elsewhere(check *c, const stet_run_row *row, const char *handler)
 {
-    stet_replay_report r = { .handler = handler, .status = (stet_status)row->status, .is_fine = true };
+    stet_replay_report r = { .handler = handler,
+                             .status = (stet_status)row->status,
+                             .is_fine = true };
     char               run[STET_ID_TEXT_MAX], text[2 * STET__NAME_MAX + 64];
 
     stet__id_text(run, STET__ID_RUN, row->id);
@@ -288,7 +297,8 @@ check_all(check *c, const char *handler)
     int            err;
 
     if (handler != NULL) { /* a trailing '.' means the service */
-        (void)snprintf(service, sizeof service, "%s%s", handler, strchr(handler, '.') == NULL ? "." : "");
+        (void)snprintf(service, sizeof service, "%s%s", handler,
+                       strchr(handler, '.') == NULL ? "." : "");
         query.handler = service;
     }
     for (uint32_t status = STET_STATUS_PENDING; status <= STET_STATUS_EXPIRED; status++)
@@ -306,7 +316,8 @@ check_all(check *c, const char *handler)
 }
 
 int
-stet_check(stet_engine *e, stet_check_summary *summary, const stet_check_options *options, stet_replay_fn fn, void *arg)
+stet_check(stet_engine *e, stet_check_summary *summary, const stet_check_options *options,
+           stet_replay_fn fn, void *arg)
 {
     stet_check_summary own;
     check             *c;
@@ -316,17 +327,24 @@ stet_check(stet_engine *e, stet_check_summary *summary, const stet_check_options
     memset(summary, 0, sizeof *summary);
     if ((err = stet__alive(e, "stet_check")) != STET_OK)
         return err;
-    if (options != NULL && (options->size != sizeof *options || options->time_ms < 0 || options->operations_max < 0))
-        return stet__fail(STET_EINVAL, "stet_check_options: use STET_CHECK(…), and no limit below 0");
+    if (options != NULL &&
+        (options->size != sizeof *options || options->time_ms < 0 || options->operations_max < 0))
+        return stet__fail(STET_EINVAL,
+                          "stet_check_options: use STET_CHECK(…), and no limit below 0");
     if ((c = stet__get0(&e->p->alloc, sizeof *c)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
     c->e = e;
     c->summary = summary;
     c->fn = fn;
     c->arg = arg;
-    c->new_max = options != NULL && options->operations_max > 0 ? (uint64_t)options->operations_max : CHECK_NEW_MAX;
-    c->x = (stet__errand){ .p = e->p, .shared_bytes = sizeof(stet__offline_place), .begin = check_begin,
-                           .perform = check_perform, .done = check_done, .lost = check_lost };
+    c->new_max = options != NULL && options->operations_max > 0 ? (uint64_t)options->operations_max
+                                                                : CHECK_NEW_MAX;
+    c->x = (stet__errand){ .p = e->p,
+                           .shared_bytes = sizeof(stet__offline_place),
+                           .begin = check_begin,
+                           .perform = check_perform,
+                           .done = check_done,
+                           .lost = check_lost };
     c->x.time_ms = options != NULL && options->time_ms > 0 ? options->time_ms : CHECK_TIME_MS;
     stet__buf_init(&c->pack, &e->p->alloc);
     err = check_all(c, options != NULL ? options->handler : NULL);

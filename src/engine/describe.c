@@ -1,5 +1,5 @@
-/* stet_describe(): the operations a handler comes to, told by executing it against an empty record in a
- * child, with results of another run, of its samples, or none.
+/* stet_describe(): the operations a handler comes to, told by executing it against an empty record
+ * in a child, with results of another run, of its samples, or none.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct describe {
     stet__offline                offline;
 } describe;
 
-/* ---- the child ---------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 static int
 describe_keep(void *arg, const stet_operation *op)
@@ -51,7 +51,8 @@ describe_begin(stet__errand *x)
     d->offline.place = x->shared;
     d->offline.fn = describe_keep;
     d->offline.arg = d;
-    d->offline.new_max = d->o->operations_max > 0 ? (uint64_t)d->o->operations_max : DESCRIBE_OPS_MAX;
+    d->offline.new_max =
+        d->o->operations_max > 0 ? (uint64_t)d->o->operations_max : DESCRIBE_OPS_MAX;
     return true;
 }
 
@@ -69,7 +70,7 @@ describe_perform(stet__errand *x, size_t i, stet__buf *out)
     return !out->failed;
 }
 
-/* ---- the parent --------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 static int
 describe_tell(describe *d, stet_replay_report *r)
@@ -124,14 +125,16 @@ describe_lost(stet__errand *x, size_t i, bool is_late, const char *text)
         (void)snprintf(line, sizeof line, "did not end in %lld ms, after %s", (long long)x->time_ms,
                        r.asked != NULL ? r.asked : "its begin");
     else
-        (void)snprintf(line, sizeof line, "crashed after %s: %s", r.asked != NULL ? r.asked : "its begin", text);
+        (void)snprintf(line, sizeof line, "crashed after %s: %s",
+                       r.asked != NULL ? r.asked : "its begin", text);
     r.text = line;
     return describe_tell(d, &r);
 }
 
 /* A record of which only the start is there. */
 static void
-describe_tape(describe *d, stet__buf *facts, const stet__handler *h, stet_bytes input, const char *key)
+describe_tape(describe *d, stet__buf *facts, const stet__handler *h, stet_bytes input,
+              const char *key)
 {
     stet__fact started = { .kind = STET__FACT_STARTED };
 
@@ -183,7 +186,8 @@ describe_from(describe *d, const stet__handler *h)
     if (err != STET_OK || (err = stet__load(d->e, &l, id, true)) != STET_OK)
         return err;
     if (strcmp(l.run.handler, h->name) != 0)
-        err = stet__fail(STET_EMISMATCH, "run %s is one of %s, not of %s", d->o->from->text, l.run.handler, h->name);
+        err = stet__fail(STET_EMISMATCH, "run %s is one of %s, not of %s", d->o->from->text,
+                         l.run.handler, h->name);
     else {
         d->from = &l.journal;
         err = describe_handler(d, h, &l.run);
@@ -193,23 +197,32 @@ describe_from(describe *d, const stet__handler *h)
 }
 
 int
-stet_describe(stet_engine *e, const char *handler, const stet_describe_options *options, stet_operation_fn operation,
-              stet_replay_fn report, void *arg)
+stet_describe(stet_engine *e, const char *handler, const stet_describe_options *options,
+              stet_operation_fn operation, stet_replay_fn report, void *arg)
 {
     static const stet_describe_options none = { .size = sizeof none };
     const stet__handler               *h;
-    describe                           d = { .e = e, .handler = handler, .operation = operation, .report = report, .arg = arg };
+    describe                           d = {
+                                  .e = e, .handler = handler, .operation = operation, .report = report, .arg = arg
+    };
     int                                err;
 
     d.o = options != NULL ? options : &none;
     if ((err = stet__alive(e, "stet_describe")) != STET_OK)
         return err;
     if (d.o->size != sizeof none || d.o->time_ms < 0 || d.o->operations_max < 0)
-        return stet__fail(STET_EINVAL, "stet_describe_options: use STET_DESCRIBE(…), and no limit below 0");
+        return stet__fail(STET_EINVAL,
+                          "stet_describe_options: use STET_DESCRIBE(…), and no limit below 0");
     if (handler == NULL || (h = stet__handler_find(e, handler)) == NULL)
-        return stet__fail(STET_ENOHANDLER, "this program has no handler %s; `handlers` lists them", handler != NULL ? handler : "(none)");
-    d.x = (stet__errand){ .p = e->p, .n = 1, .shared_bytes = sizeof(stet__offline_place), .begin = describe_begin,
-                          .perform = describe_perform, .done = describe_done, .lost = describe_lost };
+        return stet__fail(STET_ENOHANDLER, "this program has no handler %s; `handlers` lists them",
+                          handler != NULL ? handler : "(none)");
+    d.x = (stet__errand){ .p = e->p,
+                          .n = 1,
+                          .shared_bytes = sizeof(stet__offline_place),
+                          .begin = describe_begin,
+                          .perform = describe_perform,
+                          .done = describe_done,
+                          .lost = describe_lost };
     d.x.time_ms = d.o->time_ms > 0 ? d.o->time_ms : DESCRIBE_TIME_MS;
     return d.o->from != NULL ? describe_from(&d, h) : describe_handler(&d, h, NULL);
 }

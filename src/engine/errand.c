@@ -1,9 +1,10 @@
-/* Work in a forked child: piece after piece, each answered through a pipe. The child may die of a piece,
- * or never end it; then the parent knows which one it was, and another child goes on behind it.
+/* Work in a forked child: piece after piece, each answered through a pipe. The child may die of a
+ * piece, or never end it; then the parent knows which one it was, and another child goes on behind
+ * it.
  *
- * The child is this process as it was: it has the handlers, and of the parent's threads only the one that
- * called. It must not touch the store (whose handles say so in a child), prints nowhere but to standard
- * error, leaves no core file, and goes with its parent.
+ * The child is this process as it was: it has the handlers, and of the parent's threads only the
+ * one that called. It must not touch the store (whose handles say so in a child), prints nowhere
+ * but to standard error, leaves no core file, and goes with its parent.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,7 @@ errand_head_of(const stet__errand *x)
     return (errand_head *)x->shared - 1;
 }
 
-/* ---- the child ---------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 static bool
 errand_write(int fd, const void *data, size_t len)
@@ -105,7 +106,7 @@ errand_child(stet__errand *x, size_t from, int fd, pid_t parent)
     _exit(0); /* no exit handlers, no flushes: they are the parent's */
 }
 
-/* ---- the parent --------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 typedef struct errand_pipe {
     stet__errand *x;
@@ -180,7 +181,8 @@ errand_bury(errand_pipe *p, bool must_kill, char *text, size_t size)
     stet__buf_free(&p->in);
     p->used = 0;
     if (pid > 0 && WIFSIGNALED(status))
-        (void)snprintf(text, size, "killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+        (void)snprintf(text, size, "killed by signal %d (%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
     else if (pid > 0 && WIFEXITED(status))
         (void)snprintf(text, size, "the process ended with status %d", WEXITSTATUS(status));
     else
@@ -239,7 +241,8 @@ stet__errand_run(stet__errand *x)
     x->shared = NULL;
     if (strcmp(x->p->ops->name, "sim") == 0)
         return stet__fail(STET_EUSAGE, "a simulated engine has no child processes");
-    head = mmap(NULL, sizeof *head + x->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    head = mmap(NULL, sizeof *head + x->shared_bytes, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (head == MAP_FAILED)
         return stet__fail(STET_ENOMEM, "out of memory");
     x->shared = head + 1;
@@ -250,7 +253,7 @@ stet__errand_run(stet__errand *x)
     return err;
 }
 
-/* ---- what is told, as bytes ------------------------------------------------------------------------ */
+/* ---- what is told, as bytes ------------------------------------------------------------------ */
 
 /* In the encoding of facts, which has a field for all of it. */
 void
@@ -322,8 +325,8 @@ stet__operation_encode(stet__buf *b, const stet_operation *op)
     f.until_ms = op->duration_ms;
     f.deadline_ms = op->timeout_ms;
     f.attempts_max = op->attempts;
-    f.flags = op->is_recorded | op->is_settled << 1 | op->is_parallel << 2 | op->is_transaction << 3 | op->has_undo << 4 |
-              op->has_default << 5;
+    f.flags = op->is_recorded | op->is_settled << 1 | op->is_parallel << 2 |
+              op->is_transaction << 3 | op->has_undo << 4 | op->has_default << 5;
     stet__fact_encode(b, &f);
 }
 

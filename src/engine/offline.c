@@ -1,13 +1,14 @@
 /* The second host of the executor: a context is fed from a tape, and nothing it decides leaves.
  *
- * What is recorded is matched by the journal as in a worker. At the first operation that is not recorded,
- * when all that is recorded was asked for, the handler is let go: that is the end of the record. If it
- * comes to a new operation before that, the record cannot tell what it would give, so a result is assumed
- * and the handler goes on: only then can be said whether it comes to the rest. A host that follows
- * (describe) assumes results to the handler's end.
+ * What is recorded is matched by the journal as in a worker. At the first operation that is not
+ * recorded, when all that is recorded was asked for, the handler is let go: that is the end of the
+ * record. If it comes to a new operation before that, the record cannot tell what it would give, so
+ * a result is assumed and the handler goes on: only then can be said whether it comes to the rest.
+ * A host that follows (describe) assumes results to the handler's end.
  *
- * No body is entered, ever: crumb_set() either refuses the attempt or puts a body of ours in its place,
- * which gives the assumed result. There is one slot and no thread; no call here reaches a store.
+ * No body is entered, ever: crumb_set() either refuses the attempt or puts a body of ours in its
+ * place, which gives the assumed result. There is one slot and no thread; no call here reaches a
+ * store.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +23,8 @@ struct stet__offline_node {
     bool                is_done;
 };
 
-/* Every kind a handler can ask for: what it is like for people, and which fact ends the wait for it (0: none).
- * A kind that is not here is a mark, and ended as an awakeable is. */
+/* Every kind a handler can ask for: what it is like for people, and which fact ends the wait for it
+ * (0: none). A kind that is not here is a mark, and ended as an awakeable is. */
 static const struct offline_kind {
     stet__fact_kind kind;
     const char     *shape;
@@ -113,7 +114,7 @@ offline_of(stet_ctx *c)
     return c->host;
 }
 
-/* ---- the report ---------------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 /* A report that lacks a text because memory was out would be a lie. */
 static const char *
@@ -133,19 +134,23 @@ offline_text(stet__offline *o, const char *text)
 static const char *
 offline_operation(stet__offline *o, stet__fact_kind kind, const char *name, uint64_t occurrence)
 {
-    return offline_kept(o, stet__arena_printf(&o->arena, "%s %s#%llu", stet__fact_kind_name(kind), name,
-                                              (unsigned long long)occurrence));
+    return offline_kept(o, stet__arena_printf(&o->arena, "%s %s#%llu", stet__fact_kind_name(kind),
+                                              name, (unsigned long long)occurrence));
 }
 
 static const char *
 offline_where(stet__offline *o, const stet_ctx *c)
 {
-    return c->file != NULL ? offline_kept(o, stet__arena_printf(&o->arena, "%s:%d", c->file, c->line)) : NULL;
+    return c->file != NULL
+               ? offline_kept(o, stet__arena_printf(&o->arena, "%s:%d", c->file, c->line))
+               : NULL;
 }
 
-/* The first end counts: what the handler does while it is unwound means nothing. Texts are the arena's. */
+/* The first end counts: what the handler does while it is unwound means nothing. Texts are the
+ * arena's. */
 static void
-offline_end(stet__offline *o, stet_replay_end end, const char *recorded, const char *asked, const char *where, const char *text)
+offline_end(stet__offline *o, stet_replay_end end, const char *recorded, const char *asked,
+            const char *where, const char *text)
 {
     if (o->report.end != 0)
         return;
@@ -177,20 +182,22 @@ offline_count(stet__offline *o, const stet_ctx *c)
     if (++o->news <= o->new_max)
         return false;
     offline_end(o, STET_REPLAY_OPERATIONS, NULL, NULL, offline_where(o, c),
-                stet__arena_printf(&o->arena, "asks for more than %llu operations that are not recorded",
+                stet__arena_printf(&o->arena,
+                                   "asks for more than %llu operations that are not recorded",
                                    (unsigned long long)o->new_max));
     return true;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static stet__offline_node *
-offline_node(stet__offline *o, stet__fact_kind kind, const char *name, size_t len, uint64_t occurrence)
+offline_node(stet__offline *o, stet__fact_kind kind, const char *name, size_t len,
+             uint64_t occurrence)
 {
     stet__offline_node *n = o->first;
 
-    while (n != NULL && !(n->kind == kind && n->op.occurrence == occurrence && strlen(n->op.name) == len &&
-                          memcmp(n->op.name, name, len) == 0))
+    while (n != NULL && !(n->kind == kind && n->op.occurrence == occurrence &&
+                          strlen(n->op.name) == len && memcmp(n->op.name, name, len) == 0))
         n = n->next;
     return n;
 }
@@ -200,7 +207,8 @@ offline_keep(stet__offline *o, const stet_operation *op, stet__fact_kind kind)
 {
     stet__offline_node *n = stet__arena_get0(&o->arena, sizeof *n);
 
-    if (n == NULL || (op->name != NULL && (n->op.name = stet__arena_str(&o->arena, op->name)) == NULL)) {
+    if (n == NULL ||
+        (op->name != NULL && (n->op.name = stet__arena_str(&o->arena, op->name)) == NULL)) {
         o->err = stet__fail(STET_ENOMEM, "out of memory for an operation");
         return;
     }
@@ -220,11 +228,13 @@ offline_keep(stet__offline *o, const stet_operation *op, stet__fact_kind kind)
 }
 
 static void
-offline_place(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+offline_place(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const char *name,
+              uint64_t occurrence)
 {
-    (void)snprintf(o->place->asked, sizeof o->place->asked, "%s %s#%llu", stet__fact_kind_name(kind), name,
-                   (unsigned long long)occurrence);
-    (void)snprintf(o->place->where, sizeof o->place->where, "%s:%d", c->file != NULL ? c->file : "?", c->line);
+    (void)snprintf(o->place->asked, sizeof o->place->asked, "%s %s#%llu",
+                   stet__fact_kind_name(kind), name, (unsigned long long)occurrence);
+    (void)snprintf(o->place->where, sizeof o->place->where, "%s:%d",
+                   c->file != NULL ? c->file : "?", c->line);
 }
 
 /* All ways a switch can go. */
@@ -247,12 +257,15 @@ offline_branches(stet__offline *o, stet_operation *op, const stet_branch *branch
         memcpy(at, b->id, strlen(b->id) + 1);
 }
 
-/* Tell the operation, or keep it. Its place is in the arena only where it is kept: a replay has many. */
+/* Tell the operation, or keep it. Its place is in the arena only where it is kept: a replay has
+ * many. */
 static void
-offline_tell(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence,
-             const stet__cmd *cmd)
+offline_tell(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const char *name,
+             uint64_t occurrence, const stet__cmd *cmd)
 {
-    stet_operation op = { .kind = stet__fact_kind_name(kind), .name = name, .occurrence = occurrence };
+    stet_operation op = { .kind = stet__fact_kind_name(kind),
+                          .name = name,
+                          .occurrence = occurrence };
     char           where[300] = "";
 
     op.shape = stet__operation_shape(kind);
@@ -278,7 +291,8 @@ offline_tell(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const ch
 }
 
 static void
-offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, const stet__cmd *cmd)
+offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence,
+              const stet__cmd *cmd)
 {
     stet__offline *o = offline_of(c);
 
@@ -304,7 +318,7 @@ offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occu
         (void)stet__ctx_latch(c, STET_SUSPENDED);
 }
 
-/* ---- results that are not recorded ---------------------------------------------------------------- */
+/* ---- results that are not recorded ----------------------------------------------------------- */
 
 typedef struct offline_result {
     stet_bytes  value; /* data NULL: none */
@@ -333,7 +347,8 @@ static offline_result
 offline_assume(stet__offline *o, stet__fact_kind kind, const char *name, uint64_t occurrence)
 {
     offline_result     r = { { NULL, 0 }, 0, NULL };
-    const stet__cmd   *cmd = o->from != NULL ? stet__journal_find(o->from, kind, name, occurrence) : NULL;
+    const stet__cmd   *cmd =
+        o->from != NULL ? stet__journal_find(o->from, kind, name, occurrence) : NULL;
     const stet_sample *s;
 
     o->report.assumed++;
@@ -351,7 +366,8 @@ offline_assume(stet__offline *o, stet__fact_kind kind, const char *name, uint64_
 }
 
 static void
-offline_gave(stet__offline *o, stet__fact_kind kind, const char *name, size_t len, uint64_t occurrence, const offline_result *r)
+offline_gave(stet__offline *o, stet__fact_kind kind, const char *name, size_t len,
+             uint64_t occurrence, const offline_result *r)
 {
     stet__offline_node *n = offline_node(o, kind, name, len, occurrence);
 
@@ -361,10 +377,12 @@ offline_gave(stet__offline *o, stet__fact_kind kind, const char *name, size_t le
     n->op.code = r->code;
     n->op.text = offline_text(o, r->text);
     n->op.value.len = r->value.len;
-    n->op.value.data = r->value.data != NULL ? stet__arena_copy(&o->arena, r->value.data, r->value.len) : NULL;
+    n->op.value.data =
+        r->value.data != NULL ? stet__arena_copy(&o->arena, r->value.data, r->value.len) : NULL;
 }
 
-/* Stands in for a step's body. A failure is for good, also with a policy: its waits would tell nothing. */
+/* Stands in for a step's body. A failure is for good, also with a policy: its waits would tell
+ * nothing. */
 static int
 offline_body(stet_attempt *a, void *arg)
 {
@@ -372,7 +390,8 @@ offline_body(stet_attempt *a, void *arg)
     offline_result r = offline_assume(o, STET__FACT_STEP, a->step, a->occurrence);
 
     if (r.code != 0)
-        return stet_attempt_fail(a, STET_EPERMANENT, "%s", r.text != NULL ? r.text : stet_code_text(r.code));
+        return stet_attempt_fail(a, STET_EPERMANENT, "%s",
+                                 r.text != NULL ? r.text : stet_code_text(r.code));
     if (r.value.data != NULL && stet_attempt_return(a, r.value) == STET_ENOMEM)
         o->err = STET_ENOMEM; /* that is not how it would fail */
     return o->err;
@@ -387,7 +406,8 @@ offline_oldest(const stet__journal *j)
     for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next) {
         bool is_limit = cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY;
 
-        if (cmd->is_settled || offline_kind_of(cmd->kind)->answer == 0 || (is_limit && !cmd->has_timer) || (cmd->kind == STET__FACT_STEP && !cmd->has_timer))
+        if (cmd->is_settled || offline_kind_of(cmd->kind)->answer == 0 ||
+            (is_limit && !cmd->has_timer) || (cmd->kind == STET__FACT_STEP && !cmd->has_timer))
             continue;
         if (is_limit)
             limit = cmd;
@@ -401,7 +421,8 @@ offline_oldest(const stet__journal *j)
 static int
 offline_settle(stet__offline *o, stet_ctx *c, stet__cmd *cmd)
 {
-    stet__fact     fact = { .kind = offline_kind_of(cmd->kind)->answer, .completion = (int64_t)cmd->completion };
+    stet__fact     fact = { .kind = offline_kind_of(cmd->kind)->answer,
+                            .completion = (int64_t)cmd->completion };
     offline_result r = { { NULL, 0 }, 0, NULL };
 
     if (cmd->until_ms > o->now_ms && fact.kind == STET__FACT_TIMER)
@@ -411,7 +432,8 @@ offline_settle(stet__offline *o, stet_ctx *c, stet__cmd *cmd)
         if (r.code == STET_ETIMEOUT && cmd->has_timer)
             fact.kind = STET__FACT_TIMER;
         else if (r.code != 0)
-            fact.kind = STET__FACT_SETTLED; /* a signal cannot fail, but what waits for it can be told to stop */
+            fact.kind =
+                STET__FACT_SETTLED; /* a signal cannot fail, but what waits for it can be told to stop */
         if (fact.kind == STET__FACT_SIGNALLED)
             fact.name = stet_text(cmd->topic);
         fact.code = r.code;
@@ -424,7 +446,7 @@ offline_settle(stet__offline *o, stet_ctx *c, stet__cmd *cmd)
     return stet__journal_apply(&c->journal, &fact);
 }
 
-/* ---- the host -------------------------------------------------------------------------------------- */
+/* ---- the host -------------------------------------------------------------------------------- */
 
 static int
 offline_begin(stet_ctx *c)
@@ -440,10 +462,12 @@ offline_begin(stet_ctx *c)
         o->err = err;
     else if (err != STET_OK)
         offline_end(o, STET_REPLAY_CORRUPT, NULL, NULL, NULL,
-                    stet__arena_printf(&o->arena, "revision %llu: %s", (unsigned long long)bad, stet_last_error()));
+                    stet__arena_printf(&o->arena, "revision %llu: %s", (unsigned long long)bad,
+                                       stet_last_error()));
     else if ((o->handler = stet__handler_find(o->e, c->run.handler)) == NULL) {
-        offline_end(o, STET_REPLAY_NO_HANDLER, NULL, NULL, NULL,
-                    stet__arena_printf(&o->arena, "this program has no handler %s", c->run.handler));
+        offline_end(
+            o, STET_REPLAY_NO_HANDLER, NULL, NULL, NULL,
+            stet__arena_printf(&o->arena, "this program has no handler %s", c->run.handler));
         o->report.is_fine = stet__offline_is_elsewhere(o->e, c->run.handler);
     }
     if (o->err != STET_OK || o->report.end != 0) {
@@ -455,8 +479,8 @@ offline_begin(stet_ctx *c)
     c->was_stopped = c->run.stop_code != 0;
     c->journal.spared = NULL;
     stet__host_info(c);
-    if (stet__run_is_terminal(&c->run))
-        c->run.status = STET_STATUS_RUNNING; /* what is assumed comes behind its end */
+    /* As if it was claimed, also behind its end: what is assumed comes there. */
+    c->run.status = stet__run_shown(&c->run, STET_STATUS_RUNNING);
     o->now_ms = c->run.created_ms;
     return STET_OK;
 }
@@ -468,9 +492,11 @@ offline_note_limit(stet__offline *o, const stet__fact *fact, int64_t ms)
     char name[3 * STET__NAME_MAX];
 
     for (stet__offline_node *n = o->first; n != NULL; n = n->next) {
-        int len = snprintf(name, sizeof name, "%s %s#%llu", n->op.kind, n->op.name, (unsigned long long)n->op.occurrence);
+        int len = snprintf(name, sizeof name, "%s %s#%llu", n->op.kind, n->op.name,
+                           (unsigned long long)n->op.occurrence);
 
-        if (len > 0 && (size_t)len == fact->name.len && memcmp(name, fact->name.data, fact->name.len) == 0)
+        if (len > 0 && (size_t)len == fact->name.len &&
+            memcmp(name, fact->name.data, fact->name.len) == 0)
             n->op.timeout_ms = ms;
     }
 }
@@ -479,7 +505,8 @@ offline_note_limit(stet__offline *o, const stet__fact *fact, int64_t ms)
 static void
 offline_note(stet__offline *o, const stet__fact *fact, const stet__fact *child)
 {
-    stet__offline_node *n = offline_node(o, fact->kind, fact->name.data, fact->name.len, (uint64_t)fact->occurrence);
+    stet__offline_node *n =
+        offline_node(o, fact->kind, fact->name.data, fact->name.len, (uint64_t)fact->occurrence);
     int64_t             ms = fact->until_ms > o->now_ms ? fact->until_ms - o->now_ms : 0;
 
     if (fact->kind == STET__FACT_AWAIT && ms > 0)
@@ -508,7 +535,8 @@ offline_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
     char           name[2 * STET__NAME_MAX];
 
     if (offline_is_over(o, c)) {
-        (void)snprintf(name, sizeof name, "%.*s", (int)fact->name.len, fact->name.data != NULL ? (const char *)fact->name.data : "");
+        (void)snprintf(name, sizeof name, "%.*s", (int)fact->name.len,
+                       fact->name.data != NULL ? (const char *)fact->name.data : "");
         offline_over(o, c, offline_operation(o, fact->kind, name, (uint64_t)fact->occurrence));
         return STET_SUSPENDED;
     }
@@ -563,11 +591,12 @@ offline_suspend(stet_ctx *c)
     if (offline_is_over(o, c))
         offline_over(o, c, offline_text(o, c->waits_for));
     else if (cmd == NULL)
-        offline_end(o, o->follows ? STET_REPLAY_RECORD : STET_REPLAY_UNASKED,
-                    left != NULL ? offline_operation(o, left->kind, left->name, left->occurrence) : NULL,
-                    o->strange != NULL ? o->strange : offline_text(o, c->waits_for),
-                    o->strange != NULL ? o->strange_where : offline_where(o, c),
-                    stet__arena_printf(&o->arena, "waits for %s, and nothing can end that", c->waits_for));
+        offline_end(
+            o, o->follows ? STET_REPLAY_RECORD : STET_REPLAY_UNASKED,
+            left != NULL ? offline_operation(o, left->kind, left->name, left->occurrence) : NULL,
+            o->strange != NULL ? o->strange : offline_text(o, c->waits_for),
+            o->strange != NULL ? o->strange_where : offline_where(o, c),
+            stet__arena_printf(&o->arena, "waits for %s, and nothing can end that", c->waits_for));
     else
         o->err = offline_settle(o, c, cmd);
     if (o->report.end != 0 || o->err != STET_OK)
@@ -583,29 +612,43 @@ offline_returned(stet__offline *o, stet_ctx *c)
 {
     const stet__cmd *left = stet__journal_unasked(&c->journal);
     stet_class       class_ = stet_code_class(c->rc);
-    bool             is_final = c->rc == STET_OK || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
-    const char      *recorded = left != NULL ? offline_operation(o, left->kind, left->name, left->occurrence) : NULL;
-    const char      *failure = c->failure.code == c->rc && c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc);
+    bool             is_final =
+        c->rc == STET_OK || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
+    const char *recorded =
+        left != NULL ? offline_operation(o, left->kind, left->name, left->occurrence) : NULL;
+    const char *failure = c->failure.code == c->rc && c->failure.text != NULL
+                              ? c->failure.text
+                              : stet_code_text(c->rc);
 
     if (c->rc > 0 || c->rc == STET_SUSPENDED || c->rc == STET_END)
-        offline_end(o, STET_REPLAY_FAILED, recorded, "the handler returned", NULL,
-                    stet__arena_printf(&o->arena, "the handler returned %d, which is no stet code", c->rc));
+        offline_end(
+            o, STET_REPLAY_FAILED, recorded, "the handler returned", NULL,
+            stet__arena_printf(&o->arena, "the handler returned %d, which is no stet code", c->rc));
     else if (is_final && left != NULL)
-        offline_end(o, STET_REPLAY_UNASKED, recorded, o->strange != NULL ? o->strange : "the handler returned",
+        offline_end(o, STET_REPLAY_UNASKED, recorded,
+                    o->strange != NULL ? o->strange : "the handler returned",
                     o->strange != NULL ? o->strange_where : offline_where(o, c),
-                    stet__arena_printf(&o->arena, "recorded %s, but the code asked for %s%s%s and returned %s", recorded,
-                                       o->strange != NULL ? o->strange : "nothing like it",
-                                       o->strange_where != NULL ? " at " : "", o->strange_where != NULL ? o->strange_where : "",
-                                       c->rc == STET_OK ? "without it" : failure));
+                    stet__arena_printf(
+                        &o->arena, "recorded %s, but the code asked for %s%s%s and returned %s",
+                        recorded, o->strange != NULL ? o->strange : "nothing like it",
+                        o->strange_where != NULL ? " at " : "",
+                        o->strange_where != NULL ? o->strange_where : "",
+                        c->rc == STET_OK ? "without it" : failure));
     else if (left != NULL)
-        offline_end(o, STET_REPLAY_FAILED, recorded, o->strange != NULL ? o->strange : "the handler returned",
-                    o->strange != NULL ? o->strange_where : offline_where(o, c),
-                    stet__arena_printf(&o->arena, "fails before it comes to %s: %s", recorded, failure));
+        offline_end(
+            o, STET_REPLAY_FAILED, recorded,
+            o->strange != NULL ? o->strange : "the handler returned",
+            o->strange != NULL ? o->strange_where : offline_where(o, c),
+            stet__arena_printf(&o->arena, "fails before it comes to %s: %s", recorded, failure));
     else
         offline_end(o, STET_REPLAY_RETURNED, NULL, "the handler returned", NULL,
-                    c->rc == STET_OK && o->follows ? "returns" : c->rc == STET_OK ? NULL : stet__arena_printf(&o->arena, "returned %s: %s",
-                                                                stet_code_name(c->rc) != NULL ? stet_code_name(c->rc) : "a code of its own",
-                                                                failure));
+                    c->rc == STET_OK && o->follows ? "returns"
+                    : c->rc == STET_OK
+                        ? NULL
+                        : stet__arena_printf(&o->arena, "returned %s: %s",
+                                             stet_code_name(c->rc) != NULL ? stet_code_name(c->rc)
+                                                                           : "a code of its own",
+                                             failure));
 }
 
 static bool
@@ -618,13 +661,16 @@ offline_ended(stet_ctx *c)
         if (c->latch == STET_ENOMEM || (c->latch == 0 && c->rc == STET_ENOMEM))
             o->err = stet__fail(STET_ENOMEM, "out of memory while replaying");
         else if (c->stuck_code != 0)
-            offline_end(o, STET_REPLAY_CONTRADICTION, offline_text(o, c->stuck_recorded), offline_text(o, c->stuck_asked),
-                        offline_text(o, c->stuck_where), offline_text(o, c->stuck_text));
+            offline_end(o, STET_REPLAY_CONTRADICTION, offline_text(o, c->stuck_recorded),
+                        offline_text(o, c->stuck_asked), offline_text(o, c->stuck_where),
+                        offline_text(o, c->stuck_text));
         else if (c->latch == STET_EREPLAY) /* a choice among fewer than there were */
-            offline_end(o, STET_REPLAY_CONTRADICTION, NULL, NULL, offline_where(o, c), offline_text(o, stet_last_error()));
+            offline_end(o, STET_REPLAY_CONTRADICTION, NULL, NULL, offline_where(o, c),
+                        offline_text(o, stet_last_error()));
         else if (c->latch != 0)
             offline_end(o, STET_REPLAY_FAILED, NULL, NULL, offline_where(o, c),
-                        offline_text(o, c->failure.text != NULL ? c->failure.text : stet_code_text(c->latch)));
+                        offline_text(o, c->failure.text != NULL ? c->failure.text
+                                                                : stet_code_text(c->latch)));
         else
             offline_returned(o, c);
     }
@@ -655,12 +701,15 @@ offline_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler
     if (options == NULL)
         return STET_OK;
     if (options->size != sizeof *options)
-        return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…)", options->size);
+        return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…)",
+                          options->size);
     if (options->delay != NULL && stet_duration_parse(&delay_ms, options->delay) != STET_OK)
         return STET_EDURATION;
     if (options->delay == NULL)
         delay_ms = options->delay_ms;
-    started->until_ms = options->run_at_ms != 0 ? options->run_at_ms : delay_ms > 0 ? o->now_ms + delay_ms : 0;
+    started->until_ms = options->run_at_ms != 0 ? options->run_at_ms
+                        : delay_ms > 0          ? o->now_ms + delay_ms
+                                                : 0;
     if (options->key != NULL)
         started->key = stet_text(options->key);
     return STET_OK;
@@ -689,7 +738,8 @@ offline_child_existing(stet_ctx *c, const stet__fact *started, stet_id *existing
     return STET_OK;
 }
 
-/* What the store would say: the key was free, the other run has completed, nobody waited for the event. */
+/* What the store would say: the key was free, the other run has completed, nobody waited for the
+ * event. */
 static void
 offline_answer(stet_ctx *c, stet__fact *fact)
 {
@@ -699,7 +749,9 @@ offline_answer(stet_ctx *c, stet__fact *fact)
     offline_result   r;
 
     (void)snprintf(name, sizeof name, "%.*s", (int)fact->name.len, (const char *)fact->name.data);
-    cmd = o->from != NULL ? stet__journal_find(o->from, fact->kind, name, (uint64_t)fact->occurrence) : NULL;
+    cmd = o->from != NULL
+              ? stet__journal_find(o->from, fact->kind, name, (uint64_t)fact->occurrence)
+              : NULL;
     if (fact->kind == STET__FACT_ONCE)
         fact->number = cmd != NULL ? cmd->number : 1;
     if (fact->kind == STET__FACT_LOOK) {
@@ -748,12 +800,16 @@ static void    offline_after_turn(stet__exec *x, bool is_free) { (void)x; (void)
 static void    offline_look_soon(stet__exec *x) { (void)x; }
 static void    offline_crumb(stet_ctx *c, stet_attempt *a) { (void)c; (void)a; }
 static int64_t offline_now_ms(stet_ctx *c) { return offline_of(c)->now_ms; }
-static int64_t offline_payload_max(stet_ctx *c) { return offline_of(c)->e->config.payload_bytes_max; }
+static int64_t
+offline_payload_max(stet_ctx *c)
+{
+    return offline_of(c)->e->config.payload_bytes_max;
+}
 static int64_t offline_tx_limit(stet_ctx *c) { (void)c; return 3600000; }
 
 static void
-offline_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields, size_t n,
-            const char *message)
+offline_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields,
+            size_t n, const char *message)
 {
     (void)c, (void)level, (void)step, (void)code, (void)fields, (void)n, (void)message;
 }
@@ -789,7 +845,7 @@ static const stet__host_ops offline_host = {
     .asked = offline_asked,
 };
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 bool
 stet__offline_is_elsewhere(const stet_engine *e, const char *handler)
@@ -814,7 +870,8 @@ stet__offline_open(stet__offline *o, stet_engine *e)
     o->new_max = UINT64_MAX;
     if ((err = o->p->ops->mutex_init(o->p, &o->lock)) != STET_OK)
         return err;
-    if ((err = stet__exec_init(&o->exec, o->p, &offline_host, &o->lock, 1, (size_t)e->config.stack_bytes)) != STET_OK) {
+    if ((err = stet__exec_init(&o->exec, o->p, &offline_host, &o->lock, 1,
+                               (size_t)e->config.stack_bytes)) != STET_OK) {
         o->p->ops->mutex_destroy(o->p, &o->lock);
         return err;
     }
@@ -836,8 +893,11 @@ offline_tell_all(stet__offline *o)
 {
     int err = o->err;
 
-    for (stet__offline_node *n = o->first; err == STET_OK && o->fn != NULL && n != NULL; n = n->next) {
-        const stet__cmd *cmd = o->from != NULL ? stet__journal_find(o->from, n->kind, n->op.name, n->op.occurrence) : NULL;
+    for (stet__offline_node *n = o->first; err == STET_OK && o->fn != NULL && n != NULL;
+         n = n->next) {
+        const stet__cmd *cmd =
+            o->from != NULL ? stet__journal_find(o->from, n->kind, n->op.name, n->op.occurrence)
+                            : NULL;
 
         n->op.is_recorded = cmd != NULL;
         n->op.is_settled = cmd != NULL && cmd->is_settled;

@@ -1,4 +1,5 @@
-/* Executing handlers against a record; docs/decisions/0023-offline.md tells why it is built like this.
+/* Executing handlers against a record; docs/decisions/0023-offline.md tells why it is built like
+ * this.
  *
  *   bundle.c    a run as one file: a tape, encoded
  *   offline.c   the second host of the executor: feeds a context from a tape, commits nothing
@@ -13,7 +14,7 @@
 
 #include "engine/engine.h"
 
-/* ---- what is recorded of one run ----------------------------------------------------------------- */
+/* ---- what is recorded of one run ------------------------------------------------------------- */
 
 typedef struct stet__tape_row {
     uint64_t   first; /* revision, or inbox sequence */
@@ -31,12 +32,13 @@ typedef struct stet__tape {
     size_t          n_journal, n_inbox;
 } stet__tape;
 
-/* load.c: the tape into run and journal, and behind it the inbox entries nobody took yet. STET_ECORRUPT with
+/* load.c: the tape into run and journal, and behind it the inbox entries nobody took yet.
+ * STET_ECORRUPT with
  * *bad_revision; STET_ENOMEM. */
 int stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, const stet__tape *tape,
                     uint64_t *bad_revision);
 
-/* ---- bundle.c ------------------------------------------------------------------------------------ */
+/* ---- bundle.c -------------------------------------------------------------------------------- */
 
 /* Begin, then rows of the journal in order and entries of the inbox in order, then end. */
 void stet__bundle_begin(stet__buf *b, stet_id run, stet_status status, uint64_t revision, int64_t exported_ms);
@@ -45,13 +47,13 @@ void stet__bundle_inbox(stet__buf *b, uint64_t seq, stet_bytes fact);
 void stet__bundle_end(stet__buf *b, size_t from); /* the bundle began at this place of the buffer */
 /* The rows are in the arena and point into `in`. STET_ECORRUPT, STET_ENEWER, STET_ENOMEM. */
 int stet__bundle_decode(stet__tape *tape, stet__arena *arena, stet_bytes in);
-/* Append a run as the store has it. `row` was read before: facts up to its journal are taken. STET_ETOOBIG;
- * STET_ENOTFOUND, it was removed since. */
+/* Append a run as the store has it. `row` was read before: facts up to its journal are taken.
+ * STET_ETOOBIG; STET_ENOTFOUND, it was removed since. */
 int stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row);
 /* The linker's ID of the program this is, in hex; "" if it has none. */
 void stet__build_id(char *text, size_t size);
 
-/* ---- offline.c ----------------------------------------------------------------------------------- */
+/* ---- offline.c ------------------------------------------------------------------------------- */
 
 /* Where an execution is, in memory that its parent reads when it has died. */
 typedef struct stet__offline_place {
@@ -87,13 +89,14 @@ typedef struct stet__offline {
 
 int  stet__offline_open(stet__offline *o, stet_engine *e);
 void stet__offline_close(stet__offline *o);
-/* Execute; o->report tells what came of it, until the next one. STET_OK; STET_ENOMEM; what o->fn said. */
+/* Execute; o->report tells what came of it, until the next one. STET_OK; STET_ENOMEM; what o->fn
+ * said. */
 int  stet__offline_run(stet__offline *o, const stet__tape *tape);
 /* Is this the run of a service that is not registered here? */
 bool stet__offline_is_elsewhere(const stet_engine *e, const char *handler);
 const char *stet__operation_shape(stet__fact_kind kind);
 
-/* ---- errand.c ------------------------------------------------------------------------------------ */
+/* ---- errand.c -------------------------------------------------------------------------------- */
 
 /* A child does piece after piece and tells what came of each. */
 typedef struct stet__errand {

@@ -1,9 +1,10 @@
-/* A file that is opened to be read (readonly=1): no lock, no live file, no checkpoint, not a byte of it
- * changes. For those who look at a store beside its workers, or at one they may not write (the deploy gate).
+/* A file that is opened to be read (readonly=1): no lock, no live file, no checkpoint, not a byte
+ * of it changes. For those who look at a store beside its workers, or at one they may not write
+ * (the deploy gate).
  *
- * SQLite itself may make its -wal and -shm beside the file if they are not there; it needs them to read.
- * The clock is the machine's, and a worker is dead when its lease has ended: the proofs that are quicker
- * lie in the live file.
+ * SQLite itself may make its -wal and -shm beside the file if they are not there; it needs them to
+ * read. The clock is the machine's, and a worker is dead when its lease has ended: the proofs that
+ * are quicker lie in the live file.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 static int
 readonly_refused(stet_store *s)
 {
-    return stet__fail(STET_EREADONLY, "store %s was opened to be read (readonly=1)", sqlite_of(s)->path);
+    return stet__fail(STET_EREADONLY, "store %s was opened to be read (readonly=1)",
+                      sqlite_of(s)->path);
 }
 
 static int
@@ -26,7 +28,8 @@ readonly_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *o
 }
 
 static int
-readonly_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
+readonly_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms,
+                      stet_bytes info)
 {
     (void)id, (void)lease_ms, (void)info;
     *session = 0;
@@ -122,7 +125,8 @@ stet__sqlite_open_readonly(sqlite_store *st)
 
     st->base.ops = readonly_ops();
     if (access(st->path, F_OK) != 0)
-        return stet__fail(STET_EIO, "store %s: there is no such file (%s)", st->path, strerror(errno));
+        return stet__fail(STET_EIO, "store %s: there is no such file (%s)", st->path,
+                          strerror(errno));
     if ((err = stet__sqlite_conn_open(st, &st->side, LITE_READER)) != STET_OK ||
         (err = stet__sqlite_identify(st, &st->side)) != STET_OK ||
         (err = stet__sqlite_is_whole(st, &st->side)) != STET_OK)
