@@ -1,6 +1,6 @@
 /* Handlers executed against a record: no store is written, no step body is entered.
  *
- *   stet_check()       would this program's code get a run of the store stuck? Before it is deployed
+ *   stet_check()       would this program's code get a run of the store stuck? The deploy gate
  *   stet_run_export()  one run as one file (a bundle), and stet_replay(): execute it offline
  *   stet_describe()    the operations a handler comes to, without any run
  *
@@ -44,20 +44,20 @@ typedef struct stet_replay_report {
     const char     *run, *handler;
     stet_status     status;     /* of the run */
     stet_replay_end end;
-    bool            is_fine;    /* the run would go on. Also of a run whose service is not of this program */
+    bool            is_fine;    /* the run would go on; or its service is not of this program */
     const char     *recorded;   /* "step charge#1": what is recorded … */
     const char     *asked;      /* … and what the code asked for; of a fine one: where it stopped */
     const char     *where;      /* "shop.c:42" */
     const char     *text;       /* a sentence */
     uint64_t        operations; /* so many were asked for */
-    uint64_t        assumed;    /* so many of their results were assumed; with 0 the report is certain */
+    uint64_t        assumed;    /* so many results were assumed; with 0 the report is certain */
 } stet_replay_report;
 typedef int (*stet_replay_fn)(void *arg, const stet_replay_report *report);
 
 /** One operation a handler asked for. Texts are valid during the call. */
 typedef struct stet_operation {
     const char *kind;         /* "step", "sleep", "signal wait" … */
-    const char *shape;        /* "work", "wait", "run", "state", "choice" or "mark": what it is like */
+    const char *shape;        /* what it is like: "work", "wait", "run", "state", "choice", "mark" */
     const char *name;
     uint64_t    occurrence;   /* 1, 2 … */
     const char *where;        /* "shop.c:42", or NULL */
@@ -73,7 +73,8 @@ typedef struct stet_operation {
     bool        is_transaction;
     bool        has_undo;
     const char *key;          /* of a call or send to an object, or NULL */
-    stet_bytes  branches;     /* of a switch: the IDs of all, each ended by a NUL; `value` is the chosen one */
+    stet_bytes  branches;     /* of a switch: the IDs of all, each ended by a NUL; the chosen one
+                                 is the value */
     bool        has_default;  /* … and the last of them is the default */
 } stet_operation;
 /** A non-zero return stops and is returned. */
@@ -131,7 +132,7 @@ typedef struct stet_bundle_info {
     uint64_t    inbox;        /* entries */
     int64_t     exported_ms;
     char        version[32];  /* of stet */
-    char        build[72];    /* build ID of the program that exported it, in hex; "": it has none */
+    char        build[72];    /* of the program that exported it, in hex; "": it has no ID */
     bool        is_this_build;
 } stet_bundle_info;
 /** What a bundle is. @return STET_OK; STET_ECORRUPT, it is none, or damaged; STET_ENEWER. */

@@ -202,11 +202,11 @@ stet_describe(stet_engine *e, const char *handler, const stet_describe_options *
 {
     static const stet_describe_options none = { .size = sizeof none };
     const stet__handler               *h;
-    describe                           d = {
-                                  .e = e, .handler = handler, .operation = operation, .report = report, .arg = arg
-    };
+    describe                           d = { .e = e, .handler = handler, .arg = arg };
     int                                err;
 
+    d.operation = operation;
+    d.report = report;
     d.o = options != NULL ? options : &none;
     if ((err = stet__alive(e, "stet_describe")) != STET_OK)
         return err;

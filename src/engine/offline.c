@@ -431,9 +431,8 @@ offline_settle(stet__offline *o, stet_ctx *c, stet__cmd *cmd)
         r = offline_assume(o, cmd->kind, cmd->name, cmd->occurrence);
         if (r.code == STET_ETIMEOUT && cmd->has_timer)
             fact.kind = STET__FACT_TIMER;
-        else if (r.code != 0)
-            fact.kind =
-                STET__FACT_SETTLED; /* a signal cannot fail, but what waits for it can be told to stop */
+        else if (r.code != 0) /* a signal cannot fail, but what waits for it can be told to stop */
+            fact.kind = STET__FACT_SETTLED;
         if (fact.kind == STET__FACT_SIGNALLED)
             fact.name = stet_text(cmd->topic);
         fact.code = r.code;

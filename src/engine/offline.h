@@ -35,13 +35,14 @@ typedef struct stet__tape {
 /* load.c: the tape into run and journal, and behind it the inbox entries nobody took yet.
  * STET_ECORRUPT with
  * *bad_revision; STET_ENOMEM. */
-int stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, const stet__tape *tape,
-                    uint64_t *bad_revision);
+int stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal,
+                    const stet__tape *tape, uint64_t *bad_revision);
 
 /* ---- bundle.c -------------------------------------------------------------------------------- */
 
 /* Begin, then rows of the journal in order and entries of the inbox in order, then end. */
-void stet__bundle_begin(stet__buf *b, stet_id run, stet_status status, uint64_t revision, int64_t exported_ms);
+void stet__bundle_begin(stet__buf *b, stet_id run, stet_status status, uint64_t revision,
+                        int64_t exported_ms);
 void stet__bundle_journal(stet__buf *b, uint64_t first, uint32_t count, stet_bytes facts);
 void stet__bundle_inbox(stet__buf *b, uint64_t seq, stet_bytes fact);
 void stet__bundle_end(stet__buf *b, size_t from); /* the bundle began at this place of the buffer */
@@ -69,11 +70,12 @@ typedef struct stet__offline {
     stet__exec           exec;
     stet_tx              tx;     /* what a transactional step is lent: nothing */
     /* Set before a run. */
-    bool                 follows;  /* goes on behind the record, to the handler's end, and keeps all operations */
+    bool                 follows;  /* goes on behind the record, to the handler's end, and keeps
+                                      all operations */
     uint64_t             new_max;  /* operations that are not recorded */
     const stet__journal *from;     /* results for what is not recorded; NULL: samples only */
     stet__offline_place *place;    /* or NULL */
-    stet_operation_fn    fn;       /* or NULL; each as it is asked for, unless it follows: then at the end */
+    stet_operation_fn    fn;       /* or NULL; each as it is asked for; if it follows, at the end */
     void                *arg;
     /* Of the run under way. */
     const stet__tape    *tape;
@@ -81,7 +83,7 @@ typedef struct stet__offline {
     stet__arena          arena;    /* texts of the report, operations that are kept */
     int                  err;      /* could not be executed, or fn said so */
     stet_replay_report   report;
-    const char          *strange, *strange_where; /* the first that is not recorded though more is */
+    const char          *strange, *strange_where; /* the first new one though more is recorded */
     int64_t              now_ms;
     uint64_t             news;
     stet__offline_node  *first, *last;
@@ -106,8 +108,9 @@ typedef struct stet__errand {
     size_t          shared_bytes;
     void           *shared;  /* out: zeroed memory that both see, while it lasts */
     void           *arg;
-    bool (*begin)(struct stet__errand *x);                          /* in the child; false: it ends */
-    bool (*perform)(struct stet__errand *x, size_t i, stet__buf *out); /* in the child; false: it ends */
+    /* In the child. False: it has no memory. */
+    bool (*begin)(struct stet__errand *x);
+    bool (*perform)(struct stet__errand *x, size_t i, stet__buf *out);
     /* In the parent. Not STET_OK: stop, and return it. */
     int (*done)(struct stet__errand *x, size_t i, stet_bytes out);
     int (*lost)(struct stet__errand *x, size_t i, bool is_late, const char *text);

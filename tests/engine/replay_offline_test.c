@@ -666,9 +666,47 @@ h_undone(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EPERMANENT, "all in vain");
 }
 
+/* Fails until the test says it may not; an attempt more does not help. */
+static int
+body_gives_up(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("tried");
+    if (effects("tried") == 1)
+        return stet_attempt_fail(a, STET_EPERMANENT, "not today");
+    return stet_attempt_return(a, stet_text("well"));
+}
+
+static int
+h_gives_up(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "inherited", body_line, "inherited", NULL));
+    STET_TRY(stet_sleep(ctx, "moment", "1ms"));
+    STET_TRY(stet_step(ctx, NULL, "fails", body_gives_up, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "last", body_line, "last", NULL));
+    return STET_OK;
+}
+
+static int
+h_cleans_up(stet_ctx *ctx, stet_bytes input)
+{
+    int err;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "work", body_line, "work", NULL));
+    err = fixture_pause(ctx);
+    if (err == STET_ECANCELLED)
+        STET_TRY(stet_step(ctx, NULL, "clean", body_line, "cleaned", NULL));
+    return err;
+}
+
 static const stet_handler all_objects[] = { { "all", h_all, NULL }, { "undone", h_undone, NULL },
                                             { 0 } };
-static const stet_handler all_services[] = { { "quick", h_quick, NULL }, { 0 } };
+static const stet_handler all_services[] = { { "quick", h_quick, NULL },
+                                             { "gives-up", h_gives_up, NULL },
+                                             { "cleans-up", h_cleans_up, NULL },
+                                             { 0 } };
 static const fixture_service all_of_it[] = { { "t", all_services, false, NULL },
                                              { "o", all_objects, true, NULL },
                                              { 0 } };
@@ -729,12 +767,11 @@ cut(stet__buf *b, const stet__tape *tape, uint64_t upto)
     return stet__buf_bytes(b);
 }
 
-/* A run to its end, then its code against every part of its record that begins with its start. */
+/* The code of a run that has ended against every part of its record that begins with its start.
+ * Ends the fixture. */
 static void
-agrees_everywhere(const char *handler, int answer, uint64_t revisions)
+agrees_everywhere(fixture *f, const stet_run_id *run, uint64_t revisions)
 {
-    fixture     *f = fixture_begin();
-    stet_run_id  run;
     stet_bytes   bundle;
     stet__arena  arena;
     stet__tape   tape;
@@ -742,10 +779,7 @@ agrees_everywhere(const char *handler, int answer, uint64_t revisions)
     stet_engine *e;
     char        *before, *after;
 
-    fixture_up(f, all_of_it);
-    run = fixture_start(f->engine, handler, "7", STET_START(.key = "k"));
-    EXPECT_ANSWER(f->engine, &run, answer);
-    CHECK_OK(stet_run_export(f->engine, &bundle, &run));
+    CHECK_OK(stet_run_export(f->engine, &bundle, run));
     fixture_down(f);
     before = effects_text();
     stet__arena_init(&arena, &stet__platform_real()->alloc);
@@ -776,12 +810,53 @@ agrees_everywhere(const char *handler, int answer, uint64_t revisions)
 
 TEST(I3_a_run_agrees_with_its_own_code_wherever_it_stands)
 {
-    agrees_everywhere("o.all", STET_OK, 40);
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up(f, all_of_it);
+    run = fixture_start(f->engine, "o.all", "7", STET_START(.key = "k"));
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    agrees_everywhere(f, &run, 40);
 }
 
 TEST(I3_a_rollback_agrees_with_its_own_code_wherever_it_stands)
 {
-    agrees_everywhere("o.undone", STET_ERUN, 14);
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up(f, all_of_it);
+    run = fixture_start(f->engine, "o.undone", "7", STET_START(.key = "k"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    agrees_everywhere(f, &run, 14);
+}
+
+/* What was inherited need not be asked for, and what is new is recorded behind it. */
+TEST(I3_a_retry_agrees_with_its_own_code_wherever_it_stands)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
+
+    fixture_up(f, all_of_it);
+    run = fixture_start(f->engine, "t.gives-up", "7", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    EXPECT_ANSWER(f->engine, &again, STET_OK);
+    CHECK_INT(effects("inherited"), 1);
+    agrees_everywhere(f, &again, 5);
+}
+
+TEST(I3_a_cancelled_run_agrees_with_its_own_code_wherever_it_stands)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up(f, all_of_it);
+    run = fixture_start(f->engine, "t.cleans-up", "7", NULL);
+    fixture_paused(f->engine, &run);
+    CHECK_OK(stet_cancel(f->engine, &run, "tester", "enough"));
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("cleaned"), 1);
+    agrees_everywhere(f, &run, 7);
 }
 
 static int
