@@ -663,9 +663,6 @@ offline_ended(stet_ctx *c)
             offline_end(o, STET_REPLAY_CONTRADICTION, offline_text(o, c->stuck_recorded),
                         offline_text(o, c->stuck_asked), offline_text(o, c->stuck_where),
                         offline_text(o, c->stuck_text));
-        else if (c->latch == STET_EREPLAY) /* a choice among fewer than there were */
-            offline_end(o, STET_REPLAY_CONTRADICTION, NULL, NULL, offline_where(o, c),
-                        offline_text(o, stet_last_error()));
         else if (c->latch != 0)
             offline_end(o, STET_REPLAY_FAILED, NULL, NULL, offline_where(o, c),
                         offline_text(o, c->failure.text != NULL ? c->failure.text

@@ -910,6 +910,108 @@ TEST(I3_a_body_that_is_at_work_just_now_is_no_finding)
     fixture_end(f);
 }
 
+/* ---- what a worker would do ------------------------------------------------------------------ */
+
+static int
+h_rich(stet_ctx *ctx, stet_bytes input)
+{
+    static const stet_branch ways[] = { { "left", NULL }, { 0 } };
+    stet_future             *set[3];
+    size_t                   chosen;
+    int                      version;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "charge", body_line, "charge",
+                       STET_STEP(.fingerprint = stet_text("visa"))));
+    STET_TRY(stet_version(ctx, &version, "v", 1, 1));
+    STET_TRY(stet_switch(ctx, &chosen, "way", ways, NULL));
+    STET_TRY(stet_sleep_start(ctx, &set[0], "slow", "1h"));
+    STET_TRY(stet_sleep_start(ctx, &set[1], "slower", "2h"));
+    STET_TRY(stet_sleep_start(ctx, &set[2], "fast", "1ms"));
+    STET_TRY(stet_await_any(ctx, &chosen, set, 3, NULL));
+    STET_TRY(stet_step(ctx, NULL, "ship", body_line, "ship", NULL));
+    STET_TRY(fixture_pause(ctx));
+    return stet_return(ctx, stet_text("rich"));
+}
+
+/* The same with one change; 0 is none. */
+static int change;
+
+static int
+h_changed(stet_ctx *ctx, stet_bytes input)
+{
+    static const stet_branch old_ways[] = { { "left", NULL }, { 0 } };
+    static const stet_branch new_ways[] = { { "right", NULL }, { 0 } };
+    stet_future             *set[3];
+    size_t                   chosen;
+    int                      version;
+
+    (void)input;
+    if (change == 1)
+        return stet_return(ctx, stet_text("early"));
+    if (change == 2)
+        STET_TRY(stet_step(ctx, NULL, "added", body_line, "added", NULL));
+    if (change == 3)
+        STET_TRY(stet_sleep(ctx, "charge", "1ms"));
+    if (change == 4)
+        STET_TRY(stet_step(ctx, NULL, "ship", body_line, "ship", NULL)); /* moved to the front */
+    STET_TRY(stet_step(ctx, NULL, change == 5 ? "charge card" : "charge", body_line, "charge",
+                       STET_STEP(.fingerprint = stet_text(change == 6 ? "cash" : "visa"))));
+    if (change != 7)
+        STET_TRY(stet_version(ctx, &version, "v", change == 8 ? 2 : 1, change == 8 ? 2 : 1));
+    STET_TRY(stet_switch(ctx, &chosen, "way", change == 9 ? new_ways : old_ways, NULL));
+    STET_TRY(stet_sleep_start(ctx, &set[0], "slow", "1h"));
+    STET_TRY(stet_sleep_start(ctx, &set[1], "slower", "2h"));
+    STET_TRY(stet_sleep_start(ctx, &set[2], "fast", "1ms"));
+    STET_TRY(stet_await_any(ctx, &chosen, set, change == 10 ? 2 : 3, NULL));
+    if (change == 11)
+        return stet_fail(ctx, STET_EPERMANENT, "no more");
+    if (change != 4)
+        STET_TRY(stet_step(ctx, NULL, "ship", body_line, "ship", NULL));
+    if (change == 12)
+        STET_TRY(stet_step(ctx, NULL, "ship", body_line, "ship", NULL)); /* once more */
+    STET_TRY(fixture_pause(ctx));
+    return stet_return(ctx, stet_text("rich"));
+}
+
+static bool
+is_decided(stet_engine *e, const stet_run_id *run)
+{
+    stet_status status = fixture_look(e, run).status;
+
+    return status == STET_STATUS_STUCK || stet_status_is_terminal(status);
+}
+
+/* For each change: what the check says before, and what becomes of the run after. */
+TEST_LIMIT(I3_the_gate_says_what_a_worker_would_do, 120)
+{
+    enum { CHANGES = 13 };
+    const stet_handler handlers[] = { { "flow", h_changed, NULL }, { 0 } };
+    int                stuck = 0;
+
+    for (change = 0; change < CHANGES; change++) {
+        fixture    *f = fixture_begin();
+        stet_run_id run = stands(f, h_rich);
+        found       r = check_handler(f, h_changed);
+        bool        is_stuck;
+
+        fixture_up_with(f, handlers);
+        if (!is_decided(f->engine, &run))
+            fixture_go_on(f->engine, &run);
+        AWAIT(is_decided(f->engine, &run));
+        is_stuck = fixture_look(f->engine, &run).status == STET_STATUS_STUCK;
+        if (is_stuck != (r.n > 0))
+            test_fail(__FILE__, __LINE__, "change %d: the gate says %s, the run is %s: %s", change,
+                      r.n > 0 ? r.at[0].text : "fine",
+                      stet_status_name(fixture_look(f->engine, &run).status),
+                      fixture_look(f->engine, &run).error);
+        stuck += is_stuck;
+        fixture_end(f);
+        fixture_wipe();
+    }
+    CHECK_INT(stuck, 8);
+}
+
 /* ---- bundles --------------------------------------------------------------------------------- */
 
 typedef struct listing {
