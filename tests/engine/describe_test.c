@@ -282,7 +282,7 @@ TEST(B14_a_handler_that_dies_or_does_not_end_is_a_report)
 
     CHECK_INT(t.end, STET_REPLAY_CRASHED);
     CHECK_HAS(t.why, "crashed after step before#1: killed by signal 9");
-    t = describe(e, "t.dies", STET_DESCRIBE(.input = stet_text("loop"), .time_ms = 500));
+    t = describe(e, "t.dies", STET_DESCRIBE(.input = stet_text("loop"), .time_ms = 2000));
     CHECK_INT(t.end, STET_REPLAY_TIME);
     CHECK_HAS(t.why, "after step before#1");
     stet_close(e);

@@ -447,7 +447,7 @@ TEST(I3_a_handler_that_does_not_end_is_stopped)
 
     several_stand(f, runs, inputs, 3);
     r = check(f, (fixture_service[]){ { "t", handlers, false, NULL }, { 0 } },
-              STET_CHECK(.time_ms = 1500, .operations_max = 50));
+              STET_CHECK(.time_ms = 3000, .operations_max = 50));
     CHECK_INT(r.summary.checked, 3);
     CHECK_INT(r.n, 2);
     CHECK_INT(of_run(&r, &runs[0])->end, STET_REPLAY_TIME);
