@@ -136,9 +136,9 @@ stands(stet_engine *e, const char *handler)
     return run;
 }
 
-/* shop.db with a checkout that waits for its signal. */
+/* shop.db with runs that wait for their signal; those of others, if they are asked for. */
 static stet_run_id
-deployed(bool with_others)
+deployed_with(stet_run_id *gone, stet_run_id *nap)
 {
     stet_engine *e;
     stet_run_id  run;
@@ -148,13 +148,19 @@ deployed(bool with_others)
     CHECK_OK(stet_register(e, "elsewhere", other));
     CHECK_OK(stet_engine_start(e));
     run = stands(e, "orders.checkout");
-    if (with_others) {
-        (void)stands(e, "orders.gone");
-        (void)stands(e, "elsewhere.nap");
-        (void)stands(e, "elsewhere.nap");
+    if (gone != NULL) {
+        *gone = stands(e, "orders.gone");
+        *nap = stands(e, "elsewhere.nap");
+        *nap = stands(e, "elsewhere.nap");
     }
     stet_close(e);
     return run;
+}
+
+static stet_run_id
+deployed(void)
+{
+    return deployed_with(NULL, NULL);
 }
 
 /* Every row of every table, as one number. */
@@ -213,7 +219,7 @@ source_line(const char *text)
 
 TEST(I3_check_says_which_run_would_get_stuck_and_where)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     uint64_t    before = digest();
     outcome    *o = run(APP, "same", "check", "--db", "shop.db", NULL);
 
@@ -238,7 +244,7 @@ TEST(I3_check_says_which_run_would_get_stuck_and_where)
 
 TEST(I3_check_lives_through_a_crash)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     outcome    *o = run(APP, "crashes", "check", "--db", "shop.db", NULL);
 
     CHECK_INT(o->exit, 1);
@@ -249,9 +255,10 @@ TEST(I3_check_lives_through_a_crash)
 
 TEST(I3_check_lists_handlers_this_program_does_not_have)
 {
-    outcome *o;
+    stet_run_id gone, nap;
+    outcome    *o;
 
-    (void)deployed(true);
+    (void)deployed_with(&gone, &nap);
     o = run(APP, "same", "check", "--db", "shop.db", NULL);
     CHECK_INT(o->exit, 1);
     CHECK_HAS(o->out, "no-handler");
@@ -294,7 +301,7 @@ exported(const stet_run_id *run_id)
 
 TEST(I7_a_run_is_exported_and_replayed_without_its_store)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     outcome    *o;
 
     exported(&run_id);
@@ -321,10 +328,27 @@ TEST(I7_a_run_is_exported_and_replayed_without_its_store)
     CHECK_INT(o->exit, 3);
 }
 
+/* The first is of a handler this program has no longer, the second of a service it never had. */
+TEST(I7_a_run_of_another_program_is_not_replayed)
+{
+    stet_run_id gone, nap;
+    outcome    *o;
+
+    (void)deployed_with(&gone, &nap);
+    (void)run("stet", "", "export", gone.text, "--db", "shop.db", "--out", "gone.stet", NULL);
+    (void)run("stet", "", "export", nap.text, "--db", "shop.db", "--out", "nap.stet", NULL);
+    o = run(APP, "same", "replay", "gone.stet", NULL);
+    CHECK_INT(o->exit, 1);
+    CHECK_HAS(o->out, "this program has no handler orders.gone");
+    o = run(APP, "same", "replay", "nap.stet", NULL);
+    CHECK_INT(o->exit, 1);
+    CHECK_HAS(o->out, "this program has no handler elsewhere.nap");
+}
+
 /* To standard output as well, and the same bytes but for the time of the export. */
 TEST(I7_export_writes_to_standard_output)
 {
-    stet_run_id      run_id = deployed(false);
+    stet_run_id      run_id = deployed();
     stet_bundle_info info;
     struct stat      st;
     char            *bytes;
@@ -347,7 +371,7 @@ TEST(I7_export_writes_to_standard_output)
 /* The debugger stops in the handler, with its stack, and the record still ends as it does. */
 TEST(I7_a_replay_can_be_debugged)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     char        app[600];
     outcome    *o;
 
@@ -367,7 +391,7 @@ TEST(I7_a_replay_can_be_debugged)
 
 TEST(I7_a_damaged_file_is_refused)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     outcome    *o;
 
     exported(&run_id);
@@ -452,7 +476,7 @@ TEST(B14_describe_draws_mermaid_and_dot)
 
 TEST(B14_describe_shows_how_far_a_run_is)
 {
-    stet_run_id run_id = deployed(false);
+    stet_run_id run_id = deployed();
     outcome    *o = run(APP, "", "describe", "orders.checkout", "--run", run_id.text, "--db",
                         "shop.db", NULL);
 

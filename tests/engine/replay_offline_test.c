@@ -4,6 +4,7 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -529,6 +530,30 @@ TEST(I3_the_function_can_end_it)
     e = fixture_open_with(f, services);
     CHECK_CODE(stet_check(e, NULL, NULL, on_report_stop, &told), STET_ESTOPPED);
     CHECK_INT(told, 1);
+    stet_close(e);
+    fixture_end(f);
+}
+
+TEST(I3_a_check_without_room_for_a_child_says_so)
+{
+    const stet_handler handlers[] = { { "flow", h_same, NULL }, { 0 } };
+    fixture           *f = fixture_begin_on("memory");
+    stet_engine       *e;
+    struct rlimit      before, none;
+    int                last;
+
+    (void)stands(f, h_old);
+    e = fixture_open_with(f, (fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK((last = dup(STDOUT_FILENO)) >= 0);
+    CHECK(close(last) == 0);
+    none = before;
+    none.rlim_cur = (rlim_t)last;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK_CODE(stet_check(e, NULL, NULL, on_report, NULL), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "no pipe");
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK_OK(stet_check(e, NULL, NULL, on_report, NULL));
     stet_close(e);
     fixture_end(f);
 }
@@ -1098,6 +1123,37 @@ TEST(I7_a_bundle_of_an_ended_run_replays_to_its_return)
     CHECK_INT(n, 1);
     CHECK_INT(effects("quick"), 1);
     stet_free((void *)(uintptr_t)bundle.data);
+    fixture_end(f);
+}
+
+static int
+on_operation_stop(void *arg, const stet_operation *op)
+{
+    (void)op;
+    ++*(int *)arg;
+    return STET_ESTOPPED;
+}
+
+TEST(I7_the_functions_can_end_it)
+{
+    const stet_handler handlers[] = { { "flow", h_same, NULL }, { 0 } };
+    fixture           *f = fixture_begin();
+    stet_run_id        run = stands(f, h_old);
+    stet_engine       *e;
+    stet_bytes         bundle;
+    int                told = 0;
+
+    e = fixture_open_with(f, (fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
+    CHECK_OK(stet_run_export(e, &bundle, &run));
+    CHECK_CODE(stet_replay(e, bundle, on_operation_stop, on_report, &told), STET_ESTOPPED);
+    CHECK_INT(told, 1);
+    CHECK_CODE(stet_replay(e, bundle, NULL, on_report_stop, &told), STET_ESTOPPED);
+    CHECK_INT(told, 2);
+    CHECK_CODE(stet_describe(e, "t.flow", NULL, on_operation_stop, on_report, &told),
+               STET_ESTOPPED);
+    CHECK_INT(told, 3);
+    stet_free((void *)(uintptr_t)bundle.data);
+    stet_close(e);
     fixture_end(f);
 }
 

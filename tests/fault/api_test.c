@@ -554,6 +554,7 @@ static const api_row api_rows[] = {
     { .name = "stet_status_is_terminal", .pure = pure_status_is_terminal },
     { .name = "stet_start_options_init", .pure = pure_start_options_init },
     { .name = "stet_open", .engine = engine_open },
+    { .name = "stet_open", .engine = engine_open_readonly },
     { .name = "stet_register", .engine = engine_register },
     { .name = "stet_register_object", .engine = engine_register_object },
     { .name = "stet_engine_start", .engine = engine_start },
