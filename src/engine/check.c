@@ -196,24 +196,14 @@ check_done(stet__errand *x, size_t i, stet_bytes out)
 static int
 check_lost(stet__errand *x, size_t i, bool is_late, const char *text)
 {
-    check                     *c = (check *)x;
-    const stet__offline_place *place = x->shared;
-    const check_piece         *p = &c->pieces[i];
-    stet_replay_report         r = { .handler = p->handler, .status = p->status };
-    char                       run[STET_ID_TEXT_MAX], line[512];
+    check             *c = (check *)x;
+    const check_piece *p = &c->pieces[i];
+    stet_replay_report r = { .handler = p->handler, .status = p->status };
+    char               run[STET_ID_TEXT_MAX], line[512];
 
     stet__id_text(run, STET__ID_RUN, p->run);
     r.run = run;
-    r.end = is_late ? STET_REPLAY_TIME : STET_REPLAY_CRASHED;
-    r.asked = place->asked[0] != '\0' ? place->asked : NULL;
-    r.where = place->where[0] != '\0' ? place->where : NULL;
-    if (is_late)
-        (void)snprintf(line, sizeof line, "did not end in %lld ms, after %s", (long long)x->time_ms,
-                       r.asked != NULL ? r.asked : "its begin");
-    else
-        (void)snprintf(line, sizeof line, "crashed after %s: %s",
-                       r.asked != NULL ? r.asked : "its begin", text);
-    r.text = line;
+    stet__offline_lost(&r, x->shared, is_late, x->time_ms, text, line);
     return check_tell(c, &r);
 }
 

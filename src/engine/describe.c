@@ -23,6 +23,10 @@ typedef struct describe {
     stet_operation_fn            operation;
     stet_replay_fn               report;
     void                        *arg;
+    bool                         is_lost; /* the child died of it, as `lost` says */
+    stet_replay_report           lost;
+    stet__offline_place          lost_at;
+    char                         lost_text[512];
     stet__buf                   *out; /* in the child */
     stet__offline                offline;
 } describe;
@@ -53,6 +57,8 @@ describe_begin(stet__errand *x)
     d->offline.arg = d;
     d->offline.new_max =
         d->o->operations_max > 0 ? (uint64_t)d->o->operations_max : DESCRIBE_OPS_MAX;
+    if (d->is_lost)
+        d->offline.new_max = d->lost_at.operations - 1;
     return true;
 }
 
@@ -96,7 +102,7 @@ describe_done(stet__errand *x, size_t i, stet_bytes out)
     while (err == STET_OK && stet__read_byte(&out, &what)) {
         if (what == DESCRIBE_REPORT) {
             if ((err = stet__report_decode(&r, &arena, &out)) == STET_OK)
-                err = describe_tell(d, &r);
+                err = describe_tell(d, d->is_lost ? &d->lost : &r);
             continue;
         }
         if ((err = stet__operation_decode(&op, &arena, &out)) != STET_OK)
@@ -110,25 +116,19 @@ describe_done(stet__errand *x, size_t i, stet_bytes out)
     return err;
 }
 
+/* It is executed once more, and let go at the operation it died behind: what came before is told. */
 static int
 describe_lost(stet__errand *x, size_t i, bool is_late, const char *text)
 {
-    describe                  *d = (describe *)x;
-    const stet__offline_place *place = x->shared;
-    stet_replay_report         r = { .end = is_late ? STET_REPLAY_TIME : STET_REPLAY_CRASHED };
-    char                       line[512];
+    describe *d = (describe *)x;
 
     (void)i;
-    r.asked = place->asked[0] != '\0' ? place->asked : NULL;
-    r.where = place->where[0] != '\0' ? place->where : NULL;
-    if (is_late)
-        (void)snprintf(line, sizeof line, "did not end in %lld ms, after %s", (long long)x->time_ms,
-                       r.asked != NULL ? r.asked : "its begin");
-    else
-        (void)snprintf(line, sizeof line, "crashed after %s: %s",
-                       r.asked != NULL ? r.asked : "its begin", text);
-    r.text = line;
-    return describe_tell(d, &r);
+    if (d->is_lost)
+        return describe_tell(d, &d->lost); /* not even so */
+    d->is_lost = true;
+    memcpy(&d->lost_at, x->shared, sizeof d->lost_at);
+    stet__offline_lost(&d->lost, &d->lost_at, is_late, x->time_ms, text, d->lost_text);
+    return STET_OK;
 }
 
 /* A record of which only the start is there. */
@@ -172,6 +172,8 @@ describe_handler(describe *d, const stet__handler *h, const stet__run *run)
     stet__buf_init(&facts, &d->e->p->alloc);
     describe_tape(d, &facts, h, input, d->o->key != NULL || run == NULL ? d->o->key : run->key);
     err = facts.failed ? stet__fail(STET_ENOMEM, "out of memory") : stet__errand_run(&d->x);
+    if (err == STET_OK && d->is_lost)
+        err = d->lost_at.operations > 0 ? stet__errand_run(&d->x) : describe_tell(d, &d->lost);
     stet__buf_free(&facts);
     return err;
 }

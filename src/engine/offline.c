@@ -233,6 +233,7 @@ offline_place(stet__offline *o, const stet_ctx *c, stet__fact_kind kind, const c
 {
     (void)snprintf(o->place->asked, sizeof o->place->asked, "%s %s#%llu",
                    stet__fact_kind_name(kind), name, (unsigned long long)occurrence);
+    o->place->operations++;
     (void)snprintf(o->place->where, sizeof o->place->where, "%s:%d",
                    c->file != NULL ? c->file : "?", c->line);
 }
@@ -255,6 +256,23 @@ offline_branches(stet__offline *o, stet_operation *op, const stet_branch *branch
     op->branches = (stet_bytes){ at, len };
     for (const stet_branch *b = branches; b->id != NULL; at += strlen(b->id) + 1, b++)
         memcpy(at, b->id, strlen(b->id) + 1);
+}
+
+void
+stet__offline_lost(stet_replay_report *r, const stet__offline_place *place, bool is_late,
+                   int64_t time_ms, const char *text, char line[512])
+{
+    const char *asked = place->asked[0] != '\0' ? place->asked : "its begin";
+
+    if (is_late)
+        (void)snprintf(line, 512, "did not end in %lld ms, after %s", (long long)time_ms, asked);
+    else
+        (void)snprintf(line, 512, "crashed after %s: %s", asked, text);
+    r->end = is_late ? STET_REPLAY_TIME : STET_REPLAY_CRASHED;
+    r->asked = place->asked[0] != '\0' ? place->asked : NULL;
+    r->where = place->where[0] != '\0' ? place->where : NULL;
+    r->text = line;
+    r->operations = place->operations;
 }
 
 /* Tell the operation, or keep it. Its place is in the arena only where it is kept: a replay has

@@ -58,8 +58,12 @@ void stet__build_id(char *text, size_t size);
 
 /* Where an execution is, in memory that its parent reads when it has died. */
 typedef struct stet__offline_place {
-    char asked[192], where[256];
+    char     asked[192], where[256];
+    uint64_t operations;
 } stet__offline_place;
+/* The report of one that died (`text` says how) or did not end; its texts are in `place` and `line`. */
+void stet__offline_lost(stet_replay_report *r, const stet__offline_place *place, bool is_late,
+                        int64_t time_ms, const char *text, char line[512]);
 
 typedef struct stet__offline_node stet__offline_node;
 

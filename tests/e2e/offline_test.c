@@ -504,7 +504,8 @@ TEST(B14_describe_survives_what_a_handler_does)
     outcome *o = run(APP, "", "describe", "orders.broken", NULL);
 
     CHECK_INT(o->exit, 1);
-    CHECK_HAS(o->out, "crashed after step fine#1");
+    CHECK_HAS(o->out, "├─ step fine");
+    CHECK_HAS(o->out, "└─ crashed after step fine#1");
     o = run(APP, "", "describe", "orders.endless", "--operations", "7", NULL);
     CHECK_INT(o->exit, 1);
     CHECK_HAS(o->out, "sleep tick#7");

@@ -156,6 +156,15 @@ h_dies(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
+h_born_dead(stet_ctx *ctx, stet_bytes input)
+{
+    (void)ctx;
+    (void)input;
+    raise(SIGKILL);
+    return STET_OK;
+}
+
+static int
 h_wheel(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
@@ -179,6 +188,7 @@ static const stet_handler services[] = {
     { "all", h_all, &all_options },    { "fails", h_fails, &fail_options },
     { "dies", h_dies, NULL },          { "wheel", h_wheel, &turn_options },
     { "echo", h_echo, &all_options },  { "hour", h_hour, NULL },
+    { "born-dead", h_born_dead, NULL },
     { 0 },
 };
 static const stet_handler objects[] = { { "keeps", h_keeps, NULL }, { 0 } };
@@ -282,9 +292,16 @@ TEST(B14_a_handler_that_dies_or_does_not_end_is_a_report)
 
     CHECK_INT(t.end, STET_REPLAY_CRASHED);
     CHECK_HAS(t.why, "crashed after step before#1: killed by signal 9");
+    CHECK_INT(t.n, 1);
+    CHECK_HAS(t.text, "work|step|before#1");
     t = describe(e, "t.dies", STET_DESCRIBE(.input = stet_text("loop"), .time_ms = 2000));
     CHECK_INT(t.end, STET_REPLAY_TIME);
     CHECK_HAS(t.why, "after step before#1");
+    CHECK_INT(t.n, 1);
+    t = describe(e, "t.born-dead", NULL);
+    CHECK_INT(t.end, STET_REPLAY_CRASHED);
+    CHECK_HAS(t.why, "crashed after its begin");
+    CHECK_INT(t.n, 0);
     stet_close(e);
     fixture_end(f);
 }
