@@ -116,7 +116,7 @@ describe_done(stet__errand *x, size_t i, stet_bytes out)
     return err;
 }
 
-/* It is executed once more, and let go at the operation it died behind: what came before is told. */
+/* It is executed once more and let go at the operation it died behind: what came before is told. */
 static int
 describe_lost(stet__errand *x, size_t i, bool is_late, const char *text)
 {

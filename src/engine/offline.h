@@ -61,7 +61,7 @@ typedef struct stet__offline_place {
     char     asked[192], where[256];
     uint64_t operations;
 } stet__offline_place;
-/* The report of one that died (`text` says how) or did not end; its texts are in `place` and `line`. */
+/* The report of one that died (`text` says how) or did not end; its texts are in place and line. */
 void stet__offline_lost(stet_replay_report *r, const stet__offline_place *place, bool is_late,
                         int64_t time_ms, const char *text, char line[512]);
 
