@@ -231,8 +231,10 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
 
     if (err == STET_OK && *cmd == NULL && c->run.is_auto && !c->is_undoing)
         return stet__ctx_latch(c, stet__fail(STET_EROLLBACK, "run %s failed and is being rolled back", c->run_text));
+    if (err == STET_OK && c->exec->host->asked != NULL)
+        c->exec->host->asked(c, kind, name, *occurrence, *cmd);
     if (err == STET_OK)
-        return STET_OK;
+        return c->latch;
     if (err == STET_EREPLAY)
         return stet__ctx_stuck(c, recorded, kind, name, *occurrence);
     return stet__ctx_latch(c, err);

@@ -168,6 +168,7 @@ struct stet_ctx {
     int              latch;         /* 0, or what every further call returns */
     const char      *file;
     int              line;
+    const stet_branch *branches;     /* of the switch that is being asked for, for host->asked() */
     char             waits_for[192]; /* for people: what it is about to be suspended for */
     stet__arena      arena;
     stet__scope     *scope, *scopes_spare; /* spare: ended ones, for loops */
@@ -266,6 +267,8 @@ typedef struct stet__host_ops {
     /* Also from bodies on other threads. */
     void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields,
                 size_t n, const char *message);
+    /* May be NULL. The handler asked for this operation; cmd NULL: it is not recorded. */
+    void (*asked)(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, const stet__cmd *cmd);
 } stet__host_ops;
 
 /* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */
