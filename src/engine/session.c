@@ -49,7 +49,7 @@ static void
 session_info(stet_engine *e, stet__buf *out)
 {
     stet__fact fact = { 0 };
-    stet__buf  handlers;
+    stet__buf  handlers, functions;
 
     stet__buf_init(&handlers, &e->p->alloc);
     for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
@@ -61,9 +61,15 @@ session_info(stet_engine *e, stet__buf *out)
     fact.flags = e->config.roles;
     fact.attempt = e->config.concurrency;
     fact.number = e->process;
+    stet__buf_init(&functions, &e->p->alloc);
+    for (const stet__sched_function *f = e->sched_functions; f != NULL; f = f->next)
+        stet__buf_printf(&functions, "%s%s", f != e->sched_functions ? "\n" : "", f->name);
+    if (functions.len > 0 && (e->config.roles & STET_ROLE_TIMERS))
+        fact.schedule = stet__buf_bytes(&functions);
     stet__fact_encode(out, &fact);
-    out->failed = out->failed || handlers.failed;
+    out->failed = out->failed || handlers.failed || functions.failed;
     stet__buf_free(&handlers);
+    stet__buf_free(&functions);
 }
 
 static const char *
@@ -87,12 +93,13 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
     info->started_ms = row->started_ms;
     info->seen_ms = row->seen_ms;
     info->is_dead = row->is_dead;
-    info->name = info->host = info->handlers = "";
+    info->name = info->host = info->handlers = info->schedules = "";
     if (stet__fact_decode(&fact, &in) != STET_OK)
         return;
     info->name = session_text(arena, fact.who);
     info->host = session_text(arena, fact.where);
     info->handlers = session_text(arena, fact.text);
+    info->schedules = session_text(arena, fact.schedule);
     info->roles = (uint32_t)fact.flags;
     info->slots = (uint32_t)fact.attempt;
     info->process = fact.number;
