@@ -262,7 +262,8 @@ STET_API int stet_why(stet_engine *engine, const stet_run_id *run, stet_verdict_
 typedef struct stet_finding {
     const char *run;      /* or NULL */
     uint64_t    revision; /* or 0 */
-    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value" */
+    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value",
+                             "schedule" */
     const char *text;
     bool        is_repaired; /* by stet_repair() */
 } stet_finding;

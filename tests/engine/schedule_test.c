@@ -889,6 +889,153 @@ TEST(I10_the_ledger_keeps_the_last_thousand)
     fixture_end(f);
 }
 
+/* ---- verify and repair ----------------------------------------------------------------------- */
+
+typedef struct findings {
+    int  n, repaired;
+    char rule[32], text[256];
+} findings;
+
+static int
+on_finding(void *arg, const stet_finding *finding)
+{
+    findings *to = arg;
+
+    to->n++;
+    to->repaired += finding->is_repaired;
+    (void)snprintf(to->rule, sizeof to->rule, "%s", finding->rule);
+    (void)snprintf(to->text, sizeof to->text, "%s", finding->text);
+    return STET_OK;
+}
+
+/* One finding with this in its text; it is mended; then there is none. */
+static void
+mended(stet_engine *e, const char *part)
+{
+    findings found = { 0 }, mending = { 0 };
+
+    CHECK_OK(stet_verify(e, NULL, on_finding, &found));
+    CHECK_HAS(found.text, part);
+    CHECK_STR(found.rule, "schedule");
+    CHECK_INT(found.n, 1);
+    CHECK_OK(stet_repair(e, NULL, on_finding, &mending));
+    CHECK_INT(mending.n, 1);
+    CHECK_INT(mending.repaired, 1);
+    (void)fixture_sound(e);
+}
+
+/* An entry of the index by hand: when, and of which schedule. */
+static void
+index_op(fixture *f, stet_op_kind kind, const char *name, int64_t at_ms)
+{
+    stet__arena arena;
+    stet__sched s = { .name = name };
+    stet_op     op = { .kind = kind, .number = 1, .data = stet_text("") };
+
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    s.f.look_ms = at_ms;
+    op.space = stet__sched_index(&arena, &s, &s.f, &op.key);
+    damage_do(f, &op, 1);
+    stet__arena_free(&arena);
+}
+
+TEST(E2_verify_finds_and_repair_mends_the_index)
+{
+    fixture *f = fixture_begin();
+    int64_t  next_ms;
+
+    up_without_timers(f);
+    (void)ensure(f->engine, "v", "t.tick", STET_SCHEDULE(.every = "1h"));
+    (void)fixture_sound(f->engine);
+    next_ms = look(f->engine, "v").next_ms;
+    index_op(f, STET_OP_VALUE_DEL, "v", next_ms);
+    mended(f->engine, "schedule v is not in the index");
+    index_op(f, STET_OP_VALUE_PUT, "v", next_ms + 5);
+    mended(f->engine, "at another time than its own");
+    index_op(f, STET_OP_VALUE_PUT, "w", next_ms);
+    mended(f->engine, "schedule w, which is not there");
+    index_op(f, STET_OP_VALUE_PUT, "v", 1000); /* of a run that ended: nothing is wrong */
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    set_back(f, "v", 3600000);
+    fixture_up_with(f, handlers);
+    effects_await("ran v", 1);
+    fixture_end(f);
+}
+
+TEST(E2_repair_finds_a_schedule_that_waits_for_a_run_that_has_ended)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    int64_t     ended_ms;
+
+    fixture_up_with(f, handlers);
+    (void)ensure(f->engine, "w", "t.pauses",
+                 STET_SCHEDULE(.every = "100ms", .from_completion = true));
+    AWAIT(look(f->engine, "w").fired == 1);
+    run = look(f->engine, "w").run;
+    fixture_paused(f->engine, &run);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_WORKER; /* executes, and fires nothing */
+    fixture_up_with(f, handlers);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "w");
+    ended_ms = fixture_look(f->engine, &run).ended_ms;
+    (void)fixture_sound(f->engine);
+    index_op(f, STET_OP_VALUE_DEL, "w", ended_ms);
+    mended(f->engine, "waits for a run that has ended");
+    fixture_down(f);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(look(f->engine, "w").fired == 2);
+    CHECK_INT(look(f->engine, "w").last_ms, ended_ms + 100);
+    fixture_end(f);
+}
+
+TEST(I10_repair_removes_the_ledger_of_a_schedule_that_is_not_there)
+{
+    fixture    *f = fixture_begin();
+    stet__arena arena;
+    stet_op     op = { .kind = STET_OP_VALUE_PUT, .number = 1, .data = stet_text("x") };
+
+    up_without_timers(f);
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    op.space = STET__SPACE_BASE_SCHED_LOG;
+    op.key = stet__sched_log_key(&arena, "nobody", 5);
+    damage_do(f, &op, 1);
+    stet__arena_free(&arena);
+    mended(f->engine, "ledger has an entry of schedule nobody");
+    fixture_end(f);
+}
+
+TEST(E2_a_damaged_schedule_is_told_hurts_no_other_and_can_be_removed)
+{
+    fixture  *f = fixture_begin();
+    findings  found = { 0 };
+    char      names[256] = "";
+    stet_op   op = { .kind = STET_OP_VALUE_PUT, .number = 7, .data = stet_text("rubbish") };
+
+    fixture_up_with(f, handlers);
+    op.space = STET__SPACE_BASE_SCHED;
+    op.key = stet_text("bad");
+    (void)ensure(f->engine, "bad", "t.tick", STET_SCHEDULE(.every = "100ms"));
+    (void)ensure(f->engine, "good", "t.tick", STET_SCHEDULE(.every = "100ms"));
+    damage_do(f, &op, 1);
+    AWAIT(fixture_logged(f, "schedule bad is damaged") > 0);
+    CHECK_CODE(stet_schedule_get(f->engine, "bad", on_schedule, NULL), STET_ECORRUPT);
+    CHECK_CODE(stet_schedule_ensure(f->engine, NULL, "bad", "t.tick", stet_text(""),
+                                    STET_SCHEDULE(.every = "1h")),
+               STET_ECORRUPT);
+    CHECK_OK(stet_schedule_list(f->engine, NULL, 0, on_name, names));
+    CHECK_STR(names, "bad good ");
+    CHECK_OK(stet_verify(f->engine, NULL, on_finding, &found));
+    CHECK_HAS(found.text, "schedule bad cannot be read");
+    effects_await("ran good", 2);
+    CHECK_OK(stet_schedule_remove(f->engine, "bad"));
+    (void)ensure(f->engine, "bad", "t.tick", STET_SCHEDULE(.every = "1h"));
+    fixture_end(f);
+}
+
 /* ---- bad input ------------------------------------------------------------------------------- */
 
 static void
