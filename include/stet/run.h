@@ -204,6 +204,8 @@ typedef struct stet_run_info {
     size_t      lost;           /* how often its worker died while executing it */
     bool        is_served;      /* a living worker serves its handler */
     const char *traceparent, *tracestate; /* as it was started with, or NULL */
+    const char *schedule;       /* that started it, or NULL */
+    int64_t     planned_ms;     /* … for this time; 0: none */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 
