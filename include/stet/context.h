@@ -43,6 +43,8 @@ STET_API int stet_attempt_return_json(stet_attempt *a, const char *fmt, ...);
 STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) STET_PRINTF(3, 4);
 /** Fail, and do not try again before this time (milliseconds since 1970). Returns STET_EDEFER. */
 STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
+/** What the handler gave the step for its body; in an undo, what it gave the step that is undone. */
+STET_API void *stet_attempt_arg(const stet_attempt *a);
 /** 1 for the first execution that counts. */
 STET_API uint32_t stet_attempt_number(const stet_attempt *a);
 /** This body was entered before and what came of it was not recorded, because its worker died or its
@@ -64,6 +66,9 @@ STET_API const char *stet_attempt_tracestate(const stet_attempt *a);
 STET_API void stet_attempt_log(stet_attempt *a, stet_level level, const stet_log_field *fields,
                                const char *fmt, ...) STET_PRINTF(4, 5);
 
+/** Undoes a step that was done: gets what it recorded. Under the rules of a body, and recorded like one. */
+typedef int (*stet_undo_fn)(stet_attempt *attempt, stet_bytes result);
+
 typedef struct stet_step_options {
     size_t      size;
     int         attempts;  /* 0: no policy of its own: a passing failure ends the run's attempt */
@@ -73,6 +78,7 @@ typedef struct stet_step_options {
     stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */
     bool        transaction; /* the body is lent a database transaction; see stet/transaction.h. Not for
                                 stet_step_start(). Its timeout is 2s unless given, and at most a third of lease_ms */
+    stet_undo_fn undo;     /* what stet_rollback() calls; retried as the step is, or as the run if it has no policy */
 } stet_step_options;
 #define STET_STEP(...) (&(stet_step_options){ .size = sizeof(stet_step_options), __VA_ARGS__ })
 
@@ -138,6 +144,22 @@ STET_API STET_MUST_USE int stet_ctx_signal(stet_ctx *ctx, const stet_run_id *run
                                            stet_bytes value);
 #define stet_await_signal(ctx, ...) stet_await_signal(STET_AT(ctx), __VA_ARGS__)
 #define stet_ctx_signal(ctx, ...) stet_ctx_signal(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- topics --------------------------------------------------------------------------------- */
+
+/** Wait for the next event on a topic: stet_emit(), `stet emit TOPIC`. All that wait when it is emitted get
+ * it; what was emitted before the wait is gone.
+ * @param[out] out  what was sent with it; may be NULL
+ * @param timeout   "3d"; NULL: none
+ * @return STET_OK; STET_ETIMEOUT, the time was up first; STET_ENAME; STET_EDURATION; and as stet_step(). */
+STET_API STET_MUST_USE int stet_await_event(stet_ctx *ctx, stet_bytes *out, const char *topic,
+                                            const char *timeout);
+/** Emit an event from a handler, once however often this replays.
+ * @param[out] resumed  how many runs waited, the same on every replay; may be NULL
+ * @return STET_OK; STET_ENAME; STET_ETOOBIG; and as stet_step(). */
+STET_API STET_MUST_USE int stet_ctx_emit(stet_ctx *ctx, size_t *resumed, const char *topic, stet_bytes value);
+#define stet_await_event(ctx, ...) stet_await_event(STET_AT(ctx), __VA_ARGS__)
+#define stet_ctx_emit(ctx, ...) stet_ctx_emit(STET_AT(ctx), __VA_ARGS__)
 
 /* ---- futures -------------------------------------------------------------------------------- */
 
@@ -205,6 +227,71 @@ STET_API const char *stet_uuid(stet_ctx *ctx, char text[37]);
 STET_API STET_MUST_USE int stet_version(stet_ctx *ctx, int *version, const char *name, int oldest,
                                         int newest);
 #define stet_version(ctx, ...) stet_version(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- what was decided, and what is worth knowing ---------------------------------------------- */
+
+/** A way a switch can go. */
+typedef struct stet_branch {
+    const char *id;
+    /* > 0: this one; 0: not this one; a code (< 0): it could not be told, and stet_switch() returns that
+     * code. Called in handler code; it must not use the context. NULL: the default, which is the last. */
+    int (*match)(void *arg);
+} stet_branch;
+
+/**
+ * Choose a way: the first branch that matches, recorded before anything in it runs. On replay no
+ * matcher is called; a recorded branch that the code does not have any more makes the run stuck.
+ * @param[out] chosen  index into `branches`
+ * @param branches     ended by { 0 }; at most STET_BRANCHES_MAX
+ * @param arg          for the matchers
+ * @return STET_OK; STET_ENOBRANCH, none matches and there is no default; what a matcher returned;
+ *         STET_ENAME; STET_EINVAL, two with one ID, or a default that is not the last; and as
+ *         stet_step().
+ */
+STET_API STET_MUST_USE int stet_switch(stet_ctx *ctx, size_t *chosen, const char *name,
+                                       const stet_branch *branches, void *arg);
+#define stet_switch(ctx, ...) stet_switch(STET_AT(ctx), __VA_ARGS__)
+#define STET_BRANCHES_MAX 256
+
+/** A line in the run's record, once however often this replays: for those who look at it with `show`.
+ * A replay knows a note by its format, so notes may be added and moved. Cut to STET_NOTE_MAX bytes.
+ * @return STET_OK; STET_EINVAL, an empty format; STET_SUSPENDED; STET_EUSAGE. */
+STET_API int stet_note(stet_ctx *ctx, const char *fmt, ...) STET_PRINTF(2, 3);
+#define stet_note(ctx, ...) stet_note(STET_AT(ctx), __VA_ARGS__)
+#define STET_NOTE_MAX 4096
+
+/** True for the first that asks for this key, in all runs, processes and times: recorded, so it is true
+ * again when this replays, and in a run that retries this one. The key stays taken when the run is gone.
+ * @param key  1 to 256 bytes
+ * @return STET_OK; STET_ETOOBIG; STET_EINVAL, an empty key; and as stet_step(). */
+STET_API STET_MUST_USE int stet_once(stet_ctx *ctx, bool *is_first, const char *key);
+#define stet_once(ctx, ...) stet_once(STET_AT(ctx), __VA_ARGS__)
+
+/** Another run, as a handler sees it. */
+typedef struct stet_run_look {
+    stet_status status;
+    stet_bytes  value; /* of a completed run */
+    int         code;  /* of a failed one, else 0 */
+    const char *error; /* … and its text, or NULL */
+} stet_run_look;
+/** What is known of a run now; recorded, and so on every replay.
+ * @return STET_OK; STET_ENOTFOUND (recorded too); STET_EKIND; STET_EINVAL; and as stet_step(). */
+STET_API STET_MUST_USE int stet_run_look_at(stet_ctx *ctx, stet_run_look *look, const stet_run_id *run);
+#define stet_run_look_at(ctx, ...) stet_run_look_at(STET_AT(ctx), __VA_ARGS__)
+
+/* ---- undoing -------------------------------------------------------------------------------- */
+
+/** Undo the steps that were done and have an undo, the last one first. Each undo runs like a step of
+ * its own ("rollback:charge#1"): recorded once, retried, at risk after a crash; a crash goes on with the
+ * next one. Works after a cancel, and the handler goes on behind it as it likes.
+ * @return STET_OK; STET_ECOMPENSATION: an undo failed for good. Pass it on: the run is then
+ *         compensation-failed, its waiters are told, and `stet rollback` tries again; STET_SUSPENDED. */
+STET_API STET_MUST_USE int stet_rollback(stet_ctx *ctx);
+#define stet_rollback(ctx) stet_rollback(STET_AT(ctx))
+/** From here on: if this run fails for good, or is stopped, undo what it did before it ends. As if every
+ * way out of the handler that is a failure had called stet_rollback(). `stet_handler_options.rollback`
+ * does this for all runs of a handler. */
+STET_API int stet_rollback_on_failure(stet_ctx *ctx, bool is_on);
 
 /* ---- ending --------------------------------------------------------------------------------- */
 

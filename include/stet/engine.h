@@ -125,6 +125,7 @@ typedef struct stet_handler_options {
     const char *timeout;     /* of each run from its creation; NULL: none */
     const char *retention;   /* how long ended runs are kept; NULL: the engine's */
     const char *description; /* for `handlers` */
+    bool        rollback;    /* undo what a run did if it fails; see stet_rollback_on_failure() */
 } stet_handler_options;
 
 typedef struct stet_handler {

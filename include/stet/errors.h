@@ -36,6 +36,9 @@
     X(EDEADLOCK, -32, PERMANENT, "would wait for a key its own callers hold")                      \
     X(EHANDLER, -33, PERMANENT, "the handler returned something that is no result")                \
     X(ELOST, -34, PERMANENT, "the worker died while executing it, too often")                      \
+    X(ENOBRANCH, -35, PERMANENT, "no branch of a switch fits")                                     \
+    X(ECOMPENSATION, -36, PERMANENT, "an undo failed for good")                                    \
+    X(EROLLBACK, -37, PERMANENT, "the run is being rolled back")                                   \
     /* what was asked for is not so */                                                             \
     X(ENOTFOUND, -40, PERMANENT, "there is no such thing")                                         \
     X(EEXISTS, -41, PERMANENT, "it exists already")                                                \

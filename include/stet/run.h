@@ -153,6 +153,34 @@ STET_API int stet_resolve(stet_engine *engine, const char *awakeable, stet_bytes
 /** Settle an awakeable with an error: the await returns STET_EREJECTED with this text. */
 STET_API int stet_reject(stet_engine *engine, const char *awakeable, const char *error);
 
+/**
+ * Emit an event on a topic: every run that waits for it now (stet_await_event()) goes on with this
+ * value. Nothing is kept for later waits. Many waiters are told in lots, each durable on its own; if
+ * this process dies in the middle, a worker tells the rest within seconds.
+ * @param[out] resumed  how many waited; may be NULL
+ * @return STET_OK; STET_ENAME; STET_ETOOBIG; STET_EUSAGE, in a handler (use stet_ctx_emit); STET_EBUSY,
+ *         STET_EUNCERTAIN, STET_EIO …: *resumed were told, the rest is if the event was recorded.
+ */
+STET_API int stet_emit(stet_engine *engine, size_t *resumed, const char *topic, stet_bytes value);
+
+/** Listens to a topic from outside any run. */
+typedef struct stet_subscription stet_subscription;
+typedef struct stet_event {
+    const char *topic;
+    stet_bytes  value;
+    int64_t     time_ms; /* when it was emitted */
+} stet_event;
+/** Events on this topic from now on, from whatever process. Best effort: one may be missed when this
+ * process is away for a minute, or when clocks of processes disagree; runs that wait never miss one. */
+STET_API int stet_subscribe(stet_engine *engine, stet_subscription **subscription, const char *topic);
+/** Wait for the next event. One thread at a time.
+ * @param[out] event   valid until the next call with this subscription
+ * @param timeout_ms   0: wait_ms of the configuration (30 s); STET_NONE: without limit
+ * @return STET_OK; STET_ETIMEOUT; STET_ESTOPPED, the engine is stopping; a failure of the store. */
+STET_API int stet_event_next(stet_subscription *subscription, stet_event *event, int64_t timeout_ms);
+/** Accepts NULL. Before its engine is closed. */
+STET_API void stet_unsubscribe(stet_subscription *subscription);
+
 typedef struct stet_signal_options {
     size_t      size;
     const char *idempotency_key; /* a signal of the same run and key counts once */
@@ -292,6 +320,12 @@ STET_API int stet_dlq_discard(stet_engine *engine, const stet_run_id *run);
 /** Failed runs that were neither retried nor discarded, newest first. */
 STET_API int stet_dlq_list(stet_engine *engine, const stet_run_filter *filter, stet_run_info_fn fn,
                            void *arg);
+
+/** Let a run whose rollback failed go on with it, from the undo that failed (after the cause was mended). Its
+ * waiters were told that it failed, and so it ends.
+ * @param by, why  who and why, may be NULL
+ * @return STET_OK; STET_ESTATE, its rollback did not fail; STET_ENOTFOUND. */
+STET_API int stet_rollback_retry(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
 
 /** Let a stuck run try again (after the cause was mended). @return STET_OK; STET_ESTATE, not stuck. */
 STET_API int stet_unstick(stet_engine *engine, const stet_run_id *run, const char *by);

@@ -29,6 +29,7 @@
     X(CANCELLED, 11, "cancelled")                                                                  \
     X(EXPIRED, 12, "expired")                                                                      \
     X(AT_RISK, 13, "at risk")                                                                      \
+    X(COMPENSATION_FAILED, 14, "compensation failed")                                              \
     /* commands: what the handler asked for */                                                     \
     X(STEP, 20, "step")                                                                            \
     X(STEP_RETRY, 21, "step retry")                                                                \
@@ -47,6 +48,13 @@
     X(SETTLE, 34, "settle awakeable")                                                              \
     X(SIGNAL, 35, "signal wait")                                                                   \
     X(SIGNAL_SEND, 36, "signal sent")                                                              \
+    X(NOTE, 37, "note")                                                                            \
+    X(SWITCH, 38, "switch")                                                                        \
+    X(ONCE, 39, "once")                                                                            \
+    X(LOOK, 40, "look at run")                                                                     \
+    X(TOPIC, 41, "event wait")                                                                     \
+    X(EMIT, 42, "emit")                                                                            \
+    X(ROLLBACK, 43, "rollback")                                                                    \
     /* notifications: what came from outside, through the inbox */                                 \
     X(TIMER, 60, "timer fired")                                                                    \
     X(CHILD_DONE, 61, "child ended")                                                               \
@@ -56,6 +64,9 @@
     X(LOST, 65, "worker lost")                                                                     \
     X(UNSTICK, 66, "unstuck")                                                                      \
     X(SIGNALLED, 67, "signal")                                                                     \
+    X(EVENT, 68, "event")                                                                          \
+    X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
+    X(ROLLED_BACK, 71, "rolled back")                                                              \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")                                                                              \
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
@@ -77,6 +88,8 @@ typedef enum stet__fact_kind {
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
+#define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
+#define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */
@@ -149,6 +162,13 @@ typedef struct stet__fact {
 #undef STET__FACT_B
 #undef STET__FACT_V
 } stet__fact;
+
+/* Is it something a handler asked for? */
+static inline bool
+stet__fact_is_command(stet__fact_kind kind)
+{
+    return kind >= STET__FACT_STEP && kind < STET__FACT_TIMER && kind != STET__FACT_CHOICE;
+}
 
 /* "step" for STET__FACT_STEP; NULL for a number nobody defined. */
 const char *stet__fact_kind_name(stet__fact_kind kind);

@@ -2,6 +2,7 @@
 #include "core/journal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
@@ -27,7 +28,7 @@ stet__journal_free(stet__journal *j)
     j->waiting = j->spared = NULL;
 }
 
-/* Of a recorded one: reads and choices do no harm when the code no longer asks for them. */
+/* Of a recorded one: reads, notes and choices do no harm when the code no longer asks for them. */
 static bool
 journal_must_be_asked(const stet__cmd *cmd)
 {
@@ -35,6 +36,8 @@ journal_must_be_asked(const stet__cmd *cmd)
     case STET__FACT_STATE_GET:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
+    case STET__FACT_NOTE:
+    case STET__FACT_LOOK:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return false;
     default: return !cmd->is_inherited;
@@ -164,7 +167,8 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
 void
 stet__journal_settle(stet__journal *j, stet__cmd *cmd)
 {
-    if (cmd->has_timer) {
+    if (cmd->has_timer || cmd->has_mark) {
+        cmd->had_timer = cmd->has_timer;
         cmd->spared = j->spared;
         j->spared = cmd;
     }
@@ -330,6 +334,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -340,8 +345,10 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
-        if (f->code == 0)
+        if (f->code == 0) {
             cmd->has_timer = f->until_ms != 0;
+            cmd->has_mark = f->kind == STET__FACT_TOPIC;
+        }
         if (f->code != 0) { /* refused or interrupted before anything was created */
             stet__journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
@@ -349,16 +356,31 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = stet__journal_index(j, cmd, f->revision)) != STET_OK || f->kind != STET__FACT_SIGNAL)
             return err;
         return journal_apply_wait(j, cmd, f);
+    case STET__FACT_ROLLBACK:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        return stet__journal_index(j, cmd, f->revision);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
-        stet__journal_settle(j, cmd);
+        if (!(f->flags & STET__FACT_MORE))
+            stet__journal_settle(j, cmd);
         return STET_OK;
     }
 }
 
 /* ---- answers ---------------------------------------------------------------------------------- */
+
+/* An undo that used up its attempts has them anew. */
+static void
+journal_apply_retry(stet__journal *j)
+{
+    for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_STEP && !cmd->is_settled && strncmp(cmd->name, "rollback:", 9) == 0)
+            cmd->attempt = 0;
+}
 
 /* A repeat of what was settled changes nothing; an answer to nothing is an anomaly. */
 static int
@@ -371,7 +393,7 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         j->anomalies++;
         return STET_OK;
     }
-    if (f->kind == STET__FACT_TIMER && cmd->kind == STET__FACT_SIGNAL) {
+    if (f->kind == STET__FACT_TIMER && (cmd->kind == STET__FACT_SIGNAL || cmd->kind == STET__FACT_TOPIC)) {
         cmd->has_timer = false;
         stet__journal_settle(j, cmd);
         cmd->code = STET_ETIMEOUT;
@@ -385,6 +407,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         }
         return STET_OK;
     }
+    if (f->kind == STET__FACT_EVENT)
+        cmd->has_mark = false; /* the event removed it */
     if (f->kind == STET__FACT_CHOICE)
         cmd->number = f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
@@ -397,29 +421,23 @@ int
 stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
     switch (fact->kind) {
-    case STET__FACT_STEP:
-    case STET__FACT_STEP_RETRY:
-    case STET__FACT_SLEEP:
-    case STET__FACT_CALL:
-    case STET__FACT_SEND:
-    case STET__FACT_AWAKEABLE:
-    case STET__FACT_STATE_GET:
-    case STET__FACT_STATE_SET:
-    case STET__FACT_STATE_CLEAR:
-    case STET__FACT_NOW:
-    case STET__FACT_VERSION:
-    case STET__FACT_AWAIT:
-    case STET__FACT_ANY:
-    case STET__FACT_SETTLE:
-    case STET__FACT_SIGNAL:
-    case STET__FACT_SIGNAL_SEND: return journal_apply_command(j, fact);
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
+    case STET__FACT_EVENT:
+    case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
-    default: return STET_OK;
+    case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
+    default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
+}
+
+const char *
+stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence)
+{
+    (void)snprintf(room, STET__UNDO_NAME_MAX, "rollback:%.*s#%llu", (int)len, name, (unsigned long long)occurrence);
+    return room;
 }
 
 /* ---- asking ------------------------------------------------------------------------------------ */

@@ -37,6 +37,8 @@ typedef struct stet__cmd {
     struct stet__cmd *next;       /* all commands with a completion, newest first */
     struct stet__cmd *behind;     /* SIGNAL: the next wait for the same one */
     struct stet__cmd *spared;     /* in journal->spared */
+    bool            had_timer;    /* … because of its timer */
+    bool            has_mark;     /* TOPIC: whoever emits sees in the store that it waits */
 } stet__cmd;
 
 /* A signal that came and that nobody waited for. */
@@ -64,7 +66,7 @@ typedef struct stet__journal {
     stet__cmd   *waiting;     /* list of all commands with a completion */
     stet__map    letters;     /* signal -> stet__letterbox */
     stet__map    signal_ids;  /* idempotency keys of the signals that came */
-    stet__cmd   *spared;      /* settled before their timers fired, which the host removes */
+    stet__cmd   *spared;      /* settled, and the host removes what was put for them: timers, marks of waits */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
@@ -88,6 +90,9 @@ stet__cmd *stet__journal_add(stet__journal *j, stet__fact_kind kind, const char 
 void stet__journal_settle(stet__journal *j, stet__cmd *cmd);
 /* Let notifications of `completion` find this command too (a step's retry timer). */
 int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
+/* The step that undoes the step `name`#occurrence. */
+#define STET__UNDO_NAME_MAX (STET__NAME_MAX + 40)
+const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* Has a signal come that nobody waited for? */

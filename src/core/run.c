@@ -22,11 +22,14 @@ static const uint32_t run_transitions[14] = {
     /* to failed: the last attempt was used up */
     [STET_STATUS_RETRYING] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_BIT(FAILED) | RUN_STOPS,
     [STET_STATUS_PAUSED] = RUN_BIT(PENDING) | RUN_BIT(FAILED) | RUN_STOPS,
-    [STET_STATUS_STUCK] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(STUCK) | RUN_BIT(FAILED) | RUN_STOPS,
+    [STET_STATUS_STUCK] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(STUCK) | RUN_BIT(FAILED) |
+                          RUN_BIT(COMPENSATING) | RUN_STOPS,
     [STET_STATUS_CANCELLING] = RUN_BIT(CANCELLING) | RUN_BIT(COMPENSATING) | RUN_BIT(STUCK) |
                                RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED),
+    /* back to running or cancelling: all is undone, and the handler goes on */
     [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
-                                 RUN_BIT(FAILED) | RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED),
+                                 RUN_BIT(RUNNING) | RUN_BIT(CANCELLING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
+                                 RUN_BIT(EXPIRED),
     [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED),
 };
 
@@ -63,14 +66,21 @@ stet__status_can(stet_status from, stet_status to)
     return (unsigned)from < 14 && (run_transitions[from] >> to & 1u) != 0;
 }
 
-/* A run that is being cancelled stays so through dispatch: its waiters were told. */
+/* A run that is being cancelled or rolled back stays so through dispatch. */
+stet_status
+stet__run_shown(const stet__run *run, stet_status status)
+{
+    uint32_t dispatch = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(SUSPENDED) | RUN_BIT(RETRYING) | RUN_BIT(CANCELLING);
+
+    if (!(dispatch >> status & 1u))
+        return status;
+    return run->rollback != 0 ? STET_STATUS_COMPENSATING : run->stop_code != 0 ? STET_STATUS_CANCELLING : status;
+}
+
 static int
 run_move(stet__run *run, stet_status to)
 {
-    uint32_t dispatch = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(SUSPENDED) | RUN_BIT(RETRYING);
-
-    if (run->stop_code != 0 && (dispatch >> to & 1u))
-        to = STET_STATUS_CANCELLING;
+    to = stet__run_shown(run, to);
     if (!stet__status_can(run->status, to))
         return stet__fail(STET_ECORRUPT, "a run cannot go from %s to %s", stet_status_name(run->status),
                           stet_status_name(to));
@@ -212,6 +222,39 @@ run_apply_stuck(stet__run *run, const stet__fact *f)
 }
 
 static int
+run_apply_rollback(stet__run *run, const stet__fact *f)
+{
+    if (run->rollback != 0)
+        return stet__fail(STET_ECORRUPT, "a rollback inside of a rollback");
+    run->rollback = f->revision;
+    run->is_auto = (f->flags & STET__FACT_AUTO) != 0;
+    return run_move(run, STET_STATUS_RUNNING);
+}
+
+static int
+run_apply_rolled_back(stet__run *run, const stet__fact *f)
+{
+    if (run->rollback == 0 || (uint64_t)f->completion != run->rollback)
+        return stet__fail(STET_ECORRUPT, "the end of a rollback that did not begin");
+    run->rollback = 0;
+    run->is_auto = false;
+    return run_move(run, STET_STATUS_RUNNING);
+}
+
+/* Its waiters are told with this fact: from here on it can only fail, or be what it was stopped as. */
+static int
+run_apply_compensation_failed(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_COMPENSATION_FAILED, f)) != STET_OK)
+        return err;
+    run->dispatch = f->kind;
+    run->is_told = true;
+    return STET_OK;
+}
+
+static int
 run_apply_claimed(stet__run *run, const stet__fact *f)
 {
     if ((uint64_t)f->number <= run->epoch)
@@ -242,6 +285,9 @@ run_apply_kind(stet__run *run, const stet__fact *f)
     case STET__FACT_FAILED: return run_end(run, STET_STATUS_FAILED, f);
     case STET__FACT_CANCELLED: return run_end(run, STET_STATUS_CANCELLED, f);
     case STET__FACT_EXPIRED: return run_end(run, STET_STATUS_EXPIRED, f);
+    case STET__FACT_COMPENSATION_FAILED: return run_apply_compensation_failed(run, f);
+    case STET__FACT_ROLLBACK: return run_apply_rollback(run, f);
+    case STET__FACT_ROLLED_BACK: return run_apply_rolled_back(run, f);
     default: /* commands and notifications: core/journal.c */
         /* The command by whose result the handler was told to stop. */
         if (f->kind >= STET__FACT_STEP && f->kind < STET__FACT_TIMER && run->stop_code != 0 &&
@@ -308,7 +354,9 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
         return err;
     run->stop_code = code;
     run->is_answer_owed = (f->flags & STET__FACT_UNTOLD) != 0;
-    return run->status == STET_STATUS_STUCK ? STET_OK : run_move(run, STET_STATUS_CANCELLING);
+    return run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED
+               ? STET_OK
+               : run_move(run, STET_STATUS_CANCELLING);
 }
 
 int
@@ -323,6 +371,8 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
     case STET__FACT_UNSTICK:
         run->lost = 0;
         return run->status == STET_STATUS_STUCK ? run_move(run, STET_STATUS_PENDING) : STET_OK;
+    case STET__FACT_ROLLBACK_RETRY:
+        return run->status == STET_STATUS_COMPENSATION_FAILED ? run_move(run, STET_STATUS_PENDING) : STET_OK;
     default: return STET_OK;
     }
 }
@@ -351,7 +401,7 @@ stet__run_is_terminal(const stet__run *run)
 bool
 stet__run_is_answered(const stet__run *run)
 {
-    return stet__run_is_terminal(run) || run->stop_code != 0;
+    return stet__run_is_terminal(run) || run->stop_code != 0 || run->is_told;
 }
 
 int
@@ -362,7 +412,7 @@ stet__run_answer(const stet__run *run)
     case STET_STATUS_FAILED: return STET_ERUN;
     case STET_STATUS_CANCELLED: return STET_ECANCELLED;
     case STET_STATUS_EXPIRED: return STET_EEXPIRED;
-    default: return run->stop_code != 0 ? run->stop_code : STET_EOPEN;
+    default: return run->stop_code != 0 ? run->stop_code : run->is_told ? STET_ERUN : STET_EOPEN;
     }
 }
 

@@ -66,6 +66,11 @@ typedef struct stet__run {
     bool        is_stop_told;
     bool        is_answer_owed; /* the caller stopped it and is answered when it has ended */
 
+    /* Compensation. */
+    uint64_t    rollback;     /* revision of the ROLLBACK that is under way; 0: none */
+    bool        is_auto;      /* … because the run failed */
+    bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
+
     stet__risk *risks;        /* steps the next execution has to know about */
 } stet__run;
 
@@ -77,6 +82,8 @@ int stet__run_apply(stet__run *run, const stet__fact *fact);
 /* Apply an inbox entry as it is taken (a TAKEN fact stands for it in the journal). */
 int stet__run_apply_inbox(stet__run *run, const stet__fact *fact);
 
+/* What an open run is shown as that is `status` by its dispatch: a rollback and a stop outlast that. */
+stet_status stet__run_shown(const stet__run *run, stet_status status);
 /* May a run go from one status to another? `from` 0: before the first fact. */
 bool stet__status_can(stet_status from, stet_status to);
 
@@ -84,7 +91,7 @@ uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);
 /* Has it been executed, by what it recorded? Then it holds its key until it ends. */
 bool stet__run_has_begun(const stet__run *run);
-/* Has every waiter been answered (terminal, or cancelling)? */
+/* Has every waiter been answered (terminal, stopped, or an undo failed)? */
 bool stet__run_is_answered(const stet__run *run);
 /* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */
 int stet__run_answer(const stet__run *run);

@@ -157,6 +157,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             stet__keeper_sched(e, w->sched_ms);
         if (w->started != NULL)
             committer_not_granted(e, w, outcome);
+        if (w->has_event)
+            stet__events_look(e);
     }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)

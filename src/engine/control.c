@@ -86,7 +86,8 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
         (row = stet__arena_get0(&w->arena, sizeof *row)) == NULL)
         return STET_ENOMEM;
     row->id = l->run.id;
-    row->status = l->run.status == STET_STATUS_STUCK ? STET_STATUS_STUCK : STET_STATUS_CANCELLING;
+    row->status = l->run.status == STET_STATUS_STUCK || l->run.status == STET_STATUS_COMPENSATING ? l->run.status
+                                                                                                : STET_STATUS_CANCELLING;
     row->ended_ms = STET_NEVER;
     row->due_ms = fact.time_ms;
     op->row = row;
@@ -94,14 +95,8 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
     /* In backoff: now. One that waits in its lane never executed and does not come here. */
     if (l->row.session == 0 && l->row.due_ms != STET_NEVER)
         op->mask |= STET_RUN_DUE;
-    if (l->run.status != STET_STATUS_STUCK) {
-        if ((op = stet__work_op(w, STET_OP_RUN_WAKE, l->run.id)) == NULL)
-            return STET_ENOMEM;
-        op->status = STET_STATUS_CANCELLING;
-        stet__lock(e->p, &e->lock);
-        op->claimer = stet__work_claimer(e, w);
-        stet__unlock(e->p, &e->lock);
-    }
+    if (l->run.status != STET_STATUS_STUCK && !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, 0))
+        return STET_ENOMEM;
     l->run.stop_code = code;
     l->run.stop_why = why;
     stet__lock(e->p, &e->lock);
@@ -179,7 +174,12 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return err;
     }
-    if (stet__run_is_terminal(&l.run) || asked != 0) {
+    if (l.run.status == STET_STATUS_COMPENSATION_FAILED && timer == NULL) {
+        stet__loaded_free(&l);
+        return stet__fail(STET_ESTATE, "its rollback failed and everybody was told so: nothing is left to cancel; "
+                                       "`stet rollback` tries again");
+    }
+    if (stet__run_is_terminal(&l.run) || l.run.is_told || asked != 0) {
         *was_asked = true;
         /* A timer must go in any case, and its owner sees to that. */
         err = timer != NULL || (stet__run_is_terminal(&l.run) && l.run.status != STET_STATUS_CANCELLED)
@@ -344,12 +344,8 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     } else
         fact.value = value.data != NULL ? value : stet_text("");
     if ((op = stet__work_op(w, STET_OP_INBOX, run)) == NULL || !stet__work_fact(w, &op->data, &fact) ||
-        (op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
+        !stet__work_wake(w, run, STET_STATUS_PENDING, 0))
         goto done;
-    op->status = STET_STATUS_PENDING;
-    stet__lock(e->p, &e->lock);
-    op->claimer = stet__work_claimer(e, w);
-    stet__unlock(e->p, &e->lock);
     err = STET_OK;
 done:
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
@@ -428,7 +424,13 @@ stet__host_tell(stet_ctx *c, stet__fact *fact)
         return STET_ENOMEM;
     n_conds = w->unit.n_conds;
     n_ops = w->unit.n_ops;
-    err = fact->kind == STET__FACT_SETTLE ? control_settle_in(c, w, fact) : stet__signal_in(c, w, fact);
+    switch (fact->kind) {
+    case STET__FACT_SETTLE: err = control_settle_in(c, w, fact); break;
+    case STET__FACT_SIGNAL_SEND: err = stet__signal_in(c, w, fact); break;
+    case STET__FACT_EMIT: err = stet__emit_in(c, w, fact); break;
+    case STET__FACT_ONCE: err = stet__once_in(c, w, fact); break;
+    default: err = stet__look_in(c, fact); break;
+    }
     if (err != STET_OK) {
         /* The unit goes on with the run's release: half of it must not be in there. */
         w->unit.n_conds = n_conds;
@@ -437,12 +439,13 @@ stet__host_tell(stet_ctx *c, stet__fact *fact)
     return err;
 }
 
-/* ---- unstick -------------------------------------------------------------------------------------- */
+/* ---- a rollback that failed ----------------------------------------------------------------------- */
 
-int
-stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
+/* Put an entry into the inbox of a run that is in this status, and make it due with another one. */
+static int
+control_revive(stet_engine *e, const stet_run_id *run, stet_status from, stet_status to, stet__fact *fact,
+               const char *by, const char *why)
 {
-    stet__fact    fact = { 0 };
     stet_run_row  row, *set;
     stet__fact    extra;
     stet__work   *w;
@@ -451,38 +454,63 @@ stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
     stet_id       id;
     int           err;
 
-    if ((err = stet__alive(e, "stet_unstick")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
+    if ((err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
         return STET_ENOMEM;
     if ((err = stet__load_row(e, id, &w->arena, &row, &extra)) != STET_OK)
         goto refused;
-    if (row.status != STET_STATUS_STUCK) {
-        err = stet__fail(STET_ESTATE, "%s is not stuck, it is %s", run->text, stet_status_name((stet_status)row.status));
+    if (row.status != (uint32_t)from) {
+        err = stet__fail(STET_ESTATE, "%s is not %s, it is %s", run->text, stet_status_name(from),
+                         stet_status_name((stet_status)row.status));
         goto refused;
     }
-    fact.kind = STET__FACT_UNSTICK;
-    fact.time_ms = stet__store_now(e);
+    fact->time_ms = stet__store_now(e);
     if (by != NULL)
-        fact.who = stet_text(by);
+        fact->who = stet_text(by);
+    if (why != NULL)
+        fact->text = stet_text(why);
     if ((cond = stet__work_cond(w, STET_COND_JOURNAL, id)) == NULL || (op = stet__work_op(w, STET_OP_INBOX, id)) == NULL ||
-        !stet__work_fact(w, &op->data, &fact) || (op = stet__work_op(w, STET_OP_RUN_SET, id)) == NULL ||
+        !stet__work_fact(w, &op->data, fact) || (op = stet__work_op(w, STET_OP_RUN_SET, id)) == NULL ||
         (set = stet__arena_get0(&w->arena, sizeof *set)) == NULL) {
         err = stet__fail(STET_ENOMEM, "out of memory");
         goto refused;
     }
     cond->number = row.journal;
     set->id = id;
-    set->status = STET_STATUS_PENDING;
+    set->status = to;
     set->ended_ms = STET_NEVER;
-    set->due_ms = fact.time_ms;
+    set->due_ms = fact->time_ms;
     op->row = set;
     op->mask = STET_RUN_STATUS | STET_RUN_DUE;
-    w->timer_ms = fact.time_ms;
+    w->timer_ms = fact->time_ms;
     if ((err = stet__commit_sync(e, w, NULL)) == STET_ECONFLICT)
         return stet__fail(STET_EBUSY, "%s changed just now; nothing was written, look again", run->text);
     return err;
 refused:
     stet__work_free(w);
     return err;
+}
+
+int
+stet_rollback_retry(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    stet__fact fact = { .kind = STET__FACT_ROLLBACK_RETRY };
+    int        err = stet__alive(e, "stet_rollback_retry");
+
+    return err != STET_OK ? err
+                          : control_revive(e, run, STET_STATUS_COMPENSATION_FAILED, STET_STATUS_COMPENSATING, &fact, by, why);
+}
+
+/* ---- unstick -------------------------------------------------------------------------------------- */
+
+int
+stet_unstick(stet_engine *e, const stet_run_id *run, const char *by)
+{
+    stet__fact fact = { .kind = STET__FACT_UNSTICK };
+    int        err = stet__alive(e, "stet_unstick");
+
+    return err != STET_OK ? err : control_revive(e, run, STET_STATUS_STUCK, STET_STATUS_PENDING, &fact, by, NULL);
 }

@@ -164,6 +164,7 @@ dlq_answer(const dlq_journal *d, const stet__fact *cmd)
         bool              fits = (cmd->kind == STET__FACT_SLEEP && f->kind == STET__FACT_TIMER) ||
                     (cmd->kind == STET__FACT_CALL && f->kind == STET__FACT_CHILD_DONE) ||
                     (cmd->kind == STET__FACT_AWAKEABLE && f->kind == STET__FACT_SETTLED) ||
+                    (cmd->kind == STET__FACT_TOPIC && f->kind == STET__FACT_EVENT) ||
                     ((cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && f->kind == STET__FACT_CHOICE);
 
         if (fits && (uint64_t)f->completion == cmd->revision)
@@ -214,24 +215,46 @@ dlq_is_made_anew(const dlq_journal *d, const stet__fact *wait)
     return false;
 }
 
+/* A step that was undone has to be done again; the undo itself belongs to the run that failed. */
+static bool
+dlq_is_undone(const dlq_journal *d, const stet__fact *step)
+{
+    char             name[STET__UNDO_NAME_MAX];
+    const stet__cmd *undo;
+
+    if (step->name.len > 9 && memcmp(step->name.data, "rollback:", 9) == 0)
+        return true;
+    (void)stet__undo_name(name, (const char *)step->name.data, step->name.len, (uint64_t)step->occurrence);
+    undo = stet__journal_peek(&d->journal, STET__FACT_STEP, name);
+    return undo != NULL && undo->is_settled && undo->code == 0;
+}
+
 static bool
 dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
 {
     switch (f->kind) {
     case STET__FACT_STEP:
+        if (dlq_is_undone(d, f) && !STET__MUTANT(undone_inherited))
+            return false;
+        return f->code == 0 || STET__MUTANT(failure_inherited);
     case STET__FACT_SEND:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
     case STET__FACT_SETTLE:
-    case STET__FACT_SIGNAL_SEND: return f->code == 0 || (STET__MUTANT(failure_inherited) && f->kind == STET__FACT_STEP);
+    case STET__FACT_NOTE:
+    case STET__FACT_SWITCH:
+    case STET__FACT_ONCE:
+    case STET__FACT_SIGNAL_SEND: return f->code == 0;
     case STET__FACT_STATE_GET: return dlq_is_written(d, f);
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return f->code == 0 && !dlq_is_made_anew(d, f) && dlq_answer(d, f) != NULL;
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
+    case STET__FACT_TOPIC:
     case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
+    case STET__FACT_EMIT: return f->code == 0 && !(f->flags & STET__FACT_MORE);
     case STET__FACT_SIGNAL: return f->code == 0 && dlq_signal(d, f) != NULL;
     default: return false;
     }

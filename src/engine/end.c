@@ -57,6 +57,22 @@ end_fact(stet_ctx *c, stet__fact_kind kind, int code, int cause, const char *tex
     return stet__host_append(c, &fact, NULL);
 }
 
+/* An undo failed for good: the run waits for help, and whoever waits for it is told. */
+static int
+end_compensation_failed(stet_ctx *c, int64_t *due_ms)
+{
+    stet__fact fact = { 0 };
+
+    fact.kind = STET__FACT_COMPENSATION_FAILED;
+    fact.code = STET_ECOMPENSATION;
+    fact.cause = c->failure.cause;
+    fact.text = stet_text(c->failure.text);
+    if (c->failure.origin != NULL)
+        fact.origin = stet_text(c->failure.origin);
+    *due_ms = STET__HELD_MS;
+    return stet__host_append(c, &fact, NULL);
+}
+
 /* A passing failure: again after a backoff, or the end if attempts or time are used up. */
 static int
 end_retry(stet_ctx *c, int code, int64_t *due_ms)
@@ -72,8 +88,10 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
 
     /* A stop that came while it executed: once more at once, so that it can be told. One that was there
      * from the beginning and met no operation to be told by: it has nothing left to do. */
-    if (is_untold && claim->was_stopped)
+    if (is_untold && c->was_stopped)
         is_last = true;
+    if (is_last && c->run.rollback != 0 && !c->is_undone)
+        return end_compensation_failed(c, due_ms);
     claim->engine->p->ops->random(claim->engine->p, &random, sizeof random);
     fact.kind = code == STET_EDEFER ? STET__FACT_DEFERRED : STET__FACT_ATTEMPT_FAILED;
     fact.code = code;
@@ -96,7 +114,8 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
                              c->run.stop_code, code, text, c->failure.origin);
     if (is_last)
         return end_fact(c, STET__FACT_FAILED, STET_EATTEMPTS, code, text, c->failure.origin);
-    if (c->run.deadline_ms != 0 && fact.until_ms >= c->run.deadline_ms && c->run.stop_code == 0) {
+    if (c->run.deadline_ms != 0 && fact.until_ms >= c->run.deadline_ms && c->run.stop_code == 0 &&
+        !c->rolls_back && c->run.rollback == 0) { /* one that undoes what it did is told by its deadline */
         *due_ms = STET_NEVER;
         return end_fact(c, STET__FACT_EXPIRED, STET_EEXPIRED, code, text, c->failure.origin);
     }
@@ -188,6 +207,12 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         return end_release(c, due_ms);
     if (c->latch == STET_SUSPENDED)
         return end_release(c, due_ms);
+    if (c->latch == STET_ECOMPENSATION)
+        return end_compensation_failed(c, due_ms);
+    /* An undo failed, everybody was told, and since then it was done: what was answered stands. */
+    if (c->run.is_told && c->run.stop_code == 0 && (c->latch == 0 || c->latch == STET_ERETRY) &&
+        (c->is_undone || c->run.rollback == 0) && stet__journal_unasked(&c->journal) == NULL)
+        return end_fact(c, STET__FACT_FAILED, c->run.code, c->run.cause, c->run.error, c->run.origin);
     if (c->latch == STET_ENOHANDLER || c->latch == STET_ENOTFOUND || c->latch == STET_EIO || c->latch == STET_ENOMEM) {
         int err = end_release(c, due_ms);
 
@@ -251,12 +276,25 @@ end_risks(stet__claim *claim, bool is_attempt_over)
     return ok;
 }
 
+static bool
+end_tell_parent(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    bool         ok;
+
+    stet__lock(e->p, &e->lock);
+    ok = stet__tell_parent(e, claim->open, &c->run, stet__run_answer(&c->run));
+    stet__unlock(e->p, &e->lock);
+    return ok;
+}
+
 static int
 end_unit(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
-    bool         was_answered = c->run.stop_code != 0 && !c->run.is_answer_owed;
+    bool         was_answered = (c->run.stop_code != 0 && !c->run.is_answer_owed) || c->run.is_told;
     int64_t      due_ms;
     bool         ok;
     int          err;
@@ -271,7 +309,8 @@ end_unit(stet_ctx *c)
     } else
         ok = (!STET__MUTANT(parent_early) || c->run.status != STET_STATUS_RETRYING ||
               stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
-             end_risks(claim, c->run.status == STET_STATUS_RETRYING) &&
+             end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED) &&
+             (c->run.status != STET_STATUS_COMPENSATION_FAILED || was_answered || end_tell_parent(c)) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)
@@ -287,6 +326,9 @@ end_log(stet_ctx *c)
 
     if (c->run.status == STET_STATUS_STUCK)
         stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "stuck: %s", c->run.error);
+    else if (c->run.status == STET_STATUS_COMPENSATION_FAILED)
+        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code,
+                  "could not be rolled back, and waits for help: %s", c->run.error);
     else if (c->run.status == STET_STATUS_FAILED)
         stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "failed: %s", c->run.error);
     else if (c->run.status == STET_STATUS_RETRYING)
@@ -421,8 +463,7 @@ stet__host_end(stet_ctx *c)
     else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
         err = end_bare(c, 0, NULL, stet__store_now(e) + 1000); /* its status was not learnt; not at once again */
     else if (claim->is_refused)
-        err = end_bare(c, c->run.stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_PENDING, NULL,
-                            stet__store_now(e));
+        err = end_bare(c, stet__run_shown(&c->run, STET_STATUS_PENDING), NULL, stet__store_now(e));
     else {
         int latch = c->latch;
 

@@ -183,6 +183,7 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
     if ((err = stet__retry_check(at->name, &h->options->retry)) != STET_OK)
         return err;
     at->retry = h->options->retry;
+    at->rolls_back = h->options->rollback;
     if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
         return err;
     if (h->options->retention != NULL && (err = stet_duration_parse(&at->retention_ms, h->options->retention)) != STET_OK)
@@ -489,7 +490,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->said, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
-    store->sticky = 1ull << STET_STATUS_CANCELLING;
+    store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
     store->is_client = (e->config.roles & STET_ROLE_CLIENT) != 0;
     store->more = stet__committer_more;
@@ -611,6 +612,7 @@ engine_set_life(stet_engine *e, stet__life life)
     e->life = life;
     e->is_drained = e->is_drained && life != STET__LIFE_STARTED;
     stet__keeper_poke(e);
+    stet__events_look(e); /* nobody waits for them in an engine that goes */
     stet__unlock(e->p, &e->lock);
 }
 

@@ -30,25 +30,28 @@
 #define STET__SPACE_LABEL "label"  /* "name=value" NUL run -> nothing */
 #define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
 #define STET__SPACE_DISCARD "discard" /* run -> who */
+#define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
 #define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
 #define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
+#define STET__SPACE_BASE_ONCE "base.once" /* key of stet_once() -> the run that was first */
+#define STET__SPACE_BASE_EMIT "base.emit" /* ID of an emission -> fact EMIT: how far it came; topic.c */
 #define STET__SPACE_BASE_SCHED "base.sched" /* name -> SCHEDULE; run: this one of that name, revision: its edition */
 #define STET__SPACE_BASE_SCHED_LOG "base.sched.log" /* name NUL planned time, 8 bytes big endian -> OCCURRENCE */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE                                                                          \
-    { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD,                    \
-      STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG }
+    { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
+      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG }
 /* When to look at which schedule; follows from those, and from runs of them that ended. See schedule.h. */
 #define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing */
 #define STET__SPACE_SCHED_FN "sched.fn"   /* function NUL, the same */
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
-      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD }
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -56,6 +59,9 @@
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
 #define STET__TIMER_DEADLINE 0u
 #define STET__TIMER_VISIBLE 1u
+
+/* When a run is due that must not be woken, claimed or requeued, whatever happens: the end of the year 9999. */
+#define STET__HELD_MS 253402300799999
 
 typedef struct stet__work stet__work;
 typedef struct stet__claim stet__claim;
@@ -93,6 +99,7 @@ struct stet__work {
     bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
+    bool           has_event;  /* those who subscribe may hear of it */
     bool           is_relying; /* its claim has seen what other units write; see ahead.c */
     bool           has_read;   /* it holds only if what its claim has read ahead does */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
@@ -128,6 +135,9 @@ bool       stet__work_fact(stet__work *w, stet_bytes *out, const stet__fact *fac
 /* A timer that fires at fire_ms, and the end of one. False: out of memory. */
 bool       stet__work_timer(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
 bool       stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t completion);
+/* Wake the run (STET_OP_RUN_WAKE), for this engine if it has room. False: out of memory. */
+bool       stet__work_wake(stet__work *w, stet_id run, stet_status status, uint32_t flags);
+bool       stet__work_wake_locked(stet__work *w, stet_id run, stet_status status, uint32_t flags); /* lock held */
 /* Fix the facts in place: the buffer does not move any more. */
 void       stet__work_seal(stet__work *w);
 /* Lock held: does this engine execute runs, and may it now? A worker that may begin nothing and claims all the same
@@ -216,7 +226,6 @@ struct stet__claim {
     bool             is_too_big;    /* … because it was more than the store takes: so would be the next */
     bool             is_detached;   /* another incarnation of the run took its place in the map */
     bool             has_lane;      /* it holds a lane that it must give back */
-    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__work      *open;          /* facts not yet submitted */
     _Atomic uint64_t submitted, answered;
     uint64_t         read_until;    /* units submitted up to the last one with has_read */
@@ -332,6 +341,7 @@ struct stet__handler {
     bool            is_object;
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
+    bool            rolls_back;
     char           *description;
     struct stet__service *service;
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
@@ -389,6 +399,7 @@ struct stet_engine {
     _Atomic int64_t gather_until_us; /* no commit waits for them beyond this */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;
+    stet_subscription *subscriptions; /* all that listen; subscribe.c */
     stet__map       waiters;    /* run -> list of stet__waiter */
     size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
@@ -590,6 +601,8 @@ typedef struct stet__expect {
     uint64_t          inbox;         /* last sequence there is */
     int               stop;          /* asked for, taken or not */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
+    bool              is_tried_again; /* the rollback; asked for, not taken */
+    uint64_t          event;         /* which wait an event that is not taken ends; 0: there is none */
     stet_status       status;        /* of a run that is not claimed */
     stet__due         due;
     int64_t           due_ms;        /* STET__DUE_AT */
@@ -692,6 +705,20 @@ bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const cha
 int stet__host_tell(stet_ctx *c, stet__fact *fact);
 /* Operations that signal another run from a handler, and the record of it (its code says why not). */
 int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+
+/* topic.c. The mark of a wait for events: put with its record, gone with its end. False: out of memory. */
+bool stet__topic_wait_key(stet__arena *arena, stet_bytes *out, stet_bytes topic, stet_id run, uint64_t completion);
+void stet__topic_wait_mark(const stet__fact *wait, uint64_t completion, stet__fact *mark);
+bool stet__topic_wait_put(stet__work *w, stet_id run, const stet__fact *wait);
+bool stet__topic_wait_gone(stet__work *w, stet_id run, const char *topic, uint64_t completion);
+int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+/* Finish emissions whose process is gone, forget old ones. */
+void stet__emit_sweep(stet_engine *e);
+/* subscribe.c: there may be events. Lock held. */
+void stet__events_look(stet_engine *e);
+
+int stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+int stet__look_in(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);
 

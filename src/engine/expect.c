@@ -95,6 +95,31 @@ expect_settled(stet__expect *x, const stet__fact *f)
     return true;
 }
 
+/* Of every wait; those that ended are taken out when all is known. */
+static bool
+expect_topic(stet__expect *x, const stet__fact *f)
+{
+    stet__want_value *value = expect_value(x, STET__SPACE_TOPIC, f->revision);
+    stet__fact        mark;
+
+    if (value == NULL)
+        return false;
+    stet__topic_wait_mark(f, f->revision, &mark);
+    return expect_encode(x, &value->data, &mark) &&
+           stet__topic_wait_key(&x->l.arena, &value->key, f->name, x->l.run.id, f->revision);
+}
+
+static bool
+expect_once(stet__expect *x, const stet__fact *f)
+{
+    stet__want_value *value = expect_value(x, STET__SPACE_BASE_ONCE, f->revision);
+
+    if (value == NULL)
+        return false;
+    value->data = stet__id_bytes(&x->l.run.id);
+    return expect_copy(x, &value->key, f->name);
+}
+
 static bool
 expect_wrote(stet__expect *x, const stet__fact *f)
 {
@@ -138,6 +163,8 @@ expect_fact(stet__expect *x, const stet__fact *f)
         return true; /* what followed from it belongs to the run it was copied from */
     switch (f->kind) {
     case STET__FACT_AWAKEABLE: return f->code != 0 || expect_awakeable(x, f);
+    case STET__FACT_TOPIC: return f->code != 0 || expect_topic(x, f);
+    case STET__FACT_ONCE: return f->number != 1 || expect_once(x, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return expect_wrote(x, f);
     default: return true;
@@ -174,6 +201,8 @@ expect_untaken(stet__expect *x, const stet__fact *f)
             x->stop = f->kind == STET__FACT_CANCEL ? STET_ECANCELLED : STET_EEXPIRED;
         return true;
     case STET__FACT_UNSTICK: x->is_unstuck = true; return true;
+    case STET__FACT_ROLLBACK_RETRY: x->is_tried_again = x->l.run.status == STET_STATUS_COMPENSATION_FAILED; return true;
+    case STET__FACT_EVENT: x->event = (uint64_t)f->completion; return true; /* a run waits for one at a time */
     default: return true;
     }
 }
@@ -218,7 +247,7 @@ expect_has_fired(const stet__expect *x, uint64_t completion)
     return false;
 }
 
-/* A deadline's timer is of no use once a stop was asked for, and may be there or not. */
+/* A deadline's timer is of no use once a stop was asked for or an undo failed, and may be there or not. */
 static bool
 expect_timers(stet__expect *x)
 {
@@ -230,7 +259,7 @@ expect_timers(stet__expect *x)
         if (cmd->has_timer && !expect_has_fired(x, cmd->completion) &&
             !expect_timer(x, cmd->until_ms, cmd->completion))
             return false;
-    if (run->deadline_ms != 0 && x->stop == 0 &&
+    if (run->deadline_ms != 0 && x->stop == 0 && !run->is_told &&
         !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     return run->key == NULL || x->is_visible ||
@@ -275,6 +304,23 @@ expect_child(stet__expect *x)
     value->data = (stet_bytes){ data, sizeof run->id.bytes + len };
     return stet__child_key(&x->l.arena, &value->key, run->parent,
                            run->parent_step != NULL ? run->parent_step : "", run->child_key);
+}
+
+/* A wait that goes on has its mark; an event removes it before it is taken in. */
+static void
+expect_waits_only(stet__expect *x)
+{
+    for (stet__want_value **at = &x->values; *at != NULL;) {
+        uint64_t         revision = (*at)->revision;
+        const stet__cmd *cmd = strcmp((*at)->space, STET__SPACE_TOPIC) != 0
+                                   ? NULL
+                                   : stet__map_find(&x->l.journal.completions, &revision, sizeof revision);
+
+        if (cmd != NULL && (cmd->is_settled || revision == x->event || stet__run_is_terminal(&x->l.run)))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+    }
 }
 
 /* Values that the run's start put. */
@@ -339,10 +385,12 @@ expect_status(stet_engine *e, stet__expect *x)
     }
     if (run->status == STET_STATUS_STUCK && !x->is_unstuck)
         expect_waits(x, STET_STATUS_STUCK, STET__DUE_NEVER, 0);
-    else if (x->stop != 0) {
-        x->status = STET_STATUS_CANCELLING;
-        if (run->stop_code == 0) /* it has to learn of it */
+    else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
+        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, STET__DUE_AT, STET__HELD_MS);
+    else {
+        if (x->stop != 0 && run->stop_code == 0) /* it has to learn of it */
             x->due = STET__DUE_NOW;
+        x->status = run->rollback != 0 ? STET_STATUS_COMPENSATING : x->stop != 0 ? STET_STATUS_CANCELLING : x->status;
     }
 }
 
@@ -448,6 +496,7 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
     expect_status(e, x);
     if ((err = expect_marks(e, x)) != STET_OK)
         goto failed;
+    expect_waits_only(x);
     if (expect_timers(x) && expect_values(x))
         return STET_OK;
     err = expect_no_memory();

@@ -293,7 +293,7 @@ hint_is_answer(const stet_op *op)
 {
     return (op->mask & STET_RUN_STATUS) != 0 &&
            (op->row->is_terminal || op->row->status == STET_STATUS_CANCELLING ||
-            op->row->status == STET_STATUS_STUCK);
+            op->row->status == STET_STATUS_STUCK || op->row->status == STET_STATUS_COMPENSATION_FAILED);
 }
 
 /* Does this operation leave a run due that was not granted to us? *handler: its handler, if that is known. */

@@ -188,7 +188,10 @@ host_spare(stet__claim *claim, stet__work *w)
     stet__journal *j = &claim->ctx->journal;
 
     for (; j->spared != NULL && !STET__MUTANT(timer_spared); j->spared = j->spared->spared)
-        if (!stet__work_timer_gone(w, claim->run, j->spared->until_ms, j->spared->completion))
+        if ((j->spared->had_timer &&
+             !stet__work_timer_gone(w, claim->run, j->spared->until_ms, j->spared->completion)) ||
+            (j->spared->has_mark &&
+             !stet__topic_wait_gone(w, claim->run, j->spared->name, j->spared->completion)))
             return false;
     return true;
 }

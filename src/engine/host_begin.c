@@ -88,7 +88,7 @@ host_judge(stet_ctx *c)
     stet_engine *e = claim->engine;
     bool         was_executed = c->run.epoch > 1 || c->journal.rows.used > 0;
 
-    claim->was_stopped = c->run.stop_code != 0;
+    c->was_stopped = c->run.stop_code != 0;
     if (c->run.lost >= (uint32_t)e->config.lost_max) {
         claim->verdict = STET__FACT_STUCK;
         c->stuck_code = STET_ELOST;
@@ -119,6 +119,7 @@ stet__host_begin(stet_ctx *c)
     if (err == STET_OK) {
         claim->handler = h;
         c->fn = h->fn;
+        c->rolls_back = h->rolls_back;
         host_info(c);
         if (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news))
             err = stet__host_refresh(c);

@@ -92,13 +92,9 @@ host_stop_children(stet_ctx *c)
             !stet__work_fact(claim->open, &op->data, &cancel))
             return STET_ENOMEM;
         op->flags = STET_OP_IF_OPEN;
-        if ((op = stet__work_op(claim->open, STET_OP_RUN_WAKE, cmd->run)) == NULL)
+        /* Also out of a delay or backoff. */
+        if (!stet__work_wake(claim->open, cmd->run, STET_STATUS_PENDING, STET_OP_HASTEN))
             return STET_ENOMEM;
-        op->flags = STET_OP_HASTEN; /* also out of a delay or backoff */
-        op->status = STET_STATUS_PENDING;
-        stet__lock(e->p, &e->lock);
-        op->claimer = stet__work_claimer(e, claim->open);
-        stet__unlock(e->p, &e->lock);
         /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
         if (stet__load_row(e, cmd->run, &claim->open->arena, &row, &extra) != STET_OK || row.is_terminal ||
             row.session != 0 || row.due_ms == STET_NEVER)

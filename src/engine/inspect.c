@@ -593,6 +593,10 @@ inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64
         (info.text = stet__arena_printf(&f->arena, "by %.*s: %s", (int)fact->who.len, (const char *)fact->who.data,
                                         info.text)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
+    if (fact->kind == STET__FACT_NOTE && info.text != NULL) { /* its name is the format, for replays */
+        info.name = info.text;
+        info.text = NULL;
+    }
     if (fact->topic.data != NULL && info.text == NULL &&
         (info.text = stet__arena_printf(&f->arena, "for signal %.*s", (int)fact->topic.len, (const char *)fact->topic.data)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");

@@ -136,13 +136,7 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     if ((op = stet__work_op(w, STET_OP_INBOX, t->run)) == NULL || !stet__work_fact(w, &op->data, &fact))
         return false;
     op->flags = STET_OP_IF_OPEN;
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, t->run)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    stet__lock(e->p, &e->lock);
-    op->claimer = stet__work_claimer(e, w);
-    stet__unlock(e->p, &e->lock);
-    return true;
+    return stet__work_wake(w, t->run, STET_STATUS_PENDING, 0);
 }
 
 /* True: it made a difference. */
@@ -445,8 +439,10 @@ keeper_sweep(stet_engine *e)
 {
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
-    if (e->config.roles & STET_ROLE_TIMERS)
+    if (e->config.roles & STET_ROLE_TIMERS) {
         stet__purge(e);
+        stet__emit_sweep(e);
+    }
     stet__lock(e->p, &e->lock);
     keeper_adopt(e);
 }

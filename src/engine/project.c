@@ -102,6 +102,23 @@ project_awakeable(stet__work *w, const stet__run *run, const stet__fact *f)
     return stet__work_bytes(w, &op->key, f->run) && stet__work_fact(w, &op->data, &value);
 }
 
+/* The status alone. */
+static bool
+project_status(stet__work *w, const stet__run *run, stet_status status)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run->id);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    row->id = run->id;
+    row->status = status;
+    row->ended_ms = STET_NEVER;
+    op->row = row;
+    op->mask = STET_RUN_STATUS;
+    return true;
+}
+
 bool
 stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *f, const stet__fact *child)
 {
@@ -110,7 +127,10 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
     case STET__FACT_AWAIT:
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
+    case STET__FACT_TOPIC:
     case STET__FACT_STEP_RETRY:
+        if (f->kind == STET__FACT_TOPIC && f->code == 0 && !stet__topic_wait_put(w, run->id, f))
+            return false;
         if (f->until_ms == 0 || (f->code != 0 && f->kind != STET__FACT_STEP_RETRY))
             return true;
         if (STET__MUTANT(timer_after))
@@ -139,6 +159,9 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         }
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
+    case STET__FACT_ROLLBACK: return project_status(w, run, STET_STATUS_COMPENSATING);
+    case STET__FACT_ROLLED_BACK:
+        return project_status(w, run, run->stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_RUNNING);
     case STET__FACT_AWAKEABLE: return f->code != 0 || project_awakeable(w, run, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return project_state(e, w, run, f);
@@ -211,11 +234,7 @@ stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code)
     if ((op = stet__work_op(w, STET_OP_INBOX, run->parent)) == NULL || !stet__work_fact(w, &op->data, &fact))
         return false;
     op->flags = STET_OP_IF_OPEN;
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->parent)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    op->claimer = stet__work_claimer(e, w);
-    return true;
+    return stet__work_wake_locked(w, run->parent, STET_STATUS_PENDING, 0);
 }
 
 bool
@@ -227,7 +246,8 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
     if (!stet__project_row(w, run, STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, STET_NEVER))
         return false;
     for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
-        if (cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion))
+        if ((cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion)) ||
+            (cmd->has_mark && !cmd->is_settled && !stet__topic_wait_gone(w, run->id, cmd->name, cmd->completion)))
             return false;
     if (run->deadline_ms != 0 && !stet__work_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;

@@ -3,7 +3,7 @@
  * What they wrote (object state) stays. The unit that removes the facts of its last writer turns
  * the fact itself into a baseline, so that state can be rebuilt from baselines and the facts that
  * are left. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
- * children with their parent.
+ * children with their parent. What was given out once (stet_once) stays given out.
  */
 #include <string.h>
 
@@ -199,7 +199,7 @@ purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
         if (strcmp(want->space, STET__SPACE_CHILD) == 0) {
             if ((err = purge_child_key(e, w, x, want)) != STET_OK)
                 return err;
-        } else if (!purge_value(w, want->space, want->key))
+        } else if (strcmp(want->space, STET__SPACE_BASE_ONCE) != 0 && !purge_value(w, want->space, want->key))
             return STET_ENOMEM;
     }
     for (const stet__wrote *wrote = x->wrote; wrote != NULL; wrote = wrote->next)

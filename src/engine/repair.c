@@ -558,8 +558,9 @@ stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own)
         return stet__fail(STET_ENOMEM, "out of memory");
     }
     set->id = row->id;
-    set->status =
-        row->status == STET_STATUS_CANCELLING ? STET_STATUS_CANCELLING : STET_STATUS_PENDING;
+    set->status = row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_COMPENSATING
+                      ? row->status
+                      : STET_STATUS_PENDING;
     set->ended_ms = STET_NEVER;
     set->due_ms = w->timer_ms = stet__store_now(e);
     op->row = set;

@@ -178,7 +178,7 @@ fire_cancel(stet_engine *e, stet__work *w, fire_unit *u, const stet__sched *s)
     if ((err = stet__load(e, &u->cancelled, stet__fact_id(s->f.run), false)) != STET_OK)
         return err == STET_ENOTFOUND ? STET_OK : err;
     u->has_cancelled = true;
-    if (stet__run_is_terminal(&u->cancelled.run) ||
+    if (stet__run_is_terminal(&u->cancelled.run) || u->cancelled.run.is_told ||
         (err = stet__stop_asked(e, &u->cancelled.run, &asked)) != STET_OK || asked != 0)
         return err;
     return stet__stop_ops(e, w, &u->cancelled, STET_ECANCELLED, by,

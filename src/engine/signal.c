@@ -22,7 +22,7 @@ typedef struct signal_target {
 } signal_target;
 
 static bool
-signal_ops(stet_engine *e, stet__work *w, const signal_target *to, const stet__fact *signal)
+signal_ops(stet__work *w, const signal_target *to, const stet__fact *signal)
 {
     stet_id    run = to->run;
     stet_op   *op = stet__work_op(w, STET_OP_INBOX, run);
@@ -37,13 +37,7 @@ signal_ops(stet_engine *e, stet__work *w, const signal_target *to, const stet__f
             cond->epoch = to->epoch;
         return cond != NULL;
     }
-    if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run)) == NULL)
-        return false;
-    op->status = STET_STATUS_PENDING;
-    stet__lock(e->p, &e->lock);
-    op->claimer = stet__work_claimer(e, w);
-    stet__unlock(e->p, &e->lock);
-    return true;
+    return stet__work_wake(w, run, STET_STATUS_PENDING, 0);
 }
 
 /* May it be told? STET_OK: it is open. */
@@ -126,7 +120,7 @@ stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_byt
         fact.time_ms = stet__store_now(e);
         if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory")
                              : signal_look(e, id, fact.name, &to)) != STET_OK ||
-            (err = signal_ops(e, w, &to, &fact)
+            (err = signal_ops(w, &to, &fact)
                        ? STET_OK
                        : stet__fail(STET_ENOMEM, "out of memory")) != STET_OK) {
             stet__work_free(w);
@@ -157,7 +151,7 @@ stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
         signal.name = fact->name;
         signal.value = fact->value;
         signal.run = stet__id_bytes(&claim->run);
-        if (!signal_ops(e, w, &to, &signal))
+        if (!signal_ops(w, &to, &signal))
             return stet__fail(STET_ENOMEM, "out of memory");
     } else if (refusal != STET_EENDED && refusal != STET_ENOTFOUND)
         return refusal;

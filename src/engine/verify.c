@@ -205,12 +205,15 @@ verify_status(verify *v, const stet__expect *x)
     stet_status         want = x->l.run.status, is = (stet_status)row->status;
 
     if (row->session != 0) {
-        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0))
+        if (is != STET_STATUS_RUNNING && !(is == STET_STATUS_CANCELLING && x->stop != 0) &&
+            !(is == STET_STATUS_COMPENSATING && x->l.run.rollback != 0))
             return stet__verify_bad(v, "projection", 0, "it is claimed, but its row says %s",
                                     stet_status_name(is));
         return true;
     }
-    if (x->stop != 0 && want != STET_STATUS_STUCK)
+    if (x->is_tried_again)
+        want = STET_STATUS_COMPENSATING;
+    if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
     if (is == want)
         return true;
@@ -391,7 +394,8 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
         return true;
     for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
         if (cmd->has_timer ||
-            ((cmd->kind == STET__FACT_AWAKEABLE || cmd->kind == STET__FACT_SIGNAL) && !cmd->is_settled))
+            ((cmd->kind == STET__FACT_AWAKEABLE || cmd->kind == STET__FACT_SIGNAL ||
+              cmd->kind == STET__FACT_TOPIC) && !cmd->is_settled))
             has_source = true;
         if (cmd->kind == STET__FACT_CALL && !cmd->is_settled && verify_is_open(v, cmd->run))
             has_source = true;
@@ -413,9 +417,11 @@ verify_value_name(const char *space)
                   { STET__SPACE_CHILD, "its child key" },
                   { STET__SPACE_AWAKEABLE, "the awakeable" },
                   { STET__SPACE_LABEL, "a label" },
+                  { STET__SPACE_TOPIC, "the mark that it waits for an event" },
                   { STET__SPACE_RETRY, "the mark that it was retried" },
                   { STET__SPACE_DISCARD, "the mark that it was discarded" },
-                  { STET__SPACE_BASE_DISCARD, "the record that it was discarded" } };
+                  { STET__SPACE_BASE_DISCARD, "the record that it was discarded" },
+                  { STET__SPACE_BASE_ONCE, "the key it was given once" } };
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i].space, space) == 0)

@@ -134,6 +134,7 @@ stet__waiters_look(stet_engine *e)
             w->must_look = true;
             stet__signal(e->p, &w->cond);
         }
+    stet__events_look(e);
 }
 
 void
@@ -145,6 +146,8 @@ stet__waiters_look_at(stet_engine *e, const stet_id *run)
 
     if (run != NULL)
         value = stet__map_find(&e->waiters, run->bytes, sizeof run->bytes);
+    else
+        stet__events_look(e);
     while (run != NULL ? value != NULL : stet__map_next(&e->waiters, &at, &key, &len, &value)) {
         for (stet__waiter *w = value; w != NULL; w = w->next) {
             w->must_look = true;
@@ -163,7 +166,8 @@ stet__waiters_look_at(stet_engine *e, const stet_id *run)
 static bool
 wait_may_answer(const stet_run_row *row)
 {
-    return row->is_terminal || row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_STUCK;
+    return row->is_terminal || row->status == STET_STATUS_CANCELLING || row->status == STET_STATUS_STUCK ||
+           row->status == STET_STATUS_COMPENSATING || row->status == STET_STATUS_COMPENSATION_FAILED;
 }
 
 /* STET_EOPEN: it goes on. Otherwise *result is filled and the answer returned. */

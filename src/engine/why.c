@@ -240,7 +240,7 @@ why_pending(why *y)
 static void
 why_suspended(why *y)
 {
-    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL, *signal = NULL;
+    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL, *signal = NULL, *topic = NULL;
     char             text[STET_ID_TEXT_MAX];
     bool             has_timers;
     const char      *reason = y->row.reason != NULL ? y->row.reason : "something";
@@ -256,6 +256,8 @@ why_suspended(why *y)
             awakeable = cmd;
         if (cmd->kind == STET__FACT_SIGNAL && !cmd->is_settled)
             signal = cmd;
+        if (cmd->kind == STET__FACT_TOPIC && !cmd->is_settled)
+            topic = cmd;
     }
     (void)why_served(y, &has_timers);
     if (timer != NULL && timer->until_ms <= y->now_ms && !has_timers)
@@ -269,6 +271,9 @@ why_suspended(why *y)
         why_say(y, "signal", stet__arena_printf(&y->arena, "stet signal %s %s", y->id, signal->topic),
                 "waits for signal %s%s%s", signal->topic, timer != NULL ? ", at most until its limit " : "",
                 timer != NULL ? why_in(y, timer->until_ms) : "");
+    else if (topic != NULL && strstr(reason, "event") != NULL)
+        why_say(y, "event", stet__arena_printf(&y->arena, "stet emit %s", topic->name), "waits for an event on topic %s%s%s",
+                topic->name, timer != NULL ? ", at most until its limit " : "", timer != NULL ? why_in(y, timer->until_ms) : "");
     else if (call != NULL && strstr(reason, "call") != NULL)
         why_say(y, "child", why_command(y, "why", why_run(y, call->run)), "waits for %s, which it called: %s", call->name,
                 why_run(y, call->run));
@@ -296,6 +301,10 @@ why_judge(why *y)
         why_ended(y);
     else if (y->row.status == STET_STATUS_STUCK && y->row.due_ms == STET_NEVER)
         why_say(y, "stuck", why_command(y, "unstick", y->id), "is stuck: %s", y->row.reason != NULL ? y->row.reason : "no reason recorded");
+    else if (y->row.status == STET_STATUS_COMPENSATION_FAILED)
+        why_say(y, "compensation-failed", why_command(y, "rollback", y->id), "could not be rolled back: %s%s%s",
+                y->run.origin != NULL ? y->run.origin : "", y->run.origin != NULL ? ": " : "",
+                y->run.error != NULL ? y->run.error : "no reason recorded");
     else if (y->row.session != 0)
         why_claimed(y);
     else if (y->row.due_ms != STET_NEVER)

@@ -261,6 +261,31 @@ stet__work_claimer(stet_engine *e, stet__work *w)
     return &w->claimer;
 }
 
+bool
+stet__work_wake_locked(stet__work *w, stet_id run, stet_status status, uint32_t flags)
+{
+    stet_op *op = stet__work_op(w, STET_OP_RUN_WAKE, run);
+
+    if (op == NULL)
+        return false;
+    op->status = status;
+    op->flags = flags;
+    op->claimer = stet__work_claimer(w->engine, w);
+    return true;
+}
+
+bool
+stet__work_wake(stet__work *w, stet_id run, stet_status status, uint32_t flags)
+{
+    stet_engine *e = w->engine;
+    bool         ok;
+
+    stet__lock(e->p, &e->lock);
+    ok = stet__work_wake_locked(w, run, status, flags);
+    stet__unlock(e->p, &e->lock);
+    return ok;
+}
+
 void
 stet__work_seal(stet__work *w)
 {

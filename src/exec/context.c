@@ -229,6 +229,8 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
     const stet__cmd *recorded;
     int err = stet__journal_ask(&c->journal, kind, name, fingerprint, cmd, occurrence, &recorded);
 
+    if (err == STET_OK && *cmd == NULL && c->run.is_auto && !c->is_undoing)
+        return stet__ctx_latch(c, stet__fail(STET_EROLLBACK, "run %s failed and is being rolled back", c->run_text));
     if (err == STET_OK)
         return STET_OK;
     if (err == STET_EREPLAY)

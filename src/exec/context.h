@@ -108,8 +108,22 @@ struct stet_future {
     int64_t              timeout_ms;  /* 0: none */
     bool                 is_tx;       /* its body is lent a transaction, which its record shares */
     int64_t              fingerprint;
+    stet_undo_fn         undo;        /* NULL: none */
+    bool                 is_undo;     /* it is one itself: no stop is told by it, and its last failure is not its record */
     struct stet_future  *next;        /* all step futures of the context */
 };
+
+/* A step that is done and can be undone. */
+typedef struct stet__undo {
+    struct stet__undo *next;   /* the one done before */
+    const char        *step;
+    uint64_t           occurrence;
+    uint64_t           order;  /* of its record */
+    stet_undo_fn       fn;
+    void              *arg;    /* of the step's body */
+    stet_bytes         result;
+    stet__backoff      retry;
+} stet__undo;
 
 typedef struct stet__exit_hook {
     struct stet__exit_hook *next;
@@ -161,6 +175,11 @@ struct stet_ctx {
     stet__journal    journal;
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
+    stet__undo      *undos;         /* of steps that were waited for at once */
+    bool             rolls_back;    /* if it fails */
+    bool             is_undoing;    /* because it failed */
+    bool             is_undone;     /* … and all of it was */
+    bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__exit_hook *exits;
     const stet__log_fields *log_fields; /* NULL: none */
     stet__rng        rng;
@@ -219,8 +238,8 @@ typedef struct stet__host_ops {
     void (*crumb_rest)(stet_ctx *c, stet_attempt *a);
     /* *writer: who wrote it (stet__fact_writer()). */
     int (*state_read)(stet_ctx *c, const char *name, stet_bytes *value, int64_t *writer);
-    /* Act on another run in the same unit as the fact (SETTLE, SIGNAL_SEND), which is appended; if it cannot be
-     * done the fact says so (its code and text). */
+    /* Act on the store in the same unit as the fact (SETTLE, SIGNAL_SEND, ONCE, LOOK), which is appended with the
+     * answer; if it cannot be done the fact says so (its code and text). */
     int (*tell)(stet_ctx *c, stet__fact *fact);
     /* The body's record was appended; its crumb can go once that is durable. Or it could not be
      * (is_unrecorded): whoever executes it next is told of the risk. */
@@ -352,5 +371,13 @@ void stet__attempt_run(stet_attempt *a); /* on any slot's stack */
 int  stet__step_record(stet_ctx *c, stet_attempt *a);
 /* Begin the body of a step future whose retry is due. */
 int  stet__step_begin(stet_ctx *c, stet_future *f);
+/* Execute a step that is waited for, until it has its record or is broken; f has been asked for. */
+int  stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out);
+
+/* Compensation (context_rollback.c). */
+/* The step was done and can be undone. */
+int  stet__undo_note(stet_ctx *c, const stet_future *f);
+/* The handler returned. If it failed for good and wants that, undo what it did. */
+void stet__rollback_after(stet_ctx *c);
 
 #endif

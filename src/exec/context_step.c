@@ -146,6 +146,7 @@ step_settle_local(stet_ctx *c, stet_future *f, const stet__fact *fact)
 
     memset(local, 0, sizeof *local);
     local->is_settled = true;
+    local->settled_at = ++c->journal.order;
     local->code = (int)fact->code;
     local->cause = (int)fact->cause;
     local->attempt = (uint32_t)fact->attempt;
@@ -256,6 +257,15 @@ step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char
     return STET_OK;
 }
 
+/* It would fail the same way again. */
+static bool
+step_is_final(const stet_attempt *a)
+{
+    stet_class class_ = stet_code_class(a->code);
+
+    return (class_ == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT) || class_ == STET_CLASS_USAGE;
+}
+
 int
 stet__step_record(stet_ctx *c, stet_attempt *a)
 {
@@ -276,13 +286,9 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             err = step_record_result(c, f, a);
         else if (a->code == STET_EDEFER && a->not_before_ms != 0)
             err = step_record_retry(c, f, a, text);
-        else if (stet_code_class(a->code) == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT)
-            err = step_record_failure(c, f, a, text);
-        else if (stet_code_class(a->code) == STET_CLASS_USAGE)
-            err = step_record_failure(c, f, a, text);
-        else if (f->retry.attempts > 0 && a->number < f->retry.attempts + STET__MUTANT(step_once_more))
+        else if (!step_is_final(a) && f->retry.attempts > 0 && a->number < f->retry.attempts + STET__MUTANT(step_once_more))
             err = step_record_retry(c, f, a, text);
-        else if (f->retry.attempts > 0)
+        else if ((step_is_final(a) || f->retry.attempts > 0) && !f->is_undo)
             err = step_record_failure(c, f, a, text);
         else {
             f->is_broken = true;
@@ -325,6 +331,13 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
                    (unsigned long long)stet__hash64(f->name, strlen(f->name), f->occurrence));
 }
 
+/* A stop is told by what the handler asks for, and an undo is not. */
+static int
+step_stop(stet_ctx *c, const stet_future *f)
+{
+    return f->is_undo ? STET_OK : stet__ctx_stop(c, STET__FACT_STEP, f->name, f->occurrence);
+}
+
 /* Everything before is durable, and the risk is known. */
 static int
 step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
@@ -346,8 +359,7 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
     /* The answer to the last record brings news; a cancel among it comes before this body. */
     do {
         if ((!STET__MUTANT(effect_first) && (err = stet__ctx_barrier(c)) != STET_OK) ||
-            (err = stet__ctx_catch_up(c)) != STET_OK ||
-            (err = stet__ctx_stop(c, STET__FACT_STEP, f->name, f->occurrence)) != STET_OK)
+            (err = stet__ctx_catch_up(c)) != STET_OK || (err = step_stop(c, f)) != STET_OK)
             return err;
         if (STET__MUTANT(effect_first))
             break;
@@ -462,6 +474,7 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
         f->is_tx = true;
         f->timeout_ms = timeout_ms > 0 ? timeout_ms : limit_ms < STEP_TX_MS ? limit_ms : STEP_TX_MS;
     }
+    f->undo = o->undo;
     if (o->fingerprint.data != NULL)
         f->fingerprint = (int64_t)(stet__hash64(o->fingerprint.data, o->fingerprint.len, 1) >> 1 | 1u);
     return STET_OK;
@@ -503,37 +516,49 @@ step_broken(stet_ctx *c, const stet_future *f)
 }
 
 int
+stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out)
+{
+    int err;
+
+    for (;;) {
+        if (f->cmd != NULL && f->cmd->is_settled)
+            return stet__ctx_outcome(c, out, f->cmd);
+        if ((err = stet__ctx_catch_up(c)) != STET_OK)
+            return err;
+        if ((err = step_stop(c, f)) != STET_OK) {
+            if (f->cmd != NULL && c->latch == 0)
+                stet__journal_settle(&c->journal, f->cmd); /* its next attempt does not come: nor need its timer */
+            return err;
+        }
+        if (f->cmd != NULL && f->cmd->completion != 0 && f->cmd->fired_at == 0) {
+            (void)snprintf(c->waits_for, sizeof c->waits_for, "next attempt of step %s", f->name);
+            if ((err = stet__ctx_await_news(c)) != STET_OK)
+                return err;
+            continue;
+        }
+        if ((err = step_run_here(c, f)) != STET_OK || f->is_broken)
+            return err;
+    }
+}
+
+int
 stet_step(stet_ctx *c, stet_bytes *out, const char *name, stet_body_fn body, void *arg,
           const stet_step_options *options)
 {
+    stet_bytes  value;
     stet_future f;
     int         err;
 
     if (out != NULL)
         *out = (stet_bytes){ NULL, 0 };
-    if ((err = step_future(c, &f, true, name, body, arg, options)) != STET_OK)
+    if ((err = step_future(c, &f, true, name, body, arg, options)) != STET_OK ||
+        (err = stet__step_run(c, &f, &value)) != STET_OK)
         return err;
-    for (;;) {
-        if (f.cmd != NULL && f.cmd->is_settled)
-            return stet__ctx_outcome(c, out, f.cmd);
-        if ((err = stet__ctx_catch_up(c)) != STET_OK)
-            return err;
-        if ((err = stet__ctx_stop(c, STET__FACT_STEP, name, f.occurrence)) != STET_OK) {
-            if (f.cmd != NULL && c->latch == 0)
-                stet__journal_settle(&c->journal, f.cmd); /* its next attempt does not come: nor need its timer */
-            return err;
-        }
-        if (f.cmd != NULL && f.cmd->completion != 0 && f.cmd->fired_at == 0) {
-            (void)snprintf(c->waits_for, sizeof c->waits_for, "next attempt of step %s", name);
-            if ((err = stet__ctx_await_news(c)) != STET_OK)
-                return err;
-            continue;
-        }
-        if ((err = step_run_here(c, &f)) != STET_OK)
-            return err;
-        if (f.is_broken)
-            return step_broken(c, &f);
-    }
+    if (f.is_broken)
+        return step_broken(c, &f);
+    if (out != NULL)
+        *out = value;
+    return f.undo != NULL ? stet__undo_note(c, &f) : STET_OK;
 }
 
 int

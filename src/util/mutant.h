@@ -74,6 +74,12 @@
     X(signal_late, "a signal is given to a wait whose time was up")                                \
     X(signal_repeated, "a signal that was sent again with the same key counts twice")              \
     X(timer_spared, "the timer of what was settled before it fired stays")                         \
+    X(once_unchecked, "that a key was not given out before is looked at first, and not asked for in the unit") \
+    X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
+    X(event_unwoken, "an event does not wake those who wait for it")                               \
+    X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
+    X(undo_forward, "undos run in the order of their steps")                                       \
+    X(undo_unrecorded, "an undo is not recorded")                                                  \
     X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \

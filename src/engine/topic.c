@@ -1,0 +1,432 @@
+/* Topics: who waits for events, and telling all of them.
+ *
+ * The mark of a wait is a value that is put with the wait's record. An emission takes marks in the order of their
+ * runs, a lot at a time: one unit removes the marks, puts the event into the inboxes, wakes the runs, and records
+ * how far the emission came. So no unit grows with the number of waiters, each of them is told once and counted
+ * once, and a crash in the middle leaves a record from which the rest is done: the journal of the run that emits,
+ * or for an emission from outside a value, which the sweep of any worker takes up.
+ *
+ * Whom it is for: runs that waited when it began, by the store's clock. One that waits anew meanwhile is behind the
+ * place where it stood. A wait whose time is up is passed over, though its run may not know it yet.
+ */
+#include <string.h>
+
+#include "engine/host.h"
+
+#define TOPIC_LOT 256u
+#define TOPIC_LOT_BYTES 1048576u
+#define TOPIC_TRIES_MAX 100
+#define TOPIC_KEPT_MS 60000  /* for those who subscribe */
+#define TOPIC_SWEEP_MAX 64u
+
+/* ---- marks ------------------------------------------------------------------------------------------ */
+
+bool
+stet__topic_wait_key(stet__arena *arena, stet_bytes *out, stet_bytes topic, stet_id run, uint64_t completion)
+{
+    uint8_t *at = stet__arena_get(arena, topic.len + 1 + sizeof run.bytes + 8);
+
+    if (at == NULL)
+        return false;
+    out->data = at;
+    out->len = topic.len + 1 + sizeof run.bytes + 8;
+    memcpy(at, topic.data, topic.len);
+    at += topic.len;
+    *at++ = 0;
+    memcpy(at, run.bytes, sizeof run.bytes);
+    at += sizeof run.bytes;
+    for (int i = 0; i < 8; i++)
+        at[i] = (uint8_t)(completion >> (56 - 8 * i));
+    return true;
+}
+
+void
+stet__topic_wait_mark(const stet__fact *wait, uint64_t completion, stet__fact *mark)
+{
+    memset(mark, 0, sizeof *mark);
+    mark->kind = STET__FACT_TOPIC;
+    mark->time_ms = wait->time_ms;
+    mark->until_ms = wait->until_ms;
+    mark->completion = (int64_t)completion;
+}
+
+bool
+stet__topic_wait_put(stet__work *w, stet_id run, const stet__fact *wait)
+{
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
+    stet__fact mark;
+
+    if (op == NULL)
+        return false;
+    op->space = STET__SPACE_TOPIC;
+    op->number = wait->revision;
+    stet__topic_wait_mark(wait, wait->revision, &mark);
+    return stet__topic_wait_key(&w->arena, &op->key, wait->name, run, wait->revision) &&
+           stet__work_fact(w, &op->data, &mark);
+}
+
+bool
+stet__topic_wait_gone(stet__work *w, stet_id run, const char *topic, uint64_t completion)
+{
+    stet_op *op = stet__work_op(w, STET_OP_VALUE_DEL, run);
+
+    if (op == NULL)
+        return false;
+    op->space = STET__SPACE_TOPIC;
+    return stet__topic_wait_key(&w->arena, &op->key, stet_text(topic), run, completion);
+}
+
+/* ---- a lot ------------------------------------------------------------------------------------------ */
+
+typedef struct topic_wait {
+    stet_bytes key;
+    uint64_t   version;
+    stet_id    run;
+    int64_t    until_ms;
+    uint64_t   completion;
+} topic_wait;
+
+typedef struct emission {
+    stet_engine *e;
+    stet_bytes   topic, value;
+    int64_t      as_of_ms;
+    stet_id      cursor;  /* the last run that was told; zero: none */
+    uint64_t     count;
+    bool         is_last; /* there are none behind this lot */
+    size_t       most;    /* in a lot */
+    stet__arena  arena;   /* of the lot */
+    topic_wait  *waits;
+    size_t       n, seen;
+    stet_bytes   after;
+    int64_t      now_ms;
+} emission;
+
+static size_t
+emission_lot(stet_bytes value)
+{
+    size_t fit = TOPIC_LOT_BYTES / (value.len + 1);
+
+    return fit > TOPIC_LOT ? TOPIC_LOT : fit > 0 ? fit : 1;
+}
+
+static int
+emission_on_mark(void *arg, stet_bytes key, const stet_value *value)
+{
+    emission   *m = arg;
+    topic_wait *wait = &m->waits[m->n];
+    stet_bytes  in = value->data;
+    stet__fact  mark;
+    void       *copy = stet__arena_copy(&m->arena, key.data, key.len);
+
+    if (copy == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    m->seen++;
+    m->after = (stet_bytes){ copy, key.len };
+    if (stet__fact_decode(&mark, &in) != STET_OK || key.len != m->topic.len + 1 + sizeof wait->run.bytes + 8 ||
+        mark.time_ms > m->as_of_ms || (mark.until_ms != 0 && mark.until_ms <= m->now_ms))
+        return STET_OK;
+    *wait = (topic_wait){ .key = m->after,
+                          .version = value->version,
+                          .until_ms = mark.until_ms,
+                          .completion = (uint64_t)mark.completion };
+    memcpy(wait->run.bytes, (const char *)key.data + m->topic.len + 1, sizeof wait->run.bytes);
+    m->n++;
+    return STET_OK;
+}
+
+/* The next lot of those who wait. */
+static int
+emission_gather(emission *m)
+{
+    stet_store *store = m->e->store;
+    stet_bytes  prefix;
+    uint8_t    *at;
+    int         err = STET_OK;
+
+    stet__arena_free(&m->arena);
+    m->n = 0;
+    m->is_last = false;
+    m->now_ms = stet__store_now(m->e);
+    m->after = (stet_bytes){ NULL, 0 };
+    if ((at = stet__arena_get(&m->arena, m->topic.len + 1)) == NULL ||
+        (m->waits = stet__arena_get(&m->arena, m->most * sizeof *m->waits)) == NULL ||
+        (!stet__id_is_zero(m->cursor) &&
+         !stet__topic_wait_key(&m->arena, &m->after, m->topic, m->cursor, UINT64_MAX)))
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    memcpy(at, m->topic.data, m->topic.len);
+    at[m->topic.len] = 0;
+    prefix = (stet_bytes){ at, m->topic.len + 1 };
+    do {
+        stet_bytes after = m->after;
+        size_t     room = m->most - m->n;
+
+        m->seen = 0;
+        if ((err = store->ops->values(store, STET__SPACE_TOPIC, prefix, after.data != NULL ? &after : NULL, room,
+                                      emission_on_mark, m)) != STET_OK)
+            return err;
+        m->is_last = m->seen < room;
+    } while (!m->is_last && m->n < m->most);
+    return STET_OK;
+}
+
+static bool
+emission_tell(stet__work *w, const topic_wait *wait, const emission *m)
+{
+    stet__fact event = { 0 };
+    stet_cond *cond = stet__work_cond(w, STET_COND_VALUE, wait->run);
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_DEL, wait->run);
+
+    if (cond == NULL || op == NULL || !stet__work_bytes(w, &op->key, wait->key))
+        return false;
+    cond->space = op->space = STET__SPACE_TOPIC;
+    cond->key = op->key;
+    cond->number = wait->version;
+    if (STET__MUTANT(event_unchecked))
+        w->unit.n_conds--;
+    /* Its time may be up by now, and then that came first. */
+    if (wait->until_ms != 0) {
+        if ((cond = stet__work_cond(w, STET_COND_TIMER, wait->run)) == NULL)
+            return false;
+        cond->fire_ms = wait->until_ms;
+        cond->number = wait->completion;
+    }
+    event.kind = STET__FACT_EVENT;
+    event.time_ms = m->now_ms;
+    event.name = m->topic;
+    event.value = m->value;
+    event.completion = (int64_t)wait->completion;
+    return (op = stet__work_op(w, STET_OP_INBOX, wait->run)) != NULL && stet__work_fact(w, &op->data, &event) &&
+           (STET__MUTANT(event_unwoken) || stet__work_wake(w, wait->run, STET_STATUS_PENDING, 0));
+}
+
+/* Conditions and operations for all of the lot; the emission is as it is when they are applied. */
+static int
+emission_ops(emission *m, stet__work *w)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (!emission_tell(w, &m->waits[i], m))
+            return stet__fail(STET_ENOMEM, "out of memory for an event");
+    m->count += m->n;
+    if (m->n > 0)
+        m->cursor = m->waits[m->n - 1].run;
+    return STET_OK;
+}
+
+/* ---- records of emissions ---------------------------------------------------------------------------- */
+
+static int
+emission_put(emission *m, stet__work *w, stet_id id, const uint64_t *version, bool is_done)
+{
+    stet__fact record = { 0 };
+    stet_op   *op = stet__work_op(w, STET_OP_VALUE_PUT, id);
+    stet_cond *cond;
+
+    record.kind = STET__FACT_EMIT;
+    record.time_ms = m->as_of_ms;
+    record.until_ms = m->now_ms;
+    record.name = m->topic;
+    record.value = m->value;
+    record.number = (int64_t)m->count;
+    record.run = stet__id_bytes(&m->cursor);
+    record.flags = is_done ? 0 : STET__FACT_MORE;
+    if (op == NULL || !stet__work_bytes(w, &op->key, stet__id_bytes(&id)) || !stet__work_fact(w, &op->data, &record))
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    op->space = STET__SPACE_BASE_EMIT;
+    w->has_event = true;
+    if (version == NULL)
+        return STET_OK;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, id)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    cond->space = STET__SPACE_BASE_EMIT;
+    cond->key = op->key;
+    cond->number = *version;
+    return STET_OK;
+}
+
+static stet_id
+emission_id(stet_engine *e, int64_t now_ms)
+{
+    uint8_t random[10];
+
+    e->p->ops->random(e->p, random, sizeof random);
+    return stet__id_make(now_ms, random);
+}
+
+/* Lot after lot. A conflict: somebody does not wait any more, and smaller lots meet fewer of those; or somebody else is
+ * at this emission. */
+static int
+emission_run(emission *m, stet_id id, uint64_t version)
+{
+    int tries = 0, err;
+
+    do {
+        stet__work *w = stet__work_new(m->e, NULL, NULL);
+        emission    before = *m;
+        uint32_t    cond = 0, record;
+
+        if (w == NULL)
+            return STET_ENOMEM;
+        if ((err = emission_gather(m)) != STET_OK || (err = emission_ops(m, w)) != STET_OK ||
+            (err = emission_put(m, w, id, &version, m->is_last)) != STET_OK) {
+            stet__work_free(w);
+            return err;
+        }
+        record = (uint32_t)w->unit.n_conds - 1;
+        if ((err = stet__commit_sync(m->e, w, &cond)) == STET_OK) {
+            version++;
+            tries = 0;
+            continue;
+        }
+        m->count = before.count;
+        m->cursor = before.cursor;
+        m->is_last = false;
+        m->most = m->most > 1 ? m->most / 2 : 1;
+        if (err != STET_ECONFLICT || cond == record || ++tries == TOPIC_TRIES_MAX)
+            return err;
+    } while (!m->is_last);
+    return STET_OK;
+}
+
+int
+stet_emit(stet_engine *e, size_t *resumed, const char *topic, stet_bytes value)
+{
+    emission m = { .e = e };
+    int      err;
+
+    if (resumed != NULL)
+        *resumed = 0;
+    if ((err = stet__alive(e, "stet_emit")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_emit", "stet_ctx_emit")) != STET_OK ||
+        (err = stet__name_check("topic", topic)) != STET_OK)
+        return err;
+    if ((int64_t)value.len > e->config.payload_bytes_max)
+        return stet__fail(STET_ETOOBIG, "topic %s: %zu bytes; the limit is payload_bytes_max, %lld", topic, value.len,
+                          (long long)e->config.payload_bytes_max);
+    stet__arena_init(&m.arena, &e->p->alloc);
+    m.topic = stet_text(topic);
+    m.value = value.data != NULL ? value : stet_text("");
+    m.as_of_ms = stet__store_now(e);
+    m.most = emission_lot(m.value);
+    err = emission_run(&m, emission_id(e, m.as_of_ms), 0);
+    stet__arena_free(&m.arena);
+    if (resumed != NULL)
+        *resumed = (size_t)m.count;
+    if (err == STET_ECONFLICT)
+        return stet__fail(STET_EBUSY, "topic %s: those who wait for it changed all the time; %llu were told, the rest will be "
+                                      "by a worker", topic, (unsigned long long)m.count);
+    return err;
+}
+
+int
+stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact)
+{
+    emission m = { .e = host_claim(c)->engine };
+    bool     is_first = fact->until_ms == 0;
+    stet_id *cursor = stet__arena_get(&c->arena, sizeof *cursor);
+    int      err;
+
+    if (cursor == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    stet__arena_init(&m.arena, &m.e->p->alloc);
+    m.topic = fact->name;
+    m.value = fact->value;
+    m.as_of_ms = is_first ? stet__store_now(m.e) : fact->until_ms;
+    m.cursor = stet__fact_id(fact->run);
+    m.count = (uint64_t)fact->number;
+    m.most = emission_lot(m.value);
+    if ((err = emission_gather(&m)) == STET_OK && (err = emission_ops(&m, w)) == STET_OK &&
+        (!is_first || (err = emission_put(&m, w, emission_id(m.e, m.as_of_ms), NULL, true)) == STET_OK)) {
+        *cursor = m.cursor;
+        fact->run = stet__id_bytes(cursor);
+        fact->until_ms = m.as_of_ms;
+        fact->number = (int64_t)m.count;
+        fact->flags = m.is_last ? 0 : STET__FACT_MORE;
+        if (!is_first)
+            fact->value = (stet_bytes){ NULL, 0 }; /* the first one has it */
+        err = stet__host_append(c, fact, NULL);
+    }
+    stet__arena_free(&m.arena);
+    return err;
+}
+
+/* ---- sweeping ---------------------------------------------------------------------------------------- */
+
+typedef struct emit_old {
+    stet__arena arena;
+    int64_t     now_ms, stale_ms;
+    size_t      n;
+    struct {
+        stet_id    id;
+        uint64_t   version;
+        stet__fact record;
+    } found[TOPIC_SWEEP_MAX];
+} emit_old;
+
+/* Oldest first. */
+static int
+emit_on_record(void *arg, stet_bytes key, const stet_value *value)
+{
+    emit_old  *old = arg;
+    stet_bytes in = { stet__arena_copy(&old->arena, value->data.data, value->data.len), value->data.len };
+    stet__fact record;
+
+    if (in.data == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for an event");
+    if (stet__fact_decode(&record, &in) != STET_OK)
+        return STET_OK; /* kept for who looks into it */
+    if (record.until_ms + (record.flags & STET__FACT_MORE ? old->stale_ms : TOPIC_KEPT_MS) > old->now_ms)
+        return STET_OK;
+    old->found[old->n].id = stet__fact_id(key);
+    old->found[old->n].version = value->version;
+    old->found[old->n++].record = record;
+    return STET_OK;
+}
+
+static void
+emit_forget(stet_engine *e, stet_id id)
+{
+    stet__work *w = stet__work_new(e, NULL, NULL);
+    stet_op    *op = w != NULL ? stet__work_op(w, STET_OP_VALUE_DEL, id) : NULL;
+
+    if (op == NULL || !stet__work_bytes(w, &op->key, stet__id_bytes(&id)) || !stet__stop_guard(e, w)) {
+        stet__work_free(w);
+        return;
+    }
+    op->space = STET__SPACE_BASE_EMIT;
+    stet__submit(e, w);
+}
+
+void
+stet__emit_sweep(stet_engine *e)
+{
+    emit_old  *old = stet__get0(&e->p->alloc, sizeof *old);
+    stet_bytes all = { NULL, 0 };
+
+    if (old == NULL)
+        return;
+    stet__arena_init(&old->arena, &e->p->alloc);
+    old->now_ms = stet__store_now(e);
+    old->stale_ms = e->config.lease_ms; /* so long without a lot: nobody is at it any more */
+    (void)e->store->ops->values(e->store, STET__SPACE_BASE_EMIT, all, NULL, TOPIC_SWEEP_MAX, emit_on_record, old);
+    for (size_t i = 0; i < old->n; i++) {
+        const stet__fact *record = &old->found[i].record;
+        emission          m = { .e = e };
+
+        if (!(record->flags & STET__FACT_MORE)) {
+            emit_forget(e, old->found[i].id);
+            continue;
+        }
+        stet__arena_init(&m.arena, &e->p->alloc);
+        m.topic = record->name;
+        m.value = record->value;
+        m.as_of_ms = record->time_ms;
+        m.cursor = stet__fact_id(record->run);
+        m.count = (uint64_t)record->number;
+        m.most = emission_lot(m.value);
+        (void)emission_run(&m, old->found[i].id, old->found[i].version); /* else with the next sweep, or by who was faster */
+        stet__arena_free(&m.arena);
+    }
+    stet__committer_kick(e);
+    stet__arena_free(&old->arena);
+    stet__free(&e->p->alloc, old);
+}

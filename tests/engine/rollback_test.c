@@ -1,0 +1,433 @@
+/* Compensation (B11). tsan: yes */
+#include "engine/engine.h"
+#include "fixture.h"
+
+/* ---- what the outside does -------------------------------------------------------------------- */
+
+static atomic_int refuse_undo; /* code the undo of "charge" gives, or 0 */
+static atomic_int refuse_times = 1000000;
+static atomic_int attempts = 3;
+static gate       undo_door = GATE_INIT;
+static atomic_bool has_door;
+
+static int
+b_do(stet_attempt *a, void *what)
+{
+    effect("do %s", (const char *)what);
+    return stet_attempt_return(a, stet_text(what));
+}
+
+static int
+b_fail(stet_attempt *a, void *code)
+{
+    effect("fail");
+    return stet_attempt_fail(a, *(int *)code, "out of stock");
+}
+
+static int
+u_undo(stet_attempt *a, stet_bytes result)
+{
+    CHECK(stet_attempt_arg(a) != NULL);
+    CHECK(fixture_is(result, stet_attempt_arg(a)));
+    if (atomic_load(&refuse_undo) != 0 && fixture_is(result, "charge") && atomic_fetch_sub(&refuse_times, 1) > 0) {
+        effect("refuse %.*s", (int)result.len, (const char *)result.data);
+        return stet_attempt_fail(a, atomic_load(&refuse_undo), "the bank is closed");
+    }
+    if (atomic_load(&has_door) && fixture_is(result, "charge"))
+        gate_pass(&undo_door);
+    effect("undo %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
+static int permanent = STET_EPERMANENT, passing = STET_EBUSY;
+
+static int
+done(stet_ctx *ctx, const char *what)
+{
+    return stet_step(ctx, NULL, what, b_do, (void *)(uintptr_t)what,
+                     STET_STEP(.attempts = atomic_load(&attempts), .first_ms = 1, .max_ms = 1, .undo = u_undo));
+}
+
+/* ---- handlers --------------------------------------------------------------------------------- */
+
+/* Three steps (the second without an undo), then one that fails, and a rollback. */
+static int
+h_saga(stet_ctx *ctx, stet_bytes input)
+{
+    int rc;
+
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(stet_step(ctx, NULL, "mail", b_do, (void *)(uintptr_t) "mail", NULL));
+    STET_TRY(done(ctx, "charge"));
+    STET_TRY(done(ctx, "pack"));
+    if ((rc = stet_step(ctx, NULL, "ship", b_fail, &permanent, NULL)) != STET_ESTEP)
+        return rc;
+    STET_TRY(stet_rollback(ctx));
+    if (fixture_is(input, "complete"))
+        return stet_return(ctx, stet_text("rolled back"));
+    return stet_fail(ctx, STET_EPERMANENT, "nothing was shipped");
+}
+
+/* The same, asked for once. */
+static int
+h_auto(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(done(ctx, "charge"));
+    if (fixture_is(input, "wait"))
+        STET_TRY(stet_sleep(ctx, "long", "30d"));
+    if (fixture_is(input, "fine"))
+        return stet_return(ctx, stet_text("shipped"));
+    return stet_step(ctx, NULL, "ship", b_fail, fixture_is(input, "passing") ? &passing : &permanent, NULL);
+}
+
+/* By its options; two undos behind futures. */
+static int
+h_futures(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(stet_step_start(ctx, &both[0], "left", b_do, (void *)(uintptr_t) "left", STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_await(ctx, NULL, both[0]));
+    STET_TRY(stet_step_start(ctx, &both[1], "right", b_do, (void *)(uintptr_t) "right", STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_await(ctx, NULL, both[1]));
+    return stet_fail(ctx, STET_EPERMANENT, "no");
+}
+
+/* Cleans up when it is cancelled. */
+static int
+h_careful(stet_ctx *ctx, stet_bytes input)
+{
+    int rc;
+
+    (void)input;
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(done(ctx, "charge"));
+    if ((rc = stet_sleep(ctx, "long", "30d")) != STET_ECANCELLED)
+        return rc;
+    STET_TRY(stet_rollback(ctx));
+    return STET_ECANCELLED;
+}
+
+static int
+h_parent(stet_ctx *ctx, stet_bytes input)
+{
+    int rc = stet_call(ctx, NULL, "t.saga", input, NULL);
+
+    if (rc != STET_ECHILD)
+        return rc;
+    return stet_return(ctx, stet_text(stet_failure_get(ctx)->text));
+}
+
+static const stet_handler_options rolls_back = { .rollback = true };
+static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
+                                         { "auto", h_auto, NULL },
+                                         { "futures", h_futures, &rolls_back },
+                                         { "careful", h_careful, NULL },
+                                         { "parent", h_parent, NULL },
+                                         { 0 } };
+
+/* In which order they were told: "a b c" of all lines that begin with "undo ". */
+static const char *
+undone(void)
+{
+    static char out[256];
+    char       *text = effects_text(), *save = NULL;
+
+    out[0] = '\0';
+    for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
+        if (strncmp(line, "undo ", 5) == 0)
+            (void)snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", out[0] != '\0' ? " " : "", line + 5);
+    free(text);
+    return out;
+}
+
+/* ---- asked for by the handler ------------------------------------------------------------------ */
+
+TEST(B11_undos_run_in_reverse_each_once_with_the_recorded_result)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_STR(result.error, "nothing was shipped");
+    stet_result_free(&result);
+    CHECK_STR(undone(), "pack charge reserve");
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "rollback:charge#1"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "rollback", NULL), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "rolled back", NULL), 1);
+    fixture_end(f);
+}
+
+TEST(B11_a_run_may_complete_behind_its_rollback)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    EXPECT_RESULT(f->engine, &run, "rolled back");
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_a_rollback_that_is_interrupted_goes_on_with_the_next_undo)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY); /* it waits between attempts */
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, handlers);
+    EXPECT_RESULT(f->engine, &run, "rolled back");
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_an_undo_is_retried)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&refuse_times, 2);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    EXPECT_RESULT(f->engine, &run, "rolled back");
+    CHECK_INT(effects("refuse charge"), 2);
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_while_it_lasts_the_run_is_compensating)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&has_door, true);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    gate_await(&undo_door, 1);
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATING);
+    CHECK_CODE(stet_result_get(f->engine, NULL, &run), STET_EOPEN);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATING);
+    gate_open(&undo_door);
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_after_a_cancel_a_rollback_still_works)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.careful", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_cancel(f->engine, &run, "test", "enough"));
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+/* ---- an undo that fails ------------------------------------------------------------------------- */
+
+TEST(B11_a_failing_undo_makes_the_run_compensation_failed_and_a_retry_goes_on_from_there)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, parent;
+    stet_result result;
+
+    atomic_store(&refuse_undo, STET_EBUSY);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    parent = fixture_start(f->engine, "t.parent", "complete", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.status, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(result.code, STET_ECOMPENSATION);
+    CHECK_HAS(result.error, "step charge#1");
+    CHECK_HAS(result.error, "the bank is closed");
+    stet_result_free(&result);
+    EXPECT_RESULT(f->engine, &parent, "the undo of step charge#1 failed: the bank is closed");
+    CHECK_INT(effects("refuse charge"), 6); /* three attempts each */
+    CHECK_HAS(fixture_why(f->engine, &run).text, "charge#1");
+    CHECK_CODE(stet_cancel(f->engine, &run, NULL, NULL), STET_ESTATE);
+    CHECK_CODE(stet_unstick(f->engine, &run, NULL), STET_ESTATE);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "test", "the bank is open on Mondays only"));
+    AWAIT(effects("refuse charge") == 9);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    atomic_store(&refuse_undo, 0);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "test", NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_CODE(stet_result_get(f->engine, &result, &run), STET_ERUN);
+    CHECK_INT(result.code, STET_ECOMPENSATION);
+    CHECK_HAS(result.error, "step charge#1");
+    stet_result_free(&result);
+    CHECK_INT(effects("undo charge"), 1);
+    CHECK_INT(effects("undo reserve"), 1);
+    CHECK_CODE(stet_rollback_retry(f->engine, &run, NULL, NULL), STET_ESTATE);
+    fixture_end(f);
+}
+
+TEST(B11_an_undo_that_says_never_is_not_tried_again)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_INT(effects("refuse charge"), 1);
+    CHECK_STR(undone(), "pack");
+    CHECK_INT(fixture_sound(f->engine), 1);
+    fixture_end(f);
+}
+
+TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", STET_START(.timeout = "60ms"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_signal(f->engine, &run, "hello", stet_text(""), NULL));
+    AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).created_ms + 120);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(effects("refuse charge"), 1);
+    fixture_end(f);
+}
+
+/* ---- because it failed --------------------------------------------------------------------------- */
+
+TEST(B11_a_run_can_ask_for_a_rollback_on_any_failure)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.auto", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ESTEP);
+    CHECK_STR(result.error, "out of stock");
+    CHECK_STR(result.origin, "step ship#1");
+    stet_result_free(&result);
+    CHECK_STR(undone(), "charge reserve");
+    run = fixture_start(f->engine, "t.auto", "fine", NULL);
+    EXPECT_RESULT(f->engine, &run, "shipped");
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_attempts_are_used_up_before_anything_is_undone)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.auto", "passing", STET_START(.retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 }));
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_EATTEMPTS);
+    CHECK_INT(result.cause, STET_EBUSY);
+    stet_result_free(&result);
+    CHECK_INT(effects("fail"), 3);
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_a_cancelled_run_is_rolled_back_too)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.auto", "wait", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_a_rollback_because_of_a_failure_is_finished_by_the_next_worker_without_new_effects)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.auto", "passing", STET_START(.retry = { .attempts = 1 }));
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ECOMPENSATION);
+    stet_result_free(&result);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT(effects("fail"), 1); /* the step that failed is not on record, and not executed again */
+    CHECK_INT(effects("do charge"), 1);
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_steps_behind_futures_are_undone_in_the_order_of_their_records)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.futures", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_STR(undone(), "right left reserve");
+    fixture_end(f);
+}
+
+TEST(B11_a_retry_of_a_dead_letter_does_again_what_was_undone_and_inherits_the_rest)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    EXPECT_ANSWER(f->engine, &again, STET_ERUN);
+    CHECK_INT(effects("do reserve"), 2);
+    CHECK_INT(effects("do charge"), 2);
+    CHECK_INT(effects("do mail"), 1);
+    CHECK_STR(undone(), "pack charge reserve pack charge reserve");
+    fixture_end(f);
+}

@@ -1,0 +1,327 @@
+/* Topics (B9), emitted from handlers (B10), heard outside of runs (B25). tsan: yes */
+#include "engine/engine.h"
+#include "fixture.h"
+
+/* Waits `n` times (its input) for an event on "news" and returns what came. */
+static int
+h_reads(stet_ctx *ctx, stet_bytes input)
+{
+    char *all = stet_ctx_printf(ctx, "%s", "");
+
+    for (int i = 0; i < ((const char *)input.data)[0] - '0'; i++) {
+        stet_bytes value;
+
+        STET_TRY(stet_await_event(ctx, &value, "news", NULL));
+        effect("got %.*s", (int)value.len, (const char *)value.data);
+        all = stet_ctx_printf(ctx, "%s[%.*s]", all, (int)value.len, (const char *)value.data);
+    }
+    return stet_return(ctx, stet_text(all));
+}
+
+/* A limit of 20 ms for the first wait, a day for the second. */
+static int
+h_limited(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+    int        first;
+
+    (void)input;
+    if ((first = stet_await_event(ctx, &value, "news", "20ms")) == STET_SUSPENDED)
+        return first;
+    effect("first %s", stet_code_name(first));
+    STET_TRY(stet_await_event(ctx, &value, "news", "1d"));
+    return stet_return(ctx, value);
+}
+
+/* Emits its input twice, and says how many heard it. */
+static int
+h_emits(stet_ctx *ctx, stet_bytes input)
+{
+    size_t first, second;
+
+    STET_TRY(stet_ctx_emit(ctx, &first, "news", input));
+    STET_TRY(fixture_pause(ctx));
+    STET_TRY(stet_ctx_emit(ctx, &second, "news", input));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%zu %zu", first, second)));
+}
+
+static int
+h_misuses(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+    size_t     n = 9;
+
+    (void)input;
+    CHECK_CODE(stet_await_event(ctx, &value, "", NULL), STET_ENAME);
+    CHECK_CODE(stet_await_event(ctx, &value, "__x", NULL), STET_ENAME);
+    CHECK_CODE(stet_await_event(ctx, &value, "news", "soon"), STET_EDURATION);
+    CHECK_CODE(stet_ctx_emit(ctx, &n, "rollback:x", stet_text("")), STET_ENAME);
+    CHECK_INT(n, 0);
+    CHECK_CODE(stet_ctx_emit(ctx, NULL, "news", (stet_bytes){ "x", 3000 }), STET_ETOOBIG);
+    return STET_OK;
+}
+
+static const stet_handler handlers[] = { { "reads", h_reads, NULL },
+                                         { "limited", h_limited, NULL },
+                                         { "emits", h_emits, NULL },
+                                         { "wrong", h_misuses, NULL },
+                                         { 0 } };
+
+static size_t
+emit(fixture *f, const char *value)
+{
+    size_t n = 99;
+
+    CHECK_OK(stet_emit(f->engine, &n, "news", stet_text(value)));
+    return n;
+}
+
+TEST(B9_an_event_resumes_every_run_that_waits_and_says_how_many)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id runs[3];
+
+    fixture_up_with(f, handlers);
+    CHECK_INT(emit(f, "nobody is there"), 0);
+    for (int i = 0; i < 3; i++) {
+        runs[i] = fixture_start(f->engine, "t.reads", i == 2 ? "2" : "1", NULL);
+        fixture_await_status(f->engine, &runs[i], STET_STATUS_SUSPENDED);
+    }
+    CHECK_OK(stet_emit(f->engine, NULL, "other", stet_text("not this one")));
+    CHECK_OK(stet_emit(f->engine, NULL, "new", stet_text("nor a part of the name")));
+    CHECK_INT(emit(f, "one"), 3);
+    EXPECT_RESULT(f->engine, &runs[0], "[one]");
+    EXPECT_RESULT(f->engine, &runs[1], "[one]");
+    fixture_await_status(f->engine, &runs[2], STET_STATUS_SUSPENDED);
+    AWAIT(fixture_facts(f->engine, &runs[2], "event wait", "news") == 2);
+    fixture_await_status(f->engine, &runs[2], STET_STATUS_SUSPENDED);
+    CHECK_INT(emit(f, ""), 1);
+    EXPECT_RESULT(f->engine, &runs[2], "[one][]");
+    CHECK_INT(emit(f, "late"), 0);
+    fixture_end(f);
+}
+
+TEST(B9_a_limit_ends_the_wait_and_nothing_is_kept_for_the_next)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.limited", "", NULL);
+    effects_await("first STET_ETIMEOUT", 1);
+    AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_HAS(fixture_why(f->engine, &run).text, "topic news");
+    CHECK_INT(emit(f, "now"), 1);
+    EXPECT_RESULT(f->engine, &run, "now");
+    fixture_end(f);
+}
+
+TEST(B9_a_wait_whose_time_is_up_is_not_counted_though_its_run_does_not_know_yet)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.limited", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).created_ms + 25);
+    CHECK_INT(emit(f, "too late"), 0);
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    effects_await("first STET_ETIMEOUT", 1);
+    AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT(emit(f, "in time"), 1);
+    EXPECT_RESULT(f->engine, &run, "in time");
+    fixture_end(f);
+}
+
+TEST(B9_more_waiters_than_one_lot_are_all_told_once)
+{
+    enum { RUNS = 600 };
+    fixture            *f = fixture_begin();
+    stet_start_request *requests = calloc(RUNS, sizeof *requests);
+
+    fixture_up_with(f, handlers);
+    for (int i = 0; i < RUNS; i++)
+        requests[i] = (stet_start_request){ .handler = "t.reads", .input = stet_text("1") };
+    CHECK_OK(stet_start_many(f->engine, requests, RUNS));
+    AWAIT(fixture_count(f->engine, &(stet_run_filter){ .size = sizeof(stet_run_filter),
+                                                       .statuses = 1u << STET_STATUS_SUSPENDED,
+                                                       .limit = 1000 }) == RUNS);
+    CHECK_INT(emit(f, "all"), RUNS);
+    for (int i = 0; i < RUNS; i++)
+        EXPECT_RESULT(f->engine, &requests[i].run, "[all]");
+    CHECK_INT(emit(f, "again"), 0);
+    free(requests);
+    fixture_end(f);
+}
+
+TEST(B9_a_cancelled_wait_is_told_and_leaves_no_mark)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.reads", "1", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_cancel(f->engine, &run, "test", "enough"));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_INT(emit(f, "gone"), 0);
+    fixture_end(f);
+}
+
+/* ---- a process that dies in the middle ------------------------------------------------------- */
+
+static const stet_store_ops *committing;
+static atomic_int            commits_left;
+
+static int
+commit_some(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    if (atomic_fetch_sub(&commits_left, 1) <= 0)
+        return stet__fail(STET_EIO, "no disk any more");
+    return committing->commit(s, units, n, outcomes);
+}
+
+TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
+{
+    enum { RUNS = 300 };
+    fixture            *f = fixture_begin();
+    stet_start_request *requests = calloc(RUNS, sizeof *requests);
+    stet_engine        *client;
+    stet_store_ops      some;
+    size_t              resumed = 0;
+
+    f->options.lease_ms = 1000;
+    f->options.renew_ms = 300;
+    f->options.sweep_ms = 50;
+    fixture_up_with(f, handlers);
+    for (int i = 0; i < RUNS; i++)
+        requests[i] = (stet_start_request){ .handler = "t.reads", .input = stet_text("1") };
+    CHECK_OK(stet_start_many(f->engine, requests, RUNS));
+    AWAIT(fixture_count(f->engine, &(stet_run_filter){ .size = sizeof(stet_run_filter),
+                                                       .statuses = 1u << STET_STATUS_SUSPENDED,
+                                                       .limit = 1000 }) == RUNS);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    committing = client->store->ops;
+    some = *committing;
+    some.commit = commit_some;
+    atomic_store(&commits_left, 1);
+    client->store->ops = &some;
+    CHECK(stet_emit(client, &resumed, "news", stet_text("x")) != STET_OK);
+    CHECK_INT(resumed, 256);
+    client->store->ops = committing;
+    stet_close(client);
+    for (int i = 0; i < RUNS; i++)
+        EXPECT_RESULT(f->engine, &requests[i].run, "[x]");
+    free(requests);
+    fixture_end(f);
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+TEST(B10_a_handler_emits_once_per_call_however_often_it_replays)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id reader, late, emitter;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    reader = fixture_start(f->engine, "t.reads", "2", NULL);
+    fixture_await_status(f->engine, &reader, STET_STATUS_SUSPENDED);
+    emitter = fixture_start(f->engine, "t.emits", "e", NULL);
+    fixture_paused(f->engine, &emitter);
+    AWAIT(fixture_facts(f->engine, &reader, "event wait", "news") == 2);
+    late = fixture_start(f->engine, "t.reads", "1", NULL);
+    fixture_await_status(f->engine, &reader, STET_STATUS_SUSPENDED);
+    fixture_await_status(f->engine, &late, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    fixture_go_on(f->engine, &emitter);
+    EXPECT_RESULT(f->engine, &emitter, "1 2");
+    EXPECT_RESULT(f->engine, &reader, "[e][e]");
+    EXPECT_RESULT(f->engine, &late, "[e]");
+    CHECK_INT(fixture_facts(f->engine, &emitter, "emit", "news"), 2);
+    fixture_end(f);
+}
+
+TEST(B10_bad_topics_limits_and_values_are_refused_and_nothing_is_recorded)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.payload_bytes_max = 1000;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.wrong", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "");
+    CHECK_INT(fixture_facts(f->engine, &run, "emit", NULL), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "event wait", NULL), 0);
+    CHECK_CODE(stet_emit(f->engine, NULL, "", stet_text("")), STET_ENAME);
+    CHECK_CODE(stet_emit(f->engine, NULL, "news", (stet_bytes){ "x", 3000 }), STET_ETOOBIG);
+    fixture_end(f);
+}
+
+/* ---- subscriptions --------------------------------------------------------------------------- */
+
+TEST(B25_a_program_hears_what_is_emitted_while_it_subscribes)
+{
+    fixture           *f = fixture_begin();
+    stet_subscription *s, *none = NULL;
+    stet_event         event;
+    stet_run_id        emitter;
+
+    fixture_up_with(f, handlers);
+    CHECK_CODE(stet_subscribe(f->engine, &none, ""), STET_ENAME);
+    CHECK(none == NULL);
+    CHECK_OK(stet_emit(f->engine, NULL, "news", stet_text("before")));
+    fixture_breathe();
+    CHECK_OK(stet_subscribe(f->engine, &s, "news"));
+    CHECK_CODE(stet_event_next(s, &event, 1), STET_ETIMEOUT);
+    CHECK_OK(stet_emit(f->engine, NULL, "other", stet_text("not this one")));
+    CHECK_OK(stet_emit(f->engine, NULL, "news", stet_text("one")));
+    CHECK_OK(stet_emit(f->engine, NULL, "news", stet_text("two")));
+    CHECK_OK(stet_event_next(s, &event, 0));
+    CHECK_STR(event.topic, "news");
+    CHECK(fixture_is(event.value, "one") || fixture_is(event.value, "two"));
+    CHECK_OK(stet_event_next(s, &event, 0));
+    CHECK_CODE(stet_event_next(s, &event, 1), STET_ETIMEOUT);
+    emitter = fixture_start(f->engine, "t.emits", "from a handler", NULL);
+    CHECK_OK(stet_event_next(s, &event, 0));
+    CHECK(fixture_is(event.value, "from a handler"));
+    fixture_paused(f->engine, &emitter);
+    CHECK_CODE(stet_event_next(s, &event, 1), STET_ETIMEOUT);
+    stet_unsubscribe(s);
+    stet_unsubscribe(NULL);
+    fixture_end(f);
+}
+
+static void *
+stop_engine(void *e)
+{
+    CHECK_OK(stet_engine_stop(e, 0));
+    return NULL;
+}
+
+TEST(B25_a_program_that_listens_is_told_that_the_engine_goes)
+{
+    fixture           *f = fixture_begin();
+    stet_subscription *s;
+    stet_event         event;
+    pthread_t          thread;
+
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_subscribe(f->engine, &s, "news"));
+    CHECK_INT(pthread_create(&thread, NULL, stop_engine, f->engine), 0);
+    CHECK_CODE(stet_event_next(s, &event, STET_NONE), STET_ESTOPPED);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    stet_unsubscribe(s);
+    fixture_end(f);
+}
