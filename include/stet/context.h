@@ -161,6 +161,28 @@ STET_API STET_MUST_USE int stet_ctx_emit(stet_ctx *ctx, size_t *resumed, const c
 #define stet_await_event(ctx, ...) stet_await_event(STET_AT(ctx), __VA_ARGS__)
 #define stet_ctx_emit(ctx, ...) stet_ctx_emit(STET_AT(ctx), __VA_ARGS__)
 
+/* ---- people --------------------------------------------------------------------------------- */
+
+/** What a person decided. */
+typedef struct stet_decision {
+    bool        is_approved; /* or resumed */
+    const char *by, *note;   /* or NULL */
+    int64_t     time_ms;
+} stet_decision;
+/** Wait until a person approves or rejects: `stet approve RUN`, stet_run_approve(). `stet waits` lists those
+ * that wait.
+ * @param[out] decision  may be NULL
+ * @param metadata       for whoever decides; JSON by convention
+ * @return STET_OK, approved; STET_EREJECTED, the failure's text is the note; STET_ENAME; STET_ETOOBIG; and
+ *         as stet_step(). */
+STET_API STET_MUST_USE int stet_approve(stet_ctx *ctx, stet_decision *decision, const char *name,
+                                        stet_bytes metadata);
+/** The same for a pause that a person ends: `stet resume RUN`, stet_run_resume(). */
+STET_API STET_MUST_USE int stet_pause(stet_ctx *ctx, stet_decision *decision, const char *name,
+                                      stet_bytes metadata);
+#define stet_approve(ctx, ...) stet_approve(STET_AT(ctx), __VA_ARGS__)
+#define stet_pause(ctx, ...) stet_pause(STET_AT(ctx), __VA_ARGS__)
+
 /* ---- futures -------------------------------------------------------------------------------- */
 
 /* Start without waiting. The body of a step runs on another slot; `arg` must stay valid until it was

@@ -154,6 +154,26 @@ STET_API int stet_resolve(stet_engine *engine, const char *awakeable, stet_bytes
 STET_API int stet_reject(stet_engine *engine, const char *awakeable, const char *error);
 
 /**
+ * Decide what a run waits for in stet_approve() or stet_pause(). The first decision stands.
+ * @param by, note  who decides and what they say, may be NULL
+ * @return STET_OK; STET_ESETTLED, the text says who decided, when and what; STET_ESTATE, it waits for no
+ *         decision, or for one of the other kind; STET_EENDED; STET_ENOTFOUND; STET_ETOOBIG; STET_EUSAGE.
+ */
+STET_API int stet_run_approve(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
+STET_API int stet_run_reject(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
+STET_API int stet_run_resume(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
+/** A run that waits for a person. */
+typedef struct stet_boundary {
+    const char *run, *name;
+    bool        is_approval; /* else a pause */
+    stet_bytes  metadata;
+    int64_t     since_ms;
+} stet_boundary;
+typedef int (*stet_boundary_fn)(void *arg, const stet_boundary *boundary);
+/** All of them, oldest run first. Non-zero from `fn` stops it and is returned. */
+STET_API int stet_boundary_list(stet_engine *engine, stet_boundary_fn fn, void *arg);
+
+/**
  * Emit an event on a topic: every run that waits for it now (stet_await_event()) goes on with this
  * value. Nothing is kept for later waits. Many waiters are told in lots, each durable on its own; if
  * this process dies in the middle, a worker tells the rest within seconds.

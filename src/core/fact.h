@@ -55,6 +55,7 @@
     X(TOPIC, 41, "event wait")                                                                     \
     X(EMIT, 42, "emit")                                                                            \
     X(ROLLBACK, 43, "rollback")                                                                    \
+    X(BOUNDARY, 44, "decision wait")                                                               \
     /* notifications: what came from outside, through the inbox */                                 \
     X(TIMER, 60, "timer fired")                                                                    \
     X(CHILD_DONE, 61, "child ended")                                                               \
@@ -65,6 +66,7 @@
     X(UNSTICK, 66, "unstuck")                                                                      \
     X(SIGNALLED, 67, "signal")                                                                     \
     X(EVENT, 68, "event")                                                                          \
+    X(DECIDED, 69, "decision")                                                                     \
     X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
     X(ROLLED_BACK, 71, "rolled back")                                                              \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
@@ -88,6 +90,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
+#define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */
 #define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
 #define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */

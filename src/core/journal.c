@@ -159,7 +159,9 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
     }
     if (ok && f->text.data != NULL)
         ok = (cmd->text = stet__arena_copy(j->arena, f->text.data, f->text.len)) != NULL;
-    if (ok && f->origin.data != NULL)
+    if (ok && f->kind == STET__FACT_DECIDED && f->who.data != NULL)
+        ok = (cmd->origin = stet__arena_copy(j->arena, f->who.data, f->who.len)) != NULL;
+    else if (ok && f->origin.data != NULL)
         ok = (cmd->origin = stet__arena_copy(j->arena, f->origin.data, f->origin.len)) != NULL;
     return ok ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a journal");
 }
@@ -207,6 +209,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
     cmd->run = stet__fact_id(f->run);
     cmd->attempt = (uint32_t)f->attempt;
     cmd->is_absent = (f->flags & STET__FACT_ABSENT) != 0;
+    cmd->is_approval = (f->flags & STET__FACT_APPROVAL) != 0;
     *out = cmd;
     return STET_OK;
 }
@@ -335,6 +338,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
     case STET__FACT_ANY:
     case STET__FACT_SIGNAL:
     case STET__FACT_TOPIC:
+    case STET__FACT_BOUNDARY:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
@@ -347,7 +351,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         }
         if (f->code == 0) {
             cmd->has_timer = f->until_ms != 0;
-            cmd->has_mark = f->kind == STET__FACT_TOPIC;
+            cmd->has_mark = f->kind == STET__FACT_TOPIC || f->kind == STET__FACT_BOUNDARY;
         }
         if (f->code != 0) { /* refused or interrupted before anything was created */
             stet__journal_settle(j, cmd);
@@ -407,10 +411,10 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         }
         return STET_OK;
     }
-    if (f->kind == STET__FACT_EVENT)
-        cmd->has_mark = false; /* the event removed it */
-    if (f->kind == STET__FACT_CHOICE)
-        cmd->number = f->number;
+    if (f->kind == STET__FACT_EVENT || f->kind == STET__FACT_DECIDED)
+        cmd->has_mark = false; /* the event removed it; the decision stands in it */
+    if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_DECIDED)
+        cmd->number = f->kind == STET__FACT_DECIDED ? f->time_ms : f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
         cmd->has_timer = false; /* a choice removes it with its record */
     stet__journal_settle(j, cmd);
@@ -426,6 +430,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
     case STET__FACT_EVENT:
+    case STET__FACT_DECIDED:
     case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
     case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;

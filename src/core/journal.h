@@ -21,6 +21,7 @@ typedef struct stet__cmd {
     bool            is_inherited;
     bool            is_settled;
     bool            is_absent;    /* STATE_GET: there was no value */
+    bool            is_approval;  /* BOUNDARY */
     bool            has_timer;    /* a timer at until_ms was put and has not fired */
     uint64_t        settled_at;   /* order among all settlements and firings of this run; 0: not yet */
     uint64_t        fired_at;     /* the same for the timer of an AWAIT, ANY or a step's retry */
@@ -38,7 +39,7 @@ typedef struct stet__cmd {
     struct stet__cmd *behind;     /* SIGNAL: the next wait for the same one */
     struct stet__cmd *spared;     /* in journal->spared */
     bool            had_timer;    /* … because of its timer */
-    bool            has_mark;     /* TOPIC: whoever emits sees in the store that it waits */
+    bool            has_mark;     /* TOPIC, BOUNDARY: others see in the store that it waits */
 } stet__cmd;
 
 /* A signal that came and that nobody waited for. */

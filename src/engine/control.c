@@ -277,7 +277,7 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     stet_cond   *cond;
     stet_op     *op;
     stet_id      run;
-    char         text[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1];
+    char         text[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1], when[STET__UTC_MAX];
     int          err;
 
     *refusal = 0;
@@ -295,8 +295,8 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
     run = stet__fact_id(old.run);
     (void)snprintf(name, sizeof name, "%.*s", (int)old.name.len, old.name.data != NULL ? (const char *)old.name.data : "");
     if (v.version > 1) {
-        *refusal = stet__fail(STET_ESETTLED, "awakeable %s (%s) was %s at %lld", text, name,
-                              old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", (long long)old.time_ms);
+        *refusal = stet__fail(STET_ESETTLED, "awakeable %s (%s) was %s at %s", text, name,
+                              old.flags & STET__FACT_REJECTED ? "rejected" : "resolved", stet__utc_text(when, old.time_ms));
         goto done;
     }
     if (was_refused && (err = stet__load_row(e, run, &w->arena, &row, &extra)) != STET_OK && err != STET_ENOTFOUND)

@@ -165,6 +165,7 @@ dlq_answer(const dlq_journal *d, const stet__fact *cmd)
                     (cmd->kind == STET__FACT_CALL && f->kind == STET__FACT_CHILD_DONE) ||
                     (cmd->kind == STET__FACT_AWAKEABLE && f->kind == STET__FACT_SETTLED) ||
                     (cmd->kind == STET__FACT_TOPIC && f->kind == STET__FACT_EVENT) ||
+                    (cmd->kind == STET__FACT_BOUNDARY && f->kind == STET__FACT_DECIDED) ||
                     ((cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && f->kind == STET__FACT_CHOICE);
 
         if (fits && (uint64_t)f->completion == cmd->revision)
@@ -253,6 +254,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_SLEEP:
     case STET__FACT_CALL:
     case STET__FACT_TOPIC:
+    case STET__FACT_BOUNDARY:
     case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
     case STET__FACT_EMIT: return f->code == 0 && !(f->flags & STET__FACT_MORE);
     case STET__FACT_SIGNAL: return f->code == 0 && dlq_signal(d, f) != NULL;

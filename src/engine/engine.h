@@ -31,6 +31,7 @@
 #define STET__SPACE_RETRY "retry"  /* run -> the run that retries it */
 #define STET__SPACE_DISCARD "discard" /* run -> who */
 #define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
+#define STET__SPACE_BOUNDARY "boundary" /* run -> fact BOUNDARY: waits for a person; DECIDED: what was decided last */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
@@ -51,7 +52,8 @@
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
-      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC }
+      STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC, \
+      STET__SPACE_BOUNDARY }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -562,6 +564,8 @@ bool stet__project(stet_engine *e, stet__work *w, const stet__run *run, const st
 bool stet__project_row(stet__work *w, const stet__run *run, uint32_t mask, int64_t due_ms);
 bool stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const stet__journal *journal,
                        bool has_lane, bool tell_parent);
+/* The mark of a wait that others see. */
+bool stet__project_mark_gone(stet__work *w, stet_id run, const stet__cmd *cmd);
 bool stet__tell_parent(stet_engine *e, stet__work *w, const stet__run *run, int code);
 bool stet__value_key_state(stet__arena *arena, stet_bytes *out, const char *handler, const char *key,
                            const char *name);
@@ -584,6 +588,7 @@ typedef struct stet__want_value {
     stet_bytes               name;     /* … and its name */
     uint64_t                 revision;
     bool                     is_twice; /* put a second time: an awakeable that was settled */
+    uint32_t                 flags;    /* of a boundary */
 } stet__want_value;
 
 typedef struct stet__wrote { /* the last thing the run did to a state entry */
@@ -716,6 +721,11 @@ int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 void stet__emit_sweep(stet_engine *e);
 /* subscribe.c: there may be events. Lock held. */
 void stet__events_look(stet_engine *e);
+
+/* boundary.c: the mark of a run that waits for a person; the facts it consists of. False: out of memory. */
+void stet__boundary_mark(const stet__fact *fact, uint64_t completion, stet_bytes name, uint32_t flags, stet__fact *mark);
+bool stet__boundary_put(stet__work *w, stet_id run, const stet__fact *boundary);
+bool stet__boundary_gone(stet__work *w, stet_id run);
 
 int stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 int stet__look_in(stet_ctx *c, stet__fact *fact);

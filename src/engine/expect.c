@@ -109,6 +109,34 @@ expect_topic(stet__expect *x, const stet__fact *f)
            stet__topic_wait_key(&x->l.arena, &value->key, f->name, x->l.run.id, f->revision);
 }
 
+/* One mark for all of them: the last one counts. */
+static bool
+expect_boundary(stet__expect *x, const stet__fact *f, uint64_t completion, stet_bytes name, uint32_t flags)
+{
+    stet__want_value *value = x->values;
+    stet__fact        mark;
+
+    while (value != NULL && strcmp(value->space, STET__SPACE_BOUNDARY) != 0)
+        value = value->next;
+    if (value == NULL && (value = expect_value(x, STET__SPACE_BOUNDARY, completion)) == NULL)
+        return false;
+    value->revision = completion;
+    value->flags = flags;
+    value->key = stet__id_bytes(&x->l.run.id);
+    stet__boundary_mark(f, completion, name, flags, &mark);
+    return expect_copy(x, &value->name, name) && expect_encode(x, &value->data, &mark);
+}
+
+/* The decision that answers the one that is open. */
+static bool
+expect_decided(stet__expect *x, const stet__fact *f)
+{
+    for (const stet__want_value *value = x->values; value != NULL; value = value->next)
+        if (strcmp(value->space, STET__SPACE_BOUNDARY) == 0 && value->revision == (uint64_t)f->completion)
+            return expect_boundary(x, f, value->revision, value->name, value->flags);
+    return true;
+}
+
 static bool
 expect_once(stet__expect *x, const stet__fact *f)
 {
@@ -164,6 +192,8 @@ expect_fact(stet__expect *x, const stet__fact *f)
     switch (f->kind) {
     case STET__FACT_AWAKEABLE: return f->code != 0 || expect_awakeable(x, f);
     case STET__FACT_TOPIC: return f->code != 0 || expect_topic(x, f);
+    case STET__FACT_BOUNDARY:
+        return f->code != 0 || expect_boundary(x, f, f->revision, f->name, (uint32_t)f->flags);
     case STET__FACT_ONCE: return f->number != 1 || expect_once(x, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return expect_wrote(x, f);
@@ -219,6 +249,7 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
     else {
         x->inbox = seq > x->inbox ? seq : x->inbox;
         ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
+             (f->kind != STET__FACT_DECIDED || expect_decided(x, f)) &&
              (is_taken || expect_untaken(x, f));
     }
     return ok ? STET_OK : expect_no_memory();
@@ -312,11 +343,15 @@ expect_waits_only(stet__expect *x)
 {
     for (stet__want_value **at = &x->values; *at != NULL;) {
         uint64_t         revision = (*at)->revision;
-        const stet__cmd *cmd = strcmp((*at)->space, STET__SPACE_TOPIC) != 0
-                                   ? NULL
-                                   : stet__map_find(&x->l.journal.completions, &revision, sizeof revision);
+        bool             is_topic = strcmp((*at)->space, STET__SPACE_TOPIC) == 0;
+        bool             is_boundary = strcmp((*at)->space, STET__SPACE_BOUNDARY) == 0;
+        const stet__cmd *cmd = is_topic || is_boundary
+                                   ? stet__map_find(&x->l.journal.completions, &revision, sizeof revision)
+                                   : NULL;
 
-        if (cmd != NULL && (cmd->is_settled || revision == x->event || stet__run_is_terminal(&x->l.run)))
+        /* One that was stopped has no mark; of a boundary, what was decided stays in it. */
+        if (cmd != NULL && (stet__run_is_terminal(&x->l.run) || (is_topic && (cmd->is_settled || revision == x->event)) ||
+                            (is_boundary && cmd->is_settled && cmd->has_mark)))
             *at = (*at)->next;
         else
             at = &(*at)->next;

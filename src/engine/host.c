@@ -190,8 +190,7 @@ host_spare(stet__claim *claim, stet__work *w)
     for (; j->spared != NULL && !STET__MUTANT(timer_spared); j->spared = j->spared->spared)
         if ((j->spared->had_timer &&
              !stet__work_timer_gone(w, claim->run, j->spared->until_ms, j->spared->completion)) ||
-            (j->spared->has_mark &&
-             !stet__topic_wait_gone(w, claim->run, j->spared->name, j->spared->completion)))
+            (j->spared->has_mark && !stet__project_mark_gone(w, claim->run, j->spared)))
             return false;
     return true;
 }

@@ -102,6 +102,13 @@ project_awakeable(stet__work *w, const stet__run *run, const stet__fact *f)
     return stet__work_bytes(w, &op->key, f->run) && stet__work_fact(w, &op->data, &value);
 }
 
+bool
+stet__project_mark_gone(stet__work *w, stet_id run, const stet__cmd *cmd)
+{
+    return cmd->kind == STET__FACT_BOUNDARY ? stet__boundary_gone(w, run)
+                                            : stet__topic_wait_gone(w, run, cmd->name, cmd->completion);
+}
+
 /* The status alone. */
 static bool
 project_status(stet__work *w, const stet__run *run, stet_status status)
@@ -159,6 +166,7 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         }
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
+    case STET__FACT_BOUNDARY: return f->code != 0 || stet__boundary_put(w, run->id, f);
     case STET__FACT_ROLLBACK: return project_status(w, run, STET_STATUS_COMPENSATING);
     case STET__FACT_ROLLED_BACK:
         return project_status(w, run, run->stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_RUNNING);
@@ -247,8 +255,15 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
         return false;
     for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
         if ((cmd->has_timer && !stet__work_timer_gone(w, run->id, cmd->until_ms, cmd->completion)) ||
-            (cmd->has_mark && !cmd->is_settled && !stet__topic_wait_gone(w, run->id, cmd->name, cmd->completion)))
+            (cmd->kind == STET__FACT_TOPIC && cmd->has_mark && !cmd->is_settled && !stet__project_mark_gone(w, run->id, cmd)))
             return false;
+    /* One that asked people keeps no answer of theirs: there is one mark for all. */
+    for (const stet__cmd *cmd = journal != NULL ? journal->waiting : NULL; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_BOUNDARY) {
+            if (!stet__boundary_gone(w, run->id))
+                return false;
+            break;
+        }
     if (run->deadline_ms != 0 && !stet__work_timer_gone(w, run->id, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
     if (has_lane) {

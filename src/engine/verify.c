@@ -395,7 +395,7 @@ verify_wake(verify *v, const stet__expect *x, bool waits_in_lane)
     for (const stet__cmd *cmd = x->l.journal.waiting; cmd != NULL && !has_source; cmd = cmd->next) {
         if (cmd->has_timer ||
             ((cmd->kind == STET__FACT_AWAKEABLE || cmd->kind == STET__FACT_SIGNAL ||
-              cmd->kind == STET__FACT_TOPIC) && !cmd->is_settled))
+              cmd->kind == STET__FACT_TOPIC || cmd->kind == STET__FACT_BOUNDARY) && !cmd->is_settled))
             has_source = true;
         if (cmd->kind == STET__FACT_CALL && !cmd->is_settled && verify_is_open(v, cmd->run))
             has_source = true;
@@ -418,6 +418,7 @@ verify_value_name(const char *space)
                   { STET__SPACE_AWAKEABLE, "the awakeable" },
                   { STET__SPACE_LABEL, "a label" },
                   { STET__SPACE_TOPIC, "the mark that it waits for an event" },
+                  { STET__SPACE_BOUNDARY, "the mark that it waits for a person" },
                   { STET__SPACE_RETRY, "the mark that it was retried" },
                   { STET__SPACE_DISCARD, "the mark that it was discarded" },
                   { STET__SPACE_BASE_DISCARD, "the record that it was discarded" },

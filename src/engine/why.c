@@ -240,7 +240,8 @@ why_pending(why *y)
 static void
 why_suspended(why *y)
 {
-    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL, *signal = NULL, *topic = NULL;
+    const stet__cmd *timer = NULL, *call = NULL, *awakeable = NULL, *signal = NULL, *topic = NULL,
+                    *boundary = NULL;
     char             text[STET_ID_TEXT_MAX];
     bool             has_timers;
     const char      *reason = y->row.reason != NULL ? y->row.reason : "something";
@@ -258,6 +259,8 @@ why_suspended(why *y)
             signal = cmd;
         if (cmd->kind == STET__FACT_TOPIC && !cmd->is_settled)
             topic = cmd;
+        if (cmd->kind == STET__FACT_BOUNDARY && !cmd->is_settled)
+            boundary = cmd;
     }
     (void)why_served(y, &has_timers);
     if (timer != NULL && timer->until_ms <= y->now_ms && !has_timers)
@@ -274,6 +277,9 @@ why_suspended(why *y)
     else if (topic != NULL && strstr(reason, "event") != NULL)
         why_say(y, "event", stet__arena_printf(&y->arena, "stet emit %s", topic->name), "waits for an event on topic %s%s%s",
                 topic->name, timer != NULL ? ", at most until its limit " : "", timer != NULL ? why_in(y, timer->until_ms) : "");
+    else if (boundary != NULL && strstr(reason, "decision") != NULL)
+        why_say(y, "decision", why_command(y, boundary->is_approval ? "approve" : "resume", y->id), "waits for %s %s",
+                boundary->is_approval ? "somebody to approve or reject" : "somebody to resume it behind", boundary->name);
     else if (call != NULL && strstr(reason, "call") != NULL)
         why_say(y, "child", why_command(y, "why", why_run(y, call->run)), "waits for %s, which it called: %s", call->name,
                 why_run(y, call->run));

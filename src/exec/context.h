@@ -93,6 +93,7 @@ struct stet_future {
     stet__fact_kind      cmd_kind;
     const char          *name;
     uint64_t             occurrence;
+    const char          *topic;       /* of a wait for a signal: which one */
     uint64_t             awaits;      /* how often it was awaited, for the occurrence of the await */
     stet__cmd           *cmd;         /* the command; a step has one from its record on */
     stet__cmd            local;       /* the outcome of a step that was waited for at once */
@@ -342,6 +343,11 @@ int  stet__ctx_suspend(stet_ctx *c);
 int  stet__ctx_await_news(stet_ctx *c);
 /* The same for futures, and what it waits for is said from the first that is not settled. */
 int  stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_all);
+/* The record of a wait that is ended through the inbox (SIGNAL, TOPIC, BOUNDARY); the fact has its kind and what is
+ * special about it. `code` not 0: that it was ended, by a stop. */
+int  stet__wait_record(stet_ctx *c, stet_future *f, stet__fact *fact, int code);
+/* Until such a wait has ended; one that is stopped is recorded so, since nobody can come back to it. */
+int  stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_future *f, int64_t until_ms, int code));
 /* A time limit in text; at least 1 ms. */
 int  stet__ctx_timeout(stet_ctx *c, const char *call, const char *text, int64_t *ms);
 /* Wait until all facts so far are durable. */

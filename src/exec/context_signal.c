@@ -37,29 +37,14 @@ signal_options(stet_ctx *c, const char *signal, const stet_signal_wait *o, const
     return STET_OK;
 }
 
-/* Record the wait. `code` not 0: that it was ended, by a stop. */
 static int
-signal_record(stet_ctx *c, stet_future *f, const char *signal, int64_t until_ms, int code)
+signal_record(stet_ctx *c, stet_future *f, int64_t until_ms, int code)
 {
-    stet__fact fact = { 0 };
-    int        err;
+    stet__fact fact = { .until_ms = until_ms };
 
-    fact.kind = STET__FACT_SIGNAL;
-    fact.name = stet_text(f->name);
-    if (strcmp(f->name, signal) != 0)
-        fact.topic = stet_text(signal);
-    fact.occurrence = (int64_t)f->occurrence;
-    fact.until_ms = until_ms;
-    fact.code = code;
-    if (code != 0)
-        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
-    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
-        return err;
-    if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_SIGNAL, f->name, f->occurrence, 0)) == NULL)
-        return stet__ctx_latch(c, STET_ENOMEM);
-    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
-        return stet__ctx_latch(c, err);
-    return STET_OK;
+    if (strcmp(f->name, f->topic) != 0)
+        fact.topic = stet_text(f->topic);
+    return stet__wait_record(c, f, &fact, code);
 }
 
 static int
@@ -75,7 +60,7 @@ signal_start(stet_ctx *c, stet_future *f, const char *signal, const stet_signal_
     f->ctx = c;
     f->kind = STET__FUTURE_CMD;
     f->cmd_kind = STET__FACT_SIGNAL;
-    if ((f->name = stet__arena_str(&c->arena, id)) == NULL)
+    if ((f->name = stet__arena_str(&c->arena, id)) == NULL || (f->topic = stet__arena_str(&c->arena, signal)) == NULL)
         return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for a future"));
     if ((err = stet__ctx_ask(c, STET__FACT_SIGNAL, id, 0, &f->cmd, &f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
@@ -85,34 +70,21 @@ signal_start(stet_ctx *c, stet_future *f, const char *signal, const stet_signal_
     /* One that is there already ends the wait at once: a timer for it would be left behind. */
     if (timeout_ms > 0 && !stet__journal_has_signal(&c->journal, signal))
         until_ms = c->exec->host->now_ms(c) + timeout_ms;
-    return signal_record(c, f, signal, until_ms, 0);
+    return signal_record(c, f, until_ms, 0);
 }
 
 int
 stet_await_signal(stet_ctx *c, stet_bytes *out, const char *signal, const char *timeout)
 {
     stet_signal_wait   o = { .size = sizeof o, .timeout = timeout };
-    stet_future        f, *const set[1] = { &f };
+    stet_future        f;
     int                err;
 
     if (out != NULL)
         *out = (stet_bytes){ NULL, 0 };
-    if ((err = stet__ctx_enter(c, "stet_await_signal")) != STET_OK || (err = signal_start(c, &f, signal, &o)) != STET_OK)
+    if ((err = stet__ctx_enter(c, "stet_await_signal")) != STET_OK || (err = signal_start(c, &f, signal, &o)) != STET_OK ||
+        (err = stet__wait_settled(c, &f, signal_record)) != STET_OK)
         return err;
-    while (!f.cmd->is_settled) {
-        if ((err = stet__ctx_catch_up(c)) != STET_OK)
-            return err;
-        if (f.cmd->is_settled)
-            break;
-        /* Nobody can come back to this wait, so it ends here: a signal that comes later is for the next one. */
-        if (c->run.stop_code != 0 && !c->run.is_stop_told) {
-            if ((err = signal_record(c, &f, signal, 0, c->run.stop_code)) != STET_OK)
-                return err;
-            break;
-        }
-        if ((err = stet__wait_for_news(c, set, 1, false)) != STET_OK)
-            return err;
-    }
     return stet__ctx_outcome(c, out, f.cmd);
 }
 

@@ -10,27 +10,12 @@
 #undef stet_await_event
 #undef stet_ctx_emit
 
-/* Record the wait. `code` not 0: that it was ended, by a stop. */
 static int
 topic_record(stet_ctx *c, stet_future *f, int64_t until_ms, int code)
 {
-    stet__fact fact = { 0 };
-    int        err;
+    stet__fact fact = { .until_ms = until_ms };
 
-    fact.kind = STET__FACT_TOPIC;
-    fact.name = stet_text(f->name);
-    fact.occurrence = (int64_t)f->occurrence;
-    fact.until_ms = until_ms;
-    fact.code = code;
-    if (code != 0)
-        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
-    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
-        return err;
-    if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_TOPIC, f->name, f->occurrence, 0)) == NULL)
-        return stet__ctx_latch(c, STET_ENOMEM);
-    if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
-        return stet__ctx_latch(c, err);
-    return STET_OK;
+    return stet__wait_record(c, f, &fact, code);
 }
 
 static int
@@ -65,26 +50,14 @@ topic_ask(stet_ctx *c, stet_future *f, const char *topic, const char *timeout)
 int
 stet_await_event(stet_ctx *c, stet_bytes *out, const char *topic, const char *timeout)
 {
-    stet_future f, *const set[1] = { &f };
+    stet_future f;
     int         err;
 
     if (out != NULL)
         *out = (stet_bytes){ NULL, 0 };
-    if ((err = stet__ctx_enter(c, "stet_await_event")) != STET_OK || (err = topic_ask(c, &f, topic, timeout)) != STET_OK)
+    if ((err = stet__ctx_enter(c, "stet_await_event")) != STET_OK || (err = topic_ask(c, &f, topic, timeout)) != STET_OK ||
+        (err = stet__wait_settled(c, &f, topic_record)) != STET_OK)
         return err;
-    while (!f.cmd->is_settled) {
-        if ((err = stet__ctx_catch_up(c)) != STET_OK)
-            return err;
-        if (f.cmd->is_settled)
-            break;
-        if (c->run.stop_code != 0 && !c->run.is_stop_told) {
-            if ((err = topic_record(c, &f, 0, c->run.stop_code)) != STET_OK)
-                return err;
-            break;
-        }
-        if ((err = stet__wait_for_news(c, set, 1, false)) != STET_OK)
-            return err;
-    }
     return stet__ctx_outcome(c, out, f.cmd);
 }
 

@@ -153,6 +153,47 @@ stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_
     return stet__ctx_await_news(c);
 }
 
+int
+stet__wait_record(stet_ctx *c, stet_future *f, stet__fact *fact, int code)
+{
+    int err;
+
+    fact->kind = f->cmd_kind;
+    fact->name = stet_text(f->name);
+    fact->occurrence = (int64_t)f->occurrence;
+    fact->code = code;
+    if (code != 0)
+        fact->text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+    if ((err = stet__ctx_append(c, fact, NULL)) != STET_OK)
+        return err;
+    if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, f->cmd_kind, f->name, f->occurrence, 0)) == NULL)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    if ((err = stet__journal_apply(&c->journal, fact)) != STET_OK)
+        return stet__ctx_latch(c, err);
+    return STET_OK;
+}
+
+int
+stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_future *f, int64_t until_ms, int code))
+{
+    stet_future *const set[1] = { f };
+    int                err;
+
+    while (!f->cmd->is_settled) {
+        if ((err = stet__ctx_catch_up(c)) != STET_OK)
+            return err;
+        if (f->cmd->is_settled)
+            break;
+        if (c->run.stop_code != 0 && !c->run.is_stop_told)
+            err = record(c, f, 0, c->run.stop_code);
+        else
+            err = stet__wait_for_news(c, set, 1, false);
+        if (err != STET_OK)
+            return err;
+    }
+    return STET_OK;
+}
+
 /* A retry inherits the choice and not the future, if that had failed: it is tried again, and chosen anew. */
 static bool
 wait_is_void(const wait_set *w)

@@ -77,6 +77,7 @@
     X(once_unchecked, "that a key was not given out before is looked at first, and not asked for in the unit") \
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
     X(event_unwoken, "an event does not wake those who wait for it")                               \
+    X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \
     X(undo_unrecorded, "an undo is not recorded")                                                  \

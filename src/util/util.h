@@ -304,6 +304,12 @@ void stet__id_text(char text[STET_ID_TEXT_MAX], const char *kind, stet_id id);
 /* STET_OK; STET_EKIND "awk_… is an awakeable, a run ID begins with run_"; STET_EINVAL. */
 int stet__id_parse(stet_id *id, const char *kind, const char *text);
 
+/* ---- times ---------------------------------------------------------------------------------- */
+
+/* "2026-11-16T03:24:05Z" for milliseconds since 1970. */
+#define STET__UTC_MAX 40
+const char *stet__utc_text(char room[STET__UTC_MAX], int64_t ms);
+
 /* ---- names --------------------------------------------------------------------------------- */
 
 #define STET__NAME_MAX 128

@@ -14,9 +14,9 @@ static const char *const c11_table[14] = {
     "xx..x.x....xx", /* suspended */
     "xx..x.x...xxx", /* retrying */
     "x.....x...xxx", /* paused */
-    "xx...xx...xxx", /* stuck */
+    "xx...xxx..xxx", /* stuck */
     ".....xxx...xx", /* cancelling */
-    ".....x.xx.xxx", /* compensating */
+    ".x...xxxx.xxx", /* compensating */
     ".......x..xx.", /* compensation-failed */
     ".............", /* completed */
     ".............", /* failed */

@@ -442,6 +442,93 @@ flow_listener(stet_ctx *ctx, stet_bytes input)
                                                       (int)two.len, (const char *)two.data)));
 }
 
+/* Emits until somebody has heard it: once, since there is one. */
+static int
+flow_writer(stet_ctx *ctx, stet_bytes input)
+{
+    size_t heard = 0;
+
+    (void)input;
+    for (;;) {
+        STET_TRY(stet_ctx_emit(ctx, &heard, "word", stet_text("word")));
+        if (heard > 0)
+            break;
+        STET_TRY(stet_sleep(ctx, "again", "5ms"));
+    }
+    if (heard != 1)
+        return STET_EPERMANENT;
+    return flow_step(ctx, NULL, "wrote", "wrote#1");
+}
+
+static int
+flow_is_word(void *value)
+{
+    const stet_bytes *b = value;
+
+    return b->len == 4 && memcmp(b->data, "word", 4) == 0;
+}
+
+/* An event that does not come in time, one that does; then a choice, a note, and a key that is given out once. */
+static int
+flow_reader(stet_ctx *ctx, stet_bytes input)
+{
+    static const stet_branch branches[] = { { "word", flow_is_word }, { "noise", NULL }, { 0 } };
+    stet_bytes               value;
+    size_t                   chosen;
+    bool                     is_first;
+    int                      rc;
+
+    (void)input;
+    if ((rc = stet_await_event(ctx, &value, "never", "5ms")) != STET_ETIMEOUT)
+        return rc == STET_OK ? STET_EPERMANENT : rc;
+    STET_TRY(stet_send(ctx, NULL, "flow.writer", stet_text(""), NULL));
+    STET_TRY(stet_await_event(ctx, &value, "word", "1h"));
+    STET_TRY(stet_switch(ctx, &chosen, "kind", branches, &value));
+    STET_TRY(stet_note(ctx, "heard it in execution %u", stet_info(ctx)->attempt));
+    STET_TRY(flow_step(ctx, NULL, "read", "read#1"));
+    STET_TRY(stet_once(ctx, &is_first, "read"));
+    return stet_return(ctx, stet_text(chosen == 0 && is_first ? "first" : "not"));
+}
+
+/* What a body returned is its name; its undo is named after it. */
+static int
+flow_undo(stet_attempt *a, stet_bytes result)
+{
+    char step[48];
+
+    (void)snprintf(step, sizeof step, "rollback:%.*s#1", (int)result.len, (const char *)result.data);
+    flow_enter(a, step);
+    return STET_OK;
+}
+
+static int
+flow_undoable(stet_ctx *ctx, const char *name, const char *step)
+{
+    return stet_step(ctx, NULL, name, flow_body, (void *)(uintptr_t)step, STET_STEP(.undo = flow_undo));
+}
+
+/* Undoes what it did, and goes on. */
+static int
+flow_saga(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_undoable(ctx, "reserve", "reserve#1"));
+    STET_TRY(flow_undoable(ctx, "charge", "charge#1"));
+    STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, stet_text("undone"));
+}
+
+/* Fails until its attempts are used up, and is undone then. */
+static int
+flow_regret(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(flow_undoable(ctx, "reserve", "reserve#1"));
+    STET_TRY(flow_undoable(ctx, "charge", "charge#1"));
+    return stet_step(ctx, NULL, "break", flow_failing, (void *)(uintptr_t) "break#1", NULL);
+}
+
 int
 flow_register(stet_engine *e)
 {
@@ -450,7 +537,8 @@ flow_register(stet_engine *e)
         { "child", flow_child, NULL },   { "gate", flow_gate, NULL },   { "asker", flow_asker, NULL },
         { "settler", flow_settler, NULL }, { "flaky", flow_flaky, NULL }, { "doomed", flow_doomed, NULL },
         { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
-        { "listener", flow_listener, NULL }, { 0 },
+        { "listener", flow_listener, NULL }, { "reader", flow_reader, NULL }, { "writer", flow_writer, NULL },
+        { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { 0 },
     };
     static const stet_handler objects[] = { { "add", flow_add, NULL }, { 0 } };
     int                       err = stet_register(e, "flow", services);
@@ -500,6 +588,19 @@ const flow flows[] = {
       { { "flow.listener", NULL, STET_STATUS_COMPLETED, 0, "one two" } },
       1, 2, 0,
       { { "speak#1", 1 }, { "heard#1", 1 } } },
+    { "events",
+      { { "flow.reader", NULL, STET_STATUS_COMPLETED, 0, "first" } },
+      1, 2, 0,
+      { { "read#1", 1 }, { "wrote#1", 1 } } },
+    { "rollback",
+      { { "flow.saga", NULL, STET_STATUS_COMPLETED, 0, "undone" },
+        { "flow.regret", NULL, STET_STATUS_FAILED, STET_EATTEMPTS, NULL } },
+      2, 2, 1,
+      { { "reserve#1", 2 },
+        { "charge#1", 2 },
+        { "break#1", 2 },
+        { "rollback:charge#1#1", 2 },
+        { "rollback:reserve#1#1", 2 } } },
 };
 const size_t flows_n = sizeof flows / sizeof flows[0];
 

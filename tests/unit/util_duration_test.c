@@ -171,3 +171,25 @@ TEST(A11_duration_text_comes_back)
     for (ms = 0; ms <= STET__DURATION_MAX_MS; ms += 1 + ms / 7)
         CHECK_INT(duration_of(stet_duration_text(text, sizeof text, ms)), ms);
 }
+
+TEST(C11_times_are_written_as_dates_of_utc)
+{
+    static const struct {
+        int64_t     ms;
+        const char *text;
+    } cases[] = {
+        { 0, "1970-01-01T00:00:00Z" },
+        { -1, "1969-12-31T23:59:59Z" },
+        { 951782400000, "2000-02-29T00:00:00Z" },
+        { 1709251199999, "2024-02-29T23:59:59Z" },
+        { 1709251200000, "2024-03-01T00:00:00Z" },
+        { 4102444800000, "2100-01-01T00:00:00Z" },
+        { 4107542400000, "2100-03-01T00:00:00Z" },
+        { 253402300799999, "9999-12-31T23:59:59Z" },
+        { -62135596800000, "0001-01-01T00:00:00Z" },
+    };
+    char room[STET__UTC_MAX];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_STR(stet__utc_text(room, cases[i].ms), cases[i].text);
+}

@@ -1,0 +1,276 @@
+/* Manual boundaries from outside: who waits for a person, and what was decided.
+ *
+ * The mark of a run is put with the record of its wait. A decision replaces the mark, on condition that it is still
+ * the one that was seen, and tells the run, in one unit: of two people one decides, and the other is told who did.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define BOUNDARY_TRIES_MAX 100
+#define BOUNDARY_PAGE 256u
+
+/* ---- marks ------------------------------------------------------------------------------------------ */
+
+void
+stet__boundary_mark(const stet__fact *fact, uint64_t completion, stet_bytes name, uint32_t flags, stet__fact *mark)
+{
+    memset(mark, 0, sizeof *mark);
+    mark->kind = fact->kind;
+    mark->time_ms = fact->time_ms;
+    mark->name = name;
+    mark->completion = (int64_t)completion;
+    mark->flags = flags;
+    if (fact->kind == STET__FACT_BOUNDARY)
+        mark->value = fact->value;
+    else {
+        mark->code = fact->code;
+        mark->who = fact->who;
+        mark->text = fact->text;
+    }
+}
+
+static bool
+boundary_value(stet__work *w, stet_id run, const stet__fact *mark)
+{
+    stet_op *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
+
+    if (op == NULL)
+        return false;
+    op->space = STET__SPACE_BOUNDARY;
+    op->number = (uint64_t)mark->completion;
+    return stet__work_bytes(w, &op->key, stet__id_bytes(&run)) && stet__work_fact(w, &op->data, mark);
+}
+
+bool
+stet__boundary_put(stet__work *w, stet_id run, const stet__fact *boundary)
+{
+    stet__fact mark;
+
+    stet__boundary_mark(boundary, boundary->revision, boundary->name, (uint32_t)boundary->flags, &mark);
+    return boundary_value(w, run, &mark);
+}
+
+bool
+stet__boundary_gone(stet__work *w, stet_id run)
+{
+    stet_op *op = stet__work_op(w, STET_OP_VALUE_DEL, run);
+
+    if (op == NULL)
+        return false;
+    op->space = STET__SPACE_BOUNDARY;
+    return stet__work_bytes(w, &op->key, stet__id_bytes(&run));
+}
+
+/* ---- deciding ---------------------------------------------------------------------------------------- */
+
+static const char *
+boundary_verb(uint32_t flags, int code)
+{
+    return !(flags & STET__FACT_APPROVAL) ? "resumed" : code == 0 ? "approved" : "rejected";
+}
+
+/* Nothing to decide: what is it then? */
+static int
+boundary_none(stet_engine *e, stet_id run)
+{
+    stet__arena  arena;
+    stet_run_row row;
+    stet__fact   extra;
+    char         text[STET_ID_TEXT_MAX];
+    int          err;
+
+    stet__id_text(text, STET__ID_RUN, run);
+    stet__arena_init(&arena, &e->p->alloc);
+    if ((err = stet__load_row(e, run, &arena, &row, &extra)) == STET_OK)
+        err = row.is_terminal ? stet__fail(STET_EENDED, "%s has ended (%s): nothing is left to decide", text,
+                                           stet_status_name((stet_status)row.status))
+                              : stet__fail(STET_ESTATE, "%s waits for no decision, it is %s%s%s; `stet waits` lists those that do",
+                                           text, stet_status_name((stet_status)row.status), row.reason != NULL ? ": " : "",
+                                           row.reason != NULL ? row.reason : "");
+    stet__arena_free(&arena);
+    return err;
+}
+
+static int
+boundary_refuse(const char *run, const stet__fact *mark, uint32_t asked)
+{
+    char when[STET__UTC_MAX];
+
+    if (mark->kind == STET__FACT_DECIDED)
+        return stet__fail(STET_ESETTLED, "%s: %.*s was %s by %.*s at %s%s%.*s", run, (int)mark->name.len,
+                          (const char *)mark->name.data, boundary_verb((uint32_t)mark->flags, (int)mark->code),
+                          mark->who.data != NULL ? (int)mark->who.len : 8,
+                          mark->who.data != NULL ? (const char *)mark->who.data : "somebody",
+                          stet__utc_text(when, mark->time_ms), mark->text.data != NULL ? ": " : "",
+                          (int)mark->text.len, mark->text.data != NULL ? (const char *)mark->text.data : "");
+    if ((mark->flags & STET__FACT_APPROVAL) == asked)
+        return STET_OK;
+    return asked != 0 ? stet__fail(STET_ESTATE, "%s: %.*s is a pause, not an approval: resume it", run, (int)mark->name.len,
+                                   (const char *)mark->name.data)
+                      : stet__fail(STET_ESTATE, "%s: %.*s is an approval: approve or reject it", run, (int)mark->name.len,
+                                   (const char *)mark->name.data);
+}
+
+static int
+boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t asked, int code, const char *by, const char *note)
+{
+    stet_value  v = { 0 };
+    stet__fact  mark, decided = { 0 }, kept;
+    stet_bytes  in;
+    stet__work *w = NULL;
+    stet_cond  *cond = NULL;
+    stet_op    *op;
+    int         err = e->store->ops->value(e->store, STET__SPACE_BOUNDARY, stet__id_bytes(&run), &v);
+
+    if (err == STET_ENOTFOUND)
+        return boundary_none(e, run);
+    if (err != STET_OK)
+        return err;
+    in = v.data;
+    if ((err = stet__fact_decode(&mark, &in)) == STET_OK && (err = boundary_refuse(text, &mark, asked)) == STET_OK) {
+        decided.kind = STET__FACT_DECIDED;
+        decided.time_ms = stet__store_now(e);
+        decided.name = mark.name;
+        decided.completion = mark.completion;
+        decided.flags = mark.flags;
+        decided.code = code;
+        if (by != NULL)
+            decided.who = stet_text(by);
+        if (note != NULL)
+            decided.text = stet_text(note);
+        stet__boundary_mark(&decided, (uint64_t)mark.completion, mark.name, (uint32_t)mark.flags, &kept);
+        err = (w = stet__work_new(e, NULL, NULL)) != NULL && (cond = stet__work_cond(w, STET_COND_VALUE, run)) != NULL &&
+                      boundary_value(w, run, &kept) && (op = stet__work_op(w, STET_OP_INBOX, run)) != NULL &&
+                      stet__work_fact(w, &op->data, &decided) && stet__work_wake(w, run, STET_STATUS_PENDING, 0)
+                  ? STET_OK
+                  : stet__fail(STET_ENOMEM, "out of memory");
+        if (err == STET_OK) {
+            cond->space = STET__SPACE_BOUNDARY;
+            cond->key = w->ops[0].key;
+            cond->number = v.version;
+            if (STET__MUTANT(decision_unchecked))
+                w->unit.n_conds--;
+        }
+    }
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (err != STET_OK) {
+        stet__work_free(w);
+        return err;
+    }
+    return stet__commit_sync(e, w, NULL);
+}
+
+static int
+boundary_decide(stet_engine *e, const char *call, const char *instead, const stet_run_id *run, uint32_t asked, int code,
+                const char *by, const char *note)
+{
+    stet_id id;
+    int     err;
+
+    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__not_in_handler(e, call, instead)) != STET_OK ||
+        (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
+        return err;
+    if ((by != NULL && strlen(by) > 256) || (note != NULL && strlen(note) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, the note at most 4096");
+    err = STET_ECONFLICT;
+    for (int i = 0; i < BOUNDARY_TRIES_MAX && err == STET_ECONFLICT; i++)
+        err = boundary_decide_once(e, id, run->text, asked, code, by, note);
+    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
+                                 : err;
+}
+
+int
+stet_run_approve(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
+{
+    return boundary_decide(e, "stet_run_approve", "stet_ctx_signal", run, STET__FACT_APPROVAL, 0, by, note);
+}
+
+int
+stet_run_reject(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
+{
+    return boundary_decide(e, "stet_run_reject", "stet_ctx_signal", run, STET__FACT_APPROVAL, STET_EREJECTED, by, note);
+}
+
+int
+stet_run_resume(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
+{
+    return boundary_decide(e, "stet_run_resume", "stet_ctx_signal", run, 0, 0, by, note);
+}
+
+/* ---- who waits ---------------------------------------------------------------------------------------- */
+
+typedef struct boundary_page {
+    stet__arena arena;
+    size_t      rows, n;
+    stet_bytes  after;
+    struct {
+        stet_id    run;
+        stet__fact mark;
+    } found[BOUNDARY_PAGE];
+} boundary_page;
+
+static int
+boundary_on_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    boundary_page *page = arg;
+    stet_bytes     in = { stet__arena_copy(&page->arena, value->data.data, value->data.len), value->data.len };
+    void          *copy = stet__arena_copy(&page->arena, key.data, key.len);
+    stet__fact     mark;
+
+    if (in.data == NULL || copy == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    page->rows++;
+    page->after = (stet_bytes){ copy, key.len };
+    if (stet__fact_decode(&mark, &in) != STET_OK || mark.kind != STET__FACT_BOUNDARY)
+        return STET_OK;
+    page->found[page->n].run = stet__fact_id(key);
+    page->found[page->n++].mark = mark;
+    return STET_OK;
+}
+
+static int
+boundary_tell(const boundary_page *page, size_t at, stet_boundary_fn fn, void *arg)
+{
+    const stet__fact *mark = &page->found[at].mark;
+    stet_boundary     info = { .since_ms = mark->time_ms, .metadata = mark->value };
+    char              run[STET_ID_TEXT_MAX], name[STET__NAME_MAX + 1];
+
+    stet__id_text(run, STET__ID_RUN, page->found[at].run);
+    (void)snprintf(name, sizeof name, "%.*s", (int)mark->name.len, mark->name.data != NULL ? (const char *)mark->name.data : "");
+    info.run = run;
+    info.name = name;
+    info.is_approval = (mark->flags & STET__FACT_APPROVAL) != 0;
+    return fn(arg, &info);
+}
+
+int
+stet_boundary_list(stet_engine *e, stet_boundary_fn fn, void *arg)
+{
+    boundary_page *page;
+    stet_bytes     all = { NULL, 0 };
+    stet_id        last;
+    int            err;
+
+    if ((err = stet__alive(e, "stet_boundary_list")) != STET_OK)
+        return err;
+    if ((page = stet__get0(&e->p->alloc, sizeof *page)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    stet__arena_init(&page->arena, &e->p->alloc);
+    do {
+        stet_bytes after = page->after;
+
+        page->rows = page->n = 0;
+        err = e->store->ops->values(e->store, STET__SPACE_BOUNDARY, all, after.data != NULL ? &after : NULL, BOUNDARY_PAGE,
+                                    boundary_on_value, page);
+        for (size_t i = 0; err == STET_OK && i < page->n; i++)
+            err = boundary_tell(page, i, fn, arg);
+        last = stet__fact_id(page->after);
+        stet__arena_free(&page->arena);
+        page->after = stet__id_bytes(&last);
+    } while (err == STET_OK && page->rows == BOUNDARY_PAGE);
+    stet__arena_free(&page->arena);
+    stet__free(&e->p->alloc, page);
+    return err;
+}

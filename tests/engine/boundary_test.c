@@ -1,0 +1,213 @@
+/* Manual boundaries (B15). tsan: yes */
+#include "engine/engine.h"
+#include "fixture.h"
+
+/* Asks a manager, then pauses, then says who decided what. */
+static int
+h_asks(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision approval, pause;
+
+    STET_TRY(stet_approve(ctx, &approval, "manager", input));
+    effect("approved by %s", approval.by);
+    STET_TRY(stet_pause(ctx, &pause, "stocktaking", stet_text("")));
+    CHECK(approval.time_ms > 0 && pause.time_ms >= approval.time_ms);
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s (%s), %s (%s)", approval.by, approval.note, pause.by,
+                                                      pause.note != NULL ? pause.note : "-")));
+}
+
+/* What becomes of one that is rejected. */
+static int
+h_rejected(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision d;
+    int           rc = stet_approve(ctx, &d, "manager", input);
+
+    if (rc != STET_EREJECTED)
+        return rc;
+    CHECK(!d.is_approved);
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s: %s", d.by, stet_failure_get(ctx)->text)));
+}
+
+static int
+h_misuses(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    CHECK_CODE(stet_approve(ctx, NULL, "", stet_text("")), STET_ENAME);
+    CHECK_CODE(stet_pause(ctx, NULL, "__x", stet_text("")), STET_ENAME);
+    CHECK_CODE(stet_approve(ctx, NULL, "big", (stet_bytes){ "x", 3000 }), STET_ETOOBIG);
+    return STET_OK;
+}
+
+static const stet_handler handlers[] = { { "asks", h_asks, NULL },
+                                         { "rejected", h_rejected, NULL },
+                                         { "wrong", h_misuses, NULL },
+                                         { 0 } };
+
+typedef struct seen {
+    int  n;
+    char text[512];
+} seen;
+
+static int
+on_boundary(void *arg, const stet_boundary *b)
+{
+    seen *s = arg;
+
+    s->n++;
+    (void)snprintf(s->text, sizeof s->text, "%s %s %d %.*s", b->run, b->name, b->is_approval, (int)b->metadata.len,
+                   (const char *)b->metadata.data);
+    CHECK(b->since_ms > 0);
+    return STET_OK;
+}
+
+static seen
+waiting(fixture *f)
+{
+    seen s = { 0 };
+
+    CHECK_OK(stet_boundary_list(f->engine, on_boundary, &s));
+    return s;
+}
+
+TEST(B15_a_run_waits_for_an_approval_and_then_for_a_resume_across_restarts)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    char        want[256];
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    CHECK_INT(waiting(f).n, 0);
+    run = fixture_start(f->engine, "t.asks", "{\"amount\":5}", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    (void)snprintf(want, sizeof want, "%s manager 1 {\"amount\":5}", run.text);
+    CHECK_STR(waiting(f).text, want);
+    CHECK_HAS(fixture_why(f->engine, &run).text, "approve or reject manager");
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_run_approve(f->engine, &run, "the boss", "fine with me"));
+    effects_await("approved by the boss", 1);
+    AWAIT(waiting(f).n == 1 && strstr(waiting(f).text, "stocktaking 0") != NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_resume(f->engine, &run, "the clerk", NULL));
+    EXPECT_RESULT(f->engine, &run, "the boss (fine with me), the clerk (-)");
+    CHECK_INT(waiting(f).n, 0);
+    fixture_end(f);
+}
+
+TEST(B15_a_rejection_reaches_the_handler_with_who_and_why)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.rejected", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_reject(f->engine, &run, "the boss", "too dear"));
+    EXPECT_RESULT(f->engine, &run, "the boss: too dear");
+    fixture_end(f);
+}
+
+TEST(B15_a_second_decision_is_refused_with_who_decided_and_one_of_the_wrong_kind_with_the_right_one)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.asks", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_CODE(stet_run_resume(f->engine, &run, "x", NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "approve or reject it");
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT; /* nobody takes the decision in */
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_run_approve(f->engine, &run, "the boss", "yes"));
+    CHECK_CODE(stet_run_reject(f->engine, &run, "another", "no"), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "manager was approved by the boss at 2");
+    CHECK_HAS(stet_last_error(), ": yes");
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(waiting(f).n == 1);
+    CHECK_CODE(stet_run_approve(f->engine, &run, "x", NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "resume it");
+    CHECK_OK(stet_run_resume(f->engine, &run, "x", "y"));
+    EXPECT_RESULT(f->engine, &run, "the boss (yes), x (y)");
+    CHECK_CODE(stet_run_resume(f->engine, &run, NULL, NULL), STET_EENDED);
+    fixture_end(f);
+}
+
+typedef struct race {
+    stet_engine *e;
+    stet_run_id  run;
+    atomic_int   won, lost;
+} race;
+
+static void
+decide(void *arg, int i)
+{
+    race *r = arg;
+    char  who[16];
+    int   rc;
+
+    (void)snprintf(who, sizeof who, "clerk %d", i);
+    rc = i % 2 == 0 ? stet_run_approve(r->e, &r->run, who, NULL) : stet_run_reject(r->e, &r->run, who, NULL);
+    if (rc == STET_OK)
+        atomic_fetch_add(&r->won, 1);
+    else if (rc == STET_ESETTLED)
+        atomic_fetch_add(&r->lost, 1);
+}
+
+TEST(B15_of_many_who_decide_at_once_one_does)
+{
+    fixture *f = fixture_begin();
+    race     r = { .won = 0 };
+
+    f->options.roles = STET_ROLE_CLIENT;
+    r.e = fixture_open(f);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    r.run = fixture_start(f->engine, "t.asks", "", NULL);
+    fixture_await_status(f->engine, &r.run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    fixture_race(8, decide, &r);
+    CHECK_INT(r.won, 1);
+    CHECK_INT(r.lost, 7);
+    stet_close(r.e);
+    fixture_up_with(f, handlers);
+    fixture_end(f);
+}
+
+TEST(B15_a_cancel_ends_the_wait_and_nothing_is_left_to_decide)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, none = { "run_00000000000000000000000001" }, quick;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.asks", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_INT(waiting(f).n, 0);
+    CHECK_CODE(stet_run_approve(f->engine, &run, NULL, NULL), STET_EENDED);
+    CHECK_CODE(stet_run_approve(f->engine, &none, NULL, NULL), STET_ENOTFOUND);
+    quick = fixture_start(f->engine, "t.asks", "", STET_START(.delay = "1h"));
+    CHECK_CODE(stet_run_approve(f->engine, &quick, NULL, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "waits for no decision");
+    fixture_end(f);
+}
+
+TEST(B15_bad_names_and_metadata_are_refused_and_nothing_is_recorded)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.payload_bytes_max = 1000;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.wrong", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "");
+    CHECK_INT(fixture_facts(f->engine, &run, "decision wait", NULL), 0);
+    fixture_end(f);
+}
