@@ -43,6 +43,7 @@ typedef struct flow_ledger {
      * acknowledged; that the awakeable was settled. */
     char            answered[FLOW_STARTS_MAX][STET_ID_TEXT_MAX];
     bool            is_resolved;
+    int64_t         planned_ms; /* the first time of the schedule; the second is a little later */
 } flow_ledger;
 
 typedef struct flow_start {
