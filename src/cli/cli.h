@@ -124,7 +124,8 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_health, stet__cli_verify, stet__cli_move, stet__cli_schedule_ls,
     stet__cli_schedule_show, stet__cli_schedule_history, stet__cli_schedule_ensure,
     stet__cli_schedule_update, stet__cli_schedule_pause, stet__cli_schedule_resume,
-    stet__cli_schedule_rm, stet__cli_schedule_preview, stet__cli_help;
+    stet__cli_schedule_rm, stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback,
+    stet__cli_approve, stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -179,6 +180,10 @@ int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4
 /* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
 int      stet__cli_fail_code(cli *c, int code);
 cli_exit stet__cli_exit_of(int code);
+/* Who acts, for the run's journal: --by, else the user's name; may be NULL. */
+const char *stet__cli_by(const cli *c);
+/* The end of a verb that acts on one thing: say that it was done, or why not (`err`). */
+int stet__cli_done(cli *c, int err, const char *what, const char *id, const char *outcome);
 /* A remark on standard error. */
 void stet__cli_note(cli *c, const char *fmt, ...) STET_PRINTF(2, 3);
 /* If no living worker serves this open run: say so and what to do. */

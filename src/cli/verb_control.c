@@ -1,20 +1,19 @@
-/* cancel, signal, resolve, reject, unstick: acting on one run or awakeable. Repeats are safe, those
- * of a signal with a key. */
+/* cancel, signal, emit, resolve, unstick, rollback: acting on runs and awakeables. Repeats are safe, those
+ * of a signal with a key; an event is emitted each time. */
 #include "cli/cli.h"
 
 #include <stdlib.h>
 
-/* Who acts, for the run's journal: as told, else the user's name. */
-static const char *
-control_by(const cli *c)
+const char *
+stet__cli_by(const cli *c)
 {
     const char *by = stet__cli_value(c, "by");
 
     return by ? by : getenv("USER");
 }
 
-static int
-control_done(cli *c, int err, const char *what, const char *id, const char *outcome)
+int
+stet__cli_done(cli *c, int err, const char *what, const char *id, const char *outcome)
 {
     cli_json j;
 
@@ -42,7 +41,7 @@ cancel_run(cli *c)
     if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return control_done(c, stet_cancel(c->engine, &run, control_by(c), stet__cli_value(c, "why")),
+    return stet__cli_done(c, stet_cancel(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")),
                         "run", run.text, "cancelled");
 }
 
@@ -74,7 +73,7 @@ unstick_run(cli *c)
     if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return control_done(c, stet_unstick(c->engine, &run, control_by(c)), "run", run.text,
+    return stet__cli_done(c, stet_unstick(c->engine, &run, stet__cli_by(c)), "run", run.text,
                         "unstuck");
 }
 
@@ -106,8 +105,8 @@ signal_run(cli *c)
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     options.idempotency_key = stet__cli_value(c, "idempotency-key");
-    options.by = control_by(c);
-    return control_done(c, stet_signal(c->engine, &run, c->args[1], value, &options), "run",
+    options.by = stet__cli_by(c);
+    return stet__cli_done(c, stet_signal(c->engine, &run, c->args[1], value, &options), "run",
                         run.text, "signalled");
 }
 
@@ -139,7 +138,7 @@ resolve_run(cli *c)
     if ((exit = stet__cli_payload(c, stet__cli_arg(c, 1), &value)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return control_done(c, stet_resolve(c->engine, c->args[0], value), "awakeable", c->args[0],
+    return stet__cli_done(c, stet_resolve(c->engine, c->args[0], value), "awakeable", c->args[0],
                         "resolved");
 }
 
@@ -159,21 +158,76 @@ const cli_verb stet__cli_resolve = {
 };
 
 static int
-reject_run(cli *c)
+rollback_run(cli *c)
 {
-    int exit;
+    stet_run_id run;
+    int         exit;
 
-    if ((exit = stet__cli_open(c)) != CLI_OK)
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return control_done(c, stet_reject(c->engine, c->args[0], c->args[1]), "awakeable", c->args[0],
-                        "rejected");
+    return stet__cli_done(
+        c, stet_rollback_retry(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")), "run",
+        run.text, "goes on with its rollback");
 }
 
-const cli_verb stet__cli_reject = {
-    .name = "reject",
-    .args = "AWAKEABLE TEXT",
-    .summary = "settle an awakeable with an error",
-    .args_min = 2,
+static const cli_option rollback_options[] = {
+    { "by", "WHO", "who says so (the user)" },
+    { "why", "TEXT", "why, for the journal" },
+    { 0 },
+};
+
+const cli_verb stet__cli_rollback = {
+    .name = "rollback",
+    .args = "RUN",
+    .summary = "go on with a rollback that failed, from the undo that failed",
+    .details = "For runs that are compensation-failed. The undo has its attempts anew.\n"
+               "    stet rollback run_… --why 'the bank is open again'",
+    .args_min = 1,
+    .args_max = 1,
+    .options = rollback_options,
+    .fn = rollback_run,
+};
+
+static int
+emit_run(cli *c)
+{
+    stet_bytes value;
+    cli_json   j;
+    size_t     resumed;
+    int        exit, err;
+
+    if ((exit = stet__cli_payload(c, stet__cli_arg(c, 1), &value)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
+        return exit;
+    if ((err = stet_emit(c->engine, &resumed, c->args[0], value)) != STET_OK)
+        return stet__cli_fail_code(c, err);
+    if (!c->json) {
+        printf("%zu %s resumed\n", resumed, resumed == 1 ? "run" : "runs");
+        return CLI_OK;
+    }
+    stet__cli_json_begin(&j, c);
+    stet__cli_json_open(&j, NULL, '{');
+    stet__cli_json_text(&j, "topic", c->args[0]);
+    stet__cli_json_int(&j, "resumed", (int64_t)resumed);
+    stet__cli_json_close(&j, '}');
+    stet__cli_json_end(&j, stdout);
+    return CLI_OK;
+}
+
+static const cli_option emit_options[] = {
+    { "raw", NULL, "VALUE need not be JSON" },
+    { 0 },
+};
+
+const cli_verb stet__cli_emit = {
+    .name = "emit",
+    .args = "TOPIC [VALUE|-|@FILE]",
+    .summary = "emit an event: every run that waits on the topic now goes on",
+    .details = "Nothing is kept for runs that wait later.\n"
+               "    stet emit prices '{\"EUR\":1.08}'",
+    .args_min = 1,
     .args_max = 2,
-    .fn = reject_run,
+    .options = emit_options,
+    .fn = emit_run,
 };

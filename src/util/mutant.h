@@ -80,7 +80,6 @@
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \
-    X(undo_unrecorded, "an undo is not recorded")                                                  \
     X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \

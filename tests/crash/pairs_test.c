@@ -367,6 +367,8 @@ PAIRS_TEST(dead_letters, "dead letters")
 PAIRS_TEST(torn_futures, "torn futures")
 PAIRS_TEST(first_of_with_timeout, "first of with timeout")
 PAIRS_TEST(signals, "signals")
+PAIRS_TEST(events, "events")
+PAIRS_TEST(rollback, "rollback")
 
 /* Both of its times start one run each, whatever crashes. */
 TEST_LIMIT(E3_pairs_of_crashes_schedule, 300)

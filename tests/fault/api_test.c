@@ -56,7 +56,7 @@ struct api_row {
     int (*ctx)(stet_ctx *c);
     int (*body)(stet_attempt *a);
     int (*cli)(int argc, char **argv);
-    void (*ready)(api *t); /* before an engine row: what it needs there */
+    void (*ready)(api *t); /* before an engine or ctx row: what it needs there */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
     long        stride;   /* it does so much that strides are so much longer */
     const char *result;   /* of the run of a ctx row, else "done" */
@@ -196,6 +196,39 @@ api_sad(stet_ctx *c, stet_bytes input)
 }
 
 static int
+api_listens(stet_ctx *c, stet_bytes input)
+{
+    (void)input;
+    return stet_await_event(c, NULL, "news", "1d");
+}
+
+static int
+api_asks(stet_ctx *c, stet_bytes input)
+{
+    int rc;
+
+    if (input.len == 5)
+        return stet_pause(c, NULL, "break", stet_text("{}"));
+    rc = stet_approve(c, NULL, "boss", stet_text("{}"));
+    return rc == STET_EREJECTED ? STET_OK : rc;
+}
+
+static int
+api_cannot_undo(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    return stet_attempt_fail(a, STET_EPERMANENT, "too late");
+}
+
+static int
+api_regrets(stet_ctx *c, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(c, NULL, "one", api_body, NULL, STET_STEP(.undo = api_cannot_undo)));
+    return stet_rollback(c);
+}
+
+static int
 api_calls(stet_ctx *c, stet_bytes input)
 {
     return stet_call(c, NULL, "t.waits", input, NULL);
@@ -211,6 +244,7 @@ api_set(stet_ctx *c, stet_bytes input)
 static const stet_handler api_services[] = {
     { "done", api_done, NULL }, { "waits", api_waits, NULL }, { "fails", api_fails, NULL },
     { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { "calls", api_calls, NULL },
+    { "listens", api_listens, NULL }, { "asks", api_asks, NULL }, { "regrets", api_regrets, NULL },
     { 0 },
 };
 static const stet_handler api_objects[] = { { "set", api_set, NULL },
@@ -586,6 +620,15 @@ static const api_row api_rows[] = {
     { .name = "stet_resolve", .engine = engine_resolve },
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_signal", .engine = engine_signal },
+    { .name = "stet_emit", .engine = engine_emit, .ready = ready_listener },
+    { .name = "stet_subscribe", .engine = engine_subscribe },
+    { .name = "stet_unsubscribe", .engine = engine_subscribe },
+    { .name = "stet_event_next", .engine = engine_event_next, .is_vague = true },
+    { .name = "stet_run_approve", .engine = engine_run_approve, .ready = ready_asks },
+    { .name = "stet_run_reject", .engine = engine_run_reject, .ready = ready_asks },
+    { .name = "stet_run_resume", .engine = engine_run_resume, .ready = ready_pauses },
+    { .name = "stet_boundary_list", .engine = engine_boundary_list, .ready = ready_asks },
+    { .name = "stet_rollback_retry", .engine = engine_rollback_retry, .ready = ready_regrets },
     { .name = "stet_state_read", .engine = engine_state_read },
     { .name = "stet_state_list", .engine = engine_state_list },
     { .name = "stet_free", .engine = engine_free },
@@ -620,6 +663,16 @@ static const api_row api_rows[] = {
     { .name = "stet_ctx_signal", .ctx = ctx_signal },
     { .name = "stet_await_signal", .ctx = ctx_await_signal },
     { .name = "stet_signal_start", .ctx = ctx_signal_start },
+    { .name = "stet_await_event", .ctx = ctx_await_event },
+    { .name = "stet_ctx_emit", .ctx = ctx_emit, .ready = ready_listener },
+    { .name = "stet_approve", .ctx = ctx_approve },
+    { .name = "stet_pause", .ctx = ctx_pause },
+    { .name = "stet_switch", .ctx = ctx_switch },
+    { .name = "stet_note", .ctx = ctx_note },
+    { .name = "stet_once", .ctx = ctx_once },
+    { .name = "stet_run_look_at", .ctx = ctx_run_look_at },
+    { .name = "stet_rollback", .ctx = ctx_rollback },
+    { .name = "stet_rollback_on_failure", .ctx = ctx_rollback_on_failure },
     { .name = "stet_ctx_reject", .ctx = ctx_reject },
     { .name = "stet_step_start", .ctx = ctx_step_start },
     { .name = "stet_sleep_start", .ctx = ctx_sleep_start },
@@ -665,6 +718,7 @@ static const api_row api_rows[] = {
     { .name = "stet_attempt_fence", .body = body_fence },
     { .name = "stet_attempt_deadline_ms", .body = body_deadline_ms },
     { .name = "stet_attempt_run", .body = body_run },
+    { .name = "stet_attempt_arg", .body = body_arg },
     { .name = "stet_attempt_log", .body = body_log },
     { .name = "stet_app_new", .cli = cli_new },
     { .name = "stet_app_service", .cli = cli_service },
@@ -724,6 +778,9 @@ api_round_ctx(api *t)
     api_begin(t);
     CHECK_OK(stet_start(t->e, &set, "o.set", stet_text("7"), STET_START(.key = "k")));
     api_poll_until(t, &set, STET_STATUS_COMPLETED);
+    t->done = set;
+    if (t->row->ready != NULL)
+        t->row->ready(t);
     CHECK_OK(stet_start(t->e, &t->subject, "o.ctx", stet_text(""), STET_START(.key = "k")));
     api_poll_until(t, &t->subject, STET_STATUS_COMPLETED);
     CHECK_OK(stet_result_get(t->e, &r, &t->subject));

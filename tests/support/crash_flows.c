@@ -132,6 +132,11 @@ flow_settle_by(flow_ledger *ledger, const char *run, uint64_t epoch, const stet_
                        (long long)fact->occurrence);
         flow_settle(ledger, run, epoch, step);
         break;
+    case STET__FACT_ROLLBACK: /* because it failed: this is the record of how */
+        if (!(fact->flags & STET__FACT_AUTO))
+            break;
+        flow_settle(ledger, run, epoch, NULL);
+        break;
     case STET__FACT_ATTEMPT_FAILED: flow_settle(ledger, run, epoch, NULL); break;
     default: break;
     }
