@@ -259,7 +259,8 @@ TEST_LIMIT(E3_workers_that_are_killed_start_one_run_for_each_firing, DEADLINE_S)
     }
     CHECK_OK(stet_schedule_pause(e, "pulse", NULL));
     CHECK_OK(stet_schedule_history(e, "pulse", STET_SCHEDULE_HISTORY_MAX, on_ran, &ran));
-    CHECK_OK(stet_run_list(e, STET_FILTER(.handler = "orders.echo", .limit = 10000), on_run, &runs));
+    CHECK_OK(stet_run_list(e, STET_FILTER(.handler = "orders.echo", .limit = 10000), on_run,
+                           &runs));
     CHECK_INT(runs, ran);
     CHECK_INT(fired(e, "pulse"), ran);
     CHECK(ran >= 30);

@@ -764,15 +764,20 @@ static void
 flow_drive_schedule(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t until_ms,
                     const char *where)
 {
-    int64_t first_ms = stet_engine_now_ms(e) + 10; /* not under the lock: fibers switch */
+    int64_t first_ms = stet_engine_now_ms(e) + 120; /* not under the lock: fibers switch */
     bool    is_done = false;
+    bool    is_new;
     int     tries = 0, rc;
 
     if (strcmp(f->name, FLOW_SCHEDULE) != 0)
         return;
+    /* Its times are to come when it is made. */
+    is_new = stet_schedule_get(e, "planned", flow_on_schedule, &is_done) == STET_ENOTFOUND;
     (void)pthread_mutex_lock(&flow_here.lock);
-    if (ledger->planned_ms == 0)
+    if (is_new && ledger->planned_life != ledger->life) {
         ledger->planned_ms = first_ms;
+        ledger->planned_life = ledger->life;
+    }
     (void)pthread_mutex_unlock(&flow_here.lock);
     do
         rc = stet_schedule_ensure(e, NULL, "planned", "flow.job", stet_text("{}"),
