@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 
+#define SESSION_TRIES_MAX  10
 #define SESSION_REAP_TRIES 5
 
 /* ---- crumbs --------------------------------------------------------------------------------------- */
@@ -107,8 +108,9 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
-int
-stet__session_open(stet_engine *e)
+/* STET_EFENCED: we stood still for longer than its lease, and it was taken for dead and put away. */
+static int
+session_try(stet_engine *e)
 {
     uint64_t    session = 0;
     int64_t     now_us = stet__mono_us(e->p);
@@ -139,6 +141,8 @@ stet__session_open(stet_engine *e)
         char text[512];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        if (e->store->ops->session_renew(e->store, session, e->config.lease_ms) == STET_EFENCED)
+            return stet__fail(STET_EFENCED, "the session ended while the engine was starting");
         (void)e->store->ops->session_close(e->store, session);
         return stet__fail(STET_ENOMEM, "no room to note what is executed: %s", text);
     }
@@ -149,6 +153,16 @@ stet__session_open(stet_engine *e)
     atomic_store(&e->lease_us, now_us + e->config.lease_ms * 1000);
     stet__unlock(e->p, &e->lock);
     return STET_OK;
+}
+
+int
+stet__session_open(stet_engine *e)
+{
+    int err = STET_EFENCED;
+
+    for (int i = 0; i < SESSION_TRIES_MAX && err == STET_EFENCED; i++)
+        err = session_try(e);
+    return err;
 }
 
 void
