@@ -146,6 +146,20 @@ stet__sched_ask(stet__work *w, const char *name, int64_t at_ms)
     return sched_index_op(w, STET_OP_VALUE_PUT, STET__SPACE_SCHED_DUE, key);
 }
 
+bool
+stet__sched_place(stet__work *w, const stet__sched *s, const stet__fact *f)
+{
+    const char *space;
+    stet_bytes  key;
+
+    if (f->look_ms == STET_NEVER)
+        return true;
+    if (f->look_ms < w->sched_ms)
+        w->sched_ms = f->look_ms;
+    return (space = stet__sched_index(&w->arena, s, f, &key)) != NULL &&
+           sched_index_op(w, STET_OP_VALUE_PUT, space, key);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 bool
@@ -179,12 +193,7 @@ stet__sched_write(stet__work *w, const stet__sched *was, const stet__fact *now)
         ((space = stet__sched_index(&w->arena, was, &was->f, &key)) == NULL ||
          !stet__sched_unask(w, space, key)))
         return false;
-    if (now->look_ms == STET_NEVER)
-        return true;
-    if (now->look_ms < w->sched_ms)
-        w->sched_ms = now->look_ms;
-    return (space = stet__sched_index(&w->arena, was, now, &key)) != NULL &&
-           sched_index_op(w, STET_OP_VALUE_PUT, space, key);
+    return stet__sched_place(w, was, now);
 }
 
 /* ---- the ledger ------------------------------------------------------------------------------ */

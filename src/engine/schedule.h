@@ -38,6 +38,7 @@ bool stet__sched_write(stet__work *w, const stet__sched *was, const stet__fact *
 /* The entry of the index that a schedule has of its own (NULL: of none). */
 const char *stet__sched_index(stet__arena *arena, const stet__sched *s, const stet__fact *f,
                               stet_bytes *key);
+bool        stet__sched_place(stet__work *w, const stet__sched *s, const stet__fact *f);
 bool        stet__sched_unask(stet__work *w, const char *space, stet_bytes key);
 stet_bytes  stet__sched_log_key(stet__arena *arena, const char *name, int64_t planned_ms);
 /* An entry of the ledger, and the end of the oldest if there are too many; f->logged follows. */

@@ -162,12 +162,15 @@ sched_ask(sched_check *c, const stet__sched *s)
                           stet__sched_ask(w, s->name, stet__store_now(c->v->e)));
 }
 
+/* Into the index. The record stays as it is: a move compares it. */
 static int
 sched_put(sched_check *c, const stet__sched *s)
 {
     stet__work *w = stet__work_new(c->v->e, NULL, NULL);
 
-    return sched_tell(c, w, w != NULL && stet__sched_write(w, s, &s->f));
+    return sched_tell(c, w,
+                      w != NULL && stet__sched_is_as_read(w, s) &&
+                          stet__sched_place(w, s, &s->f));
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
