@@ -54,7 +54,8 @@ static stet__fact
 fact_full(void)
 {
     static const char texts[] =
-        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
+        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
+        "KLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrst";
     stet__fact        fact = { 0 };
 
     fact.kind = STET__FACT_STARTED;
