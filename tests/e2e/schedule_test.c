@@ -283,9 +283,9 @@ TEST_LIMIT(E5_a_program_brings_its_schedules_and_a_function, DEADLINE_S)
         pid_t worker = begin("examples/reports", work);
 
         await_fired(e, "pulse", fired(e, "pulse") + 1);
+        AWAIT(lines(output(), "report: \"alive\"") > boot);
         kill(worker, SIGTERM);
         CHECK_INT(ended(worker), 0);
-        CHECK_HAS(output(), "report: \"alive\"");
     }
     text = REPORTS("ls");
     CHECK_INT(lines(text, "reports.write"), 3);
