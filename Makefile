@@ -60,9 +60,10 @@ soak: all
 # The crash programs are the second net: they are asked about what the seeds did not catch.
 mutants:
 	@$(CMAKE) -S . -B $(BUILD)/mutants -DSTET_WERROR=ON -DSTET_MUTANTS=ON >/dev/null
-	@$(CMAKE) --build $(BUILD)/mutants -j $(JOBS) --target stet-mutants crash_programs >$(BUILD)/mutants/log 2>&1 || \
+	@$(CMAKE) --build $(BUILD)/mutants -j $(JOBS) --target stet-mutants crash_programs unit_testkit_test >$(BUILD)/mutants/log 2>&1 || \
 		{ cat $(BUILD)/mutants/log; exit 1; }
 	@$(BUILD)/mutants/tests/stet-mutants --seeds $(SEEDS) --crash $(BUILD)/mutants/tests $(ONLY)
+	@$(if $(ONLY),,$(BUILD)/mutants/tests/unit_testkit_test I6_bugs)
 
 fuzz:
 	@BUILD="$(BUILD)" FUZZ_SECONDS="$(SECONDS)" TIME="$(if $(findstring $(origin TIME),command line),$(TIME))" \

@@ -50,6 +50,7 @@ void bench_parked(bench_result *r); /* parked.c */
 void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */
 void bench_verify1m(bench_result *r); /* verify.c */
+void bench_testkit_30days(bench_result *r); /* testkit.c */
 void bench_redis_steps3(bench_result *r); /* redis.c */
 void bench_redis_workers(bench_result *r);
 void bench_redis_idle(bench_result *r);

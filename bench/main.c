@@ -36,6 +36,8 @@ const bench_figure bench_figures[] = {
     { "history1m.speed", "3-step workflows with 1,000,000 finished runs; raw: with an empty file",
       ">= 0.8", "0.95", bench_history1m },
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
+    { "testkit.30days", "a test of a workflow of thirty days, with the test kit, p50", "< 10 ms", "3 ms",
+      bench_testkit_30days },
 #ifdef STET_WITH_REDIS
     { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
       ">= 0.4", "0.7", bench_redis_steps3 },

@@ -9,8 +9,10 @@ install(TARGETS stet EXPORT stet-shared
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS stet_static EXPORT stet-static
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS stet_test EXPORT stet-test
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(stet_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stet)
-foreach(set stet-shared stet-static)
+foreach(set stet-shared stet-static stet-test)
     install(EXPORT ${set} NAMESPACE stet:: DESTINATION ${stet_cmake_dir})
 endforeach()
 
@@ -50,4 +52,6 @@ if(STET_WITH_RABBITMQ)
     set(stet_pc_private "-lrabbitmq ${stet_pc_private}")
 endif()
 configure_file(cmake/stet.pc.in ${PROJECT_BINARY_DIR}/stet.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/stet.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/stet-test.pc.in ${PROJECT_BINARY_DIR}/stet-test.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/stet.pc ${PROJECT_BINARY_DIR}/stet-test.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -7,6 +7,8 @@
  *   stet/move.h      move all runs from one store to another
  *   stet/schedule.h  when things are due: cron expressions, time zones
  *   stet/app.h       a program with the whole command line in two calls
+ *
+ * Not in it: stet/test.h, the test kit, which your tests include and link; see docs/testing.md.
  */
 #ifndef STET_H
 #define STET_H

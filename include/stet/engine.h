@@ -69,6 +69,22 @@ typedef void (*stet_log_fn)(void *arg, const stet_log_record *record);
 /** Fill `out` with 16 bytes: see stet_id. For tests that want the same IDs every time. */
 typedef void (*stet_id_fn)(void *arg, stet_id *out, int64_t now_ms);
 
+/** An attempt of a run that failed in a way that may pass, for who judges it. */
+typedef struct stet_failed {
+    const char *run, *handler;
+    int         code;     /* what the handler returned, or the body of the step that ended the attempt */
+    const char *text;     /* never NULL */
+    const char *origin;   /* "step charge#1"; or NULL */
+    uint32_t    attempt, attempts_max;
+} stet_failed;
+/** What such a failure means. Not asked about failures the handler itself called permanent or deferred, nor about
+ * runs that were stopped. Any thread, several at once; must not call stet.
+ * @param[out] not_before_ms  with STET_EDEFER: when to come back, milliseconds since 1970
+ * @return STET_OK, no opinion: who is asked next decides; STET_ERETRY, retry as usual; STET_EPERMANENT, to the dead
+ *         letters now; STET_EDEFER, come back at that time without using an attempt. Anything else is reported in the
+ *         log, and the failure is retried as usual. */
+typedef int (*stet_classify_fn)(void *arg, const stet_failed *failed, int64_t *not_before_ms);
+
 /* Roles: 0 means STET_ROLE_WORKER | STET_ROLE_TIMERS. */
 #define STET_ROLE_WORKER 1u /* execute runs of registered handlers */
 #define STET_ROLE_TIMERS 2u /* fire timers, reap dead workers, remove old runs */
@@ -89,6 +105,8 @@ typedef struct stet_options {
     void       *id_arg;
     const char *queue;     /* how others are told: "store" (NULL: the store's own hints), "none", "local",
                               "amqp://…"; copied. Or at the end of the store's address: ?queue=… */
+    stet_classify_fn classify; /* of all handlers that have no opinion of their own; or NULL */
+    void            *classify_arg;
 } stet_options;
 
 #define STET_OPTIONS(...) (&(stet_options){ .size = sizeof(stet_options), __VA_ARGS__ })
@@ -126,6 +144,8 @@ typedef struct stet_handler_options {
     const char *retention;   /* how long ended runs are kept; NULL: the engine's */
     const char *description; /* for `handlers` */
     bool        rollback;    /* undo what a run did if it fails; see stet_rollback_on_failure() */
+    stet_classify_fn classify; /* what a failure of its runs means; or NULL */
+    void            *classify_arg;
 } stet_handler_options;
 
 typedef struct stet_handler {

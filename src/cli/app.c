@@ -174,8 +174,8 @@ stet_app_schedule_fn(stet_app *app, const char *function, stet_schedule_fn fn, v
     app->functions[app->n_functions++] = f;
 }
 
-static void
-app_free(stet_app *app)
+void
+stet__app_free(stet_app *app)
 {
     stet__free(&app->alloc, app->services);
     stet__free(&app->alloc, app->schedules);
@@ -412,6 +412,6 @@ stet_main(int argc, char **argv, stet_app *app)
     stet_close(c.engine);
     if ((fflush(stdout) != 0 || ferror(stdout)) && exit == CLI_OK)
         exit = stet__cli_fail(&c, CLI_OTHER, "the output could not be written");
-    app_free(app);
+    stet__app_free(app);
     return exit;
 }

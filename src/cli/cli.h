@@ -94,6 +94,8 @@ struct stet_app {
     size_t        n_functions;
 };
 
+void stet__app_free(stet_app *app);
+
 struct cli {
     stet_app       *app;
     stet__alloc    *alloc;

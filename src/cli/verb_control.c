@@ -1,5 +1,5 @@
-/* cancel, signal, emit, resolve, unstick, rollback: acting on runs and awakeables. Repeats are safe, those
- * of a signal with a key; an event is emitted each time. */
+/* cancel, signal, emit, resolve, unstick, rollback: acting on runs and awakeables. Repeats are
+ * safe, those of a signal with a key; an event is emitted each time. */
 #include "cli/cli.h"
 
 #include <stdlib.h>
@@ -41,8 +41,9 @@ cancel_run(cli *c)
     if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return stet__cli_done(c, stet_cancel(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")),
-                        "run", run.text, "cancelled");
+    return stet__cli_done(c,
+                          stet_cancel(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")),
+                          "run", run.text, "cancelled");
 }
 
 static const cli_option cancel_options[] = {

@@ -33,8 +33,9 @@ const cli_verb stet__cli_approve = {
     .name = "approve",
     .args = "RUN",
     .summary = "approve what a run waits for",
-    .details = "The first decision stands; another one is told who decided. `waits` lists the runs.\n"
-               "    stet approve run_… --note 'within budget'",
+    .details =
+        "The first decision stands; another one is told who decided. `waits` lists the runs.\n"
+        "    stet approve run_… --note 'within budget'",
     .args_min = 1,
     .args_max = 1,
     .options = decide_options,
@@ -198,7 +199,8 @@ waits_run(cli *c)
         stet__cli_note(c, is_people ? "no run waits for a person" : "no run waits%s",
                        l.part != NULL ? " for that" : "");
     if (!is_people && l.seen == filter.limit)
-        stet__cli_note(c, "looked at the newest %zu that wait; the next ones: --before %s", l.seen, l.last);
+        stet__cli_note(c, "looked at the newest %zu that wait; the next ones: --before %s", l.seen,
+                       l.last);
     return CLI_OK;
 }
 

@@ -122,6 +122,16 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
     return STET_OK;
 }
 
+/* A passing failure, as a classifier sees it. */
+static int
+end_passing(stet_ctx *c, int code, int64_t *due_ms)
+{
+    if (c->judged == STET_EPERMANENT && c->run.stop_code == 0)
+        return end_fact(c, STET__FACT_FAILED, code, 0, c->failure.text != NULL ? c->failure.text : stet_code_text(code),
+                        c->failure.origin);
+    return end_retry(c, c->judged == STET_EDEFER ? c->judged : code, due_ms);
+}
+
 static int
 end_stuck(stet_ctx *c)
 {
@@ -188,7 +198,7 @@ end_returned(stet_ctx *c, int64_t *due_ms)
                              c->failure.code == c->rc ? c->failure.origin : NULL);
     if (c->failure.code != c->rc)
         (void)stet__ctx_fail(c, c->rc, 0, NULL, NULL, 0);
-    return end_retry(c, c->rc, due_ms);
+    return end_passing(c, c->rc, due_ms);
 }
 
 /* Decide what the end of this execution means, as facts in the open unit. */
@@ -220,7 +230,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         return err;
     }
     if (c->latch != 0)
-        return end_retry(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);
+        return end_passing(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);
     return end_returned(c, due_ms);
 }
 

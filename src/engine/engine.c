@@ -184,6 +184,8 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
         return err;
     at->retry = h->options->retry;
     at->rolls_back = h->options->rollback;
+    at->classify = h->options->classify;
+    at->classify_arg = h->options->classify_arg;
     if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
         return err;
     if (h->options->retention != NULL && (err = stet_duration_parse(&at->retention_ms, h->options->retention)) != STET_OK)

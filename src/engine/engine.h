@@ -344,6 +344,8 @@ struct stet__handler {
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
     bool            rolls_back;
+    stet_classify_fn classify;
+    void            *classify_arg;
     char           *description;
     struct stet__service *service;
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */

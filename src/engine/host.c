@@ -421,6 +421,43 @@ host_log(stet_ctx *c, stet_level level, const char *step, int code, const stet_l
     stet__log_with(claim->engine, &line, &claim->run, fields, n);
 }
 
+/* The handler's own classifier, then that for all. */
+static int
+host_judge_failure(stet_ctx *c, int code, const char *text, const char *origin, int64_t *not_before_ms)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    const struct {
+        stet_classify_fn fn;
+        void            *arg;
+    } judges[] = { { claim->handler->classify, claim->handler->classify_arg }, { e->config.classify, e->config.classify_arg } };
+    stet_failed failed = { .run = c->run_text,
+                           .handler = claim->handler->name,
+                           .code = code,
+                           .text = text,
+                           .origin = origin,
+                           .attempt = stet__run_attempt(&c->run),
+                           .attempts_max = (uint32_t)c->run.retry.attempts };
+
+    for (size_t i = 0; i < sizeof judges / sizeof *judges; i++) {
+        int64_t when_ms = 0;
+        int     verdict = judges[i].fn != NULL ? judges[i].fn(judges[i].arg, &failed, &when_ms) : STET_OK;
+
+        if (verdict == STET_OK)
+            continue;
+        if (verdict == STET_EDEFER)
+            *not_before_ms = when_ms > 0 ? when_ms : 1;
+        if (verdict == STET_EDEFER || verdict == STET_EPERMANENT)
+            return verdict;
+        if (verdict != STET_ERETRY)
+            stet__log(e, STET_LOG_WARN, &claim->run, failed.handler, NULL, verdict,
+                      "the classifier %s returned %d, which is no verdict; the failure is retried as usual",
+                      i == 0 ? "of the handler" : "for all handlers", verdict);
+        break;
+    }
+    return 0;
+}
+
 static void
 host_look_soon(stet__exec *x)
 {
@@ -446,6 +483,7 @@ const stet__host_ops stet__host = {
     .suspend = stet__host_suspend,
     .refresh = stet__host_refresh,
     .end = stet__host_end,
+    .judge = host_judge_failure,
     .gone = host_gone,
     .after_turn = host_after_turn,
     .look_soon = host_look_soon,

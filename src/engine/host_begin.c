@@ -6,8 +6,8 @@
 
 #include "engine/host.h"
 
-static void
-host_info(stet_ctx *c)
+void
+stet__host_info(stet_ctx *c)
 {
     const char *dot = strchr(c->run.handler, '.');
 
@@ -120,7 +120,7 @@ stet__host_begin(stet_ctx *c)
         claim->handler = h;
         c->fn = h->fn;
         c->rolls_back = h->rolls_back;
-        host_info(c);
+        stet__host_info(c);
         if (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news))
             err = stet__host_refresh(c);
     }

@@ -313,6 +313,26 @@ stet__ctx_outcome(stet_ctx *c, stet_bytes *out, const stet__cmd *cmd)
     return stet__ctx_fail(c, cmd->code, cmd->cause, cmd->text, cmd->origin, cmd->attempt);
 }
 
+void
+stet__ctx_judge(stet_ctx *c)
+{
+    const stet_failure *f = &c->failure;
+    stet_class          class_ = stet_code_class(c->rc);
+    bool                is_said; /* what it says of its failure is about this one */
+    int                 code = c->rc;
+
+    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto)
+        return;
+    if (c->latch == 0 && (c->rc >= 0 || c->rc == STET_EDEFER || c->rc == STET_SUSPENDED || c->rc == STET_END ||
+                          class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE))
+        return;
+    if (c->latch != 0)
+        code = f->code == c->latch && f->cause != 0 ? f->cause : c->latch;
+    is_said = f->code == (c->latch != 0 ? c->latch : c->rc);
+    c->judged = c->exec->host->judge(c, code, is_said && f->text != NULL ? f->text : stet_code_text(code),
+                                     is_said ? f->origin : NULL, &c->defer_ms);
+}
+
 /* ---- small public calls ------------------------------------------------------------------------- */
 
 const stet_failure *

@@ -193,6 +193,7 @@ struct stet_ctx {
     bool             has_result;
     stet_bytes       result;
     int              rc;            /* what the handler returned */
+    int              judged;        /* 0, or what a classifier made of it: STET_EPERMANENT, STET_EDEFER */
     int64_t          defer_ms;
     /* A contradiction, for the stuck fact. */
     const char      *stuck_recorded, *stuck_asked, *stuck_where;
@@ -224,6 +225,8 @@ typedef struct stet__host_ops {
     /* The handler returned or was unwound (c->latch, c->rc tell). Decide and record; may ask for more
      * time by returning true: c waits and end() is called again when woken. */
     bool (*end)(stet_ctx *c);
+    /* What a passing failure with this code means: 0, STET_EPERMANENT or STET_EDEFER (then *not_before_ms). */
+    int (*judge)(stet_ctx *c, int code, const char *text, const char *origin, int64_t *not_before_ms);
     /* It is over: forget it. The memory is the executor's. */
     void (*gone)(stet_ctx *c);
     /* The thread is through with a turn. is_free: it has nothing else to do, so it may see to the store
@@ -379,6 +382,9 @@ int  stet__step_record(stet_ctx *c, stet_attempt *a);
 int  stet__step_begin(stet_ctx *c, stet_future *f);
 /* Execute a step that is waited for, until it has its record or is broken; f has been asked for. */
 int  stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out);
+
+/* The handler returned: if that is a passing failure, ask what it means. */
+void stet__ctx_judge(stet_ctx *c);
 
 /* Compensation (context_rollback.c). */
 /* The step was done and can be undone. */

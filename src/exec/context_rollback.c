@@ -213,8 +213,10 @@ rollback_is_end(const stet_ctx *c)
 
     if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || stet__journal_unasked(&c->journal) != NULL)
         return false;
-    if (c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER))
+    if ((c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER)) || c->judged == STET_EDEFER)
         return false;
+    if (c->judged == STET_EPERMANENT)
+        return true;
     if (c->run.stop_code != 0 && !c->run.is_stop_told && c->was_stopped)
         return true;
     if (c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0))
@@ -243,6 +245,7 @@ stet__rollback_after(stet_ctx *c)
     stet__cmd   *cmd = c->run.is_auto ? rollback_under_way(c) : NULL;
     stet__fact   fact = { 0 };
     stet_failure failure = c->failure;
+    uint64_t     occurrence;
     int          rc = c->rc, latch = c->latch, err = STET_OK;
 
     if (cmd != NULL) { /* begun by an earlier execution */
@@ -256,9 +259,11 @@ stet__rollback_after(stet_ctx *c)
         return;
     c->latch = 0;
     c->is_undoing = true;
-    if (cmd == NULL) {
+    /* Asked for also when it is recorded: what nobody asks for makes the run stuck at its end. */
+    err = stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, &cmd, &occurrence);
+    if (err == STET_OK && cmd == NULL) {
         fact.flags = STET__FACT_AUTO;
-        fact.occurrence = 1;
+        fact.occurrence = (int64_t)occurrence;
         fact.number = latch != 0 ? latch : rc;
         fact.cause = failure.cause;
         if (failure.text != NULL)

@@ -88,6 +88,9 @@ static inline bool stet__wait(stet__platform *p, stet__cond *c, stet__mutex *m, 
 typedef struct stet__sim stet__sim;
 
 stet__sim      *stet__sim_new(uint64_t seed);
+/* The same with stacks of that size for its fibers, and a clock that moves by itself only once in so many
+ * events, where it else does with each: a test of days must not be late by what the code in it costs. */
+stet__sim      *stet__sim_new_with(uint64_t seed, size_t stack_bytes, uint32_t events_a_us);
 void            stet__sim_free(stet__sim *sim);
 /* As a new one of that seed, but the stacks of its fibers are kept: mapping them takes long. */
 void            stet__sim_restart(stet__sim *sim, uint64_t seed);
@@ -113,6 +116,13 @@ bool stet__sim_run(stet__sim *sim, int64_t until_us);
 /* From a fiber: stet__sim_run() returns (false unless all roots ended) when this fiber next switches. */
 void stet__sim_stop(stet__sim *sim);
 void stet__sim_yield(stet__sim *sim);
+/* Instead of stet__sim_run(), for who moves the clock himself. Run, roots or not, until no fiber can go on
+ * without time passing (true), or for so many events (false: more can run, or stet__sim_stop()). */
+bool stet__sim_settle(stet__sim *sim, uint64_t events);
+/* When the next fiber can go on; STET__FOREVER: none ever will by itself. */
+int64_t stet__sim_next_us(stet__sim *sim);
+/* Nothing can run now: it is later. Not beyond stet__sim_next_us(). */
+void stet__sim_leap(stet__sim *sim, int64_t to_us);
 int64_t  stet__sim_now_us(stet__sim *sim);
 uint64_t stet__sim_random(stet__sim *sim); /* for faults and workloads, from the same seed */
 /* Every fiber and what it waits for: the first thing to look at when stet__sim_run() says false. */

@@ -13,7 +13,8 @@
  *  4. A mutex of another node is a lock of a server that only happens to live in this process (the
  *     memory store). Its holder keeps running while its node is paused, and is not switched away
  *     from inside its critical section: killing a client never leaves a server half-way.
- *  5. Every clock call and every switch costs a microsecond, so no loop lasts for ever.
+ *  5. Every clock call and every switch costs a microsecond, or in a calm simulation a part of one, so no
+ *     loop lasts for ever.
  *  6. A fiber is interrupted at locks, waits and clock calls only, and not inside the critical section of a server.
  */
 #include "platform/platform.h"
@@ -113,6 +114,7 @@ struct stet__sim {
     stet__rng     schedule, workload;
     unsigned      switch_one_in; /* drawn from the seed: some histories are calm, some frantic */
     int64_t       now_us;
+    uint32_t      events, events_a_us; /* what a microsecond is made of */
     int64_t       earliest_us; /* no deadline is before it; may be too low, never too high */
     sim_node     *nodes;
     unsigned      node_count;
@@ -264,6 +266,15 @@ sim_maybe_switch(stet__sim *sim)
 
 /* ---- clocks and randomness ------------------------------------------------------------------ */
 
+static void
+sim_tick(stet__sim *sim)
+{
+    if (++sim->events < sim->events_a_us)
+        return;
+    sim->events = 0;
+    sim->now_us++;
+}
+
 /* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
 static int64_t
 sim_mono_us(stet__platform *p)
@@ -271,7 +282,8 @@ sim_mono_us(stet__platform *p)
     stet__sim *sim = sim_node_of(p)->sim;
 
     sim_maybe_switch(sim);
-    return ++sim->now_us;
+    sim_tick(sim);
+    return sim->now_us;
 }
 
 static int64_t
@@ -912,7 +924,7 @@ sim_dispatch(stet__sim *sim, sim_fiber *f)
     stet__co_owner *owner;
     bool            goes_on;
 
-    sim->now_us++;
+    sim_tick(sim);
     sim->current = f;
     owner = stet__co_owner_set(&f->node->stacks);
     goes_on = stet__co_resume(f->co);
@@ -948,6 +960,44 @@ stet__sim_run(stet__sim *sim, int64_t until_us)
     return sim->roots_alive == 0;
 }
 
+bool
+stet__sim_settle(stet__sim *sim, uint64_t events)
+{
+    sim_fiber *f;
+
+    if (sim->current != NULL)
+        sim_die(sim, "stet__sim_settle() inside of the simulation");
+    sim->is_stopped = false;
+    for (; events > 0 && !sim->is_stopped; events--) {
+        sim_expire(sim);
+        if ((f = sim_pick(sim)) == NULL)
+            return true;
+        sim_dispatch(sim, f);
+    }
+    return false;
+}
+
+int64_t
+stet__sim_next_us(stet__sim *sim)
+{
+    size_t i;
+
+    sim_expire(sim);
+    for (i = 0; i < sim->ready_n; i++)
+        if (sim_fiber_can_run(sim->ready[i]))
+            return sim->now_us;
+    return sim_next_us(sim);
+}
+
+void
+stet__sim_leap(stet__sim *sim, int64_t to_us)
+{
+    if (to_us > stet__sim_next_us(sim))
+        sim_die(sim, "stet__sim_leap() beyond what has to happen before");
+    if (to_us > sim->now_us)
+        sim->now_us = to_us;
+}
+
 void
 stet__sim_stop(stet__sim *sim)
 {
@@ -979,6 +1029,7 @@ static void
 sim_begin(stet__sim *sim, uint64_t seed)
 {
     sim->now_us = SIM_MONO_START_US;
+    sim->events = 0;
     sim->earliest_us = STET__FOREVER;
     stet__rng_seed(&sim->schedule, seed);
     stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
@@ -988,6 +1039,12 @@ sim_begin(stet__sim *sim, uint64_t seed)
 stet__sim *
 stet__sim_new(uint64_t seed)
 {
+    return stet__sim_new_with(seed, SIM_STACK_BYTES, 1);
+}
+
+stet__sim *
+stet__sim_new_with(uint64_t seed, size_t stack_bytes, uint32_t events_a_us)
+{
     stet__alloc *alloc = &stet__platform_real()->alloc;
     stet__sim   *sim = stet__get0(alloc, sizeof *sim);
 
@@ -995,7 +1052,8 @@ stet__sim_new(uint64_t seed)
         return NULL;
     sim->alloc = alloc;
     snprintf(sim->outside.name, sizeof sim->outside.name, "%s", "outside");
-    stet__co_pool_init(&sim->stacks, alloc, SIM_STACK_BYTES, SIM_STACKS_KEPT);
+    sim->events_a_us = events_a_us;
+    stet__co_pool_init(&sim->stacks, alloc, stack_bytes, SIM_STACKS_KEPT);
     sim_begin(sim, seed);
     return sim;
 }

@@ -25,6 +25,9 @@ void stet__memory_db_advance(stet__memory_db *db, int64_t ms);
 /* The node of `platform` is dead: what was kept because its handles might still write into it
  * (crumbs) is kept for its readers only. */
 void stet__memory_db_forget(stet__memory_db *db, const stet__platform *platform);
+/* Every session there is now is proven dead, as a free lock proves it on a file: its runs can be taken over
+ * at once, whatever its lease says. */
+void stet__memory_db_bury(stet__memory_db *db);
 /* Turn a new store of stet__store_memory_ops.size bytes into a handle on `db`. */
 void stet__memory_attach(stet_store *s, stet__memory_db *db);
 

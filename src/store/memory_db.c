@@ -527,3 +527,14 @@ stet__memory_db_forget(stet__memory_db *db, const stet__platform *platform)
     }
     mem_unlock(db);
 }
+
+void
+stet__memory_db_bury(stet__memory_db *db)
+{
+    mem_node *node;
+
+    mem_lock(db);
+    for (node = stet__mem_tree_first(&db->sessions); node != NULL; node = stet__mem_tree_next(node))
+        MEM_OF(mem_session, node, node)->row.is_dead = true;
+    mem_unlock(db);
+}

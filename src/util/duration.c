@@ -243,12 +243,14 @@ stet__utc_text(char room[STET__UTC_MAX], int64_t ms)
     days += 719468;
     cycle = (days >= 0 ? days : days - 146096) / 146097;
     day_of_cycle = (unsigned)(days - cycle * 146097);
-    year_of_cycle = (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36524 - day_of_cycle / 146096) / 365;
+    year_of_cycle =
+        (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36524 - day_of_cycle / 146096) / 365;
     day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
     month = (5 * day_of_year + 2) / 153;
     year = (int64_t)year_of_cycle + cycle * 400 + (month >= 10 ? 1 : 0);
     second = (unsigned)(left / 1000);
-    (void)snprintf(room, STET__UTC_MAX, "%04lld-%02u-%02uT%02u:%02u:%02uZ", (long long)year, month < 10 ? month + 3 : month - 9,
-                   day_of_year - (153 * month + 2) / 5 + 1, second / 3600, second / 60 % 60, second % 60);
+    (void)snprintf(room, STET__UTC_MAX, "%04lld-%02u-%02uT%02u:%02u:%02uZ", (long long)year,
+                   month < 10 ? month + 3 : month - 9, day_of_year - (153 * month + 2) / 5 + 1,
+                   second / 3600, second / 60 % 60, second % 60);
     return room;
 }

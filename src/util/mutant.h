@@ -74,7 +74,7 @@
     X(signal_late, "a signal is given to a wait whose time was up")                                \
     X(signal_repeated, "a signal that was sent again with the same key counts twice")              \
     X(timer_spared, "the timer of what was settled before it fired stays")                         \
-    X(once_unchecked, "that a key was not given out before is looked at first, and not asked for in the unit") \
+    X(once_unchecked, "whether a key was given out before is looked at, and not a condition")      \
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
     X(event_unwoken, "an event does not wake those who wait for it")                               \
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \

@@ -89,14 +89,14 @@ move_everywhere(shim_mode mode, shim_which which, uint64_t stride, size_t unit_b
         move_copy(NULL, w.to);
         code = mover_until(w.from, w.to, mode, which, at, unit_bytes);
         if (code != 0 && code != MOVER_CRASHED && code != MOVER_REFUSED)
-            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode),
+            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", stet__shim_mode_name(mode),
                       (unsigned long long)at, code);
         mover_has_one_owner(w.from, w.to);
         CHECK_OK(stet_move(NULL, w.from, w.to, NULL));
-        move_is_right(&w, shim_mode_name(mode), at);
+        move_is_right(&w, stet__shim_mode_name(mode), at);
     }
     CHECK(n > 6);
-    test_note("%s %d of %llu calls", shim_mode_name(mode), n - 1,
+    test_note("%s %d of %llu calls", stet__shim_mode_name(mode), n - 1,
               (unsigned long long)(at - stride));
     move_end(&w);
 }

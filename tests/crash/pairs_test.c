@@ -86,7 +86,7 @@ pairs_life(void *arg)
     stet_engine *e;
 
     CHECK_OK(stet__memory_open(&memory, node->p, w->db));
-    CHECK_OK(shim_store_new(&store, memory, node->script));
+    CHECK_OK(stet__shim_store_new(&store, memory, node->script));
     CHECK_OK(
         stet__open_on(&e, node->p, store, "memory:",
                       STET_OPTIONS(.concurrency = 2, .lease_ms = PAIRS_LEASE_MS, .renew_ms = 45,
@@ -179,8 +179,8 @@ pairs_play(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *first
     char        where[128];
 
     (void)snprintf(where, sizeof where, "seed %llu, %s call %llu, then %s call %llu",
-                   (unsigned long long)seed, shim_mode_name(first->mode),
-                   (unsigned long long)first->at, shim_mode_name(second->mode),
+                   (unsigned long long)seed, stet__shim_mode_name(first->mode),
+                   (unsigned long long)first->at, stet__shim_mode_name(second->mode),
                    (unsigned long long)second->at);
     pairs_begin(&w, f, ledger, seed, where);
     pairs_live(&w, first, false);
@@ -200,7 +200,7 @@ pairs_fleet(const flow *f, flow_ledger *ledger, uint64_t seed, shim_script *scri
     char        where[128];
 
     (void)snprintf(where, sizeof where, "seed %llu, one of two %s, %s call %llu",
-                   (unsigned long long)seed, what, shim_mode_name(script->mode),
+                   (unsigned long long)seed, what, stet__shim_mode_name(script->mode),
                    (unsigned long long)script->at);
     pairs_begin(&w, f, ledger, seed, where);
     flow_ledger_begin(ledger);

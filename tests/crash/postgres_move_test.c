@@ -158,7 +158,7 @@ move_everywhere(shim_mode mode, uint64_t stride, size_t unit_bytes)
         lost_sql(f->url, copy);
         code = mover_until(from, t->url, mode, SHIM_WRITES, at, unit_bytes);
         if (code != 0 && code != MOVER_CRASHED && code != MOVER_REFUSED)
-            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode),
+            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", stet__shim_mode_name(mode),
                       (unsigned long long)at, code);
         mover_has_one_owner(from, t->url);
         CHECK_OK(stet_move(&report, from, t->url, NULL));
@@ -172,7 +172,7 @@ move_everywhere(shim_mode mode, uint64_t stride, size_t unit_bytes)
         free(after);
     }
     CHECK(n > 3);
-    test_note("%s %d of %llu writes", shim_mode_name(mode), n - 1,
+    test_note("%s %d of %llu writes", stet__shim_mode_name(mode), n - 1,
               (unsigned long long)(at - stride));
     free(before);
     lost_goes_on(t, &story);

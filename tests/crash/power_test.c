@@ -105,7 +105,7 @@ power_open(power_world *w, const char *url, stet__platform *p, shim_script *scri
 
     script->arg = w;
     CHECK_OK(stet__store_open(&w->store, p, url));
-    CHECK_OK(shim_store_new(&store, w->store, script));
+    CHECK_OK(stet__shim_store_new(&store, w->store, script));
     CHECK_OK(stet__open_on(&e, p, store, url,
                            STET_OPTIONS(.concurrency = 2, .lease_ms = POWER_LEASE_MS,
                                         .sweep_ms = 50, .poll_ms = 20, .wait_poll_ms = 10,

@@ -100,7 +100,7 @@ processes_life(processes_world *w, const flow *f, bool is_last)
 
     flow_ledger_begin(w->ledger);
     CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
-    CHECK_OK(shim_store_new(&store, real, w->script));
+    CHECK_OK(stet__shim_store_new(&store, real, w->script));
     /* On SQLite the lease never ends by itself: what a dead worker had is free because its lock is.
      * The others have nothing but the lease. */
     CHECK_OK(stet__open_on(
@@ -152,7 +152,7 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
     bool is_hit;
     int  status;
 
-    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode),
+    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", stet__shim_mode_name(mode),
                    which == SHIM_READS ? "read" : "write", (unsigned long long)at);
     processes_fresh(w);
     flow_ledger_clear(w->ledger);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "lost.h"
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 
 #ifdef STET_WITH_SQLITE
 
@@ -72,7 +72,7 @@ repair_until(const char *path, shim_mode mode, shim_which which, uint64_t at)
     }
     (void)snprintf(url, sizeof url, "%s?repair=1", path);
     if (stet__store_open(&inner, stet__platform_real(), url) != STET_OK ||
-        shim_store_new(&store, inner, &script) != STET_OK ||
+        stet__shim_store_new(&store, inner, &script) != STET_OK ||
         stet__open_on(&e, stet__platform_real(), store, url,
                       STET_OPTIONS(.log_level = STET_LOG_OFF)) != STET_OK)
         _exit(99);
@@ -98,18 +98,18 @@ repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
         repair_copy(f->url, copy);
         code = repair_until(copy, mode, which, at);
         if (code != 0 && code != CRASHED && code != REFUSED)
-            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", shim_mode_name(mode),
+            test_fail(__FILE__, __LINE__, "%s call %llu: exit code %d", stet__shim_mode_name(mode),
                       (unsigned long long)at, code);
         lost_repair(copy, &findings, &repaired);
         CHECK_INT(repaired, findings);
         after = lost_text(copy);
         if (strcmp(after, before) != 0)
-            test_note("%s call %llu", shim_mode_name(mode), (unsigned long long)at);
+            test_note("%s call %llu", stet__shim_mode_name(mode), (unsigned long long)at);
         CHECK_STR(after, before);
         free(after);
     }
     CHECK(n > 20);
-    test_note("%s each of %d calls", shim_mode_name(mode), n - 1);
+    test_note("%s each of %d calls", stet__shim_mode_name(mode), n - 1);
     /* The last one goes on. */
     repair_copy(copy, f->url);
     lost_goes_on(f, &story);

@@ -14,7 +14,7 @@
 
 #include "cluster.h"
 #include "engine/engine.h"
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 #include "test.h"
 
 enum { LIMIT_MS = 60000 };
@@ -259,7 +259,7 @@ life(world *w)
 
     move_schema = w->schema;
     CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
-    CHECK_OK(shim_store_new(&store, real, w->script));
+    CHECK_OK(stet__shim_store_new(&store, real, w->script));
     /* On SQLite a lock that is free proves a death; a server has nothing but the lease. */
     CHECK_OK(
         stet__open_on(&e, stet__platform_real(), store, w->db,
@@ -379,7 +379,7 @@ world_point(world *w, shim_mode mode, shim_which which, uint64_t at)
     bool is_hit, is_crash = mode == SHIM_BEFORE || mode == SHIM_AFTER;
     int  status;
 
-    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", shim_mode_name(mode),
+    (void)snprintf(w->where, sizeof w->where, "%s %s %llu", stet__shim_mode_name(mode),
                    which == SHIM_READS ? "read" : "write", (unsigned long long)at);
     world_new(w);
     world_script(w, mode, which, at);

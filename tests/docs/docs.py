@@ -1,5 +1,5 @@
 """README and docs as tests: every C block is a complete program that compiles without a warning, links
-against the built static library, runs in a directory of its own and exits 0.
+against the built static library and the test kit, runs in a directory of its own and exits 0.
 
 An info string may say more: ```c run=help``` gives the program arguments, and a block ```output``` right
 behind a program is what it must print. Blocks of other languages are not looked at. Besides: tables
@@ -85,6 +85,7 @@ def try_program(build, program):
         with open(source, "w", encoding="utf-8") as file:
             file.write(program["text"])
         done = run(["cc"] + COMPILE + ["-I" + os.path.join(ROOT, "include"), source, "-o", binary,
+                                       os.path.join(build, "libstet-test.a"),
                                        os.path.join(build, "libstet.a")] + libraries(build))
         if done.returncode != 0:
             return done.stdout.decode(errors="replace").splitlines()
@@ -144,7 +145,7 @@ def codes(_build):
 def names(_build):
     """What users read names only functions and types that the public headers have."""
     known = "".join(read("include/stet/%s.h" % h) for h in ("app", "base", "context", "engine", "move", "run", "schedule",
-                                                               "transaction"))
+                                                               "test", "transaction"))
     for path in documents():
         if "decisions" in path or path == "CONTRIBUTING.md":
             continue

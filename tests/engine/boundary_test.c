@@ -12,8 +12,9 @@ h_asks(stet_ctx *ctx, stet_bytes input)
     effect("approved by %s", approval.by);
     STET_TRY(stet_pause(ctx, &pause, "stocktaking", stet_text("")));
     CHECK(approval.time_ms > 0 && pause.time_ms >= approval.time_ms);
-    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s (%s), %s (%s)", approval.by, approval.note, pause.by,
-                                                      pause.note != NULL ? pause.note : "-")));
+    return stet_return(
+        ctx, stet_text(stet_ctx_printf(ctx, "%s (%s), %s (%s)", approval.by, approval.note,
+                                       pause.by, pause.note != NULL ? pause.note : "-")));
 }
 
 /* What becomes of one that is rejected. */
@@ -26,7 +27,8 @@ h_rejected(stet_ctx *ctx, stet_bytes input)
     if (rc != STET_EREJECTED)
         return rc;
     CHECK(!d.is_approved);
-    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s: %s", d.by, stet_failure_get(ctx)->text)));
+    return stet_return(
+        ctx, stet_text(stet_ctx_printf(ctx, "%s: %s", d.by, stet_failure_get(ctx)->text)));
 }
 
 static int
@@ -55,8 +57,8 @@ on_boundary(void *arg, const stet_boundary *b)
     seen *s = arg;
 
     s->n++;
-    (void)snprintf(s->text, sizeof s->text, "%s %s %d %.*s", b->run, b->name, b->is_approval, (int)b->metadata.len,
-                   (const char *)b->metadata.data);
+    (void)snprintf(s->text, sizeof s->text, "%s %s %d %.*s", b->run, b->name, b->is_approval,
+                   (int)b->metadata.len, (const char *)b->metadata.data);
     CHECK(b->since_ms > 0);
     return STET_OK;
 }
@@ -153,7 +155,8 @@ decide(void *arg, int i)
     int   rc;
 
     (void)snprintf(who, sizeof who, "clerk %d", i);
-    rc = i % 2 == 0 ? stet_run_approve(r->e, &r->run, who, NULL) : stet_run_reject(r->e, &r->run, who, NULL);
+    rc = i % 2 == 0 ? stet_run_approve(r->e, &r->run, who, NULL)
+                    : stet_run_reject(r->e, &r->run, who, NULL);
     if (rc == STET_OK)
         atomic_fetch_add(&r->won, 1);
     else if (rc == STET_ESETTLED)

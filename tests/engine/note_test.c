@@ -49,7 +49,9 @@ h_long_note(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
-static const stet_handler notes[] = { { "notes", h_notes, NULL }, { "long", h_long_note, NULL }, { 0 } };
+static const stet_handler notes[] = { { "notes", h_notes, NULL },
+                                      { "long", h_long_note, NULL },
+                                      { 0 } };
 static const stet_handler notes_moved[] = { { "notes", h_notes_moved, NULL }, { 0 } };
 
 TEST(B13_a_note_is_recorded_once_however_often_the_run_replays)
@@ -172,7 +174,9 @@ h_misuses_switch(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
-static const stet_handler switches[] = { { "go", h_switches, NULL }, { "wrong", h_misuses_switch, NULL }, { 0 } };
+static const stet_handler switches[] = { { "go", h_switches, NULL },
+                                         { "wrong", h_misuses_switch, NULL },
+                                         { 0 } };
 
 TEST(B12_the_first_branch_that_matches_is_taken_and_no_matcher_runs_again)
 {
@@ -242,7 +246,8 @@ TEST(B12_a_matcher_that_fails_fails_the_attempt_and_records_nothing)
 
     fixture_up_with(f, switches);
     atomic_store(&broken, STET_EBUSY);
-    run = fixture_start(f->engine, "t.go", "S", STET_START(.retry = { .attempts = 50, .first_ms = 1, .max_ms = 1 }));
+    run = fixture_start(f->engine, "t.go", "S",
+                        STET_START(.retry = { .attempts = 50, .first_ms = 1, .max_ms = 1 }));
     AWAIT(fixture_facts(f->engine, &run, "attempt failed", NULL) > 0);
     CHECK_INT(fixture_facts(f->engine, &run, "switch", NULL), 0);
     atomic_store(&broken, 0);

@@ -2,7 +2,7 @@
 #include "engine/engine.h"
 #include "fixture.h"
 
-/* ---- what the outside does -------------------------------------------------------------------- */
+/* ---- what the outside does ------------------------------------------------------------------- */
 
 static atomic_int refuse_undo; /* code the undo of "charge" gives, or 0 */
 static atomic_int refuse_times = 1000000;
@@ -29,7 +29,8 @@ u_undo(stet_attempt *a, stet_bytes result)
 {
     CHECK(stet_attempt_arg(a) != NULL);
     CHECK(fixture_is(result, stet_attempt_arg(a)));
-    if (atomic_load(&refuse_undo) != 0 && fixture_is(result, "charge") && atomic_fetch_sub(&refuse_times, 1) > 0) {
+    if (atomic_load(&refuse_undo) != 0 && fixture_is(result, "charge") &&
+        atomic_fetch_sub(&refuse_times, 1) > 0) {
         effect("refuse %.*s", (int)result.len, (const char *)result.data);
         return stet_attempt_fail(a, atomic_load(&refuse_undo), "the bank is closed");
     }
@@ -44,11 +45,12 @@ static int permanent = STET_EPERMANENT, passing = STET_EBUSY;
 static int
 done(stet_ctx *ctx, const char *what)
 {
-    return stet_step(ctx, NULL, what, b_do, (void *)(uintptr_t)what,
-                     STET_STEP(.attempts = atomic_load(&attempts), .first_ms = 1, .max_ms = 1, .undo = u_undo));
+    return stet_step(
+        ctx, NULL, what, b_do, (void *)(uintptr_t)what,
+        STET_STEP(.attempts = atomic_load(&attempts), .first_ms = 1, .max_ms = 1, .undo = u_undo));
 }
 
-/* ---- handlers --------------------------------------------------------------------------------- */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
 /* Three steps (the second without an undo), then one that fails, and a rollback. */
 static int
@@ -79,7 +81,8 @@ h_auto(stet_ctx *ctx, stet_bytes input)
         STET_TRY(stet_sleep(ctx, "long", "30d"));
     if (fixture_is(input, "fine"))
         return stet_return(ctx, stet_text("shipped"));
-    return stet_step(ctx, NULL, "ship", b_fail, fixture_is(input, "passing") ? &passing : &permanent, NULL);
+    return stet_step(ctx, NULL, "ship", b_fail,
+                     fixture_is(input, "passing") ? &passing : &permanent, NULL);
 }
 
 /* By its options; two undos behind futures. */
@@ -90,9 +93,11 @@ h_futures(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(done(ctx, "reserve"));
-    STET_TRY(stet_step_start(ctx, &both[0], "left", b_do, (void *)(uintptr_t) "left", STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_step_start(ctx, &both[0], "left", b_do, (void *)(uintptr_t) "left",
+                             STET_STEP(.undo = u_undo)));
     STET_TRY(stet_await(ctx, NULL, both[0]));
-    STET_TRY(stet_step_start(ctx, &both[1], "right", b_do, (void *)(uintptr_t) "right", STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_step_start(ctx, &both[1], "right", b_do, (void *)(uintptr_t) "right",
+                             STET_STEP(.undo = u_undo)));
     STET_TRY(stet_await(ctx, NULL, both[1]));
     return stet_fail(ctx, STET_EPERMANENT, "no");
 }
@@ -140,12 +145,13 @@ undone(void)
     out[0] = '\0';
     for (char *line = strtok_r(text, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
         if (strncmp(line, "undo ", 5) == 0)
-            (void)snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", out[0] != '\0' ? " " : "", line + 5);
+            (void)snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s",
+                           out[0] != '\0' ? " " : "", line + 5);
     free(text);
     return out;
 }
 
-/* ---- asked for by the handler ------------------------------------------------------------------ */
+/* ---- asked for by the handler ---------------------------------------------------------------- */
 
 TEST(B11_undos_run_in_reverse_each_once_with_the_recorded_result)
 {
@@ -246,7 +252,7 @@ TEST(B11_after_a_cancel_a_rollback_still_works)
     fixture_end(f);
 }
 
-/* ---- an undo that fails ------------------------------------------------------------------------- */
+/* ---- an undo that fails ---------------------------------------------------------------------- */
 
 TEST(B11_a_failing_undo_makes_the_run_compensation_failed_and_a_retry_goes_on_from_there)
 {
@@ -320,7 +326,7 @@ TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
     fixture_end(f);
 }
 
-/* ---- because it failed --------------------------------------------------------------------------- */
+/* ---- because it failed ----------------------------------------------------------------------- */
 
 TEST(B11_a_run_can_ask_for_a_rollback_on_any_failure)
 {
@@ -349,7 +355,8 @@ TEST(B11_attempts_are_used_up_before_anything_is_undone)
     stet_result result;
 
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.auto", "passing", STET_START(.retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 }));
+    run = fixture_start(f->engine, "t.auto", "passing",
+                        STET_START(.retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 }));
     result = EXPECT_END(f->engine, &run, STET_ERUN);
     CHECK_INT(result.code, STET_EATTEMPTS);
     CHECK_INT(result.cause, STET_EBUSY);
@@ -397,7 +404,8 @@ TEST(B11_a_rollback_because_of_a_failure_is_finished_by_the_next_worker_without_
     fixture_up_with(f, handlers);
     CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
     AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
-    CHECK_INT(effects("fail"), 1); /* the step that failed is not on record, and not executed again */
+    CHECK_INT(effects("fail"),
+              1); /* the step that failed is not on record, and not executed again */
     CHECK_INT(effects("do charge"), 1);
     CHECK_STR(undone(), "charge reserve");
     fixture_end(f);

@@ -14,7 +14,7 @@
 
 #include "engine/engine.h"
 #include "fault_platform.h"
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 
 /* Tables are gone; rows that are there say something else. */
 #define ALL_LOST "DROP TABLE runs; DROP TABLE timers; DROP TABLE values_"
@@ -74,7 +74,7 @@ repair_once(const char *path, fault_platform *p, shim_script *script, bool is_dr
     (void)snprintf(url, sizeof url, "%s?repair=1", path);
     if ((err = stet__store_open(&store, &p->base, url)) != STET_OK)
         return err;
-    if (script != NULL && (err = shim_store_new(&store, store, script)) != STET_OK)
+    if (script != NULL && (err = stet__shim_store_new(&store, store, script)) != STET_OK)
         return err;
     if ((err = stet__open_on(&e, &p->base, store, url, STET_OPTIONS(.log_level = STET_LOG_OFF))) !=
         STET_OK)

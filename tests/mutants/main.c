@@ -198,7 +198,7 @@ hunt_rank(const char *program)
     return strstr(program, "crash_kill") != NULL    ? 3
            : strstr(program, "crash_power") != NULL ? 2
            : strstr(program, "processes") != NULL   ? 0
-           : strstr(program, "clock") != NULL       ? 0
+           : strstr(program, "engine_") != NULL     ? 0
                                                     : 1;
 }
 
@@ -225,7 +225,7 @@ hunt_crashes(hunt *h, int mutant)
     if (h->crash == NULL)
         return false;
     if (server == NULL)
-        (void)snprintf(pattern, sizeof pattern, "%s/{crash_*,engine_clock,engine_signal}_test",
+        (void)snprintf(pattern, sizeof pattern, "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary}}_test",
                        h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);

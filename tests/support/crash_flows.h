@@ -14,7 +14,7 @@
 
 #include <stet.h>
 
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 
 enum {
     FLOW_ENTRIES_MAX = 256,

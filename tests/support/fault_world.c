@@ -406,7 +406,7 @@ world_store(world *w, stet_store **out, stet__platform *p, const char *url)
         err = stet__store_open(out, p, url);
     if (err != STET_OK || w->script == NULL || fault_is_paused())
         return err;
-    return shim_store_new(out, *out, w->script);
+    return stet__shim_store_new(out, *out, w->script);
 }
 
 static int

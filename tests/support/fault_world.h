@@ -13,7 +13,7 @@
 #include <stet.h>
 
 #include "fault_platform.h"
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 #include "store/store.h"
 #include "test.h"
 

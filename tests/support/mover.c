@@ -32,8 +32,8 @@ mover_until(const char *from, const char *to, shim_mode mode, shim_which which, 
     }
     if (stet__store_open(&source, stet__platform_real(), from) != STET_OK ||
         stet__store_open(&target, stet__platform_real(), to) != STET_OK ||
-        shim_store_new(&source, source, &script) != STET_OK ||
-        shim_store_new(&target, target, &script) != STET_OK)
+        stet__shim_store_new(&source, source, &script) != STET_OK ||
+        stet__shim_store_new(&target, target, &script) != STET_OK)
         _exit(99);
     err = stet__move_on(NULL, stet__platform_real(), source, from, target, to,
                         STET_MOVE(.unit_bytes = unit_bytes));

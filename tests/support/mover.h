@@ -3,7 +3,7 @@
 #ifndef STET_MOVER_H
 #define STET_MOVER_H
 
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 
 #define MOVER_CRASHED 77 /* it ended where the script said */
 #define MOVER_REFUSED 78 /* a call failed as the script said, and the move gave up */

@@ -779,3 +779,78 @@ TEST(sim_locks_work_outside_of_a_run)
     CHECK(stet__sim_run(w.sim, HOUR_US)); /* no roots: done */
     stet__sim_free(w.sim);
 }
+
+/* ---- stepped by hand ------------------------------------------------------------------------- */
+
+static void
+naps_twice(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->p, &w->lock);
+    for (int i = 0; i < 2; i++) {
+        int64_t until_us = w->p->ops->mono_us(w->p) + HOUR_US;
+
+        while (stet__wait(w->p, &w->changed, &w->lock, until_us))
+            ;
+        w->value++;
+    }
+    stet__unlock(w->p, &w->lock);
+}
+
+TEST(sim_time_can_be_moved_by_hand)
+{
+    world   w;
+    int64_t began_us;
+
+    world_init(&w, 5);
+    CHECK_OK(stet__sim_spawn(w.sim, w.p, naps_twice, &w));
+    CHECK_INT(stet__sim_next_us(w.sim), stet__sim_now_us(w.sim)); /* it can begin */
+    CHECK(stet__sim_settle(w.sim, 1000));
+    began_us = stet__sim_now_us(w.sim);
+    CHECK(began_us < SECOND_US);
+    CHECK(stet__sim_next_us(w.sim) > began_us);
+    stet__sim_leap(w.sim, began_us + HOUR_US / 2);
+    CHECK(stet__sim_settle(w.sim, 1000));
+    CHECK_INT(w.value, 0);
+    for (long i = 1; i <= 2; i++) {
+        stet__sim_leap(w.sim, stet__sim_next_us(w.sim));
+        CHECK(stet__sim_settle(w.sim, 1000));
+        CHECK_INT(w.value, i);
+    }
+    CHECK(stet__sim_next_us(w.sim) == STET__FOREVER);
+    CHECK(stet__sim_now_us(w.sim) >= 2 * HOUR_US);
+    stet__sim_free(w.sim);
+}
+
+static void
+yields_without_end(void *arg)
+{
+    world *w = arg;
+
+    for (;;)
+        stet__sim_yield(w->sim);
+}
+
+TEST(sim_settling_ends_after_so_many_events)
+{
+    world w;
+
+    world_init(&w, 5);
+    CHECK_OK(stet__sim_spawn(w.sim, w.p, yields_without_end, &w));
+    CHECK(!stet__sim_settle(w.sim, 100));
+    CHECK_INT(stet__sim_next_us(w.sim), stet__sim_now_us(w.sim));
+    stet__sim_free(w.sim);
+}
+
+TEST(sim_a_calm_clock_moves_once_in_so_many_events)
+{
+    stet__sim      *sim = stet__sim_new_with(5, (size_t)64 * 1024, 1000);
+    stet__platform *p = stet__sim_node_new(sim);
+    int64_t         began_us = p->ops->mono_us(p);
+
+    for (int i = 0; i < 998; i++)
+        CHECK_INT(p->ops->mono_us(p), began_us);
+    CHECK_INT(p->ops->mono_us(p), began_us + 1);
+    stet__sim_free(sim);
+}

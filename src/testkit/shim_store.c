@@ -5,16 +5,16 @@
  * and crash() is called with it held. So a test knows exactly which records were durable at the
  * crash.
  */
-#include "shim_store.h"
+#include "testkit/shim_store.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct shim_store {
-    stet_store   base;
-    stet_store  *inner;
-    shim_script *script;
-    stet__mutex  gate;
+    stet_store     base;
+    stet_store    *inner;
+    shim_script   *script;
+    stet__mutex    gate;
     stet_store_ops ops;
 } shim_store;
 
@@ -31,7 +31,7 @@ shim_inner(stet_store *s)
 }
 
 const char *
-shim_mode_name(shim_mode mode)
+stet__shim_mode_name(shim_mode mode)
 {
     switch (mode) {
     case SHIM_NONE: return "nothing";
@@ -142,20 +142,29 @@ shim_lose(stet_store *s, size_t n, stet_outcome *outcomes)
     return stet__fail(STET_EUNCERTAIN, "the reply was lost by the test");
 }
 
+static shim_mode
+shim_choose(stet_store *s, const stet_unit *units, size_t n, int *code)
+{
+    shim_script *script = shim_of(s)->script;
+
+    if (script->choose != NULL)
+        return script->choose(script->arg, units, n, code);
+    return shim_count(s, true) ? script->mode : SHIM_NONE;
+}
+
 static int
 shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
     shim_store  *shim = shim_of(s);
     shim_script *script = shim->script;
-    bool         is_it = shim_count(s, true);
-    int          err;
+    int          err, code = script->code;
+    shim_mode    mode = shim_choose(s, units, n, &code);
 
-    shim_before(s, is_it, "commit");
-    if (shim_errs(s, is_it, "commit"))
-        return script->code;
-    if (is_it && script->mode == SHIM_FAIL) {
+    if (mode == SHIM_BEFORE)
+        shim_crash(s, "commit");
+    if (mode == SHIM_ERROR || mode == SHIM_FAIL) {
         shim_note(script, "commit");
-        return stet__fail(STET_EBUSY, "refused by the test");
+        return stet__fail(mode == SHIM_ERROR ? code : STET_EBUSY, "commit: refused by the test");
     }
     shim->inner->sticky = s->sticky;
     shim->inner->quiet = s->quiet;
@@ -163,8 +172,9 @@ shim_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     if ((err = shim->inner->ops->commit(shim->inner, units, n, outcomes)) == STET_OK)
         shim_tell(script, units, n, outcomes);
     shim_gate(s, false);
-    shim_after(s, is_it, "commit");
-    if (is_it && script->mode == SHIM_LOSE && err == STET_OK) {
+    if (mode == SHIM_AFTER)
+        shim_crash(s, "commit");
+    if (mode == SHIM_LOSE && err == STET_OK) {
         shim_note(script, "commit");
         return shim_lose(s, n, outcomes);
     }
@@ -224,9 +234,21 @@ shim_now_ms(stet_store *s)
     return shim_inner(s)->ops->now_ms(shim_inner(s));
 }
 
-static int shim_reopen(stet_store *s) { SHIM_PLAIN(true, reopen); }
-static int shim_maintain(stet_store *s) { SHIM_PLAIN(true, maintain); }
-static int shim_ping(stet_store *s) { SHIM_PLAIN(false, ping); }
+static int
+shim_reopen(stet_store *s)
+{
+    SHIM_PLAIN(true, reopen);
+}
+static int
+shim_maintain(stet_store *s)
+{
+    SHIM_PLAIN(true, maintain);
+}
+static int
+shim_ping(stet_store *s)
+{
+    SHIM_PLAIN(false, ping);
+}
 
 static int
 shim_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t lease_ms, stet_bytes info)
@@ -431,7 +453,7 @@ static const stet_store_ops shim_ops = {
 };
 
 int
-shim_store_new(stet_store **out, stet_store *inner, shim_script *script)
+stet__shim_store_new(stet_store **out, stet_store *inner, shim_script *script)
 {
     shim_store *shim = stet__get0(inner->alloc, sizeof *shim);
 

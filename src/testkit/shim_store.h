@@ -1,6 +1,6 @@
 /* A store that wraps another one and makes one thing go wrong at the nth call: the end of the
  * process before or after it, a commit whose reply is lost, a commit that fails, a call of any kind
- * that is answered with an error.
+ * that is answered with an error. Our own crash and fault tests use it, and the test kit.
  *
  * The script is the caller's and lives outside what crashes (shared memory, or outside the
  * simulated node), so that it can be read afterwards.
@@ -31,6 +31,9 @@ typedef struct shim_script {
     uint64_t         count;    /* SHIM_ERROR: so many in a row; 0: one */
     int              code;     /* SHIM_ERROR */
     bool           (*is_asleep)(void); /* NULL, or: calls made now neither count nor fail */
+    /* NULL, or: what happens at this commit, whatever mode, which and at say; *code: of SHIM_ERROR.
+     * No other call goes wrong then. */
+    shim_mode      (*choose)(void *arg, const stet_unit *units, size_t n, int *code);
     void           (*crash)(void *arg); /* does not return */
     /* A unit was applied for the first time. Never runs at the same time as crash(). */
     void           (*applied)(void *arg, const stet_unit *unit);
@@ -42,8 +45,8 @@ typedef struct shim_script {
 } shim_script;
 
 /* Takes `inner`, also on failure. The script stays the caller's. */
-int shim_store_new(stet_store **out, stet_store *inner, shim_script *script);
+int stet__shim_store_new(stet_store **out, stet_store *inner, shim_script *script);
 
-const char *shim_mode_name(shim_mode mode);
+const char *stet__shim_mode_name(shim_mode mode);
 
 #endif
