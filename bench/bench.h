@@ -60,6 +60,7 @@ void bench_redis_idle(bench_result *r);
 void bench_redis_resolve(bench_result *r);
 void bench_redis_wait(bench_result *r);
 void bench_idle(bench_result *r); /* quiet.c */
+void bench_schedules10k(bench_result *r);
 void bench_size(bench_result *r);
 void bench_postgres_steps3(bench_result *r); /* postgres.c */
 void bench_postgres_workers(bench_result *r);

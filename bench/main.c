@@ -58,6 +58,8 @@ const bench_figure bench_figures[] = {
       "<= 3", "2", bench_redis_wait },
 #endif
     { "idle", "reads of the store by an idle worker", "<= 5, ~0 %", "1", bench_idle },
+    { "schedules.10k", "the same with 10,000 active schedules; raw: with none", "+0.5, +0.1 %", "1",
+      bench_schedules10k },
 #ifdef STET_WITH_POSTGRES
     { "postgres.steps3",
       "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined", ">= 0.4", "0.7",

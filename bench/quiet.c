@@ -2,6 +2,7 @@
  * disk. */
 #include "bench.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,12 +56,12 @@ bench_child_idle(const char *path)
     return 0;
 }
 
-void
-bench_idle(bench_result *r)
+/* The median of the windows; the file goes. */
+static void
+idle_measure(char *path, double *reads_s, double *cpu_percent)
 {
-    char       *path = bench_path("idle.db");
     bench_child c;
-    double      numbers[2 * IDLE_WINDOWS], reads[IDLE_WINDOWS], cpu[IDLE_WINDOWS], cpu_percent;
+    double      numbers[2 * IDLE_WINDOWS], reads[IDLE_WINDOWS], cpu[IDLE_WINDOWS];
 
     bench_child_start(&c, "idle", path);
     bench_child_read(&c, numbers, 2 * IDLE_WINDOWS);
@@ -71,11 +72,84 @@ bench_idle(bench_result *r)
     }
     bench_remove(path);
     free(path);
-    r->value = bench_percentile(reads, IDLE_WINDOWS, 50);
-    cpu_percent = bench_percentile(cpu, IDLE_WINDOWS, 50);
+    *reads_s = bench_percentile(reads, IDLE_WINDOWS, 50);
+    *cpu_percent = bench_percentile(cpu, IDLE_WINDOWS, 50);
+}
+
+void
+bench_idle(bench_result *r)
+{
+    double cpu_percent;
+
+    idle_measure(bench_path("idle.db"), &r->value, &cpu_percent);
     r->unit = "reads/s";
     r->ok = r->value <= IDLE_READS_MAX && cpu_percent <= IDLE_CPU_MAX;
     snprintf(r->note, sizeof r->note, "%.2f %% of a processor", cpu_percent);
+}
+
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+#define SCHEDULES_N          10000
+#define SCHEDULES_THREADS    16
+#define SCHEDULES_READS_MORE 0.5 /* a second; one look a poll is in both */
+#define SCHEDULES_CPU_MORE   0.1 /* percent */
+
+typedef struct schedules_part {
+    stet_engine *e;
+    int          first;
+} schedules_part;
+
+/* Far apart and far away: each is active, none fires while it is measured. */
+static void *
+schedules_make(void *arg)
+{
+    const schedules_part *part = arg;
+    char                  name[32];
+
+    for (int i = part->first; i < SCHEDULES_N; i += SCHEDULES_THREADS) {
+        snprintf(name, sizeof name, "schedule %d", i);
+        if (stet_schedule_ensure(part->e, NULL, name, "bench.steps3", stet_text("{}"),
+                                 STET_SCHEDULE(.every_ms = 86400000 + i * INT64_C(1000))) !=
+            STET_OK)
+            bench_fail("%s", stet_last_error());
+    }
+    return NULL;
+}
+
+static void
+schedules_fill(const char *path)
+{
+    schedules_part parts[SCHEDULES_THREADS];
+    pthread_t      threads[SCHEDULES_THREADS];
+    stet_engine   *e;
+
+    if (stet_open(&e, path, STET_OPTIONS(.roles = STET_ROLE_CLIENT)) != STET_OK ||
+        stet_engine_start(e) != STET_OK)
+        bench_fail("%s", stet_last_error());
+    for (int i = 0; i < SCHEDULES_THREADS; i++) {
+        parts[i] = (schedules_part){ e, i };
+        if (pthread_create(&threads[i], NULL, schedules_make, &parts[i]) != 0)
+            bench_fail("no threads");
+    }
+    for (int i = 0; i < SCHEDULES_THREADS; i++)
+        (void)pthread_join(threads[i], NULL);
+    stet_close(e);
+}
+
+void
+bench_schedules10k(bench_result *r)
+{
+    char  *path = bench_path("schedules.db");
+    double cpu_with, cpu_without;
+
+    schedules_fill(path);
+    idle_measure(path, &r->value, &cpu_with);
+    idle_measure(bench_path("none.db"), &r->raw, &cpu_without);
+    r->unit = "reads/s";
+    r->ok = r->value <= r->raw + SCHEDULES_READS_MORE && r->value <= IDLE_READS_MAX &&
+            cpu_with <= cpu_without + SCHEDULES_CPU_MORE;
+    snprintf(r->note, sizeof r->note, "%.2f %% of a processor, without %.2f %%", cpu_with,
+             cpu_without);
 }
 
 /* ---- size ------------------------------------------------------------------------------------ */

@@ -243,6 +243,7 @@ typedef struct stet_worker_info {
     int64_t     process;
     int64_t     started_ms, seen_ms;
     bool        is_dead;
+    const char *schedules;    /* functions for next times it has, one a line */
 } stet_worker_info;
 typedef int (*stet_worker_fn)(void *arg, const stet_worker_info *worker);
 /** Workers on this store. A non-zero return of fn stops and is returned. */

@@ -252,6 +252,8 @@ typedef struct stet_run_info {
     size_t      lost;           /* how often its worker died while executing it */
     bool        is_served;      /* a living worker serves its handler */
     const char *traceparent, *tracestate; /* as it was started with, or NULL */
+    const char *schedule;       /* that started it, or NULL */
+    int64_t     planned_ms;     /* … for this time; 0: none */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 
@@ -310,7 +312,8 @@ STET_API int stet_why(stet_engine *engine, const stet_run_id *run, stet_verdict_
 typedef struct stet_finding {
     const char *run;      /* or NULL */
     uint64_t    revision; /* or 0 */
-    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value" */
+    const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value",
+                             "schedule" */
     const char *text;
     bool        is_repaired; /* by stet_repair() */
 } stet_finding;

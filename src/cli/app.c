@@ -160,9 +160,47 @@ stet_app_options(stet_app *app, const stet_options *options)
 }
 
 void
+stet_app_schedule(stet_app *app, const char *name, const char *handler, stet_bytes input,
+                  const stet_schedule_options *options)
+{
+    cli_schedule s = { .name = app_copy(app, name), .handler = app_copy(app, handler) };
+
+    s.input = stet_text("");
+    if (input.len > 0)
+        s.input =
+            (stet_bytes){ stet__arena_copy(&app->arena, input.data, input.len), input.len };
+    if (options != NULL) { /* NULL has no time: told when it is ensured */
+        s.options = *options;
+        s.options.cron = app_copy(app, options->cron);
+        s.options.zone = app_copy(app, options->zone);
+        s.options.every = app_copy(app, options->every);
+        s.options.after = app_copy(app, options->after);
+        s.options.function = app_copy(app, options->function);
+        s.options.grace = app_copy(app, options->grace);
+        s.options.key = app_copy(app, options->key);
+        s.options.group = app_copy(app, options->group);
+        s.options.timeout = app_copy(app, options->timeout);
+    } else
+        stet_schedule_options_init(&s.options);
+    app->schedules = stet__grow(&app->alloc, app->schedules, (app->n_schedules + 1) * sizeof s);
+    app->schedules[app->n_schedules++] = s;
+}
+
+void
+stet_app_schedule_fn(stet_app *app, const char *function, stet_schedule_fn fn, void *arg)
+{
+    cli_function f = { app_copy(app, function), fn, arg };
+
+    app->functions = stet__grow(&app->alloc, app->functions, (app->n_functions + 1) * sizeof f);
+    app->functions[app->n_functions++] = f;
+}
+
+void
 stet__app_free(stet_app *app)
 {
     stet__free(&app->alloc, app->services);
+    stet__free(&app->alloc, app->schedules);
+    stet__free(&app->alloc, app->functions);
     stet__arena_free(&app->arena);
     app_get(NULL, app, 0);
 }
@@ -239,6 +277,27 @@ app_register(cli *c)
         const cli_service *s = &c->app->services[i];
         int err = s->is_object ? stet_register_object(c->engine, s->name, s->handlers, s->initial)
                                : stet_register(c->engine, s->name, s->handlers);
+
+        if (err != STET_OK)
+            return stet__cli_fail_code(c, err);
+    }
+    for (size_t i = 0; i < c->app->n_functions; i++) {
+        const cli_function *f = &c->app->functions[i];
+        int                 err = stet_register_schedule(c->engine, f->name, f->fn, f->arg);
+
+        if (err != STET_OK)
+            return stet__cli_fail_code(c, err);
+    }
+    return CLI_OK;
+}
+
+int
+stet__cli_ensure(cli *c)
+{
+    for (size_t i = 0; i < c->app->n_schedules; i++) {
+        const cli_schedule *s = &c->app->schedules[i];
+        int                 err = stet_schedule_ensure(c->engine, NULL, s->name, s->handler,
+                                                       s->input, &s->options);
 
         if (err != STET_OK)
             return stet__cli_fail_code(c, err);

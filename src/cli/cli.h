@@ -69,6 +69,18 @@ typedef struct cli_service {
     bool                is_object;
 } cli_service;
 
+typedef struct cli_schedule { /* of the program, ensured when a worker starts */
+    const char            *name, *handler;
+    stet_bytes             input;
+    stet_schedule_options  options;
+} cli_schedule;
+
+typedef struct cli_function {
+    const char      *name;
+    stet_schedule_fn fn;
+    void            *arg;
+} cli_function;
+
 struct stet_app {
     stet__alloc  alloc;
     stet__arena  arena;
@@ -76,6 +88,10 @@ struct stet_app {
     cli_service *services;
     size_t       n_services;
     stet_options options;
+    cli_schedule *schedules;
+    size_t        n_schedules;
+    cli_function *functions;
+    size_t        n_functions;
 };
 
 void stet__app_free(stet_app *app);
@@ -109,9 +125,11 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_reject, stet__cli_signal, stet__cli_unstick, stet__cli_dlq_ls, stet__cli_dlq_retry,
     stet__cli_dlq_discard, stet__cli_state_get, stet__cli_handlers, stet__cli_workers,
     stet__cli_health, stet__cli_verify, stet__cli_check, stet__cli_describe, stet__cli_export,
-    stet__cli_replay, stet__cli_move, stet__cli_schedule_preview, stet__cli_emit,
-    stet__cli_rollback, stet__cli_approve, stet__cli_resume, stet__cli_waits, stet__cli_notes,
-    stet__cli_help;
+    stet__cli_replay, stet__cli_move, stet__cli_schedule_ls, stet__cli_schedule_show,
+    stet__cli_schedule_history, stet__cli_schedule_ensure, stet__cli_schedule_update,
+    stet__cli_schedule_pause, stet__cli_schedule_resume, stet__cli_schedule_rm,
+    stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
+    stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -152,6 +170,8 @@ int stet__cli_address(cli *c);
 int stet__cli_open(cli *c);
 /* Open it with these options, and register the program's services. */
 int stet__cli_open_with(cli *c, const stet_options *options);
+/* Make sure of the program's schedules. */
+int stet__cli_ensure(cli *c);
 /* The program's options, then the environment's. */
 int stet__cli_options(cli *c, stet_options *options);
 /* A command to copy: program, words, and --db if it was given. Arena. */

@@ -25,6 +25,8 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
     stet__cli_json_text(j, "retried_by", info->retried_by);
     stet__cli_json_text(j, "idempotency_key", info->idempotency_key);
     stet__cli_json_text(j, "labels", info->labels);
+    stet__cli_json_text(j, "schedule", info->schedule);
+    stet__cli_json_time(j, "planned_ms", info->planned_ms);
     stet__cli_json_text(j, "traceparent", info->traceparent);
     stet__cli_json_text(j, "tracestate", info->tracestate);
     stet__cli_json_int(j, "facts", (int64_t)info->facts);
@@ -125,7 +127,8 @@ stet__cli_run_copy(cli *c, const stet_run_info *info)
     const char   **texts[] = {
           &copy->id,     &copy->handler, &copy->key,      &copy->reason,     &copy->group,
           &copy->worker, &copy->parent,  &copy->retry_of, &copy->retried_by, &copy->idempotency_key,
-          &copy->labels, &copy->error,   &copy->origin,   &copy->traceparent, &copy->tracestate
+          &copy->labels, &copy->error,   &copy->origin,   &copy->traceparent, &copy->tracestate,
+          &copy->schedule
     };
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -134,6 +134,10 @@ show_fields(cli *c, const stet_run_info *info, int64_t now_ms)
     show_field(c, "retried by", info->retried_by);
     show_field(c, "idempotency", info->idempotency_key);
     show_field(c, "labels", info->labels);
+    if (info->schedule != NULL)
+        show_field(c, "schedule",
+                   stet__cli_printf(c, "%s, planned for %.23sZ", info->schedule,
+                                    stet__cli_when(c, info->planned_ms, info->planned_ms)));
     show_field(c, "trace", info->traceparent);
     show_field(c, "group", info->group);
     if (info->priority != 0)

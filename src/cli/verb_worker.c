@@ -283,6 +283,8 @@ worker_run(cli *c)
     pthread_sigmask(SIG_BLOCK, &signals, &before);
     if ((exit = stet__cli_open_with(c, &options)) != CLI_OK)
         goto done;
+    if ((exit = stet__cli_ensure(c)) != CLI_OK)
+        goto done;
     if ((err = stet_engine_start(c->engine)) != STET_OK) {
         exit = stet__cli_fail_code(c, err);
         goto done;

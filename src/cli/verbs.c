@@ -18,7 +18,11 @@ static const cli_verb *const verbs[] = {
     &stet__cli_health,      &stet__cli_verify,
     &stet__cli_check,       &stet__cli_describe,
     &stet__cli_export,      &stet__cli_replay,
-    &stet__cli_move,        &stet__cli_schedule_preview,
+    &stet__cli_move,        &stet__cli_schedule_ls,
+    &stet__cli_schedule_show,   &stet__cli_schedule_history,
+    &stet__cli_schedule_ensure, &stet__cli_schedule_update,
+    &stet__cli_schedule_pause,  &stet__cli_schedule_resume,
+    &stet__cli_schedule_rm,     &stet__cli_schedule_preview,
     &stet__cli_help,
 };
 

@@ -146,7 +146,8 @@ fact_decode_fields(stet__fact *fact, stet_bytes in)
         (void)stet__read_byte(&in, &tag);
         if (!stet__read_varint(&in, &v))
             return stet__fail(STET_ECORRUPT, "a fact's field is cut off");
-        is_known = tag / 2 >= 1 && tag / 2 <= FACT_FIELD_MAX;
+        /* Numbers nobody uses have offset 0, where no field is. */
+        is_known = tag / 2 <= FACT_FIELD_MAX && fact_fields[tag / 2].offset != 0;
         if (is_known) {
             f = fact_fields[tag / 2];
             if (f.is_bytes != (tag & 1))

@@ -70,7 +70,9 @@
     X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
     X(ROLLED_BACK, 71, "rolled back")                                                              \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
-    X(ROW, 90, "row")
+    X(ROW, 90, "row")                                                                              \
+    X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
+    X(OCCURRENCE, 92, "occurrence") /* base.sched.log */
 
 typedef enum stet__fact_kind {
 #define STET__FACT_ENUM(name, number, text) STET__FACT_##name = number,
@@ -133,7 +135,25 @@ typedef enum stet__fact_kind {
     B(traceparent, 36)   /* STARTED: as W3C Trace Context writes it … */                           \
     B(tracestate, 37)    /* … and this */                                                          \
     V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */ \
-    B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */
+    B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */               \
+    B(schedule, 60)      /* STARTED: the schedule that did … */                                    \
+    V(planned_ms, 61)    /* … and for which time; SCHEDULE, OCCURRENCE: see core/schedule.h */     \
+    B(cron, 62)                                                                                    \
+    B(zone, 63)                                                                                    \
+    V(every_ms, 64)                                                                                \
+    V(at_ms, 65)                                                                                   \
+    V(after_ms, 66)                                                                                \
+    V(overlap, 67)                                                                                 \
+    V(missed, 68)                                                                                  \
+    V(missed_max, 69)                                                                              \
+    V(grace_ms, 70)                                                                                \
+    V(look_ms, 71)                                                                                 \
+    V(waiting_ms, 72)                                                                              \
+    V(fired, 73)                                                                                   \
+    V(skipped, 74)                                                                                 \
+    V(logged, 75)                                                                                  \
+    V(updated_ms, 76)                                                                              \
+    V(fired_ms, 77)
 
 typedef struct stet__fact {
     uint64_t        revision; /* set by who reads or appends it, not encoded */

@@ -134,6 +134,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
         (err = run_text(run, &run->child_key, f->child_key)) != STET_OK ||
         (err = run_text(run, &run->traceparent, f->traceparent)) != STET_OK ||
         (err = run_text(run, &run->tracestate, f->tracestate)) != STET_OK ||
+        (err = run_text(run, &run->schedule, f->schedule)) != STET_OK ||
         (err = run_bytes(run, &run->input, f->value)) != STET_OK ||
         (err = run_bytes(run, &run->labels, f->labels)) != STET_OK ||
         (err = run_bytes(run, &run->held, f->held)) != STET_OK)
@@ -157,6 +158,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     run->parent_completion = (uint64_t)f->completion;
     run->retry_of = stet__fact_id(f->retry_of);
     run->is_object = (f->flags & STET__FACT_OBJECT) != 0;
+    run->planned_ms = f->planned_ms;
     return run_move(run, STET_STATUS_PENDING);
 }
 

@@ -33,6 +33,8 @@ typedef struct stet__run {
     /* From STARTED. */
     const char   *handler, *key, *group, *idempotency_key, *parent_step, *child_key;
     const char   *traceparent, *tracestate; /* as given; core/trace.h */
+    const char   *schedule;          /* that started it, or NULL */
+    int64_t       planned_ms;        /* … for this time */
     stet_bytes    input, labels, held;
     int64_t       created_ms, visible_ms, deadline_ms, retention_ms;
     int64_t       created_us;        /* by a steady clock; orders starts of one millisecond */

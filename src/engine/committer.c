@@ -153,6 +153,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
                 stet__poke(e, w->ops[i].run);
         if (w->timer_ms != STET_NEVER)
             stet__keeper_timer(e, w->timer_ms);
+        if (w->sched_ms != STET_NEVER)
+            stet__keeper_sched(e, w->sched_ms);
         if (w->started != NULL)
             committer_not_granted(e, w, outcome);
         if (w->has_event)

@@ -152,6 +152,14 @@ stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
     return STET_OK;
 }
 
+int
+stet__stop_ops(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why)
+{
+    if (l->row.epoch == 0 && l->row.session == 0)
+        return control_end_unstarted(e, w, l, code, by, why);
+    return control_tell(e, w, l, code, by, why);
+}
+
 static int
 control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const char *why, const stet_timer *timer,
                   bool *was_asked)
@@ -186,10 +194,8 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
     }
     if (timer != NULL && !stet__work_timer_gone(w, run, timer->fire_ms, timer->completion))
         err = STET_ENOMEM;
-    else if (l.row.epoch == 0 && l.row.session == 0)
-        err = control_end_unstarted(e, w, &l, code, by, why);
     else
-        err = control_tell(e, w, &l, code, by, why);
+        err = stet__stop_ops(e, w, &l, code, by, why);
     if (err != STET_OK) {
         stet__work_free(w);
         err = err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;

@@ -429,6 +429,13 @@ engine_free(stet_engine *e)
         e->services = s->next;
         engine_drop_service(e, s);
     }
+    while (e->sched_functions != NULL) {
+        stet__sched_function *f = e->sched_functions;
+
+        e->sched_functions = f->next;
+        stet__free(&p->alloc, f->name);
+        stet__free(&p->alloc, f);
+    }
     for (size_t i = 0; e->recent != NULL && i < STET__RECENT_MAX; i++)
         stet_result_free(&e->recent[i].result);
     stet__free(&p->alloc, e->recent);

@@ -12,6 +12,8 @@
 
 #include <stdatomic.h>
 
+#include <stet/schedule.h>
+
 #include "core/journal.h"
 #include "core/run.h"
 #include "exec/context.h"
@@ -38,10 +40,15 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 #define STET__SPACE_BASE_ONCE "base.once" /* key of stet_once() -> the run that was first */
 #define STET__SPACE_BASE_EMIT "base.emit" /* ID of an emission -> fact EMIT: how far it came; topic.c */
+#define STET__SPACE_BASE_SCHED "base.sched" /* name -> SCHEDULE; run: this one of that name, revision: its edition */
+#define STET__SPACE_BASE_SCHED_LOG "base.sched.log" /* name NUL planned time, 8 bytes big endian -> OCCURRENCE */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE                                                                          \
     { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
-      STET__SPACE_BASE_EMIT }
+      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG }
+/* When to look at which schedule; follows from those, and from runs of them that ended. See schedule.h. */
+#define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing */
+#define STET__SPACE_SCHED_FN "sched.fn"   /* function NUL, the same */
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
@@ -99,6 +106,7 @@ struct stet__work {
     bool           has_read;   /* it holds only if what its claim has read ahead does */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
+    int64_t        sched_ms;   /* the earliest look at a schedule it asks for, or STET_NEVER */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
     bool           is_sealed;
@@ -351,6 +359,13 @@ typedef struct stet__service {
     stet_entry           *initial; /* copied, ended by { 0 } */
 } stet__service;
 
+typedef struct stet__sched_function { /* a user's, for next times */
+    struct stet__sched_function *next;
+    char                        *name;
+    stet_schedule_fn             fn;
+    void                        *arg;
+} stet__sched_function;
+
 typedef enum stet__life { STET__LIFE_OPEN, STET__LIFE_STARTED, STET__LIFE_STOPPING, STET__LIFE_STOPPED } stet__life;
 
 /* Whose a crumb is. The crumb itself belongs to the slot that writes it. */
@@ -378,6 +393,7 @@ struct stet_engine {
     stet__handler  *handlers;
     size_t          n_handlers, cap_handlers;
     const char    **handler_names; /* for the claimer; fixed from the start on */
+    stet__sched_function *sched_functions; /* … as these are */
 
     stet__committer committer;
     stet__exec      exec;
@@ -417,6 +433,9 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     int64_t          behind_ms;      /* how long until the next claim after one in vain; grows */
     size_t           firing;         /* timers on their way to the store */
+    int64_t          next_sched_ms;  /* when to look at schedules, by the store's clock */
+    int64_t          sched_looked_us; /* when they were looked at last, by ours */
+    size_t           sched_firing;   /* their units on the way */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
@@ -528,6 +547,11 @@ typedef struct stet__start {
 /* Check everything a caller can get wrong and fill the STARTED fact; texts live in `arena`. */
 int stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
                       const stet_start_options *options);
+/* The same for a handler that need not exist here: of a schedule, which was checked when it was made. */
+int stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__handler *h, const char *handler,
+                     stet_bytes input, const stet_start_options *o);
+/* STET_OK; what is wrong with a handler or key, as far as it is known here; with h (NULL: not served here). */
+int stet__start_target(stet_engine *e, const char *handler, const char *key, stet__handler **h);
 /* STET_OK; STET_EINVAL, naming the handler. */
 int stet__retry_check(const char *handler, const stet_retry *r);
 /* Conditions and operations that create the run. False: out of memory. */
@@ -670,6 +694,8 @@ void stet__keeper_close(stet_engine *e);
 void stet__keeper_poke(stet_engine *e); /* lock held */
 /* Lock held: a unit with this timer or due time was applied. */
 void stet__keeper_timer(stet_engine *e, int64_t ms);
+/* Lock held: a schedule is to be looked at then. */
+void stet__keeper_sched(stet_engine *e, int64_t ms);
 /* Lock held: a run may be claimed from then on. */
 void stet__keeper_due(stet_engine *e, int64_t ms);
 /* One round without a thread; returns the time of the next one (mono us). Lock not held. */
@@ -708,6 +734,14 @@ int stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 int stet__look_in(stet_ctx *c, stet__fact *fact);
 int stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char *why,
                    const stet_timer *timer);
+
+/* Operations that cancel the run `l` was loaded from; stet__answer() it when they are applied. Lock not held. */
+int stet__stop_ops(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why);
+
+/* schedule_fire.c: look at the schedules that are to be looked at now. Lock held on entry and return. */
+void stet__sched_round(stet_engine *e);
+/* schedule.c: the operation that asks for a look at a schedule. False: out of memory. */
+bool stet__sched_ask(stet__work *w, const char *name, int64_t at_ms);
 
 /* purge.c */
 void stet__purge(stet_engine *e);

@@ -181,7 +181,7 @@ hint_timer(stet_engine *e, const stet_hint *hint)
 {
     int64_t now_ms, when_us, ms = hint->time_ms;
 
-    if (!(e->config.roles & STET_ROLE_TIMERS) || ms >= e->next_timer_ms)
+    if (!(e->config.roles & STET_ROLE_TIMERS) || (ms >= e->next_timer_ms && ms >= e->next_sched_ms))
         return;
     now_ms = stet__store_now(e);
     if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) != 0) {
@@ -190,6 +190,7 @@ hint_timer(stet_engine *e, const stet_hint *hint)
         ms = ms > least_ms ? ms : least_ms;
     }
     stet__keeper_timer(e, ms);
+    stet__keeper_sched(e, ms); /* or it is of a schedule */
 }
 
 static stet_hint_use
@@ -337,6 +338,8 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
         else if (op->kind == STET_OP_TIMER_PUT && !(e->config.roles & STET_ROLE_TIMERS))
             hint_tell(e, STET_HINT_TIMER, NULL, op->fire_ms, NULL);
     }
+    if (w->sched_ms != STET_NEVER && !(e->config.roles & STET_ROLE_TIMERS))
+        hint_tell(e, STET_HINT_TIMER, NULL, w->sched_ms, NULL);
     if (has_work)
         hint_tell(e, STET_HINT_WORK, NULL, 0, first);
 }

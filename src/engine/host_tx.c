@@ -45,6 +45,8 @@ host_tx_done(stet__claim *claim, stet__work *w, const stet_outcome *outcome)
     (void)stet__host_unit_done(e, w, outcome);
     if (outcome->result == STET_OK && w->timer_ms != STET_NEVER)
         stet__keeper_timer(e, w->timer_ms);
+    if (outcome->result == STET_OK && w->sched_ms != STET_NEVER)
+        stet__keeper_sched(e, w->sched_ms);
     stet__unlock(e->p, &e->lock);
     stet__work_free(w);
     return outcome->result == STET_OK ? STET_OK : STET_SUSPENDED;

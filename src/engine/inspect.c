@@ -265,6 +265,8 @@ inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run
     info->origin = run->origin;
     info->lost = run->lost;
     info->idempotency_key = run->idempotency_key;
+    info->schedule = run->schedule;
+    info->planned_ms = run->planned_ms;
     info->traceparent = run->traceparent;
     info->tracestate = run->tracestate;
     if (run->labels.len > 0) {

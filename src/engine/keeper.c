@@ -16,6 +16,7 @@
 #define KEEPER_STALL_US 5000
 #define KEEPER_BEHIND_MS 5
 #define KEEPER_MAINTAIN_US 1000000
+#define KEEPER_SCHED_MS 100 /* between looks at schedules that hints ask for */
 
 void
 stet__keeper_poke(stet_engine *e)
@@ -38,6 +39,14 @@ stet__keeper_due(stet_engine *e, int64_t ms)
 {
     if (ms < e->next_due_ms)
         e->next_due_ms = ms;
+    stet__keeper_poke(e);
+}
+
+void
+stet__keeper_sched(stet_engine *e, int64_t ms)
+{
+    if (ms < e->next_sched_ms)
+        e->next_sched_ms = ms;
     stet__keeper_poke(e);
 }
 
@@ -498,8 +507,18 @@ keeper_poll(stet_engine *e, int64_t now_us)
         e->poll_us = 5000000;
     e->next_poll_us = STET__MUTANT(hints_trusted) ? STET__FOREVER : now_us + e->poll_us;
     e->next_timer_ms = 0;
+    /* Most hints are about something else. */
+    stet__keeper_sched(e, is_hint && now_us - e->sched_looked_us < KEEPER_SCHED_MS * 1000
+                              ? stet__store_now(e) + KEEPER_SCHED_MS
+                              : 0);
     keeper_look_at_inboxes(e);
     keeper_peek(e);
+}
+
+static bool
+keeper_fires_schedules(stet_engine *e)
+{
+    return (e->config.roles & STET_ROLE_TIMERS) && e->sched_firing == 0 && !e->is_poisoned;
 }
 
 /* Lock held on entry and return; gives the time of the next round. */
@@ -517,6 +536,8 @@ keeper_round(stet_engine *e)
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned &&
         keeper_in(e, e->next_timer_ms, now_us) <= now_us)
         keeper_timers_round(e);
+    if (keeper_fires_schedules(e) && keeper_in(e, e->next_sched_ms, now_us) <= now_us)
+        stet__sched_round(e);
     if (keeper_in(e, e->next_due_ms, now_us) <= now_us) {
         e->next_due_ms = STET_NEVER;
         e->wants_claim = true;
@@ -533,6 +554,8 @@ keeper_round(stet_engine *e)
     /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
         next_us = keeper_least(next_us, keeper_in(e, e->next_timer_ms, now_us));
+    if (keeper_fires_schedules(e))
+        next_us = keeper_least(next_us, keeper_in(e, e->next_sched_ms, now_us));
     next_us = keeper_least(next_us, keeper_in(e, e->next_due_ms, now_us));
     if (e->wants_claim && !e->is_claiming)
         next_us = now_us;
@@ -588,6 +611,7 @@ stet__keeper_start(stet_engine *e)
     e->next_sweep_us = now_us;
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
+    e->next_sched_ms = 0;
     e->next_due_ms = STET_NEVER;
     e->behind_ms = KEEPER_BEHIND_MS;
     stet__doctor_ask(e);

@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 
+#define SESSION_TRIES_MAX  10
 #define SESSION_REAP_TRIES 5
 
 /* ---- crumbs --------------------------------------------------------------------------------------- */
@@ -49,7 +50,7 @@ static void
 session_info(stet_engine *e, stet__buf *out)
 {
     stet__fact fact = { 0 };
-    stet__buf  handlers;
+    stet__buf  handlers, functions;
 
     stet__buf_init(&handlers, &e->p->alloc);
     for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
@@ -61,9 +62,15 @@ session_info(stet_engine *e, stet__buf *out)
     fact.flags = e->config.roles;
     fact.attempt = e->config.concurrency;
     fact.number = e->process;
+    stet__buf_init(&functions, &e->p->alloc);
+    for (const stet__sched_function *f = e->sched_functions; f != NULL; f = f->next)
+        stet__buf_printf(&functions, "%s%s", f != e->sched_functions ? "\n" : "", f->name);
+    if (functions.len > 0 && (e->config.roles & STET_ROLE_TIMERS))
+        fact.schedule = stet__buf_bytes(&functions);
     stet__fact_encode(out, &fact);
-    out->failed = out->failed || handlers.failed;
+    out->failed = out->failed || handlers.failed || functions.failed;
     stet__buf_free(&handlers);
+    stet__buf_free(&functions);
 }
 
 static const char *
@@ -87,12 +94,13 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
     info->started_ms = row->started_ms;
     info->seen_ms = row->seen_ms;
     info->is_dead = row->is_dead;
-    info->name = info->host = info->handlers = "";
+    info->name = info->host = info->handlers = info->schedules = "";
     if (stet__fact_decode(&fact, &in) != STET_OK)
         return;
     info->name = session_text(arena, fact.who);
     info->host = session_text(arena, fact.where);
     info->handlers = session_text(arena, fact.text);
+    info->schedules = session_text(arena, fact.schedule);
     info->roles = (uint32_t)fact.flags;
     info->slots = (uint32_t)fact.attempt;
     info->process = fact.number;
@@ -100,8 +108,9 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
-int
-stet__session_open(stet_engine *e)
+/* STET_EFENCED: we stood still for longer than its lease, and it was taken for dead and put away. */
+static int
+session_try(stet_engine *e)
 {
     uint64_t    session = 0;
     int64_t     now_us = stet__mono_us(e->p);
@@ -132,6 +141,8 @@ stet__session_open(stet_engine *e)
         char text[512];
 
         (void)snprintf(text, sizeof text, "%s", stet_last_error());
+        if (e->store->ops->session_renew(e->store, session, e->config.lease_ms) == STET_EFENCED)
+            return stet__fail(STET_EFENCED, "the session ended while the engine was starting");
         (void)e->store->ops->session_close(e->store, session);
         return stet__fail(STET_ENOMEM, "no room to note what is executed: %s", text);
     }
@@ -142,6 +153,16 @@ stet__session_open(stet_engine *e)
     atomic_store(&e->lease_us, now_us + e->config.lease_ms * 1000);
     stet__unlock(e->p, &e->lock);
     return STET_OK;
+}
+
+int
+stet__session_open(stet_engine *e)
+{
+    int err = STET_EFENCED;
+
+    for (int i = 0; i < SESSION_TRIES_MAX && err == STET_EFENCED; i++)
+        err = session_try(e);
+    return err;
 }
 
 void

@@ -270,21 +270,39 @@ start_trace_inherit(stet__arena *arena, stet__fact *f, const stet__run *parent)
 }
 
 int
+stet__start_target(stet_engine *e, const char *handler, const char *key, stet__handler **h)
+{
+    int err = start_handler(e, handler, h);
+
+    return err != STET_OK ? err : start_key(*h, handler, key);
+}
+
+int
 stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
                   const stet_start_options *options)
 {
     static const stet_start_options none = { .size = sizeof none };
     const stet_start_options       *o = options != NULL ? options : &none;
     stet__handler                  *h;
-    int64_t                         now_ms = stet__store_now(e);
     int                             err;
 
-    memset(s, 0, sizeof *s);
     if (o->size != sizeof *o)
         return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…) or stet_start_options_init()",
                           o->size);
-    if ((err = start_handler(e, handler, &h)) != STET_OK || (err = start_key(h, handler, o->key)) != STET_OK ||
-        (err = start_text(handler, "an idempotency key", o->idempotency_key)) != STET_OK ||
+    if ((err = stet__start_target(e, handler, o->key, &h)) != STET_OK)
+        return err;
+    return stet__start_fill(e, arena, s, h, handler, input, o);
+}
+
+int
+stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__handler *h, const char *handler,
+                 stet_bytes input, const stet_start_options *o)
+{
+    int64_t now_ms = stet__store_now(e);
+    int     err;
+
+    memset(s, 0, sizeof *s);
+    if ((err = start_text(handler, "an idempotency key", o->idempotency_key)) != STET_OK ||
         (err = start_text(handler, "a fairness group", o->group)) != STET_OK ||
         (err = start_text(handler, "a child key", o->child_key)) != STET_OK ||
         (err = start_times(s, h, handler, o, now_ms)) != STET_OK ||
@@ -763,6 +781,7 @@ stet_engine_nudge(stet_engine *e)
     stet__lock(e->p, &e->lock); /* a hint is for the others */
     e->wants_claim = true;
     e->next_timer_ms = 0;
+    e->next_sched_ms = 0;
     stet__keeper_poke(e);
     stet__unlock(e->p, &e->lock);
 }

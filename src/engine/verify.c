@@ -877,7 +877,8 @@ verify_all(verify *v, verify_page *page)
     if ((err = verify_runs(v, page)) != STET_OK || (err = stet__verify_state(v)) != STET_OK ||
         (err = stet__verify_children(v)) != STET_OK ||
         (err = stet__verify_owned(v)) != STET_OK ||
-        (err = stet__verify_timers_left(v)) != STET_OK || !v->is_repairing)
+        (err = stet__verify_timers_left(v)) != STET_OK ||
+        (err = stet__verify_schedules(v)) != STET_OK || !v->is_repairing)
         return err;
     return stet__verify_mended(v);
 }

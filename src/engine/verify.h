@@ -1,5 +1,5 @@
 /* What the files of verify share: verify.c looks at runs, verify_state.c at what belongs to no run
- * alone, verify_orphans.c at what belongs to runs that are gone. */
+ * alone, verify_orphans.c at what belongs to runs that are gone, verify_schedules.c at schedules. */
 #ifndef STET__VERIFY_H
 #define STET__VERIFY_H
 
@@ -36,6 +36,7 @@ int  stet__verify_state(verify *v);                        /* after all runs: co
 int  stet__verify_children(verify *v);                     /* keys of children that were removed */
 int  stet__verify_owned(verify *v);                        /* values of runs that are gone */
 int  stet__verify_timers_left(verify *v);                  /* timers of runs that are gone */
+int  stet__verify_schedules(verify *v);                    /* records, index and ledger */
 int  stet__verify_mending(verify *v);                      /* what has the store lost? */
 int  stet__verify_mended(verify *v);                       /* what the store had lost is there again */
 

@@ -105,6 +105,7 @@ stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
     w->done = done;
     w->arg = arg;
     w->timer_ms = STET_NEVER;
+    w->sched_ms = STET_NEVER;
     w->room = &e->asked;
     return w;
 }

@@ -380,3 +380,9 @@ PAIRS_TEST(first_of_with_timeout, "first of with timeout")
 PAIRS_TEST(signals, "signals")
 PAIRS_TEST(events, "events")
 PAIRS_TEST(rollback, "rollback")
+
+/* Both of its times start one run each, whatever crashes. */
+TEST_LIMIT(E3_pairs_of_crashes_schedule, 300)
+{
+    pairs_all("schedule", pairs_stride());
+}

@@ -137,6 +137,80 @@ TEST(I5_what_was_moved_can_be_moved_again)
     fixture_end(f);
 }
 
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+typedef struct plan {
+    uint64_t    fired;
+    int64_t     next_ms;
+    stet_run_id run;
+} plan;
+
+static int
+on_plan(void *arg, const stet_schedule_info *info)
+{
+    plan *p = arg;
+
+    p->fired = info->fired;
+    p->next_ms = info->next_ms;
+    return info->last_run != NULL ? stet_run_id_parse(&p->run, info->last_run) : STET_OK;
+}
+
+static plan
+plan_of(stet_engine *e, const char *name)
+{
+    plan p = { .fired = 0 };
+
+    CHECK_OK(stet_schedule_get(e, name, on_plan, &p));
+    return p;
+}
+
+static int
+on_past(void *arg, const stet_occurrence_info *occurrence)
+{
+    *(int *)arg += occurrence->outcome == STET_OCCURRENCE_RAN; /* a slow move misses some */
+    return STET_OK;
+}
+
+/* The index of the source stays behind; also what its runs put there when they ended. */
+TEST(I5_schedules_are_moved_with_their_history_and_fire_in_the_target)
+{
+    static const stet_handler paused[] = { { "pauses", h_pauses, NULL }, { 0 } };
+    fixture                  *f = fixture_begin(), *t = target_begin(false, "target.db");
+    plan                      far, open, ended;
+    int                       n = 0;
+
+    fixture_up_with(f, paused);
+    CHECK_OK(stet_schedule_ensure(f->engine, NULL, "far", "t.pauses", stet_text("far"),
+                                  STET_SCHEDULE(.every = "1h")));
+    CHECK_OK(stet_schedule_ensure(f->engine, NULL, "open", "t.pauses", stet_text("open"),
+                                  STET_SCHEDULE(.every = "100ms", .from_completion = true)));
+    CHECK_OK(stet_schedule_ensure(f->engine, NULL, "ended", "t.pauses", stet_text("ended"),
+                                  STET_SCHEDULE(.every = "100ms", .from_completion = true)));
+    AWAIT(plan_of(f->engine, "open").fired == 1 && plan_of(f->engine, "ended").fired == 1);
+    far = plan_of(f->engine, "far");
+    open = plan_of(f->engine, "open");
+    ended = plan_of(f->engine, "ended");
+    fixture_paused(f->engine, &open.run);
+    fixture_paused(f->engine, &ended.run);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_WORKER; /* it ends, and nobody looks at its schedule */
+    fixture_up_with(f, paused);
+    fixture_go_on(f->engine, &ended.run);
+    EXPECT_RESULT(f->engine, &ended.run, "ended");
+    fixture_down(f);
+    CHECK_OK(move_now(f, t, NULL, NULL));
+    fixture_up_with(t, paused);
+    CHECK_INT(plan_of(t->engine, "far").next_ms, far.next_ms);
+    CHECK_INT(plan_of(t->engine, "open").fired, 1);
+    AWAIT(plan_of(t->engine, "ended").fired == 2);
+    CHECK_OK(stet_schedule_history(t->engine, "ended", 0, on_past, &n));
+    CHECK_INT(n, 2);
+    fixture_go_on(t->engine, &open.run);
+    AWAIT(plan_of(t->engine, "open").fired == 2);
+    fixture_end(t);
+    fixture_end(f);
+}
+
 /* ---- more than a page, more than a unit ------------------------------------------------------ */
 
 static int

@@ -490,6 +490,8 @@ api_end(api *t)
 
 #include "api_outside.inc"
 
+#include "api_schedule.inc"
+
 #include "api_inside.inc"
 
 /* ---- rows: a program of its own
@@ -516,6 +518,14 @@ api_app(const char *armed)
         api_fault_arm();
     stet_app_options(app, api_options());
     api_fault_disarm();
+    if (strcmp(armed, "schedule") == 0)
+        api_fault_arm();
+    stet_app_schedule(app, "hourly", "t.done", stet_text("x"), &api_hourly);
+    api_fault_disarm();
+    if (strcmp(armed, "schedule_fn") == 0)
+        api_fault_arm();
+    stet_app_schedule_fn(app, "never", api_never, NULL);
+    api_fault_disarm();
     return app;
 }
 
@@ -532,6 +542,8 @@ API_CLI(new)
 API_CLI(service)
 API_CLI(object)
 API_CLI(options)
+API_CLI(schedule)
+API_CLI(schedule_fn)
 API_CLI(main)
 
 /* ---- the table
@@ -557,6 +569,22 @@ static const api_row api_rows[] = {
     { .name = "stet_status_parse", .pure = pure_status_parse },
     { .name = "stet_status_is_terminal", .pure = pure_status_is_terminal },
     { .name = "stet_start_options_init", .pure = pure_start_options_init },
+    { .name = "stet_schedule_options_init", .pure = pure_schedule_options_init },
+    { .name = "stet_overlap_name", .pure = pure_schedule_names },
+    { .name = "stet_missed_name", .pure = pure_schedule_names },
+    { .name = "stet_skip_name", .pure = pure_schedule_names },
+    { .name = "stet_overlap_parse", .pure = pure_schedule_names },
+    { .name = "stet_missed_parse", .pure = pure_schedule_names },
+    { .name = "stet_register_schedule", .engine = engine_register_schedule },
+    { .name = "stet_schedule_ensure", .engine = engine_schedule_ensure },
+    { .name = "stet_schedule_ensure", .engine = engine_schedule_ensure, .ready = ready_schedule },
+    { .name = "stet_schedule_update", .engine = engine_schedule_update, .ready = ready_schedule },
+    { .name = "stet_schedule_pause", .engine = engine_schedule_pause, .ready = ready_schedule },
+    { .name = "stet_schedule_resume", .engine = engine_schedule_resume, .ready = ready_paused },
+    { .name = "stet_schedule_remove", .engine = engine_schedule_remove, .ready = ready_due },
+    { .name = "stet_schedule_get", .engine = engine_schedule_get, .ready = ready_due },
+    { .name = "stet_schedule_list", .engine = engine_schedule_list, .ready = ready_due },
+    { .name = "stet_schedule_history", .engine = engine_schedule_history, .ready = ready_due },
     { .name = "stet_open", .engine = engine_open },
     { .name = "stet_open", .engine = engine_open_readonly },
     { .name = "stet_register", .engine = engine_register },
@@ -568,6 +596,10 @@ static const api_row api_rows[] = {
     { .name = "stet_engine_poll",
       .engine = engine_poll_retention,
       .ready = ready_old,
+      .is_vague = true },
+    { .name = "stet_engine_poll",
+      .engine = engine_poll_schedule,
+      .ready = ready_due,
       .is_vague = true },
     { .name = "stet_engine_now_ms", .engine = engine_now_ms },
     { .name = "stet_engine_reads", .engine = engine_reads },
@@ -704,6 +736,8 @@ static const api_row api_rows[] = {
     { .name = "stet_app_service", .cli = cli_service },
     { .name = "stet_app_object", .cli = cli_object },
     { .name = "stet_app_options", .cli = cli_options },
+    { .name = "stet_app_schedule", .cli = cli_schedule },
+    { .name = "stet_app_schedule_fn", .cli = cli_schedule_fn },
     { .name = "stet_main", .cli = cli_main },
 };
 enum { API_ROWS = sizeof api_rows / sizeof api_rows[0] };

@@ -12,9 +12,12 @@
 #include <sys/mman.h>
 
 #include "core/fact.h"
+#include "engine/engine.h"
 #include "exec/context.h"
 #include "test.h"
 #include "util/util.h"
+
+#define FLOW_SCHEDULE "schedule"
 
 static struct {
     flow_ledger    *ledger;
@@ -534,6 +537,29 @@ flow_regret(stet_ctx *ctx, stet_bytes input)
     return stet_step(ctx, NULL, "break", flow_failing, (void *)(uintptr_t) "break#1", NULL);
 }
 
+/* Longer than until the second time of its schedule, so that the second waits for the first. */
+static int
+flow_job(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "begin", "begin#1"));
+    STET_TRY(stet_sleep(ctx, "job", "20ms"));
+    STET_TRY(flow_step(ctx, NULL, "finish", "finish#1"));
+    return stet_return(ctx, stet_text("over"));
+}
+
+/* Two times, and no more. */
+static int
+flow_times(void *arg, int64_t *next_ms, const char *schedule, int64_t after_ms)
+{
+    int64_t first_ms = flow_here.ledger->planned_ms;
+
+    (void)arg;
+    (void)schedule;
+    *next_ms = after_ms < first_ms ? first_ms : first_ms + 10;
+    return after_ms < first_ms + 10 ? STET_OK : STET_END;
+}
+
 int
 flow_register(stet_engine *e)
 {
@@ -543,11 +569,13 @@ flow_register(stet_engine *e)
         { "settler", flow_settler, NULL }, { "flaky", flow_flaky, NULL }, { "doomed", flow_doomed, NULL },
         { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
         { "listener", flow_listener, NULL }, { "reader", flow_reader, NULL }, { "writer", flow_writer, NULL },
-        { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { 0 },
+        { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL }, { 0 },
     };
     static const stet_handler objects[] = { { "add", flow_add, NULL }, { 0 } };
     int                       err = stet_register(e, "flow", services);
 
+    if (err == STET_OK)
+        err = stet_register_schedule(e, "times", flow_times, NULL);
     return err == STET_OK ? stet_register_object(e, "counter", objects, NULL) : err;
 }
 
@@ -606,6 +634,9 @@ const flow flows[] = {
         { "break#1", 2 },
         { "rollback:charge#1#1", 2 },
         { "rollback:reserve#1#1", 2 } } },
+    { .name = FLOW_SCHEDULE, /* nothing is started: it does that, twice */
+      .runs = 2,
+      .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },
 };
 const size_t flows_n = sizeof flows / sizeof flows[0];
 
@@ -705,6 +736,66 @@ flow_outside(const flow *f, stet_engine *e, flow_ledger *ledger, const char *whe
     (void)pthread_mutex_unlock(&flow_here.lock);
 }
 
+/* Let time pass, real or not. */
+static void
+flow_pass_ms(stet_engine *e, int64_t ms)
+{
+    stet__cond  cond;
+    stet__mutex lock;
+
+    CHECK_OK(e->p->ops->cond_init(e->p, &cond));
+    CHECK_OK(e->p->ops->mutex_init(e->p, &lock));
+    stet__lock(e->p, &lock);
+    (void)stet__wait(e->p, &cond, &lock, stet__mono_us(e->p) + ms * 1000);
+    stet__unlock(e->p, &lock);
+    e->p->ops->mutex_destroy(e->p, &lock);
+    e->p->ops->cond_destroy(e->p, &cond);
+}
+
+static int
+flow_on_schedule(void *arg, const stet_schedule_info *info)
+{
+    *(bool *)arg = info->is_done;
+    return STET_OK;
+}
+
+/* Everybody ensures it, as at a boot, and waits until it is over. */
+static void
+flow_drive_schedule(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t until_ms,
+                    const char *where)
+{
+    int64_t first_ms = stet_engine_now_ms(e) + 120; /* not under the lock: fibers switch */
+    bool    is_done = false;
+    bool    is_new;
+    int     tries = 0, rc;
+
+    if (strcmp(f->name, FLOW_SCHEDULE) != 0)
+        return;
+    /* Its times are to come when it is made. */
+    is_new = stet_schedule_get(e, "planned", flow_on_schedule, &is_done) == STET_ENOTFOUND;
+    (void)pthread_mutex_lock(&flow_here.lock);
+    if (is_new && ledger->planned_life != ledger->life) {
+        ledger->planned_ms = first_ms;
+        ledger->planned_life = ledger->life;
+    }
+    (void)pthread_mutex_unlock(&flow_here.lock);
+    do
+        rc = stet_schedule_ensure(e, NULL, "planned", "flow.job", stet_text("{}"),
+                                  STET_SCHEDULE(.function = "times", .overlap = STET_OVERLAP_QUEUE,
+                                                .missed = STET_MISSED_ALL));
+    while ((rc == STET_EBUSY || rc == STET_EUNCERTAIN) && ++tries < 100);
+    while (rc == STET_OK && !is_done) {
+        if ((rc = stet_schedule_get(e, "planned", flow_on_schedule, &is_done)) == STET_OK &&
+            !is_done)
+            flow_pass_ms(e, 20);
+        if (stet_engine_now_ms(e) > until_ms)
+            test_fail(__FILE__, __LINE__, "%s: %s: its schedule is not over", f->name, where);
+    }
+    if (rc != STET_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s: its schedule: %s: %s", f->name, where,
+                  stet_code_name(rc), stet_last_error());
+}
+
 static int
 flow_find_open(void *arg, const stet_run_info *info)
 {
@@ -721,6 +812,7 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
     int         rc;
 
     flow_start_all(f, e, ledger, runs, where);
+    flow_drive_schedule(f, e, ledger, until_ms, where);
     /* Also those that were sent and nobody waits for. */
     while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
         if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT)

@@ -54,7 +54,8 @@ static stet__fact
 fact_full(void)
 {
     static const char texts[] =
-        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ";
+        "0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJ"
+        "KLMNOPQRSTUVWXYZ0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrst";
     stet__fact        fact = { 0 };
 
     fact.kind = STET__FACT_STARTED;
@@ -283,15 +284,41 @@ fact_decode_body(stet__fact *fact, const void *body, size_t len)
 
 TEST(F6_unknown_fields_are_skipped)
 {
-    /* Field 40 as bytes "xyz", field 41 as a number, field 63 as a number, then occurrence 3. */
-    static const uint8_t body[] = { 1,   STET__FACT_STEP, 0,    40 * 2 + 1, 3,      'x', 'y',
-                                    'z', 41 * 2,          0x96, 1,          63 * 2, 7,   2 * 2,
+    /* Field 120 as bytes "xyz", field 121 as a number, field 127 as a number, then occurrence 3. */
+    static const uint8_t body[] = { 1,   STET__FACT_STEP, 0,    120 * 2 + 1, 3,       'x', 'y',
+                                    'z', 121 * 2,         0x96, 1,           127 * 2, 7,   2 * 2,
                                     6 };
     stet__fact           got;
 
     CHECK_OK(fact_decode_body(&got, body, sizeof body));
     CHECK_INT(got.kind, STET__FACT_STEP);
     CHECK_INT(got.occurrence, 3);
+}
+
+/* Whichever numbers are left out between two fields. */
+TEST(F6_a_number_between_two_fields_is_an_unknown_one)
+{
+    static const uint8_t known[] = {
+#define KNOWN(member, number) [number] = 1,
+        STET__FACT_FIELDS(KNOWN, KNOWN)
+#undef KNOWN
+    };
+    int gaps = 0;
+
+    for (uint8_t i = 1; i < sizeof known; i++) {
+        uint8_t    body[] = { 1, STET__FACT_STEP, 0, (uint8_t)(i * 2), 8, 2 * 2, 6 };
+        stet__fact got;
+
+        if (known[i])
+            continue;
+        gaps++;
+        CHECK_OK(fact_decode_body(&got, body, sizeof body));
+        CHECK_INT(got.revision, 0);
+        CHECK_INT(got.occurrence, 3);
+        body[3]++; /* as bytes, eight of which are not there */
+        CHECK_CODE(fact_decode_body(&got, body, sizeof body), STET_ECORRUPT);
+    }
+    CHECK(gaps > 0);
 }
 
 TEST(F6_field_zero_is_an_unknown_one)
@@ -403,7 +430,11 @@ TEST(F6_the_format_on_disk_stays)
     CHECK_STR(hex, "230114f6a1abfef962030663686172676504020a290e0415077b226e223a377d969fb1be");
     b.len = 0;
     full.traceparent = full.tracestate = full.topic = (stet_bytes){ NULL, 0 }; /* came later, */
-    full.replaces = 0; /* as did this */
+    full.replaces = 0; /* as did this, and what is of schedules */
+    full.schedule = full.cron = full.zone = (stet_bytes){ NULL, 0 };
+    full.planned_ms = full.every_ms = full.at_ms = full.after_ms = full.overlap = 0;
+    full.missed = full.missed_max = full.grace_ms = full.look_ms = full.waiting_ms = 0;
+    full.fired = full.skipped = full.logged = full.updated_ms = full.fired_ms = 0;
     stet__fact_encode(&b, &full);
     CHECK_INT(b.len, 510);
     stet__sha256(sum, b.data, b.len);

@@ -1,0 +1,384 @@
+/* What is due, what was missed, what the policies say: the pure part of schedules. */
+#include "core/schedule.h"
+#include "test.h"
+
+#include <stet/sys/store.h>
+
+#define MINUTE INT64_C(60000)
+#define DAY    (24 * 60 * MINUTE)
+
+/* Every whole minute, as a cron or function would; the end is in *arg, 0: none. */
+static int
+minutely(void *arg, int64_t *next_ms, int64_t after_ms)
+{
+    int64_t *end_ms = arg;
+
+    *next_ms = (after_ms / MINUTE + 1) * MINUTE;
+    if (end_ms != NULL && *end_ms != 0 && *next_ms > *end_ms)
+        return STET_END;
+    return STET_OK;
+}
+
+static int
+broken(void *arg, int64_t *next_ms, int64_t after_ms)
+{
+    (void)arg;
+    (void)next_ms;
+    (void)after_ms;
+    return STET_EIO;
+}
+
+static stet__fact
+sched(stet_overlap overlap, stet_missed missed)
+{
+    stet__fact s = { .kind = STET__FACT_SCHEDULE };
+
+    s.name = stet_text("t.go");
+    s.cron = stet_text("* * * * *");
+    s.overlap = overlap;
+    s.missed = missed;
+    s.missed_max = missed == STET_MISSED_ALL ? 3 : 0;
+    s.grace_ms = missed == STET_MISSED_SKIP ? 5000 : 0;
+    return s;
+}
+
+static stet__fact
+every(int64_t ms, stet_overlap overlap, stet_missed missed)
+{
+    stet__fact s = sched(overlap, missed);
+
+    s.cron = (stet_bytes){ NULL, 0 };
+    s.every_ms = ms;
+    return s;
+}
+
+static stet__sched_act
+step(stet__fact *s, int64_t now_ms, bool is_open)
+{
+    stet__sched_now now = { .now_ms = now_ms, .is_open = is_open, .next = minutely };
+    stet__sched_act act;
+
+    CHECK_OK(stet__sched_step(s, &now, &act));
+    CHECK(stet__sched_is_sound(s));
+    return act;
+}
+
+static void
+plan(stet__fact *s, int64_t now_ms)
+{
+    stet__sched_now now = { .now_ms = now_ms, .next = minutely };
+
+    CHECK_OK(stet__sched_plan(s, &now));
+    CHECK(stet__sched_is_sound(s));
+}
+
+TEST(E3_a_firing_takes_its_time_and_plans_the_next)
+{
+    stet__fact      s = sched(STET_OVERLAP_ALLOW, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 10 * MINUTE + 5);
+    CHECK_INT(s.until_ms, 11 * MINUTE);
+    CHECK_INT(s.look_ms, 11 * MINUTE);
+    act = step(&s, 11 * MINUTE - 1, false);
+    CHECK_INT(act.what, STET__SCHED_NOTHING);
+    act = step(&s, 11 * MINUTE, false);
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 11 * MINUTE);
+    CHECK_INT(s.planned_ms, 11 * MINUTE);
+    CHECK_INT(s.until_ms, 12 * MINUTE);
+    CHECK_INT(s.look_ms, 12 * MINUTE);
+    CHECK_INT(s.fired, 1);
+    act = step(&s, 11 * MINUTE, true); /* the same moment again */
+    CHECK_INT(act.what, STET__SCHED_NOTHING);
+    CHECK_INT(s.fired, 1);
+}
+
+TEST(E4_of_a_day_missed_the_default_fires_once)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, DAY);
+    act = step(&s, 2 * DAY + 30000, false);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_MISSED);
+    CHECK_INT(act.count, 1439);
+    CHECK_INT(act.planned_ms, DAY + MINUTE);
+    CHECK_INT(act.until_ms, 2 * DAY - MINUTE);
+    CHECK_INT(s.until_ms, 2 * DAY);
+    CHECK_INT(s.look_ms, 2 * DAY); /* there is more to do */
+    act = step(&s, 2 * DAY + 30000, false);
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 2 * DAY);
+    CHECK_INT(s.until_ms, 2 * DAY + MINUTE);
+    CHECK_INT(s.skipped, 1439);
+}
+
+TEST(E4_skip_fires_none_that_is_later_than_its_grace)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_SKIP);
+    stet__sched_act act;
+
+    plan(&s, DAY);
+    act = step(&s, DAY + 3 * MINUTE + 5001, false);
+    CHECK_INT(act.skip, STET_SKIP_MISSED);
+    CHECK_INT(act.count, 2);
+    act = step(&s, DAY + 3 * MINUTE + 5001, false);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_LATE);
+    CHECK_INT(act.planned_ms, DAY + 3 * MINUTE);
+    act = step(&s, DAY + 4 * MINUTE + 5000, false); /* just in time */
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(s.fired, 1);
+    CHECK_INT(s.skipped, 3);
+}
+
+TEST(E4_all_fires_the_last_n_one_by_one)
+{
+    stet__fact      s = sched(STET_OVERLAP_ALLOW, STET_MISSED_ALL);
+    stet__sched_act act;
+    int64_t         now_ms = DAY + 10 * MINUTE;
+
+    plan(&s, DAY);
+    act = step(&s, now_ms, false);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_LIMIT);
+    CHECK_INT(act.count, 7);
+    CHECK_INT(act.until_ms, DAY + 7 * MINUTE);
+    for (int i = 8; i <= 10; i++) {
+        act = step(&s, now_ms, true);
+        CHECK_INT(act.what, STET__SCHED_FIRE);
+        CHECK_INT(act.planned_ms, DAY + i * MINUTE);
+    }
+    CHECK_INT(step(&s, now_ms, true).what, STET__SCHED_NOTHING);
+    CHECK_INT(s.fired, 3);
+    CHECK_INT(s.until_ms, DAY + 11 * MINUTE);
+}
+
+TEST(E4_more_missed_than_are_counted_at_once_is_skipped_in_parts)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_act act;
+    int64_t         skipped = 0;
+    int             steps = 0;
+
+    plan(&s, 0);
+    while ((act = step(&s, 30 * DAY, false)).what == STET__SCHED_SKIP) {
+        CHECK_INT(act.planned_ms, (skipped + 1) * MINUTE); /* without a gap */
+        skipped += act.count;
+        steps++;
+    }
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 30 * DAY);
+    CHECK_INT(skipped, 30 * 1440 - 1);
+    CHECK_INT(steps, 5);
+    CHECK_INT(s.skipped, skipped);
+}
+
+TEST(E1_an_interval_is_counted_from_the_planned_time_also_when_it_is_late)
+{
+    stet__fact      s = every(7000, STET_OVERLAP_ALLOW, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 1000000);
+    CHECK_INT(s.until_ms, 1007000);
+    act = step(&s, 1009999, false);
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(s.until_ms, 1014000);
+    act = step(&s, 1014000 + 3 * 7000 + 1, false);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.count, 3);
+    CHECK_INT(act.until_ms, 1028000);
+    act = step(&s, 1014000 + 3 * 7000 + 1, false);
+    CHECK_INT(act.planned_ms, 1035000);
+    CHECK_INT(s.until_ms, 1042000);
+}
+
+TEST(E1_an_interval_from_completion_waits_for_the_end)
+{
+    stet__fact      s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 1020000, .ended_ms = 1019000 };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FROM_COMPLETION;
+    plan(&s, 1000000);
+    CHECK_INT(step(&s, 1007000, false).what, STET__SCHED_FIRE);
+    CHECK(s.until_ms == STET_NEVER);
+    CHECK(s.look_ms == STET_NEVER);
+    CHECK_INT(step(&s, 1019000, true).what, STET__SCHED_NOTHING);
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.until_ms, 1026000);
+    CHECK_INT(s.look_ms, 1026000);
+}
+
+TEST(E1_one_time_fires_once)
+{
+    stet__fact      s = every(0, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    s.at_ms = 5000000;
+    plan(&s, 1000);
+    CHECK_INT(s.look_ms, 5000000);
+    act = step(&s, 9000000, false);
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 5000000);
+    CHECK(s.until_ms == STET_NEVER);
+    CHECK(s.look_ms == STET_NEVER);
+    CHECK_INT(step(&s, 9999999, false).what, STET__SCHED_CHANGED); /* its run ended */
+    CHECK_INT(step(&s, 99999999, false).what, STET__SCHED_NOTHING);
+    CHECK_INT(s.fired, 1);
+}
+
+TEST(E4_overlap_skip_leaves_the_open_run_alone)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 0);
+    CHECK_INT(step(&s, MINUTE, false).what, STET__SCHED_FIRE);
+    act = step(&s, 2 * MINUTE, true);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_OVERLAP);
+    CHECK_INT(s.until_ms, 3 * MINUTE);
+    CHECK_INT(step(&s, 3 * MINUTE, false).what, STET__SCHED_FIRE);
+}
+
+TEST(E4_overlap_queue_lets_one_wait_and_skips_the_others)
+{
+    stet__fact      s = sched(STET_OVERLAP_QUEUE, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 0);
+    CHECK_INT(step(&s, MINUTE, false).what, STET__SCHED_FIRE);
+    act = step(&s, 2 * MINUTE, true);
+    CHECK_INT(act.what, STET__SCHED_WAIT);
+    CHECK_INT(s.waiting_ms, 2 * MINUTE);
+    act = step(&s, 3 * MINUTE, true);
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_QUEUED);
+    act = step(&s, 3 * MINUTE + 1, false); /* the first has ended */
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 2 * MINUTE);
+    CHECK(act.has_waited);
+    CHECK_INT(s.waiting_ms, 0);
+    CHECK_INT(s.until_ms, 4 * MINUTE);
+    CHECK_INT(s.fired, 2);
+}
+
+TEST(E4_overlap_cancel_says_that_the_old_one_goes)
+{
+    stet__fact      s = sched(STET_OVERLAP_CANCEL, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 0);
+    CHECK(!step(&s, MINUTE, false).cancels);
+    act = step(&s, 2 * MINUTE, true);
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK(act.cancels);
+    CHECK(!step(&s, 3 * MINUTE, false).cancels); /* it has ended by itself */
+}
+
+TEST(E2_a_paused_one_does_nothing_and_its_pause_is_one_skip)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ALL);
+    stet__sched_now now = { .now_ms = 10 * MINUTE + 1, .next = minutely };
+    stet__sched_act act;
+
+    plan(&s, 0);
+    s.flags |= STET__SCHED_PAUSED;
+    s.look_ms = STET_NEVER;
+    CHECK_INT(step(&s, 10 * MINUTE, false).what, STET__SCHED_NOTHING);
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_SKIP);
+    CHECK_INT(act.skip, STET_SKIP_PAUSED);
+    CHECK_INT(act.count, 10);
+    CHECK_INT(act.planned_ms, MINUTE);
+    CHECK_INT(act.until_ms, 10 * MINUTE);
+    CHECK_INT(s.until_ms, 11 * MINUTE);
+    CHECK_INT(s.look_ms, 11 * MINUTE);
+}
+
+TEST(E2_after_a_pause_of_many_years_the_next_time_is_after_now)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 3650 * DAY, .next = minutely };
+    stet__sched_act act;
+
+    plan(&s, 0);
+    s.flags |= STET__SCHED_PAUSED;
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.count, STET__SCHED_COUNT_MAX);
+    CHECK_INT(s.until_ms, 3650 * DAY + MINUTE);
+}
+
+TEST(E5_without_its_function_only_what_needs_no_time_is_done)
+{
+    stet__fact      s = sched(STET_OVERLAP_QUEUE, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 10 * MINUTE };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FUNCTION;
+    CHECK_OK(stet__sched_plan(&s, &now));
+    CHECK_INT(s.until_ms, 0);
+    CHECK_INT(s.look_ms, 10 * MINUTE); /* somebody who has it */
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_NOTHING);
+    now.next = minutely;
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.until_ms, 11 * MINUTE);
+    s.flags |= STET__SCHED_RUNNING;
+    s.waiting_ms = 5 * MINUTE;
+    now.next = NULL;
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 5 * MINUTE);
+}
+
+TEST(E5_a_function_that_ends_or_fails)
+{
+    stet__fact      s = sched(STET_OVERLAP_ALLOW, STET_MISSED_ALL), before;
+    int64_t         end_ms = 2 * MINUTE;
+    stet__sched_now now = { .now_ms = 0, .next = minutely, .arg = &end_ms };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FUNCTION;
+    CHECK_OK(stet__sched_plan(&s, &now));
+    now.now_ms = 5 * MINUTE;
+    now.next = broken;
+    before = s;
+    CHECK_CODE(stet__sched_step(&s, &now, &act), STET_EIO);
+    CHECK(memcmp(&before, &s, sizeof s) == 0);
+    now.next = minutely;
+    for (int i = 1; i <= 2; i++) {
+        CHECK_OK(stet__sched_step(&s, &now, &act));
+        CHECK_INT(act.what, STET__SCHED_FIRE);
+        CHECK_INT(act.planned_ms, i * MINUTE);
+    }
+    CHECK(s.until_ms == STET_NEVER);
+    now.is_open = true;
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_NOTHING);
+}
+
+TEST(E2_what_differs_is_seen_and_what_happened_is_no_difference)
+{
+    stet__fact a = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE), b = a;
+
+    plan(&b, 5 * MINUTE);
+    b.fired = 7;
+    b.flags |= STET__SCHED_PAUSED | STET__SCHED_RUNNING;
+    CHECK(stet__sched_same(&a, &b));
+    b.overlap = STET_OVERLAP_QUEUE;
+    CHECK(!stet__sched_same(&a, &b));
+    CHECK(stet__sched_same_time(&a, &b));
+    b.zone = stet_text("Europe/Berlin");
+    CHECK(!stet__sched_same_time(&a, &b));
+    a = b = every(0, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    a.after_ms = b.after_ms = 1000; /* made at different times */
+    a.at_ms = 5000;
+    b.at_ms = 9000;
+    CHECK(stet__sched_same(&a, &b));
+}
