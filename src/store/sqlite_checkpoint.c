@@ -73,7 +73,7 @@ log_checkpoint(sqlite_store *st, int restart_from)
 static int
 log_lengthen(sqlite_store *st, sqlite3_int64 bytes, sqlite3_int64 *size)
 {
-    static const char zeros[65536] = { 0 };
+    static const char zeros[8192] = { 0 };
     sqlite3_file     *file = NULL;
     int               rc;
 
