@@ -319,6 +319,19 @@ TEST(E3_a_schedule_made_by_a_client_is_noticed_by_a_worker)
     fixture_end(f);
 }
 
+/* Until it has looked at everything and asks the store for nothing any more. */
+static void
+rest(stet_engine *e)
+{
+    uint64_t reads;
+
+    do {
+        reads = stet_engine_reads(e);
+        for (int i = 0; i < 50; i++)
+            fixture_breathe();
+    } while (stet_engine_reads(e) != reads);
+}
+
 /* A queue that says what it is about, and nobody polls. */
 TEST(E3_a_hint_tells_a_worker_of_a_schedule_that_was_made_elsewhere)
 {
@@ -331,6 +344,7 @@ TEST(E3_a_hint_tells_a_worker_of_a_schedule_that_was_made_elsewhere)
     f->options.roles = STET_ROLE_CLIENT;
     client = fixture_open(f);
     CHECK_OK(stet_engine_start(client));
+    rest(f->engine);
     (void)ensure(client, "first", "t.tick", STET_SCHEDULE(.after_ms = 5));
     effects_await("ran first", 1);
     (void)ensure(client, "second", "t.tick", STET_SCHEDULE(.every = "100ms"));
@@ -808,6 +822,7 @@ TEST(E5_a_hint_tells_those_who_have_the_function)
     able = fixture_open(f);
     CHECK_OK(stet_register_schedule(able, "often", every_so_often, &s));
     CHECK_OK(stet_engine_start(able));
+    rest(able);
     (void)ensure(f->engine, "own", "t.tick", STET_SCHEDULE(.function = "often"));
     effects_await("ran own", 2);
     CHECK_OK(stet_schedule_remove(f->engine, "own"));
