@@ -1,9 +1,9 @@
 /* The benchmark's own frame: figures, a scratch directory, clocks, clients, children.
  *
- * A figure is one line of the table. It measures stet and the raw side in turn for BENCH_ROUNDS rounds
- * and reports the round with the median ratio, so that a disk that gets slower or a neighbour that
- * gets louder meets both sides. Anything that fails ends the program with a sentence: a benchmark that
- * goes on after an error measures nothing.
+ * A figure is one line of the table. It measures stet and the raw side in turn for BENCH_ROUNDS
+ * rounds and reports the round with the median ratio, so that a disk that gets slower or a
+ * neighbour that gets louder meets both sides. Anything that fails ends the program with a
+ * sentence: a benchmark that goes on after an error measures nothing.
  */
 #ifndef STET_BENCH_H
 #define STET_BENCH_H
@@ -46,11 +46,14 @@ void bench_object_100keys(bench_result *r);
 void bench_sleep_overdue(bench_result *r); /* wake.c */
 void bench_awakeable_resume(bench_result *r);
 void bench_signal_resume(bench_result *r);
+void bench_emit10k(bench_result *r); /* emit.c */
 void bench_parked(bench_result *r); /* parked.c */
 void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */
 void bench_verify1m(bench_result *r); /* verify.c */
 void bench_testkit_30days(bench_result *r); /* testkit.c */
+void bench_replay_ops(bench_result *r); /* replay.c */
+void bench_check100k(bench_result *r);
 void bench_redis_steps3(bench_result *r); /* redis.c */
 void bench_redis_workers(bench_result *r);
 void bench_redis_idle(bench_result *r);

@@ -1,4 +1,5 @@
-/* Children: this program again, as a process with a heap of its own that can be measured or killed. */
+/* Children: this program again, as a process with a heap of its own that can be measured or
+ * killed. */
 #include "bench.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Fixtures: files as if the engine had worked for weeks, written through the store port.
  *
- * The facts are the engine's own, with the engine's batching (one journal row a unit), so reading them
- * costs what it costs in life. Run IDs ascend in time, as those of a real history do.
+ * The facts are the engine's own, with the engine's batching (one journal row a unit), so reading
+ * them costs what it costs in life. Run IDs ascend in time, as those of a real history do.
  */
 #include "bench.h"
 

@@ -1,8 +1,8 @@
 /* Workflows a second with 256 in flight, and the time of one alone.
  *
  * In flight means: a few client threads that each start a lot of runs with one call, wait for their
- * results, and start the next lot, so that never more than 256 are on their way. The raw side works in
- * lots of 256 too.
+ * results, and start the next lot, so that never more than 256 are on their way. The raw side works
+ * in lots of 256 too.
  */
 #include "bench.h"
 

@@ -122,6 +122,15 @@ handle_listens(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+/* Of every event it waits for the next. */
+static int
+handle_hears(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    for (;;)
+        STET_TRY(stet_await_event(ctx, NULL, "tick", NULL));
+}
+
 /* ---- for other processes --------------------------------------------------------------------- */
 
 static int
@@ -202,12 +211,37 @@ handle_long(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(HANDLER_RESULT));
 }
 
+/* ---- much to replay -------------------------------------------------------------------------- */
+
+static int
+body_receipt(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_return(a, stet_text("{\"receipt\":\"4711\"}"));
+}
+
+static int
+handle_replayed(stet_ctx *ctx, stet_bytes input)
+{
+    int64_t now_ms;
+
+    (void)input;
+    for (int i = 0; i < 2500; i++) {
+        STET_TRY(stet_step(ctx, NULL, "reserve", body_receipt, NULL, NULL));
+        STET_TRY(stet_step(ctx, NULL, "charge", body_receipt, NULL, NULL));
+        STET_TRY(stet_step(ctx, NULL, "ship", body_receipt, NULL, NULL));
+        STET_TRY(stet_now(ctx, &now_ms));
+    }
+    return stet_return(ctx, stet_text(HANDLER_RESULT));
+}
+
 const stet_handler bench_handlers[] = {
     { "steps3", handle_steps3, NULL },   { "run0", handle_run0, NULL },
     { "nap", handle_nap, NULL },         { "parked", handle_parked, NULL },
-    { "listens", handle_listens, NULL },
+    { "listens", handle_listens, NULL }, { "hears", handle_hears, NULL },
     { "awaits", handle_awaits, NULL },   { "long", handle_long, NULL },
     { "busy3", handle_busy3, NULL },     { "resumed", handle_resumed, NULL },
+    { "replayed", handle_replayed, NULL },
     { NULL, NULL, NULL }
 };
 

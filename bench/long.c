@@ -1,5 +1,5 @@
-/* One run of 100,000 steps: does the last step cost more than the first, and how long does the run take
- * to stand where it stood after its process was killed?
+/* One run of 100,000 steps: does the last step cost more than the first, and how long does the run
+ * take to stand where it stood after its process was killed?
  */
 #include "bench.h"
 
@@ -15,8 +15,8 @@
 #define LONG_RESUMES  5
 #define LONG_RESUME_S 1.0
 
-/* Of the process that executes the run. The commits by hand tell what the disk was like at that time:
- * between the first and the last window lie many seconds. */
+/* Of the process that executes the run. The commits by hand tell what the disk was like at that
+ * time: between the first and the last window lie many seconds. */
 static struct {
     double  start_s;
     bool    is_last, has_steps;
@@ -24,8 +24,8 @@ static struct {
     double  enter_s[BENCH_STEPS100K], exit_s[BENCH_STEPS100K];
 } long_run;
 
-/* Until its log has once begun again: while a log grows each commit costs about twice as much, and the
- * first window would be measured with another yardstick than the last. */
+/* Until its log has once begun again: while a log grows each commit costs about twice as much, and
+ * the first window would be measured with another yardstick than the last. */
 static void
 long_warm_up(raw_db *hand)
 {
@@ -53,8 +53,8 @@ long_on_step(size_t i)
     long_run.exit_s[i] = bench_now_s();
 }
 
-/* Medians in part `part` of the window that begins at `first`: from the end of a body to the begin of
- * the next, and of the bodies that commit by hand. */
+/* Medians in part `part` of the window that begins at `first`: from the end of a body to the begin
+ * of the next, and of the bodies that commit by hand. */
 static void
 long_part(size_t first, size_t part, double *step_s, double *raw_s)
 {
@@ -70,8 +70,8 @@ long_part(size_t first, size_t part, double *step_s, double *raw_s)
     *raw_s = bench_percentile(raws, n_raw, 50);
 }
 
-/* In the body of the last step. Says: seconds since this process began; then for each part a step at the
- * end, and a step at the start as it would be on the disk of the end. */
+/* In the body of the last step. Says: seconds since this process began; then for each part a step
+ * at the end, and a step at the start as it would be on the disk of the end. */
 static void
 long_on_last(void)
 {

@@ -28,6 +28,9 @@ const bench_figure bench_figures[] = {
       bench_awakeable_resume },
     { "signal.resume", "signal until the run has completed, p50; raw: a commit", "<= 4", "2",
       bench_signal_resume },
+    { "emit.10k",
+      "10,000 runs that wait are resumed by one event, no worker beside; raw: lots of 256",
+      ">= 0.3", "0.6", bench_emit10k },
     { "parked.100k",
       "100,000 runs asleep for 30 days: memory beyond an idle worker (raw: the idle one)",
       "<= 64 MiB, <= 1 s", "16 MiB", bench_parked },
@@ -35,9 +38,13 @@ const bench_figure bench_figures[] = {
       "<= 1.5, <= 1 s", "1.1", bench_steps100k },
     { "history1m.speed", "3-step workflows with 1,000,000 finished runs; raw: with an empty file",
       ">= 0.8", "0.95", bench_history1m },
+    { "replay.ops", "recorded operations replayed against a bundle, no store call for each",
+      ">= 500,000/s", "2,000,000/s", bench_replay_ops },
+    { "check.100k", "the deploy gate over 100,000 open runs with short journals", "< 60 s", "10 s",
+      bench_check100k },
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
-    { "testkit.30days", "a test of a workflow of thirty days, with the test kit, p50", "< 10 ms", "3 ms",
-      bench_testkit_30days },
+    { "testkit.30days", "a test of a workflow of thirty days, with the test kit, p50", "< 10 ms",
+      "3 ms", bench_testkit_30days },
 #ifdef STET_WITH_REDIS
     { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
       ">= 0.4", "0.7", bench_redis_steps3 },
@@ -69,8 +76,8 @@ const bench_figure bench_figures[] = {
       "tables and indexes after STET_BENCH_RUNS workflows came and were removed; raw: after half",
       "<= 1.5", "1", bench_postgres_bloat },
 #endif
-    { "size", "the shared library, stripped", "< 1 MiB, libc and what its stores and queues need", "400 KiB",
-      bench_size },
+    { "size", "the shared library, stripped", "< 1 MiB, libc and what its stores and queues need",
+      "400 KiB", bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };
 

@@ -173,8 +173,9 @@ size_run(char *const *argv, int out)
 static bool
 size_is_expected(const char *library)
 {
-    static const char *const expected[] = { "libc.so",       "ld-linux",        "libsqlite3.so", "libpq.so",
-                                            "libhiredis.so", "librabbitmq.so", NULL };
+    static const char *const expected[] = { "libc.so",  "ld-linux",      "libsqlite3.so",
+                                            "libpq.so", "libhiredis.so", "librabbitmq.so",
+                                            NULL };
 
     for (size_t i = 0; expected[i] != NULL; i++)
         if (strncmp(library, expected[i], strlen(expected[i])) == 0)
@@ -182,8 +183,8 @@ size_is_expected(const char *library)
     return false;
 }
 
-/* What the library says it needs, appended to `list`. False: something but libc and the libraries of the
- * stores and queues that are built in. */
+/* What the library says it needs, appended to `list`. False: something but libc and the libraries
+ * of the stores and queues that are built in. */
 static bool
 size_needed(char *library, char *list, size_t size)
 {

@@ -1,7 +1,7 @@
 /* The scratch directory of one benchmark: beside the program, named after the process.
  *
- * Its owner removes it at exit. One whose owner is dead was left by a benchmark that was killed; the
- * next one removes it.
+ * Its owner removes it at exit. One whose owner is dead was left by a benchmark that was killed;
+ * the next one removes it.
  */
 #include "bench.h"
 

@@ -1,5 +1,5 @@
-/* What a test of a long workflow costs: thirty days of one reminder a day, from a new kit to the end of
- * the check.
+/* What a test of a long workflow costs: thirty days of one reminder a day, from a new kit to the
+ * end of the check.
  */
 #include "bench.h"
 

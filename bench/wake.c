@@ -1,4 +1,5 @@
-/* From a wake-up to the end of the run: timers that are due, awakeables that are resolved, signals. */
+/* From a wake-up to the end of the run: timers that are due, awakeables that are resolved,
+ * signals. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -28,8 +29,8 @@ wall_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-/* All at once: one call starts them, and they are waited for in that order. A run that ends before an
- * earlier one is noticed a little late. */
+/* All at once: one call starts them, and they are waited for in that order. A run that ends before
+ * an earlier one is noticed a little late. */
 static void
 sleepers_sleep(sleepers *s)
 {

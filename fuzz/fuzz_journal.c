@@ -131,7 +131,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     (void)stet__run_attempt(&life.run);
     (void)stet__run_answer(&life.run);
-    (void)stet__run_take_risk(&life.run, "step", 1);
+    (void)stet__run_take_risk(&life.run, "step", 1, false);
     (void)stet__backoff_ms(&life.run.retry, life.run.failed + 1, (uint64_t)life.run.created_ms);
     stet__journal_free(&life.journal);
     stet__arena_free(&arena);

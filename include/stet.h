@@ -5,6 +5,7 @@
  *   stet/run.h       start runs, wait for them, look at them, cancel, dead letters
  *   stet/context.h   what a handler can do
  *   stet/move.h      move all runs from one store to another
+ *   stet/replay.h    execute handlers against a record: deploy gate, bundles, descriptions
  *   stet/schedule.h  when things are due: cron expressions, time zones
  *   stet/app.h       a program with the whole command line in two calls
  *
@@ -18,6 +19,7 @@
 #include <stet/context.h>
 #include <stet/engine.h>
 #include <stet/move.h>
+#include <stet/replay.h>
 #include <stet/run.h>
 #include <stet/schedule.h>
 #include <stet/transaction.h>

@@ -113,16 +113,38 @@ fixed_addresses() {
     if setarch -R true 2>/dev/null; then echo "setarch -R"; fi
 }
 
-run_program() { # CONFIG/PROGRAM or CONFIG/PROGRAM@STORE
+run_check() { # NAME
+    case $1 in
+    headers) run_job headers tests/headers/run.sh ;;
+    tidy) run_job tidy tests/tidy/run.sh "$OUT/plain" ;;
+    install) run_job install tools/test-install.sh "$OUT/plain" ;;
+    docs) run_job docs tests/docs/run.sh "$OUT/plain" ;;
+    esac
+}
+
+run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     local config=${1%%/*} program=${1#*/}
+    [ "$config" != checks ] || { run_check "$program"; return; }
     case $program in *@*) local -x STET_TEST_STORE=${program#*@} ;; esac
     program=${program%@*}
-    # With sanitizers the stores' own code is what counts, not each point once more.
+    # Each point is tried in one configuration, some of them in the other: where memory may be handled wrongly on
+    # the way back, all of them with AddressSanitizer; where it is what was stored that counts, without.
+    # `make soak` and whoever runs a program alone try all of them.
     case $config/$program in
-    asan/fault_*_cut_test) local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} ;;
+    asan/fault_*_cut_test)
+        local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} STET_CUT_KINDS=${STET_CUT_KINDS:-3} ;;
     asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
-    asan/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-3} ;;
-    asan/fault_api_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-70} ;;
+    asan/crash_repair_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-20} ;;
+    asan/crash_power_test) local -x STET_POWER_SEEDS=${STET_POWER_SEEDS:-1} ;;
+    asan/crash_pairs_test)
+        local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-8}
+        local -x STET_TEST_PAIRS_SEEDS=${STET_TEST_PAIRS_SEEDS:-2} ;;
+    asan/fault_api_test)
+        local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-70} STET_FAULT_FIRST=${STET_FAULT_FIRST:-2} ;;
+    asan/fault_postgres_answer_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-8} ;;
+    plain/fault_api_test) local -x STET_FAULT_THIN=${STET_FAULT_THIN:-2} ;;
+    plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test)
+        local -x STET_FAULT_THIN=${STET_FAULT_THIN:-5} ;;
     esac
     case $config in
     plain) run_job "$1" "$OUT/plain/tests/$program" ;;
@@ -139,9 +161,13 @@ export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="second_deadlock_stack=1"
 [ ! -e tests/lsan.supp ] || export LSAN_OPTIONS="suppressions=$ROOT/tests/lsan.supp:print_suppressions=0"
 [ ! -e tests/tsan.supp ] || TSAN_OPTIONS+=":suppressions=$ROOT/tests/tsan.supp"
-export -f report run_job run_program fixed_addresses
+export -f report run_job run_check run_program fixed_addresses
 
 jobs=()
+# They keep one core busy: beside programs that wait they cost nothing.
+if has_config checks && [ -z "$ONLY" ]; then
+    jobs+=(checks/tidy checks/headers checks/install checks/docs)
+fi
 add_jobs() { # CONFIG
     local program
     for program in $(programs "$1"); do
@@ -188,15 +214,9 @@ fi
 if [ ${#jobs[@]} -gt 0 ]; then
     # One PostgreSQL server for all of them.
     server=$(ls "$OUT"/{plain,asan,tsan}/tests/stet-test-server 2>/dev/null | head -n 1)
+    [ "$CONFIGS" != checks ] || server=
     printf '%s\0' "${jobs[@]}" |
         ${server:+"$server"} xargs -0 -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
-fi
-
-if has_config checks && [ -z "$ONLY" ]; then
-    run_job headers tests/headers/run.sh
-    run_job tidy tests/tidy/run.sh "$OUT/plain"
-    run_job install tools/test-install.sh "$OUT/plain"
-    run_job docs tests/docs/run.sh "$OUT/plain"
 fi
 
 # ---- the sum -----------------------------------------------------------------------------------

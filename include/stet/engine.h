@@ -138,6 +138,14 @@ typedef struct stet_retry {
     int     jitter_percent; /* STET_NONE: no jitter */
 } stet_retry;
 
+/** What an operation gives when a handler is executed without a record: see stet/replay.h. */
+typedef struct stet_sample {
+    const char *name;       /* of the step, signal, awakeable, state entry; handler of a call */
+    const char *value;      /* what it gives; NULL: nothing */
+    int         code;       /* or how it fails */
+    uint64_t    occurrence; /* only of this one (1, 2 …); 0: of all that have none of their own */
+} stet_sample;
+
 typedef struct stet_handler_options {
     stet_retry  retry;
     const char *timeout;     /* of each run from its creation; NULL: none */
@@ -146,6 +154,9 @@ typedef struct stet_handler_options {
     bool        rollback;    /* undo what a run did if it fails; see stet_rollback_on_failure() */
     stet_classify_fn classify; /* what a failure of its runs means; or NULL */
     void            *classify_arg;
+    const char *category;    /* for `handlers`: people's order in a long list */
+    const char *default_input;  /* for `describe` only; a start never gets it */
+    const stet_sample *samples; /* ended by { 0 }; for `describe` and `check` only; copied */
 } stet_handler_options;
 
 typedef struct stet_handler {
@@ -244,6 +255,8 @@ typedef struct stet_handler_info {
     bool        is_object;
     bool        is_here;      /* registered in this process */
     size_t      workers;      /* living workers that serve it */
+    const char *category;     /* or NULL */
+    const char *default_input; /* or NULL; for `describe` only */
 } stet_handler_info;
 typedef int (*stet_handler_info_fn)(void *arg, const stet_handler_info *handler);
 STET_API int stet_handler_list(stet_engine *engine, stet_handler_info_fn fn, void *arg);

@@ -51,6 +51,24 @@ app_copy(stet_app *app, const char *text)
     return text ? stet__arena_str(&app->arena, text) : NULL;
 }
 
+static const stet_sample *
+app_copy_samples(stet_app *app, const stet_sample *from)
+{
+    stet_sample *to;
+    size_t       n = 0;
+
+    if (from == NULL)
+        return NULL;
+    while (from[n].name != NULL)
+        n++;
+    to = stet__arena_copy(&app->arena, from, (n + 1) * sizeof *from);
+    for (size_t i = 0; i < n; i++) {
+        to[i].name = app_copy(app, from[i].name);
+        to[i].value = app_copy(app, from[i].value);
+    }
+    return to;
+}
+
 static const stet_handler_options *
 app_copy_options(stet_app *app, const stet_handler_options *from)
 {
@@ -62,6 +80,9 @@ app_copy_options(stet_app *app, const stet_handler_options *from)
     to->timeout = app_copy(app, from->timeout);
     to->retention = app_copy(app, from->retention);
     to->description = app_copy(app, from->description);
+    to->category = app_copy(app, from->category);
+    to->default_input = app_copy(app, from->default_input);
+    to->samples = app_copy_samples(app, from->samples);
     return to;
 }
 
@@ -226,16 +247,24 @@ stet__cli_address(cli *c)
     return CLI_OK;
 }
 
+/* Of SQLite: a path, or "sqlite:" and a path. */
+static bool
+app_is_file(const char *db)
+{
+    const char *from = strncmp(db, "sqlite:", 7) == 0 ? db + 7 : db;
+    size_t      colon = strcspn(from, ":?"), slash = strcspn(from, "/?");
+
+    return from[colon] != ':' || slash < colon;
+}
+
 /* A mistyped path must not leave an empty store behind and then report "no runs". */
 static int
 app_must_exist(cli *c)
 {
     const char *from = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
     const char *path = stet__cli_printf(c, "%.*s", (int)strcspn(from, "?"), from);
-    const char *colon = strchr(path, ':'), *slash = strchr(path, '/');
-    bool        has_scheme = colon != NULL && (slash == NULL || colon < slash);
 
-    if (has_scheme || access(path, F_OK) == 0)
+    if (!app_is_file(c->db) || access(path, F_OK) == 0)
         return CLI_OK;
     return stet__cli_fail(c, CLI_STORE, "there is no store at %s; a worker or a start makes it",
                           path);
@@ -278,13 +307,13 @@ stet__cli_ensure(cli *c)
 
 /* As the first option: a queue's address goes on to the end. */
 static const char *
-app_with_repair(cli *c)
+app_with(cli *c, const char *option)
 {
     const char *options = strchr(c->db, '?');
 
     if (options == NULL)
-        return stet__cli_printf(c, "%s?repair=1", c->db);
-    return stet__cli_printf(c, "%.*s?repair=1&%s", (int)(options - c->db), c->db, options + 1);
+        return stet__cli_printf(c, "%s?%s", c->db, option);
+    return stet__cli_printf(c, "%.*s?%s&%s", (int)(options - c->db), c->db, option, options + 1);
 }
 
 const char *
@@ -320,7 +349,9 @@ stet__cli_open_with(cli *c, const stet_options *options)
     if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
         return exit;
     if (c->has_repair && strncmp(c->db, "memory:", 7) != 0)
-        c->db = app_with_repair(c);
+        c->db = app_with(c, "repair=1");
+    if (c->is_readonly && app_is_file(c->db))
+        c->db = app_with(c, "readonly=1");
     if ((err = stet_open(&c->engine, c->db, options)) != STET_OK) {
         exit = stet__cli_fail_code(c, err);
         return exit == CLI_OTHER ? CLI_STORE : exit;

@@ -21,7 +21,7 @@
 /* Every exit code, once: name, number, meaning. `help exit-codes` is made from it. */
 #define CLI_EXIT_LIST(X)                                                                           \
     X(OK, 0, "done; the run completed")                                                            \
-    X(NEGATIVE, 1, "the answer is no: verify found something, health is bad")                      \
+    X(NEGATIVE, 1, "the answer is no: verify or check found something, health is bad")             \
     X(USAGE, 2, "the command line is wrong; nothing was done")                                     \
     X(NOTFOUND, 3, "no such run, handler, awakeable or entry")                                     \
     X(FAILED, 4, "the run failed")                                                                 \
@@ -111,6 +111,7 @@ struct cli {
     const char     *db;
     bool            json, has_color, is_help, is_version;
     bool            has_repair; /* the store is opened to be repaired */
+    bool            is_readonly; /* … to be read, if it can */
     size_t          width; /* of the terminal; SIZE_MAX: do not cut */
 };
 
@@ -123,11 +124,12 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_ls, stet__cli_show, stet__cli_why, stet__cli_cancel, stet__cli_resolve,
     stet__cli_reject, stet__cli_signal, stet__cli_unstick, stet__cli_dlq_ls, stet__cli_dlq_retry,
     stet__cli_dlq_discard, stet__cli_state_get, stet__cli_handlers, stet__cli_workers,
-    stet__cli_health, stet__cli_verify, stet__cli_move, stet__cli_schedule_ls,
-    stet__cli_schedule_show, stet__cli_schedule_history, stet__cli_schedule_ensure,
-    stet__cli_schedule_update, stet__cli_schedule_pause, stet__cli_schedule_resume,
-    stet__cli_schedule_rm, stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback,
-    stet__cli_approve, stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_help;
+    stet__cli_health, stet__cli_verify, stet__cli_check, stet__cli_describe, stet__cli_export,
+    stet__cli_replay, stet__cli_move, stet__cli_schedule_ls, stet__cli_schedule_show,
+    stet__cli_schedule_history, stet__cli_schedule_ensure, stet__cli_schedule_update,
+    stet__cli_schedule_pause, stet__cli_schedule_resume, stet__cli_schedule_rm,
+    stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
+    stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 

@@ -12,7 +12,8 @@ typedef struct fleet_list {
 
 static const cli_column handlers_columns[] = {
     { "HANDLER", CLI_CELL_FIXED }, { "KIND", CLI_CELL_FIXED },      { "HERE", CLI_CELL_FIXED },
-    { "WORKERS", CLI_CELL_FIXED }, { "DESCRIPTION", CLI_CELL_CUT },
+    { "WORKERS", CLI_CELL_FIXED }, { "CATEGORY", CLI_CELL_CUT }, { "DESCRIPTION", CLI_CELL_CUT },
+    { "DEFAULT INPUT", CLI_CELL_CUT },
 };
 
 static int
@@ -21,7 +22,8 @@ handlers_each(void *arg, const stet_handler_info *handler)
     fleet_list *l = arg;
     const char *cells[] = { handler->name, handler->is_object ? "object" : "service",
                             handler->is_here ? "yes" : "no",
-                            stet__cli_printf(l->c, "%zu", handler->workers), handler->description };
+                            stet__cli_printf(l->c, "%zu", handler->workers), handler->category,
+                            handler->description, handler->default_input };
     cli_json    j;
 
     l->n++;
@@ -35,7 +37,9 @@ handlers_each(void *arg, const stet_handler_info *handler)
     stet__cli_json_text(&j, "kind", cells[1]);
     stet__cli_json_bool(&j, "here", handler->is_here);
     stet__cli_json_int(&j, "workers", (int64_t)handler->workers);
+    stet__cli_json_text(&j, "category", handler->category);
     stet__cli_json_text(&j, "description", handler->description);
+    stet__cli_json_text(&j, "default_input", handler->default_input);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
     return STET_OK;

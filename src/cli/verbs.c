@@ -16,6 +16,8 @@ static const cli_verb *const verbs[] = {
     &stet__cli_dlq_discard, &stet__cli_state_get,
     &stet__cli_handlers,    &stet__cli_workers,
     &stet__cli_health,      &stet__cli_verify,
+    &stet__cli_check,       &stet__cli_describe,
+    &stet__cli_export,      &stet__cli_replay,
     &stet__cli_move,        &stet__cli_schedule_ls,
     &stet__cli_schedule_show,   &stet__cli_schedule_history,
     &stet__cli_schedule_ensure, &stet__cli_schedule_update,

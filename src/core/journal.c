@@ -28,11 +28,11 @@ stet__journal_free(stet__journal *j)
     j->waiting = j->spared = NULL;
 }
 
-/* Of a recorded one: reads, notes and choices do no harm when the code no longer asks for them. */
-static bool
-journal_must_be_asked(const stet__cmd *cmd)
+/* Reads, notes and choices do no harm when the code no longer asks for them. */
+bool
+stet__journal_is_binding(stet__fact_kind kind)
 {
-    switch (cmd->kind) {
+    switch (kind) {
     case STET__FACT_STATE_GET:
     case STET__FACT_NOW:
     case STET__FACT_VERSION:
@@ -40,8 +40,15 @@ journal_must_be_asked(const stet__cmd *cmd)
     case STET__FACT_LOOK:
     case STET__FACT_AWAIT:
     case STET__FACT_ANY: return false;
-    default: return !cmd->is_inherited;
+    default: return true;
     }
+}
+
+/* Of a recorded one. */
+static bool
+journal_must_be_asked(const stet__cmd *cmd)
+{
+    return !cmd->is_inherited && stet__journal_is_binding(cmd->kind);
 }
 
 /* … but the first execution went past them, so a stop is told behind them. Of a command nobody has asked for
@@ -455,6 +462,12 @@ journal_at(const stet__journal *j, stet__fact_kind kind, const char *name, uint6
     const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
 
     return row != NULL && occurrence <= row->n ? row->cmds[occurrence - 1] : NULL;
+}
+
+stet__cmd *
+stet__journal_find(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    return occurrence > 0 ? journal_at(j, kind, name, occurrence) : NULL;
 }
 
 stet__cmd *

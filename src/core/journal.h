@@ -98,6 +98,10 @@ const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, si
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* Has a signal come that nobody waited for? */
 bool stet__journal_has_signal(const stet__journal *j, const char *signal);
+/* The one command of this kind, name and occurrence, or NULL. Does not ask. */
+stet__cmd *stet__journal_find(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence);
+/* Must the handler ask for commands of this kind when they are recorded? */
+bool stet__journal_is_binding(stet__fact_kind kind);
 /* Is there a command of this kind with this name in the row's next place? Does not ask. */
 stet__cmd *stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *name);
 

@@ -141,6 +141,47 @@ stet__initial_find(stet_engine *e, const char *service, const char *name)
     return NULL;
 }
 
+/* What people and `describe` are told; no start looks at it. */
+static int
+engine_describe_handler(stet_engine *e, stet__handler *at, const stet_handler_options *o)
+{
+    stet__alloc *a = &e->p->alloc;
+    size_t       n = 0;
+
+    while (o->samples != NULL && o->samples[n].name != NULL)
+        n++;
+    if ((o->description != NULL && (at->description = stet__strdup(a, o->description)) == NULL) ||
+        (o->category != NULL && (at->category = stet__strdup(a, o->category)) == NULL) ||
+        (o->default_input != NULL && (at->default_input = stet__strdup(a, o->default_input)) == NULL) ||
+        (n > 0 && (at->samples = stet__get0(a, (n + 1) * sizeof *at->samples)) == NULL))
+        return stet__fail(STET_ENOMEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        const stet_sample *from = &o->samples[i];
+
+        at->samples[i] = (stet_sample){ stet__strdup(a, from->name), NULL, from->code, from->occurrence };
+        if (at->samples[i].name == NULL ||
+            (from->value != NULL && (at->samples[i].value = stet__strdup(a, from->value)) == NULL))
+            return stet__fail(STET_ENOMEM, "out of memory");
+    }
+    return STET_OK;
+}
+
+static void
+engine_free_handler(stet_engine *e, stet__handler *h)
+{
+    stet__alloc *a = &e->p->alloc;
+
+    for (stet_sample *s = h->samples; s != NULL && s->name != NULL; s++) {
+        stet__free(a, (void *)(uintptr_t)s->name);
+        stet__free(a, (void *)(uintptr_t)s->value);
+    }
+    stet__free(a, h->samples);
+    stet__free(a, h->name);
+    stet__free(a, h->description);
+    stet__free(a, h->category);
+    stet__free(a, h->default_input);
+}
+
 static int
 engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
 {
@@ -190,10 +231,7 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
         return err;
     if (h->options->retention != NULL && (err = stet_duration_parse(&at->retention_ms, h->options->retention)) != STET_OK)
         return err;
-    if (h->options->description != NULL &&
-        (at->description = stet__strdup(&e->p->alloc, h->options->description)) == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory");
-    return STET_OK;
+    return engine_describe_handler(e, at, h->options);
 }
 
 static void
@@ -202,10 +240,9 @@ engine_drop_service(stet_engine *e, stet__service *s)
     size_t kept = 0;
 
     for (size_t i = 0; i < e->n_handlers; i++)
-        if (e->handlers[i].service == s) {
-            stet__free(&e->p->alloc, e->handlers[i].name);
-            stet__free(&e->p->alloc, e->handlers[i].description);
-        } else
+        if (e->handlers[i].service == s)
+            engine_free_handler(e, &e->handlers[i]);
+        else
             e->handlers[kept++] = e->handlers[i];
     e->n_handlers = kept;
     for (stet_entry *i = s->initial; i != NULL && i->name != NULL; i++) {

@@ -347,7 +347,8 @@ struct stet__handler {
     bool            rolls_back;
     stet_classify_fn classify;
     void            *classify_arg;
-    char           *description;
+    char           *description, *category, *default_input; /* or NULL */
+    stet_sample    *samples;   /* or NULL; copied, ended by { 0 } */
     struct stet__service *service;
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
 };

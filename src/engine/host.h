@@ -34,7 +34,8 @@ bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
 /* ---- what a context may ask for, by file; see exec/context.h ------------------------------------ */
 
 int  stet__host_begin(stet_ctx *c);
-void stet__host_info(stet_ctx *c); /* fill c->info from c->run */
+/* Tell the context what its loaded run is; also for executions without a claim (offline.c). */
+void stet__host_info(stet_ctx *c);
 void stet__host_suspend(stet_ctx *c);
 int  stet__host_refresh(stet_ctx *c);
 bool stet__host_end(stet_ctx *c);

@@ -159,6 +159,8 @@ stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
 
         info.name = e->handlers[i].name;
         info.description = e->handlers[i].description;
+        info.category = e->handlers[i].category;
+        info.default_input = e->handlers[i].default_input;
         info.is_object = e->handlers[i].is_object;
         info.is_here = true;
         info.workers = (size_t)(uintptr_t)stet__map_find(&h.names, info.name, strlen(info.name));
@@ -374,11 +376,20 @@ inspect_keep_row(void *arg, const stet_run_row *row)
     return STET_OK;
 }
 
+/* Looked at in one go. */
+enum { INSPECT_LABELS = 400 };
+
+/* Runs with a label, of those older than `before`; oldest first, as their keys are. */
 typedef struct inspect_labelled {
-    stet_id *ids;
-    size_t   n, cap;
-    size_t   prefix;
-    stet_id  before;
+    stet_bytes label; /* "name=value" with its NUL */
+    char      *after; /* room for a key */
+    stet_id    before; /* zero: all */
+    stet_id   *ids;
+    size_t     n, cap;
+    bool       is_full; /* there were more */
+    bool       is_ring; /* then the last of them are kept, from ids[n % cap] on */
+    bool       is_all;  /* there are none older than these */
+    uint64_t   gap;     /* how far back the last ones were, in units of an ID's first half */
 } inspect_labelled;
 
 static int
@@ -388,18 +399,85 @@ inspect_on_label(void *arg, stet_bytes key, const stet_value *value)
     stet_id           id;
 
     (void)value;
-    if (key.len != l->prefix + sizeof id.bytes)
+    if (key.len != l->label.len + sizeof id.bytes)
         return STET_OK;
-    memcpy(id.bytes, (const char *)key.data + l->prefix, sizeof id.bytes);
+    memcpy(id.bytes, (const char *)key.data + l->label.len, sizeof id.bytes);
     if (!stet__id_is_zero(l->before) && memcmp(id.bytes, l->before.bytes, sizeof id.bytes) >= 0)
         return STET_END;
-    /* Keys come oldest first; the newest cap of them are wanted. */
-    if (l->n == l->cap) {
-        memmove(l->ids, l->ids + 1, (l->cap - 1) * sizeof *l->ids);
-        l->n--;
+    if (l->n >= l->cap && !l->is_ring) {
+        l->is_full = true;
+        return STET_END;
     }
-    l->ids[l->n++] = id;
+    l->ids[l->n++ % l->cap] = id;
     return STET_OK;
+}
+
+/* Those whose ID begins with `from` or more. */
+static int
+inspect_label_from(stet_engine *e, inspect_labelled *l, uint64_t from)
+{
+    stet_bytes after = { l->after, l->label.len + sizeof(stet_id) };
+    size_t     limit = l->is_ring ? 1000000 : l->cap + 2; /* one too many, and `before` itself */
+    int        err;
+
+    l->n = 0;
+    l->is_full = false;
+    memcpy(l->after, l->label.data, l->label.len);
+    memset(l->after + l->label.len, 0, sizeof(stet_id));
+    for (int i = 0; i < 8; i++)
+        l->after[l->label.len + (size_t)i] = (char)(uint8_t)(from >> (56 - 8 * i));
+    err = e->store->ops->values(e->store, STET__SPACE_LABEL, l->label, from > 0 ? &after : NULL, limit, inspect_on_label, l);
+    return err == STET_END ? STET_OK : err;
+}
+
+static uint64_t
+inspect_id_half(stet_id id)
+{
+    uint64_t half = 0;
+
+    for (int i = 0; i < 8; i++)
+        half = half << 8 | id.bytes[i];
+    return half;
+}
+
+/* The newest before `before`, at least `want` of them unless there are fewer. A store lists keys forwards only, so
+ * we look for a place near the end: further and further back until there are enough, then halving until there
+ * are not too many. */
+static int
+inspect_label_newest(stet_engine *e, inspect_labelled *l, size_t want)
+{
+    uint64_t end = stet__id_is_zero(l->before) ? (uint64_t)stet__store_now(e) << 16 : inspect_id_half(l->before);
+    uint64_t few = UINT64_MAX, many = end, gap = l->gap;
+    int      err;
+
+    l->is_ring = false;
+    for (;;) {
+        if ((err = inspect_label_from(e, l, many)) != STET_OK || l->is_full)
+            break;
+        if (l->n >= want || many == 0) {
+            l->gap = gap / 256;
+            l->is_all = many == 0;
+            return STET_OK;
+        }
+        few = many;
+        gap = gap < (uint64_t)1 << 16 ? (uint64_t)1 << 16 : gap > UINT64_MAX / 16 ? UINT64_MAX : gap * 16;
+        many = gap < end ? end - gap : 0;
+    }
+    while (err == STET_OK && few - many > 1) {
+        uint64_t middle = many + (few - many) / 2;
+
+        if ((err = inspect_label_from(e, l, middle)) != STET_OK)
+            break;
+        if (l->is_full)
+            many = middle;
+        else if (l->n >= want) {
+            l->gap = end > middle ? (end - middle) / 256 : 0;
+            return STET_OK;
+        } else
+            few = middle;
+    }
+    l->is_ring = true; /* more begin with the same half than fit */
+    return err == STET_OK ? inspect_label_from(e, l, many) : err;
 }
 
 static bool
@@ -416,26 +494,41 @@ inspect_matches(const stet_run_filter *f, const stet_run_row *row)
     return (f->from_ms == 0 || row->created_ms >= f->from_ms) && (f->to_ms == 0 || row->created_ms <= f->to_ms);
 }
 
+typedef struct inspect_matching {
+    inspect_list          *l;
+    const stet_run_filter *f;
+} inspect_matching;
+
+static int
+inspect_keep_match(void *arg, const stet_run_row *row)
+{
+    inspect_matching *m = arg;
+
+    return inspect_matches(m->f, row) ? inspect_keep_row(m->l, row) : STET_OK;
+}
+
 static int
 inspect_by_label(stet_engine *e, inspect_list *l, const stet_run_filter *f, stet_id before)
 {
-    inspect_labelled found = { .before = before };
-    size_t           len = strlen(f->label) + 1;
-    char            *prefix = stet__arena_copy(&l->arena, f->label, len);
+    inspect_labelled found = { .label = { f->label, strlen(f->label) + 1 }, .before = before, .cap = INSPECT_LABELS };
     int              err;
 
-    found.prefix = len;
-    found.cap = 10000;
-    if (prefix == NULL || (found.ids = stet__arena_get(&l->arena, found.cap * sizeof *found.ids)) == NULL)
+    if ((found.after = stet__arena_get(&l->arena, found.label.len + sizeof(stet_id))) == NULL ||
+        (found.ids = stet__arena_get(&l->arena, found.cap * sizeof *found.ids)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
-    err = e->store->ops->values(e->store, STET__SPACE_LABEL, (stet_bytes){ prefix, len }, NULL, 1000000, inspect_on_label, &found);
-    if (err != STET_OK && err != STET_END)
-        return err;
-    for (size_t i = found.n; i > 0 && l->n < l->cap; i--) {
-        if ((err = e->store->ops->run(e->store, found.ids[i - 1], inspect_keep_row, l)) != STET_OK && err != STET_ENOTFOUND)
+    while (l->n < l->cap && !found.is_all) {
+        size_t want = l->cap - l->n < found.cap / 4 ? l->cap - l->n : found.cap / 4, n;
+
+        if ((err = inspect_label_newest(e, &found, want)) != STET_OK)
             return err;
-        if (err == STET_OK && !inspect_matches(f, &l->rows[l->n - 1]))
-            l->n--;
+        if ((n = found.n < found.cap ? found.n : found.cap) == 0)
+            break;
+        for (size_t i = 1; i <= n && l->n < l->cap; i++) {
+            found.before = found.ids[(found.n - i) % found.cap];
+            err = e->store->ops->run(e->store, found.before, inspect_keep_match, &(inspect_matching){ l, f });
+            if (err != STET_OK && err != STET_ENOTFOUND)
+                return err;
+        }
     }
     return STET_OK;
 }

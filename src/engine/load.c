@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/offline.h"
 
 #define LOAD_PAGE_ROWS 256u
 
@@ -243,6 +244,40 @@ stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, ui
                       stet__fact_seen_fn fn, void *arg)
 {
     return load_all(e, run, journal, upto, true, bad_revision, fn, arg);
+}
+
+/* Entries nobody took yet, as the next execution would take them first of all. */
+static int
+load_take_rest(load_facts *l)
+{
+    int err = STET_OK;
+
+    if (l->n_inbox > 0 && !stet__run_is_terminal(l->run))
+        err = load_take(l, l->run->taken + 1, l->inbox_first + l->n_inbox - 1);
+    return err;
+}
+
+int
+stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, const stet__tape *tape,
+                uint64_t *bad_revision)
+{
+    load_facts l = { .run = run, .journal = journal, .next = 1, .upto = UINT64_MAX };
+    int        err = STET_OK;
+
+    stet__arena_init(&l.scratch, alloc);
+    for (size_t i = 0; err == STET_OK && i < tape->n_inbox; i++)
+        err = load_on_inbox(&l, tape->inbox[i].first, 1, tape->inbox[i].facts);
+    for (size_t i = 0; err == STET_OK && i < tape->n_journal; i++)
+        err = load_on_facts(&l, tape->journal[i].first, tape->journal[i].count, tape->journal[i].facts);
+    if (err == STET_OK && run->journal < tape->revision) {
+        l.bad = run->journal + 1;
+        err = stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l.bad);
+    }
+    if (err == STET_OK)
+        err = load_take_rest(&l);
+    stet__arena_free(&l.scratch);
+    *bad_revision = l.bad;
+    return err;
 }
 
 static void

@@ -231,8 +231,10 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
 
     if (err == STET_OK && *cmd == NULL && c->run.is_auto && !c->is_undoing)
         return stet__ctx_latch(c, stet__fail(STET_EROLLBACK, "run %s failed and is being rolled back", c->run_text));
+    if (err == STET_OK && c->exec->host->asked != NULL)
+        c->exec->host->asked(c, kind, name, *occurrence, *cmd);
     if (err == STET_OK)
-        return STET_OK;
+        return c->latch;
     if (err == STET_EREPLAY)
         return stet__ctx_stuck(c, recorded, kind, name, *occurrence);
     return stet__ctx_latch(c, err);
@@ -321,7 +323,8 @@ stet__ctx_judge(stet_ctx *c)
     bool                is_said; /* what it says of its failure is about this one */
     int                 code = c->rc;
 
-    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto)
+    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto ||
+        c->exec->host->judge == NULL)
         return;
     if (c->latch == 0 && (c->rc >= 0 || c->rc == STET_EDEFER || c->rc == STET_SUSPENDED || c->rc == STET_END ||
                           class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE))

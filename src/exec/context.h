@@ -168,6 +168,7 @@ struct stet_ctx {
     int              latch;         /* 0, or what every further call returns */
     const char      *file;
     int              line;
+    const stet_branch *branches;     /* of the switch that is being asked for, for host->asked() */
     char             waits_for[192]; /* for people: what it is about to be suspended for */
     stet__arena      arena;
     stet__scope     *scope, *scopes_spare; /* spare: ended ones, for loops */
@@ -225,7 +226,8 @@ typedef struct stet__host_ops {
     /* The handler returned or was unwound (c->latch, c->rc tell). Decide and record; may ask for more
      * time by returning true: c waits and end() is called again when woken. */
     bool (*end)(stet_ctx *c);
-    /* What a passing failure with this code means: 0, STET_EPERMANENT or STET_EDEFER (then *not_before_ms). */
+    /* What a passing failure with this code means: 0, STET_EPERMANENT or STET_EDEFER (then *not_before_ms). May be
+     * NULL: nobody has an opinion. */
     int (*judge)(stet_ctx *c, int code, const char *text, const char *origin, int64_t *not_before_ms);
     /* It is over: forget it. The memory is the executor's. */
     void (*gone)(stet_ctx *c);
@@ -265,6 +267,8 @@ typedef struct stet__host_ops {
     /* Also from bodies on other threads. */
     void (*log)(stet_ctx *c, stet_level level, const char *step, int code, const stet_log_field *fields,
                 size_t n, const char *message);
+    /* May be NULL. The handler asked for this operation; cmd NULL: it is not recorded. */
+    void (*asked)(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, const stet__cmd *cmd);
 } stet__host_ops;
 
 /* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */

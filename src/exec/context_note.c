@@ -102,8 +102,10 @@ stet_switch(stet_ctx *c, size_t *chosen, const char *name, const stet_branch *br
     size_t     n, at;
     int        err, fits = 0;
 
-    if ((err = stet__ctx_enter(c, "stet_switch")) != STET_OK || (err = switch_check(c, name, branches, &n)) != STET_OK ||
-        (err = stet__ctx_ask(c, STET__FACT_SWITCH, name, 0, &cmd, &occurrence)) != STET_OK)
+    if ((err = stet__ctx_enter(c, "stet_switch")) != STET_OK || (err = switch_check(c, name, branches, &n)) != STET_OK)
+        return err;
+    c->branches = branches;
+    if ((err = stet__ctx_ask(c, STET__FACT_SWITCH, name, 0, &cmd, &occurrence)) != STET_OK)
         return err;
     if (cmd != NULL)
         return switch_recorded(c, chosen, cmd, branches, n);

@@ -376,6 +376,17 @@ stet_await_all(stet_ctx *c, stet_future *const *futures, size_t n)
     return wait_run(c, &w, &chosen);
 }
 
+/* What was chosen is not among them any more. A run cannot go on without it, and must not fail for it either. */
+static int
+wait_is_gone(stet_ctx *c, const wait_set *w, size_t chosen)
+{
+    stet__cmd recorded = *w->cmd;
+
+    if ((recorded.name = stet__arena_printf(&c->arena, "%s: future %zu of more than %zu", w->name, chosen + 1, w->n)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory"));
+    return stet__ctx_stuck(c, &recorded, w->kind, w->name, w->occurrence);
+}
+
 int
 stet_await_any(stet_ctx *c, size_t *chosen, stet_future *const *futures, size_t n, const char *timeout)
 {
@@ -396,7 +407,7 @@ stet_await_any(stet_ctx *c, size_t *chosen, stet_future *const *futures, size_t 
         (err = wait_run(c, &w, &first)) != STET_OK)
         return err;
     if (first >= n)
-        return stet__ctx_latch(c, stet__fail(STET_EREPLAY, "a recorded choice of %zu among %zu", first, n));
+        return wait_is_gone(c, &w, first);
     if (chosen != NULL)
         *chosen = first;
     return STET_OK;

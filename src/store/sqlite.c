@@ -16,8 +16,8 @@ stet__sqlite_test_advance(stet_store *s, int64_t ms)
     atomic_fetch_add(&sqlite_of(s)->advance_ms, ms);
 }
 
-static int64_t
-sqlite_now_ms(stet_store *s)
+int64_t
+stet__sqlite_now_ms(stet_store *s)
 {
     return stet__sqlite_now(sqlite_of(s));
 }
@@ -81,8 +81,12 @@ sqlite_option(sqlite_store *st, const char *text, size_t len)
         st->may_mend = true;
         return STET_OK;
     }
+    if (len == 10 && memcmp(text, "readonly=1", 10) == 0) {
+        st->is_readonly = true;
+        return STET_OK;
+    }
     return stet__fail(STET_EURL,
-                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME, repair=1 and queue=…",
+                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME, repair=1, readonly=1 and queue=…",
                       st->path, (int)strcspn(text, "=&"), text); /* its value may have a password */
 }
 
@@ -255,10 +259,20 @@ sqlite_open_writer(sqlite_store *st)
     return err;
 }
 
-static void sqlite_close(stet_store *s);
-
 static int
-sqlite_open(stet_store *s, const char *address)
+sqlite_open_parts(sqlite_store *st)
+{
+    int err;
+
+    if ((err = sqlite_check_place(st)) != STET_OK || (err = sqlite_open_file(st)) != STET_OK ||
+        (err = sqlite_open_own_live(st)) != STET_OK || (err = sqlite_open_writer(st)) != STET_OK ||
+        (err = stet__sqlite_runs_init(st)) != STET_OK)
+        return err;
+    return stet__sqlite_log_start(st);
+}
+
+int
+stet__sqlite_open(stet_store *s, const char *address)
 {
     sqlite_store *st = sqlite_of(s);
     int           err;
@@ -272,12 +286,10 @@ sqlite_open(stet_store *s, const char *address)
         return err;
     st->is_open = true;
     sqlite_make_token(st);
-    if ((err = sqlite_parse(st, address)) != STET_OK || (err = sqlite_check_place(st)) != STET_OK ||
-        (err = sqlite_open_file(st)) != STET_OK || (err = sqlite_open_own_live(st)) != STET_OK ||
-        (err = sqlite_open_writer(st)) != STET_OK ||
-        (err = stet__sqlite_runs_init(st)) != STET_OK ||
-        (err = stet__sqlite_log_start(st)) != STET_OK)
-        sqlite_close(s);
+    if ((err = sqlite_parse(st, address)) == STET_OK)
+        err = st->is_readonly ? stet__sqlite_open_readonly(st) : sqlite_open_parts(st);
+    if (err != STET_OK)
+        stet__sqlite_close(s);
     return err;
 }
 
@@ -301,8 +313,8 @@ sqlite_free(sqlite_store *st)
     st->prefix[0] = '\0';
 }
 
-static void
-sqlite_close(stet_store *s)
+void
+stet__sqlite_close(stet_store *s)
 {
     sqlite_store *st = sqlite_of(s);
     size_t        i;
@@ -363,10 +375,10 @@ const stet_store_ops stet__store_sqlite_ops = {
     .version = 1,
     .scheme = "sqlite",
     .size = sizeof(sqlite_store),
-    .open = sqlite_open,
-    .close = sqlite_close,
+    .open = stet__sqlite_open,
+    .close = stet__sqlite_close,
     .reopen = sqlite_reopen,
-    .now_ms = sqlite_now_ms,
+    .now_ms = stet__sqlite_now_ms,
     .commit = stet__sqlite_commit,
     .session_open = stet__sqlite_session_open,
     .session_renew = stet__sqlite_session_renew,

@@ -288,6 +288,7 @@ typedef struct sqlite_store {
     pid_t pid;
     bool  is_open, has_locks;
     bool  may_mend; /* repair=1: open it even if a projection is lost */
+    bool  is_readonly; /* readonly=1: only readers and the side connection are open, all to read */
 
     uint8_t         token[LITE_TOKEN_BYTES]; /* never leaves this process */
     uint8_t         token_hash[32];
@@ -366,6 +367,11 @@ sqlite_of(stet_store *s)
 }
 /* STET_OK, STET_ESTATE when it is not open, STET_EFORKED. First call of every method. */
 int stet__sqlite_enter(sqlite_store *st);
+int     stet__sqlite_open(stet_store *s, const char *address);
+void    stet__sqlite_close(stet_store *s);
+int64_t stet__sqlite_now_ms(stet_store *s);
+/* sqlite_readonly.c: open it to be read. */
+int stet__sqlite_open_readonly(sqlite_store *st);
 
 /* ---- sqlite_conn.c ---- */
 
@@ -424,6 +430,8 @@ const char *stet__sqlite_column_text(sqlite3_stmt *stmt, int at);
 int stet__sqlite_identify(sqlite_store *st, sqlite_conn *c);
 /* Make what is missing, and read the instance. Inside the queue, outside a transaction. */
 int stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c);
+/* Are all its tables there? Changes nothing. */
+int stet__sqlite_is_whole(sqlite_store *st, sqlite_conn *c);
 
 /* ---- sqlite_live.c ---- */
 

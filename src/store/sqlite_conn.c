@@ -169,7 +169,9 @@ stet__sqlite_conn_open(sqlite_store *st, sqlite_conn *c, sqlite_role role)
 
     memset(c, 0, sizeof *c);
     c->queue_fd = -1;
-    if (st->full_path == NULL) /* the first connection makes the file, the others find it */
+    if (st->is_readonly)
+        flags = SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE;
+    else if (st->full_path == NULL) /* the first connection makes the file, the others find it */
         flags |= SQLITE_OPEN_CREATE;
     rc = sqlite3_open_v2(st->full_path != NULL ? st->full_path : st->path, &c->db, flags, st->vfs);
     if (rc != SQLITE_OK) {

@@ -365,6 +365,23 @@ sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
 }
 
 int
+stet__sqlite_is_whole(sqlite_store *st, sqlite_conn *c)
+{
+    uint32_t found;
+    int      err = sqlite_look(st, c, &found);
+
+    if (err != STET_OK)
+        return err;
+    if (found == 0)
+        return stet__fail(STET_ENOTDB, "%s has no store in it, or one with another prefix", st->path);
+    for (size_t i = 0; i < SQLITE_PARTS; i++)
+        if ((found >> i & 1u) == 0)
+            return stet__fail(STET_ECORRUPT, "store %s: its table %s%s is missing; open it without readonly=1 first",
+                              st->path, st->prefix, sqlite_parts[i].name);
+    return sqlite_instance(st, c);
+}
+
+int
 stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c)
 {
     uint32_t found;

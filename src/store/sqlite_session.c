@@ -50,7 +50,7 @@ stet__sqlite_is_proven_dead(sqlite_store *st, uint64_t session)
     sqlite_slot head;
     size_t      slot;
 
-    if (!session_slot_find(st, session, &slot, &head))
+    if (st->is_readonly || !session_slot_find(st, session, &slot, &head))
         return false;
     if (memcmp(head.boot, st->boot, LITE_BOOT_MAX) != 0)
         return true;

@@ -4,6 +4,9 @@
  * One seed gives one history, so the nth call is the same one each time until the crash. A node is
  * crashed from inside the store call; the next node finds what was committed and the crumbs,
  * nothing else.
+ *
+ *   STET_TEST_PAIRS_STRIDE=N  every Nth second crash only
+ *   STET_TEST_PAIRS_SEEDS=N   for the tests that are not quadratic (6)
  */
 #include "crash_flows.h"
 #include "engine/engine.h"
@@ -13,8 +16,7 @@
 enum {
     PAIRS_LIMIT_MS = 600000, /* virtual, as all times here */
     PAIRS_LEASE_MS = 100,
-    PAIRS_PAUSE_US = 450000,
-    PAIRS_SEEDS = 6 /* for the tests that are not quadratic */
+    PAIRS_PAUSE_US = 450000
 };
 
 /* A node that crashes takes its memory along, except results: those are the caller's and come from
@@ -232,6 +234,14 @@ pairs_stride(void)
     return text != NULL && strtol(text, NULL, 10) > 0 ? (size_t)strtol(text, NULL, 10) : 1;
 }
 
+static uint64_t
+pairs_seeds(void)
+{
+    const char *text = getenv("STET_TEST_PAIRS_SEEDS");
+
+    return text != NULL && strtol(text, NULL, 10) > 0 ? (uint64_t)strtol(text, NULL, 10) : 6;
+}
+
 static const shim_mode pairs_crashes[] = { SHIM_BEFORE, SHIM_AFTER };
 
 /* All second crashes after one first crash. */
@@ -304,10 +314,11 @@ TEST_LIMIT(C6_lost_replies_and_failed_commits_repeat_nothing, 120)
     flow_ledger *ledger = flow_ledger_new();
     size_t       points = 0;
 
-    for (uint64_t seed = pairs_seed(); seed < pairs_seed() + PAIRS_SEEDS; seed++)
+    for (uint64_t seed = pairs_seed(); seed < pairs_seed() + pairs_seeds(); seed++)
         for (size_t i = 0; i < flows_n; i++)
             pairs_replies(&flows[i], ledger, seed, &points);
-    test_note("%zu workflows, %d seeds, %zu points", flows_n, PAIRS_SEEDS, points);
+    test_note("%zu workflows, %llu seeds, %zu points", flows_n, (unsigned long long)pairs_seeds(),
+              points);
 }
 
 /* The fault at each call of one worker in turn. */
@@ -333,12 +344,12 @@ pairs_fleets(void (*fault)(void *arg), const char *what)
     flow_ledger *ledger = flow_ledger_new();
     size_t       counts[2] = { 0, 0 };
 
-    for (uint64_t seed = pairs_seed(); seed < pairs_seed() + PAIRS_SEEDS; seed++)
+    for (uint64_t seed = pairs_seed(); seed < pairs_seed() + pairs_seeds(); seed++)
         for (size_t i = 0; i < flows_n; i++)
             for (size_t m = 0; m < 2; m++)
                 pairs_fleet_calls(&flows[i], ledger, seed, pairs_crashes[m], fault, what, counts);
-    test_note("%zu workflows, %d seeds, %zu points, %zu executions lost", flows_n, PAIRS_SEEDS,
-              counts[0], counts[1]);
+    test_note("%zu workflows, %llu seeds, %zu points, %zu executions lost", flows_n,
+              (unsigned long long)pairs_seeds(), counts[0], counts[1]);
     CHECK(counts[1] > 0);
 }
 

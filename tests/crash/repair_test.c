@@ -1,6 +1,9 @@
 /* Crash everywhere through a repair: a file that lost all its projections is rebuilt by a process
  * that ends before or after each of its store calls; the next one finishes it, and everything is as
  * it was. Rows F2, I2.
+ *
+ *   STET_CRASH_STRIDE=N  before every Nth call only: there the file is as the last commit left it,
+ *                        and the ends after each commit are tests of their own
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,13 +83,22 @@ repair_until(const char *path, shim_mode mode, shim_which which, uint64_t at)
     _exit(!script.is_hit ? (err == STET_OK ? 0 : 98) : err == STET_OK ? CRASHED : REFUSED);
 }
 
+static uint64_t
+repair_stride(shim_which which)
+{
+    const char *told = getenv("STET_CRASH_STRIDE");
+
+    return told != NULL && which == SHIM_ANY ? strtoull(told, NULL, 10) : 1;
+}
+
 static void
-repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
+repair_everywhere(const char *sql, shim_mode mode, shim_which which)
 {
     lost_story  story;
     fixture    *f;
     char       *before, *after;
     const char *copy = strdup(test_path("copy.db"));
+    uint64_t    stride = repair_stride(which);
     int         findings, repaired, code = CRASHED, n = 0;
 
     CHECK_INT(setenv("STET_TEST_STORE", "sqlite", 1), 0);
@@ -94,7 +106,7 @@ repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
     lost_fill(f, &story);
     before = lost_text(f->url);
     lost_sql(f->url, sql);
-    for (uint64_t at = 1; code != 0 && (most == 0 || n < most); at++, n++) {
+    for (uint64_t at = 1; code != 0; at += stride, n++) {
         repair_copy(f->url, copy);
         code = repair_until(copy, mode, which, at);
         if (code != 0 && code != CRASHED && code != REFUSED)
@@ -109,7 +121,8 @@ repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
         free(after);
     }
     CHECK(n > 20);
-    test_note("%s each of %d calls", stet__shim_mode_name(mode), n - 1);
+    test_note("%s each of %d calls, every %llu.", stet__shim_mode_name(mode), n - 1,
+              (unsigned long long)stride);
     /* The last one goes on. */
     repair_copy(copy, f->url);
     lost_goes_on(f, &story);
@@ -122,28 +135,28 @@ repair_everywhere(const char *sql, shim_mode mode, shim_which which, int most)
 
 TEST_LIMIT(F2_a_repair_that_ends_before_any_store_call_can_be_repeated, 240)
 {
-    repair_everywhere(ALL_LOST, SHIM_BEFORE, SHIM_ANY, 0);
+    repair_everywhere(ALL_LOST, SHIM_BEFORE, SHIM_ANY);
 }
 
 TEST_LIMIT(F2_a_repair_that_ends_after_any_commit_can_be_repeated, 240)
 {
-    repair_everywhere(ALL_LOST, SHIM_AFTER, SHIM_WRITES, 0);
+    repair_everywhere(ALL_LOST, SHIM_AFTER, SHIM_WRITES);
 }
 
 TEST_LIMIT(F2_a_repair_without_sessions_that_ends_after_any_commit_can_be_repeated, 240)
 {
     repair_everywhere(ALL_LOST "; DROP TABLE sessions; DROP TABLE committers", SHIM_AFTER,
-                      SHIM_WRITES, 0);
+                      SHIM_WRITES);
 }
 
 TEST_LIMIT(F2_a_repair_whose_replies_are_lost_repairs_once, 240)
 {
-    repair_everywhere(ALL_LOST, SHIM_LOSE, SHIM_WRITES, 0);
+    repair_everywhere(ALL_LOST, SHIM_LOSE, SHIM_WRITES);
 }
 
 TEST_LIMIT(I2_a_repair_whose_commits_are_refused_can_be_repeated, 240)
 {
-    repair_everywhere(ALL_LOST, SHIM_FAIL, SHIM_WRITES, 0);
+    repair_everywhere(ALL_LOST, SHIM_FAIL, SHIM_WRITES);
 }
 
 #endif

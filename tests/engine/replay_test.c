@@ -427,6 +427,51 @@ TEST(B20_version_gives_the_new_one_to_runs_that_were_not_yet_there)
     fixture_end(f);
 }
 
+/* Of three naps the last is the first to end; the code has `n` of them. */
+static int
+naps(stet_ctx *ctx, size_t n)
+{
+    stet_future *set[3];
+    size_t       chosen;
+
+    STET_TRY(stet_sleep_start(ctx, &set[0], "hour", "1h"));
+    STET_TRY(stet_sleep_start(ctx, &set[1], "day", "1d"));
+    STET_TRY(stet_sleep_start(ctx, &set[2], "moment", "1ms"));
+    STET_TRY(stet_await_any(ctx, &chosen, set, n, NULL));
+    STET_TRY(fixture_pause(ctx));
+    return STET_OK;
+}
+
+static int
+three_naps(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return naps(ctx, 3);
+}
+
+static int
+two_naps(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return naps(ctx, 2);
+}
+
+/* It used to fail the run, which nobody can mend. */
+TEST(B20_a_recorded_choice_the_code_no_longer_has_makes_the_run_stuck)
+{
+    static const stet_handler before[] = { { "order", three_naps, NULL }, { 0 } };
+    static const stet_handler after[] = { { "order", two_naps, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, before);
+    run = fixture_start(f->engine, "t.order", "", NULL);
+    fixture_replay_with(f, &run, after);
+    check_stuck(f, &run, "await any any: future 3 of more than 2#1", "await any any#1",
+                "replay_test.c:");
+    fixture_end(f);
+}
+
 static int
 dropped_version(stet_ctx *ctx, stet_bytes input)
 {

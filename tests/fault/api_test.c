@@ -11,6 +11,8 @@
  *
  *   STET_FAULT_STRIDE=N  the first few allocations, which are the function's own as a rule, then
  *                        every Nth only (memory: 1, SQLite: 23; STET_TEST_SEED chooses which)
+ *   STET_FAULT_FIRST=N   so many are the first few (4)
+ *   STET_FAULT_THIN=N    strides that are longer than 1 are N times as long
  *   STET_FAULT_ROW=NAME  only this function
  */
 #include <dirent.h>
@@ -28,7 +30,7 @@
 #include "testkit/shim_store.h"
 #include "test.h"
 
-enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000, API_ALWAYS = 4 };
+enum { API_POLLS_MAX = 2000, API_TEXT_MAX = 16384, API_ROUNDS_MAX = 20000 };
 
 typedef struct api_row api_row;
 
@@ -89,9 +91,11 @@ api_number(const char *name, long normal)
 static long
 api_next(long at, long first, long stride)
 {
+    long always = api_number("STET_FAULT_FIRST", 4);
+
     do
         at++;
-    while (at >= API_ALWAYS && at % stride != first);
+    while (at >= always && at % stride != first);
     return at;
 }
 
@@ -582,6 +586,7 @@ static const api_row api_rows[] = {
     { .name = "stet_schedule_list", .engine = engine_schedule_list, .ready = ready_due },
     { .name = "stet_schedule_history", .engine = engine_schedule_history, .ready = ready_due },
     { .name = "stet_open", .engine = engine_open },
+    { .name = "stet_open", .engine = engine_open_readonly },
     { .name = "stet_register", .engine = engine_register },
     { .name = "stet_register_object", .engine = engine_register_object },
     { .name = "stet_engine_start", .engine = engine_start },
@@ -642,6 +647,13 @@ static const api_row api_rows[] = {
     { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
     { .name = "stet_verify", .engine = engine_verify },
     { .name = "stet_repair", .engine = engine_repair },
+    { .name = "stet_replay_end_name", .pure = pure_replay_end_name },
+    { .name = "stet_check", .engine = engine_check },
+    { .name = "stet_run_export", .engine = engine_run_export },
+    { .name = "stet_bundle_read", .engine = engine_bundle_read },
+    { .name = "stet_replay", .engine = engine_replay },
+    { .name = "stet_describe", .engine = engine_describe },
+    { .name = "stet_describe", .engine = engine_describe_from },
     { .name = "stet_move_options_init", .pure = pure_move_options_init },
     { .name = "stet_move_phase_name", .pure = pure_move_phase_name },
     { .name = "stet_move", .engine = engine_move, .stride = 8 },
@@ -903,6 +915,8 @@ api_all_in(api t, bool is_for_good, long stride)
     api_fault_init();
     fault_vfs_register();
     stride = api_number("STET_FAULT_STRIDE", stride);
+    if (stride > 1)
+        stride *= api_number("STET_FAULT_THIN", 1);
     first = api_number("STET_TEST_SEED", 0) % stride;
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];

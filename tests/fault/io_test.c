@@ -5,6 +5,7 @@
  *
  *   STET_FAULT_AT=N      only the round in which the Nth call fails
  *   STET_FAULT_STRIDE=N  every Nth round only
+ *   STET_FAULT_THIN=N    only every Nth of the rounds there would be
  *   STET_FAULT_VERBOSE=1 the engine's log
  */
 #include "test.h"
@@ -77,7 +78,7 @@ io_rounds(fault_io io, bool has_threads, long count, long stride)
     long only = io_number("STET_FAULT_AT", -1), rounds = 0;
 
     fault_vfs_register();
-    stride = io_number("STET_FAULT_STRIDE", stride);
+    stride = io_number("STET_FAULT_STRIDE", stride) * io_number("STET_FAULT_THIN", 1);
     for (long at = only >= 0 ? only : 0;; at += stride) {
         bool has_failed = io_round(io, has_threads, at, count);
 
@@ -287,7 +288,7 @@ io_woken_rounds(fault_io io, long stride)
     long rounds = 0;
 
     fault_vfs_register();
-    stride = io_number("STET_FAULT_STRIDE", stride);
+    stride = io_number("STET_FAULT_STRIDE", stride) * io_number("STET_FAULT_THIN", 1);
     for (long at = 0; io_woken_round(io, at); at += stride)
         rounds++;
     test_note("%ld rounds", rounds);

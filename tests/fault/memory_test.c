@@ -6,6 +6,7 @@
  *
  *   STET_FAULT_AT=N     only the round in which the Nth allocation fails
  *   STET_FAULT_STRIDE=N every Nth round only (1: all of them)
+ *   STET_FAULT_THIN=N   only every Nth of the rounds there would be
  *   STET_FAULT_VERBOSE=1 the engine's log
  */
 #include <unistd.h>
@@ -88,7 +89,7 @@ memory_rounds(const char *kind, memory_how how, long count, long stride)
     long only = memory_number("STET_FAULT_AT", -1), rounds = 0, n = 0, in_vain = 0;
     char url[600];
 
-    stride = memory_number("STET_FAULT_STRIDE", stride);
+    stride = memory_number("STET_FAULT_STRIDE", stride) * memory_number("STET_FAULT_THIN", 1);
     if (kind != NULL)
         fault_vfs_register();
     (void)memory_round(memory_url(url, sizeof url, kind, -1), how, -1, 0, &in_vain);

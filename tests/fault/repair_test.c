@@ -4,6 +4,7 @@
  * F2, I2.
  *
  *   STET_FAULT_STRIDE=N  every Nth round only
+ *   STET_FAULT_THIN=N    only every Nth of the rounds there would be
  *   STET_FAULT_AT=N      only the round in which the Nth call or allocation fails
  */
 #include "lost.h"
@@ -172,7 +173,7 @@ repair_rounds(const char *sql, bool is_store, bool is_dry, long stride)
     long         only = repair_number("STET_FAULT_AT", -1), rounds = 0;
     bool         is_hit;
 
-    stride = repair_number("STET_FAULT_STRIDE", stride);
+    stride = repair_number("STET_FAULT_STRIDE", stride) * repair_number("STET_FAULT_THIN", 1);
     repair_begin(&w, sql);
     if (is_dry)
         CHECK(!repair_round(&w, is_store, 1000000) && w.findings > 20);

@@ -6,7 +6,9 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "test.h"
 
@@ -16,6 +18,10 @@ int   __wrap_clock_gettime(clockid_t clock, struct timespec *t);
 int   __real_clock_gettime(clockid_t clock, struct timespec *t) __attribute__((weak));
 
 static _Atomic long api_skew_ms;
+
+/* Failures in child processes, which go with the plan of their parent. */
+static _Atomic long *api_in_children;
+static pid_t         api_planner;
 
 static _Thread_local struct {
     bool is_armed, is_spent, is_for_good, is_of_store;
@@ -29,6 +35,15 @@ api_fault_plan(long at, bool is_for_good)
     api_here.is_for_good = is_for_good;
     api_here.at = at;
     api_here.asked = api_here.failed = 0;
+    api_planner = getpid();
+    if (api_in_children == NULL) {
+        void *shared = mmap(NULL, sizeof *api_in_children, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+        CHECK(shared != MAP_FAILED);
+        api_in_children = shared;
+    }
+    atomic_store(api_in_children, 0);
 }
 
 void
@@ -47,7 +62,7 @@ api_fault_disarm(void)
 long
 api_fault_failed(void)
 {
-    return api_here.failed;
+    return api_here.failed + (api_in_children != NULL ? atomic_load(api_in_children) : 0);
 }
 
 long
@@ -66,7 +81,10 @@ api_fails_at(bool is_store)
     n = api_here.asked++;
     if (api_here.at < 0 || n < api_here.at || (n > api_here.at && !api_here.is_for_good))
         return false;
-    api_here.failed++;
+    if (api_planner != getpid())
+        atomic_fetch_add(api_in_children, 1);
+    else
+        api_here.failed++;
     return true;
 }
 

@@ -19,7 +19,7 @@ typedef struct cuts {
     size_t stride;
 } cuts;
 
-/* STET_CUT_STRIDE, or this. */
+/* STET_CUT_STRIDE, or this. STET_CUT_KINDS=N: of every Nth kind only. */
 size_t cuts_stride(size_t otherwise);
 /* All of it, for one kind of cut. */
 void cuts_everywhere(cuts *c, proxy_fault fault);

@@ -274,6 +274,7 @@ struct fleet_run {
     bool          is_damaged;
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
+    uint64_t      touched;    /* which run of all was it to touch its key's state first; 0: none */
     uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
     int64_t       answered_us; /* when somebody was first told that it completed or failed; 0 */
     bool          is_told;    /* somebody was told its result */
@@ -389,6 +390,7 @@ typedef struct fleet_stats {
     uint64_t runs, bodies, commits, facts, checks;
     uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
     uint64_t reasons; /* why a run has not ended */
+    uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */
     uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */
     int64_t  virtual_us;
@@ -409,6 +411,7 @@ typedef enum fleet_tamper {
 typedef struct fleet_options {
     uint64_t seed;
     fleet_tamper tampers;
+    unsigned doubts;     /* so many distortions of each key's history are judged twice */
     char    *failure;    /* 512 bytes: told here, not on standard error; or NULL */
     bool     is_large;
     bool     is_verbose; /* print events as they come */
@@ -462,6 +465,7 @@ struct fleet {
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];
+    uint64_t         touches; /* runs that touched one */
     stet__arena      arena;
     fleet_linear_state last_read[FLEET_KEYS]; /* of the objects, when everything was over */
     fleet_image      images[FLEET_IMAGES_MAX];
@@ -513,8 +517,14 @@ void     fleet_check_open(fleet *w, stet_engine *e, bool is_helped);
 
 typedef struct fleet_linear_op {
     int64_t     asked_us, answered_us; /* INT64_MAX: nobody was answered */
-    uint64_t    writes_max; /* it cannot come after more writes than these */
-    bool        is_read;    /* it changes nothing, whenever it comes */
+    uint64_t    writes_max;  /* it cannot come after more writes than these */
+    bool        is_read;     /* where it changes nothing it may as well come */
+    bool        is_optional; /* from every state it may lead to the same: it need not come */
+    bool        is_exact;    /* it came after exactly writes_max writes, and they made this sum: */
+    uint64_t    sum;
+    uint64_t    adds_min, adds_max; /* how many writes it is */
+    uint64_t    adds_sum;    /* what it adds to the sum, if they are equal */
+    uint64_t    hint;        /* the order to try first; a wrong one costs time, no more */
     const void *what;
 } fleet_linear_op;
 
@@ -524,7 +534,7 @@ typedef enum fleet_linear {
     FLEET_LINEAR_UNDECIDED /* too many states, or too many operations */
 } fleet_linear;
 
-enum { FLEET_LINEAR_NEXT_MAX = 128 };
+enum { FLEET_LINEAR_NEXT_MAX = 1024 };
 
 /* The states the operation may lead to from this one, none if it cannot have seen what it saw.
  * *is_cut: there are more than fit. */

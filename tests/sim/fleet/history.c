@@ -8,7 +8,9 @@
  * it entered a body (ledger.c); a failure may say in which operation it was. That a stop was told is no answer: the run may
  * still clean up. A retried run begins anywhere: what its forerunner did is not done again.
  *
- * Nothing here asks the store or the model; times are those of the simulator, not of any node.
+ * Nothing here asks the store, and times are those of the simulator, not of any node. The model is
+ * asked for one thing: in which order the runs first touched their key. It is the order that is
+ * tried first, and what is found must hold without it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,8 +19,10 @@
 
 #include "fleet.h"
 
-/* Far more than histories of this size need. */
-#define HISTORY_STATES_MAX 50000
+/* Far more than histories of these sizes need. */
+#define HISTORY_STATES_MAX 200000
+/* In place of the hash of a scribble that nobody says to have read: hashes are odd. */
+#define HISTORY_UNREAD 2
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
@@ -88,7 +92,18 @@ fleet_failed(fleet_run *run, const stet_result *result)
 
 /* ---- what a run does to its key -------------------------------------------------------------- */
 
+/* The history of one key. */
+typedef struct history {
+    const fleet              *w;
+    const fleet_linear_state *last; /* what was read at the end: an operation of its own */
+    uint64_t                 *read; /* scribbles somebody says to have read */
+    size_t                    n_read;
+    bool                      is_plain;   /* nothing is done to make it shorter */
+    bool                      is_account; /* scribbles are not looked at */
+} history;
+
 typedef struct history_walk {
+    const history      *of;
     const fleet_run    *run;
     fleet_linear_state *out;
     size_t              n;
@@ -108,12 +123,28 @@ history_account(const fleet_linear_state *s)
     return s->writes << 32 | s->sum;
 }
 
+/* What nobody says to have read cannot be told apart: fewer states. */
+static uint64_t
+history_scribble(const history *of, const fleet_op *op)
+{
+    char     text[32];
+    uint64_t hash;
+
+    if (op->seed % 3 == 1)
+        return 0;
+    (void)snprintf(text, sizeof text, "%" PRIx64, op->seed);
+    hash = history_hash(text);
+    for (size_t i = 0; i < of->n_read; i++)
+        if (of->read[i] == hash)
+            return hash;
+    return of->is_plain ? hash : HISTORY_UNREAD;
+}
+
 /* False: it cannot have seen that here. */
 static bool
-history_op(const fleet_op *op, fleet_linear_state *s, const fleet_seen *seen, bool is_written)
+history_op(const history *of, const fleet_op *op, fleet_linear_state *s, const fleet_seen *seen,
+           bool is_written)
 {
-    char text[32];
-
     if (op->kind == FLEET_OP_DEPOSIT) {
         if (seen != NULL && seen->value != history_account(s))
             return false;
@@ -122,21 +153,34 @@ history_op(const fleet_op *op, fleet_linear_state *s, const fleet_seen *seen, bo
             s->sum += op->seed % 100 + 1;
         }
     }
-    if (op->kind == FLEET_OP_SCRIBBLE) {
+    if (op->kind == FLEET_OP_SCRIBBLE && !of->is_account) {
         if (op->seed % 3 == 0)
             return seen == NULL || seen->value == s->scribble;
-        (void)snprintf(text, sizeof text, "%" PRIx64, op->seed);
-        s->scribble = op->seed % 3 == 1 ? 0 : history_hash(text);
+        s->scribble = history_scribble(of, op);
     }
     return true;
+}
+
+/* Of two that differ in the scribble, one that nobody reads has nothing ahead of it that the other
+ * has not. */
+static bool
+history_covers(const history_walk *h, const fleet_linear_state *a, const fleet_linear_state *b)
+{
+    return a->writes == b->writes && a->sum == b->sum &&
+           (a->scribble == b->scribble || (b->scribble == HISTORY_UNREAD && !h->of->is_plain));
 }
 
 static void
 history_out(history_walk *h, const fleet_linear_state *s)
 {
-    for (size_t i = 0; i < h->n; i++)
-        if (memcmp(&h->out[i], s, sizeof *s) == 0)
+    for (size_t i = 0; i < h->n; i++) {
+        if (history_covers(h, &h->out[i], s))
             return;
+        if (history_covers(h, s, &h->out[i])) {
+            h->out[i] = *s;
+            return;
+        }
+    }
     if (h->n == FLEET_LINEAR_NEXT_MAX)
         *h->is_cut = true;
     else
@@ -151,7 +195,7 @@ history_known(history_walk *h, const fleet_linear_state *from, size_t first)
     fleet_linear_state s = *from;
 
     for (size_t i = first; i < h->run->program.n; i++)
-        if (!history_op(&h->run->program.ops[i], &s, &seen[i], seen[i].code == STET_OK))
+        if (!history_op(h->of, &h->run->program.ops[i], &s, &seen[i], seen[i].code == STET_OK))
             return;
     history_out(h, &s);
 }
@@ -185,6 +229,13 @@ history_may_fail(const fleet *w, const fleet_op *op)
            (op->body[0].is_late || w->plan.one_in[FLEET_NO_MEMORY] != 0);
 }
 
+/* Behind the last operation it can have executed. */
+static size_t
+history_end(const fleet_run *run)
+{
+    return !run->is_told && run->is_exact ? run->failed_in : run->program.n;
+}
+
 /* It ended somewhere. */
 static void
 history_unknown(history_walk *h, const fleet_linear_state *from, size_t at)
@@ -193,7 +244,7 @@ history_unknown(history_walk *h, const fleet_linear_state *from, size_t at)
     const fleet_op    *op;
     bool               is_written;
 
-    for (; at < (h->run->is_exact ? h->run->failed_in : h->run->program.n); at++) {
+    for (; at < history_end(h->run); at++) {
         const fleet_seen *seen = history_seen(h->run, at);
 
         op = &h->run->program.ops[at];
@@ -202,24 +253,31 @@ history_unknown(history_walk *h, const fleet_linear_state *from, size_t at)
         is_written = seen != NULL ? seen->code == STET_OK : !history_fails(op);
         if (seen == NULL && !h->run->is_exact)
             history_out(h, &s);
-        if (seen == NULL && op->kind == FLEET_OP_DEPOSIT && history_may_fail(fleet_here, op))
+        if (seen == NULL && op->kind == FLEET_OP_DEPOSIT && history_may_fail(h->of->w, op))
             history_unknown(h, &s, at + 1);
         if (seen != NULL && history_is_stop(seen->code))
             break; /* it did nothing more to its key */
-        if (!history_op(op, &s, seen, is_written))
+        if (!history_op(h->of, op, &s, seen, is_written))
             return;
     }
     history_out(h, &s);
 }
 
 static size_t
-history_step(const void *what, const fleet_linear_state *from, fleet_linear_state *next,
+history_step(void *arg, const void *what, const fleet_linear_state *from, fleet_linear_state *next,
              bool *is_cut)
 {
+    const history   *of = arg;
     const fleet_run *run = what;
-    history_walk     h = { .run = run, .out = next, .is_cut = is_cut };
-    size_t           firsts = run->is_retry ? run->program.n + 1 : 1;
+    history_walk     h = { .of = of, .run = run, .out = next, .is_cut = is_cut };
+    size_t           firsts;
 
+    if (what == of->last) {
+        next[0] = *from;
+        return from->writes == of->last->writes && from->sum == of->last->sum &&
+               (of->is_account || from->scribble == of->last->scribble);
+    }
+    firsts = run->is_retry ? run->program.n + 1 : 1;
     for (size_t first = 0; first < firsts; first++)
         if (run->is_told)
             history_known(&h, from, first);
@@ -289,16 +347,10 @@ fleet_history_end(fleet *w, stet_engine *e)
 
 /* ---- an order -------------------------------------------------------------------------------- */
 
-static size_t
-history_any(void *arg, const void *what, const fleet_linear_state *from, fleet_linear_state *next,
-            bool *is_cut)
+static bool
+history_touches(const fleet_op *op)
 {
-    if (what != arg)
-        return history_step(what, from, next, is_cut);
-    if (memcmp(from, arg, sizeof *from) != 0)
-        return 0;
-    next[0] = *from;
-    return 1;
+    return op->kind == FLEET_OP_DEPOSIT || op->kind == FLEET_OP_SCRIBBLE;
 }
 
 /* Does it touch the state at all? Nothing does but the code of a run. */
@@ -308,37 +360,93 @@ history_is_concerned(const fleet *w, const fleet_run *run)
     if (stet__map_find(&w->entered, run->id.bytes, sizeof run->id.bytes) == NULL)
         return false;
     for (size_t i = 0; i < run->program.n; i++)
-        if (run->program.ops[i].kind == FLEET_OP_DEPOSIT ||
-            run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
+        if (history_touches(&run->program.ops[i]))
             return true;
     return false;
 }
 
-static bool
-history_is_read(const fleet_run *run)
+/* What the outside knows of one of its operations; NULL: nothing. */
+static const fleet_seen *
+history_told(const fleet_run *run, size_t op)
 {
-    const fleet_seen *seen = (const fleet_seen *)(const void *)run->result;
+    return run->is_told ? (const fleet_seen *)(const void *)run->result + op
+                        : history_seen(run, op);
+}
 
-    for (size_t i = 0; run->is_told && i < run->program.n; i++)
-        if ((seen[i].kind == FLEET_OP_DEPOSIT && seen[i].code == STET_OK) ||
-            (seen[i].kind == FLEET_OP_SCRIBBLE && run->program.ops[i].seed % 3 != 0))
+/* It changes nothing but a scribble that nobody reads, and says so. */
+static bool
+history_is_read(const history *of, const fleet_run *run)
+{
+    for (size_t i = 0; run->is_told && i < run->program.n; i++) {
+        const fleet_op *op = &run->program.ops[i];
+
+        if (op->kind == FLEET_OP_DEPOSIT && history_told(run, i)->code == STET_OK)
             return false;
+        if (op->kind == FLEET_OP_SCRIBBLE && op->seed % 3 != 0 && !of->is_account &&
+            history_scribble(of, op) != HISTORY_UNREAD)
+            return false;
+    }
     return run->is_told;
 }
 
-/* How many writes there were when it came, if it says so. */
-static uint64_t
-history_writes(const fleet_run *run)
+/* May it have done nothing at all, whenever it came? */
+static bool
+history_is_optional(const fleet_run *run)
 {
-    const fleet_seen *result = (const fleet_seen *)(const void *)run->result;
+    if (run->is_retry)
+        return true;
+    if (run->is_told)
+        return false;
+    for (size_t i = 0; i < history_end(run); i++)
+        if (history_touches(&run->program.ops[i]))
+            return !run->is_exact && history_seen(run, i) == NULL;
+    return true;
+}
 
-    for (size_t i = 0; !run->is_retry && i < run->program.n; i++) {
-        const fleet_seen *seen = run->is_told ? &result[i] : history_seen(run, i);
+/* After how many writes it came, and how many more it made, as far as it says so. */
+static void
+history_count(fleet_linear_op *out, const fleet_run *run)
+{
+    bool is_first = true, is_stopped = false;
 
-        if (run->program.ops[i].kind == FLEET_OP_DEPOSIT)
-            return seen != NULL && !history_is_stop(seen->code) ? seen->value >> 32 : UINT64_MAX;
+    for (size_t i = 0; i < history_end(run) && !is_stopped; i++) {
+        const fleet_op   *op = &run->program.ops[i];
+        const fleet_seen *seen = run->is_retry ? NULL : history_told(run, i);
+
+        if (op->kind != FLEET_OP_DEPOSIT)
+            continue;
+        is_stopped = seen != NULL && history_is_stop(seen->code);
+        if (is_first && seen != NULL && !is_stopped) {
+            out->is_exact = true;
+            out->writes_max = seen->value >> 32;
+            out->sum = seen->value & UINT32_MAX;
+        }
+        is_first = false;
+        if (seen != NULL && seen->code == STET_OK) {
+            out->adds_min++;
+            out->adds_sum += op->seed % 100 + 1;
+        }
+        out->adds_max += seen == NULL || seen->code == STET_OK;
     }
-    return UINT64_MAX;
+}
+
+static fleet_linear_op
+history_linear(const history *of, const fleet_run *run, int64_t asked_us)
+{
+    fleet_linear_op op = { .asked_us = asked_us,
+                           .answered_us = run->answered_us != 0 ? run->answered_us : INT64_MAX,
+                           .writes_max = UINT64_MAX,
+                           .adds_max = FLEET_OPS_MAX,
+                           .hint = run->touched,
+                           .what = run };
+
+    if (of->is_plain)
+        return op;
+    op.adds_max = 0;
+    op.is_read = history_is_read(of, run);
+    op.is_optional = history_is_optional(run);
+    history_count(&op, run);
+    return op;
 }
 
 /* Those that say when they came in that order, then those that were answered: so the first try is
@@ -355,17 +463,42 @@ history_by_answer(const void *a, const void *b)
     return (x->asked_us > y->asked_us) - (x->asked_us < y->asked_us);
 }
 
+/* What the runs of the key say to have read of its scribble. */
 static void
-history_key(fleet *w, int key)
+history_find_read(history *of, int key)
 {
-    fleet_linear_op         *ops = malloc((w->n_runs + 1) * sizeof *ops);
-    const fleet_linear_state none = { 0 };
-    fleet_linear_state      *last = &w->last_read[key];
-    int64_t                  now_us = stet__sim_now_us(w->sim);
-    size_t                   n = 0;
+    size_t cap = 0;
 
+    for (const fleet_run *run = of->w->first; run != NULL; run = run->next)
+        for (size_t i = 0; run->key == key && i < run->program.n; i++) {
+            const fleet_op   *op = &run->program.ops[i];
+            const fleet_seen *seen = history_told(run, i);
+
+            if (op->kind != FLEET_OP_SCRIBBLE || op->seed % 3 != 0 || seen == NULL)
+                continue;
+            if (of->n_read + 1 >= cap &&
+                (of->read = realloc(of->read, (cap = cap * 2 + 16) * sizeof *of->read)) == NULL)
+                abort();
+            of->read[of->n_read++] = seen->value;
+        }
+    if (of->read == NULL && (of->read = malloc(sizeof *of->read)) == NULL)
+        abort();
+    of->read[of->n_read++] = of->last->scribble;
+}
+
+static fleet_linear
+history_judge(fleet *w, int key, bool is_plain, bool is_account, size_t *n)
+{
+    const fleet_linear_state none = { 0 }, *last = &w->last_read[key];
+    history          of = { .w = w, .last = last, .is_plain = is_plain, .is_account = is_account };
+    fleet_linear_op *ops = malloc((w->n_runs + 1) * sizeof *ops);
+    int64_t          now_us = stet__sim_now_us(w->sim);
+    fleet_linear     verdict = FLEET_LINEAR_UNDECIDED;
+
+    *n = 0;
     if (ops == NULL)
         abort();
+    history_find_read(&of, key);
     for (const fleet_run *run = w->first; run != NULL; run = run->next) {
         uint64_t nonce = run->is_retry ? run->retry_nonce : run->order.nonce;
         int64_t *asked_us = stet__map_find(&w->asked, &nonce, sizeof nonce);
@@ -376,25 +509,64 @@ history_key(fleet *w, int key)
             fleet_fail(w, run, "nobody asked for it");
             goto done;
         }
-        ops[n++] =
-            (fleet_linear_op){ *asked_us, run->answered_us != 0 ? run->answered_us : INT64_MAX,
-                               history_writes(run), history_is_read(run), run };
+        ops[(*n)++] = history_linear(&of, run, *asked_us);
     }
-    ops[n++] = (fleet_linear_op){ now_us, now_us, last->writes, true, last };
-    qsort(ops, n, sizeof *ops, history_by_answer);
+    ops[*n] = (fleet_linear_op){ .asked_us = now_us,
+                                 .answered_us = now_us,
+                                 .writes_max = is_plain ? UINT64_MAX : last->writes,
+                                 .is_read = !is_plain,
+                                 .is_exact = !is_plain,
+                                 .sum = last->sum,
+                                 .hint = UINT64_MAX,
+                                 .what = last };
+    qsort(ops, *n + 1, sizeof *ops, history_by_answer);
+    verdict = fleet_linear_check(ops, *n + 1, &none, history_step, &of, HISTORY_STATES_MAX);
+done:
+    free(ops);
+    free(of.read);
+    return verdict;
+}
+
+/* What scribbles were read takes most of the search where there is no order. If there is none for
+ * the account alone, there is none. */
+static fleet_linear
+history_verdict(fleet *w, int key, size_t *n)
+{
+    fleet_linear verdict = history_judge(w, key, false, false, n);
+
+    if (verdict == FLEET_LINEAR_UNDECIDED && !w->is_failed &&
+        history_judge(w, key, false, true, n) == FLEET_LINEAR_NO)
+        return FLEET_LINEAR_NO;
+    return verdict;
+}
+
+static void
+history_key(fleet *w, int key)
+{
+    const fleet_linear_state *last = &w->last_read[key];
+    size_t                    n;
+
     w->stats.orders++;
-    switch (fleet_linear_check(ops, n, &none, history_any, last, HISTORY_STATES_MAX)) {
+    switch (history_verdict(w, key, &n)) {
     case FLEET_LINEAR_YES: break;
     case FLEET_LINEAR_NO:
         fleet_fail(w, NULL,
                    "key %d: no order of its %zu runs explains what they read, and \"%" PRIu64
                    " %" PRIu64 "\" at the end",
-                   key, n - 1, last->writes, last->sum);
+                   key, n, last->writes, last->sum);
         break;
     case FLEET_LINEAR_UNDECIDED: w->stats.undecided++; break;
     }
-done:
-    free(ops);
+}
+
+/* After how many writes it came; UINT64_MAX: it does not say. */
+static uint64_t
+history_writes(const fleet_run *run)
+{
+    fleet_linear_op op = { .writes_max = UINT64_MAX };
+
+    history_count(&op, run);
+    return op.writes_max;
 }
 
 /* For the test that this is able to fail. */
@@ -409,10 +581,124 @@ history_tamper(fleet *w)
         w->last_read[0].sum++;
 }
 
+/* ---- is what makes it shorter right? --------------------------------------------------------- */
+
+enum { DOUBT_RUNS = 3 };
+
+/* Something was seen otherwise than it was; how it was before is kept. */
+typedef struct history_doubt {
+    fleet_run         *run[DOUBT_RUNS];
+    fleet_run          was[DOUBT_RUNS];
+    fleet_seen         result[DOUBT_RUNS][FLEET_OPS_MAX];
+    size_t             n;
+    fleet_linear_state last;
+} history_doubt;
+
+static void
+history_distort_seen(stet__rng *r, const fleet_run *run, fleet_seen *seen)
+{
+    size_t i = (size_t)fleet_draw(r, run->program.n);
+
+    if (run->program.ops[i].kind == FLEET_OP_DEPOSIT)
+        seen[i].value += fleet_draw(r, 2) == 0 ? (uint64_t)1 << 32 : 1;
+    else if (run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
+        seen[i].value = fleet_draw(r, 2) == 0 ? 0 : 77;
+}
+
+static void
+history_distort_run(fleet *w, stet__rng *r, fleet_run *run)
+{
+    switch (fleet_draw(r, 5)) {
+    case 0: run->answered_us = 0; break;
+    case 1: run->is_told = false; break;
+    case 2: memset(run->is_fixed, 0, sizeof run->is_fixed); break;
+    case 3:
+        if (run->is_told)
+            history_distort_seen(r, run, (fleet_seen *)(void *)run->result);
+        else
+            history_distort_seen(r, run, run->seen);
+        break;
+    default:
+        run->answered_us = 1 + (int64_t)fleet_draw(r, (uint64_t)stet__sim_now_us(w->sim));
+        break;
+    }
+}
+
+static void
+history_distort(fleet *w, int key, stet__rng *r, history_doubt *d)
+{
+    size_t of_key = 0;
+
+    d->n = 0;
+    d->last = w->last_read[key];
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        of_key += run->key == key && history_is_concerned(w, run);
+    if (of_key == 0 || fleet_draw(r, 8) == 0)
+        w->last_read[key].sum++;
+    else if (fleet_draw(r, 8) == 0)
+        w->last_read[key].writes++;
+    for (size_t n = of_key > 0 ? 1 + (size_t)fleet_draw(r, DOUBT_RUNS) : 0; n > 0; n--) {
+        size_t     at = (size_t)fleet_draw(r, of_key);
+        fleet_run *run = w->first;
+
+        for (; run->key != key || !history_is_concerned(w, run) || at-- > 0; run = run->next)
+            continue;
+        d->run[d->n] = run;
+        d->was[d->n] = *run;
+        if (run->result_len > 0)
+            memcpy(d->result[d->n], run->result, run->result_len);
+        d->n++;
+        history_distort_run(w, r, run);
+    }
+}
+
+static void
+history_undistort(fleet *w, int key, history_doubt *d)
+{
+    w->last_read[key] = d->last;
+    while (d->n-- > 0) {
+        *d->run[d->n] = d->was[d->n];
+        if (d->run[d->n]->result_len > 0)
+            memcpy(d->run[d->n]->result, d->result[d->n], d->run[d->n]->result_len);
+    }
+}
+
+/* Judged by the bare search, too: it must come to the same. */
+static void
+history_compare(fleet *w, int key)
+{
+    size_t       n;
+    fleet_linear is = history_verdict(w, key, &n), was = history_judge(w, key, true, false, &n);
+
+    if (is == FLEET_LINEAR_UNDECIDED || was == FLEET_LINEAR_UNDECIDED)
+        return;
+    w->stats.doubts[is == FLEET_LINEAR_YES]++;
+    if (is != was)
+        fleet_fail(w, NULL, "key %d: with hints there is %s order, without there is %s", key,
+                   is == FLEET_LINEAR_YES ? "an" : "no", was == FLEET_LINEAR_YES ? "one" : "none");
+}
+
+static void
+history_doubt_key(fleet *w, int key)
+{
+    history_doubt d;
+    stet__rng     r;
+
+    stet__rng_seed(&r, w->options.seed * FLEET_KEYS + (uint64_t)key);
+    history_compare(w, key);
+    for (unsigned i = 0; i < w->options.doubts && !w->is_failed; i++) {
+        history_distort(w, key, &r, &d);
+        history_compare(w, key);
+        history_undistort(w, key, &d);
+    }
+}
+
 void
 fleet_check_history(fleet *w)
 {
     history_tamper(w);
     for (int key = 0; key < FLEET_KEYS && !w->is_failed; key++)
         history_key(w, key);
+    for (int key = 0; key < FLEET_KEYS && !w->is_failed && w->options.doubts > 0; key++)
+        history_doubt_key(w, key);
 }

@@ -199,6 +199,8 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
     }
     if (fact->flags & STET__FACT_INHERITED)
         return; /* the run it retries did it */
+    if (run->touched == 0)
+        run->touched = ++w->touches;
     o = &w->objects[run->key];
     switch (fact->kind) {
     case STET__FACT_STATE_GET:
