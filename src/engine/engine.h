@@ -107,6 +107,7 @@ struct stet__work {
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
     int64_t        sched_ms;   /* the earliest look at a schedule it asks for, or STET_NEVER */
+    bool           is_sched_elsewhere; /* … and it goes by a function that is not here */
     bool           is_client;  /* somebody waits for it: report a failing store instead of trying on */
     bool           is_unknown; /* it was with the store and the outcome is not known: submit until it is */
     bool           is_sealed;

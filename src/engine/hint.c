@@ -338,7 +338,7 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
         else if (op->kind == STET_OP_TIMER_PUT && !(e->config.roles & STET_ROLE_TIMERS))
             hint_tell(e, STET_HINT_TIMER, NULL, op->fire_ms, NULL);
     }
-    if (w->sched_ms != STET_NEVER && !(e->config.roles & STET_ROLE_TIMERS))
+    if (w->sched_ms != STET_NEVER && (!(e->config.roles & STET_ROLE_TIMERS) || w->is_sched_elsewhere))
         hint_tell(e, STET_HINT_TIMER, NULL, w->sched_ms, NULL);
     if (has_work)
         hint_tell(e, STET_HINT_WORK, NULL, 0, first);

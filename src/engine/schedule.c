@@ -146,6 +146,20 @@ stet__sched_ask(stet__work *w, const char *name, int64_t at_ms)
     return sched_index_op(w, STET_OP_VALUE_PUT, STET__SPACE_SCHED_DUE, key);
 }
 
+/* Can this engine find its next times? */
+static bool
+sched_is_here(const stet_engine *e, const stet__fact *f)
+{
+    const stet__sched_function *fn = e->sched_functions;
+
+    if (!(f->flags & STET__SCHED_FUNCTION))
+        return true;
+    while (fn != NULL && (strlen(fn->name) != f->cron.len ||
+                          memcmp(fn->name, f->cron.data, f->cron.len) != 0))
+        fn = fn->next;
+    return fn != NULL;
+}
+
 bool
 stet__sched_place(stet__work *w, const stet__sched *s, const stet__fact *f)
 {
@@ -156,6 +170,7 @@ stet__sched_place(stet__work *w, const stet__sched *s, const stet__fact *f)
         return true;
     if (f->look_ms < w->sched_ms)
         w->sched_ms = f->look_ms;
+    w->is_sched_elsewhere = !sched_is_here(w->engine, f);
     return (space = stet__sched_index(&w->arena, s, f, &key)) != NULL &&
            sched_index_op(w, STET_OP_VALUE_PUT, space, key);
 }

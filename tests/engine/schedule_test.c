@@ -319,6 +319,41 @@ TEST(E3_a_schedule_made_by_a_client_is_noticed_by_a_worker)
     fixture_end(f);
 }
 
+/* Until it has looked at everything and asks the store for nothing any more. */
+static void
+rest(stet_engine *e)
+{
+    uint64_t reads;
+
+    do {
+        reads = stet_engine_reads(e);
+        for (int i = 0; i < 50; i++)
+            fixture_breathe();
+    } while (stet_engine_reads(e) != reads);
+}
+
+/* A queue that says what it is about, and nobody polls. */
+TEST(E3_a_hint_tells_a_worker_of_a_schedule_that_was_made_elsewhere)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+
+    f->options.queue = "local";
+    f->options.poll_ms = 3600000;
+    fixture_up_with(f, handlers);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    CHECK_OK(stet_engine_start(client));
+    rest(f->engine);
+    (void)ensure(client, "first", "t.tick", STET_SCHEDULE(.after_ms = 5));
+    effects_await("ran first", 1);
+    (void)ensure(client, "second", "t.tick", STET_SCHEDULE(.every = "100ms"));
+    effects_await("ran second", 2);
+    CHECK_OK(stet_schedule_remove(client, "second"));
+    stet_close(client);
+    fixture_end(f);
+}
+
 /* ---- missed ---------------------------------------------------------------------------------- */
 
 /* Made a day ago, and nobody was there; then a worker comes. */
@@ -771,6 +806,26 @@ TEST(E5_a_function_says_when_and_only_those_who_have_it_fire)
     effects_await("ran own", 2);
     CHECK(atomic_load(&s.calls) >= 2);
     CHECK_OK(stet_schedule_remove(able, "own"));
+    stet_close(able);
+    fixture_end(f);
+}
+
+TEST(E5_a_hint_tells_those_who_have_the_function)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *able;
+    steps        s = { .every_ms = 100 };
+
+    f->options.queue = "local";
+    f->options.poll_ms = 3600000;
+    fixture_up_with(f, handlers);
+    able = fixture_open(f);
+    CHECK_OK(stet_register_schedule(able, "often", every_so_often, &s));
+    CHECK_OK(stet_engine_start(able));
+    rest(able);
+    (void)ensure(f->engine, "own", "t.tick", STET_SCHEDULE(.function = "often"));
+    effects_await("ran own", 2);
+    CHECK_OK(stet_schedule_remove(f->engine, "own"));
     stet_close(able);
     fixture_end(f);
 }
