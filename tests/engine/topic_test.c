@@ -233,8 +233,8 @@ static atomic_bool           is_slow;
 
 /* The marks were read, and the answer takes its time. */
 static int
-slow_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after, size_t limit,
-            stet_value_fn fn, void *arg)
+slow_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+            size_t limit, stet_value_fn fn, void *arg)
 {
     int err = listing->values(s, space, prefix, after, limit, fn, arg);
 

@@ -225,7 +225,8 @@ hunt_crashes(hunt *h, int mutant)
     if (h->crash == NULL)
         return false;
     if (server == NULL)
-        (void)snprintf(pattern, sizeof pattern, "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary}}_test",
+        (void)snprintf(pattern, sizeof pattern,
+                       "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary}}_test",
                        h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
