@@ -159,6 +159,12 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             committer_not_granted(e, w, outcome);
         if (w->has_event)
             stet__events_look(e);
+        /* A claim that was on its way then asked for all the room there was, and has come too early to see the run. */
+        if (w->is_left && stet__may_claim(e) && stet__room(e) > 0) {
+            e->wants_claim = true;
+            stet__keeper_poke(e);
+        } else if (w->is_left)
+            e->has_backlog = true;
     }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)

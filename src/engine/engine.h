@@ -101,6 +101,7 @@ struct stet__work {
     bool           has_ahead;
     bool           must_wait;  /* its run is not to be begun ahead */
     bool           has_state;  /* it writes object state */
+    bool           is_left;    /* a run it wakes is left to anybody: there was no room for it when the unit was made */
     bool           has_event;  /* those who subscribe may hear of it */
     bool           is_relying; /* its claim has seen what other units write; see ahead.c */
     bool           has_read;   /* it holds only if what its claim has read ahead does */

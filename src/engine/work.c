@@ -247,12 +247,16 @@ stet__work_ask(stet__work *w, int n)
 const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
+    bool was_left = w->is_left;
+
+    w->is_left = true;
     if (!stet__may_claim(e))
         return NULL;
     if (stet__room(e) == 0 || e->is_polled) {
         e->has_backlog = true;
         return NULL;
     }
+    w->is_left = was_left;
     stet__work_ask(w, 1);
     w->claimer.session = e->session;
     w->claimer.running_status = STET_STATUS_RUNNING;

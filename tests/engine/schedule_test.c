@@ -1043,7 +1043,9 @@ TEST(E2_repair_finds_a_schedule_that_waits_for_a_run_that_has_ended)
     f->options.roles = 0;
     fixture_up_with(f, handlers);
     AWAIT(look(f->engine, "w").fired == 2);
-    CHECK_INT(look(f->engine, "w").last_ms, ended_ms + 100);
+    /* Of the times that were missed while nobody fired, the last. */
+    CHECK(look(f->engine, "w").last_ms > ended_ms);
+    CHECK_INT((look(f->engine, "w").last_ms - ended_ms) % 100, 0);
     fixture_end(f);
 }
 

@@ -804,6 +804,18 @@ flow_find_open(void *arg, const stet_run_info *info)
     return stet_run_id_parse(arg, info->id) == STET_OK ? STET_END : STET_OK;
 }
 
+static bool
+flow_is_in_doubt(flow_ledger *ledger)
+{
+    bool is_in_doubt = false;
+
+    (void)pthread_mutex_lock(&flow_here.lock);
+    for (size_t i = 0; i < atomic_load(&ledger->n); i++)
+        is_in_doubt = is_in_doubt || (!ledger->entries[i].is_settled && !ledger->entries[i].is_lost);
+    (void)pthread_mutex_unlock(&flow_here.lock);
+    return is_in_doubt;
+}
+
 void
 flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms, const char *where)
 {
@@ -822,6 +834,9 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
             test_fail(__FILE__, __LINE__, "%s: %s: not over after %lld ms", f->name, where, (long long)limit_ms);
         }
     }
+    /* What is stored can be seen a moment before the ledger hears of it. */
+    while (rc == STET_OK && flow_is_in_doubt(ledger) && stet_engine_now_ms(e) <= until_ms)
+        rc = stet_run_list(e, NULL, flow_find_open, &open);
     if (rc != STET_OK)
         test_fail(__FILE__, __LINE__, "%s: %s: listing: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
 }
