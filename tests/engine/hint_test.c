@@ -362,7 +362,8 @@ TEST(G9_forged_hints_make_no_busy_loop)
     took_ms = fixture_mono_ms() - began_ms;
     reads = stet_engine_reads(worker) - reads;
     test_note("4000 hints in %lld ms: %llu reads", (long long)took_ms, (unsigned long long)reads);
-    CHECK(reads <= 4 * (uint64_t)(21 + took_ms / 100) + 20);
+    /* A look is five reads: due runs, timers, schedules … */
+    CHECK(reads <= 5 * (uint64_t)(21 + took_ms / 100) + 20);
     stet__hint_close(forger);
     stet_close(worker);
     fixture_end(f);
