@@ -720,7 +720,7 @@ TEST(F1_an_inherited_choice_that_is_made_anew_is_the_runs_own)
     subject_free(&s);
 }
 
-/* ---- rollbacks (B11) ------------------------------------------------------------------------------ */
+/* ---- rollbacks (B11) ------------------------------------------------------------------------- */
 
 static void
 subject_roll_back(subject *s)
@@ -844,7 +844,7 @@ TEST(B11_a_rollback_tried_again_gives_open_undos_all_their_attempts)
     subject_free(&s);
 }
 
-/* ---- topics, decisions and what is written down (B9, B12, B13, B15, B17) -------------------------- */
+/* ---- topics, decisions and what is written down (B9, B12, B13, B15, B17) --------------------- */
 
 TEST(B9_an_event_takes_the_mark_of_its_wait_and_leaves_the_timer_to_be_removed)
 {
