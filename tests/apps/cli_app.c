@@ -81,6 +81,56 @@ post(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+static int
+ask(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision decision;
+    int           err = stet_approve(ctx, &decision, "boss", input);
+
+    if (err == STET_EREJECTED)
+        return stet_fail(ctx, STET_EPERMANENT, "%s says %s", decision.by, decision.note);
+    STET_TRY(err);
+    STET_TRY(stet_note(ctx, "approved by %s", decision.by));
+    STET_TRY(stet_pause(ctx, NULL, "stocktaking", stet_text("")));
+    return stet_return_json(ctx, "{\"by\":%Q}", decision.by);
+}
+
+static int
+hear(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_await_event(ctx, &value, "news", "30d"));
+    return stet_return(ctx, value);
+}
+
+static int
+charge(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_return(a, stet_text("7"));
+}
+
+/* Only the new code can. */
+static int
+refund(stet_attempt *a, stet_bytes charged)
+{
+    (void)charged;
+    return getenv("CLI_APP_NEW") != NULL
+               ? STET_OK
+               : stet_attempt_fail(a, STET_EPERMANENT, "the bank is closed");
+}
+
+static int
+regret(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "charge", charge, NULL, STET_STEP(.undo = refund)));
+    STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, stet_text("null"));
+}
+
 /* Tells the pipe in CLI_APP_FIFO that the body was entered, then never ends. */
 static int
 never_end(stet_attempt *a, void *arg)
@@ -126,6 +176,9 @@ static const stet_handler orders[] = {
     { "fail", fail, NULL },
     { "nap", nap, NULL },
     { "post", post, NULL },
+    { "ask", ask, NULL },
+    { "hear", hear, NULL },
+    { "regret", regret, NULL },
     { "gate", gate, NULL },
     { "hang", hang, NULL },
     { "shape", shape, NULL },

@@ -389,6 +389,13 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("resolve", awakeable, "1", NOWHERE),
         ARGS("reject", awakeable, "no", NOWHERE),
         ARGS("signal", run, "paid", NOWHERE),
+        ARGS("emit", "news", NOWHERE),
+        ARGS("approve", run, NOWHERE),
+        ARGS("reject", run, "no", NOWHERE),
+        ARGS("resume", run, NOWHERE),
+        ARGS("rollback", run, NOWHERE),
+        ARGS("waits", NOWHERE),
+        ARGS("notes", run, NOWHERE),
         ARGS("dlq", "ls", NOWHERE),
         ARGS("dlq", "retry", run, NOWHERE),
         ARGS("dlq", "discard", run, NOWHERE),
@@ -1132,6 +1139,72 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid"), 9).err, "has ended");
+}
+
+TEST(B15_cli_people_approve_reject_and_resume)
+{
+    const char *yes = START("orders.ask", "{\"amount\":5}"), *no = START("orders.ask", "{}");
+    outcome     o;
+
+    drain();
+    o = OK("waits", "--people");
+    CHECK_HAS(o.out, yes);
+    CHECK_HAS(o.out, "boss");
+    CHECK_HAS(o.out, "{\"amount\":5}");
+    CHECK_INT(json_lines(OK("waits", "--people", "--json").out), 2);
+    CHECK_INT(json_lines(OK("waits", "--for", "decision wait boss", "--json").out), 2);
+    CHECK_INT(json_lines(OK("waits", "--for", "something else", "--json").out), 0);
+    CHECK_HAS(OK("why", yes).out, " approve run_");
+    CHECK_HAS(CHECK_EXIT(RUN("resume", yes), 9).err, "approve or reject it");
+    CHECK_HAS(OK("approve", yes, "--by", "owner", "--note", "fine").out, "approved");
+    CHECK_HAS(CHECK_EXIT(RUN("reject", yes, "no"), 9).err, "was approved by owner");
+    CHECK_INT(json_lines(OK("reject", no, "too dear", "--by", "owner", "--json").out), 1);
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("wait", no), 4).err, "owner says too dear");
+    CHECK_HAS(OK("notes", yes).out, "approved by owner");
+    CHECK_INT(json_lines(OK("notes", yes, "--json").out), 1);
+    CHECK_HAS(OK("notes", no).err, "noted nothing");
+    CHECK_HAS(OK("resume", yes).out, "resumed");
+    drain();
+    CHECK_STR(OK("wait", yes).out, "{\"by\":\"owner\"}\n");
+    CHECK_EXIT(RUN("approve", yes), 9);
+    CHECK_EXIT(RUN("approve", "run_00000000000000000000000000"), 3);
+    CHECK_EXIT(RUN("approve"), 2);
+    CHECK_HAS(OK("waits", "--people").err, "no run waits for a person");
+}
+
+TEST(B9_cli_an_event_resumes_those_who_wait)
+{
+    const char *one = START("orders.hear"), *two = START("orders.hear");
+
+    CHECK_HAS(OK("emit", "news", "0").out, "0 runs resumed");
+    drain();
+    CHECK_HAS(OK("why", one).out, "waits for an event on topic news");
+    CHECK_HAS(CHECK_EXIT(RUN("emit", "news", "not json"), 2).err, "byte");
+    CHECK_EXIT(RUN("emit", "a b\n"), 2);
+    CHECK_EXIT(RUN("emit"), 2);
+    CHECK_HAS(OK("emit", "news", "[1]", "--json").out, "\"resumed\":2");
+    drain();
+    CHECK_STR(OK("wait", one).out, "[1]\n");
+    CHECK_STR(OK("wait", two).out, "[1]\n");
+}
+
+TEST(B11_cli_a_rollback_that_failed_goes_on_with_mended_code)
+{
+    const char *run = START("orders.regret");
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("wait", run), 4).err, "the undo of step charge#1 failed");
+    CHECK_HAS(OK("why", run).out, "could not be rolled back");
+    CHECK_HAS(OK("ls", "--status", "compensation-failed").out, run);
+    CHECK_EXIT(RUN("cancel", run), 9);
+    setenv("CLI_APP_NEW", "1", 1);
+    CHECK_HAS(OK("rollback", run, "--why", "it is open").out, "goes on");
+    drain();
+    unsetenv("CLI_APP_NEW");
+    CHECK_HAS(OK("show", run).out, "failed");
+    CHECK_HAS(OK("show", run).out, "it is open");
+    CHECK_EXIT(RUN("rollback", run), 9);
 }
 
 TEST(C3_cli_dead_letters_are_listed_retried_and_discarded)

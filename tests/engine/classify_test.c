@@ -171,12 +171,15 @@ TEST(C2_what_the_handler_says_itself_nobody_else_is_asked_about)
 {
     fixture    *f = fixture_begin();
     stet_run_id run;
+    char       *asked;
 
     up(f);
     run = fixture_start(f->engine, "t.said", "permanent", NULL);
     EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     run = fixture_start(f->engine, "t.said", "", NULL);
     EXPECT_RESULT(f->engine, &run, "came back");
-    CHECK_STR(effects_text(), "");
+    asked = effects_text();
+    CHECK_STR(asked, "");
+    free(asked);
     fixture_end(f);
 }
