@@ -31,7 +31,7 @@ static const struct {
     { false, FACT(STARTED, .name = TEXT("shop.order"), .key = TEXT("k"), .group = TEXT("g"),
                   .idempotency_key = TEXT("once"), .parent_step = TEXT("s"), .child_key = TEXT("c"),
                   .traceparent = TEXT("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-                  .tracestate = TEXT("vendor=1"),
+                  .tracestate = TEXT("vendor=1"), .schedule = TEXT("nightly"),
                   .value = TEXT("{}"), .labels = TEXT("a=1"), .held = TEXT("shop/k"), .run = ID,
                   .attempts_max = 5, .until_ms = 2000) },
     { false, FACT(CLAIMED, .number = 1) },
@@ -46,9 +46,9 @@ static const struct {
     { false, FACT(CALL, .name = TEXT("shop.pay"), .occurrence = 1, .run = ID) },
     { false, FACT(SEND, .name = TEXT("shop.mail"), .occurrence = 1, .run = ID) },
     { false, FACT(AWAKEABLE, .name = TEXT("approved"), .occurrence = 1, .run = ID) },
-    { true, FACT(CHILD_DONE, .completion = 9, .value = TEXT("paid")) },
+    { true, FACT(CHILD_DONE, .completion = 8, .value = TEXT("paid")) },
     { true,
-      FACT(SETTLED, .completion = 11, .code = -3, .text = TEXT("no"), .origin = TEXT("awk")) },
+      FACT(SETTLED, .completion = 10, .code = -3, .text = TEXT("no"), .origin = TEXT("awk")) },
     { false, FACT(TAKEN, .number = 3) },
     { false, FACT(STATE_GET, .name = TEXT("n"), .occurrence = 1, .value = TEXT("1")) },
     { false, FACT(STATE_SET, .name = TEXT("n"), .occurrence = 1, .value = TEXT("2")) },
@@ -57,7 +57,7 @@ static const struct {
     { false, FACT(VERSION, .name = TEXT("v"), .occurrence = 1, .number = 2) },
     { false, FACT(AWAIT, .name = TEXT("sleep nap#1"), .occurrence = 1, .until_ms = 9500) },
     { false, FACT(ANY, .name = TEXT("any"), .occurrence = 1, .until_ms = 9500) },
-    { false, FACT(CHOICE, .name = TEXT("any"), .occurrence = 1, .completion = 21, .number = 1,
+    { false, FACT(CHOICE, .name = TEXT("any"), .occurrence = 1, .completion = 18, .number = 1,
                   .code = -25, .text = TEXT("the time was up first")) },
     { false, FACT(SETTLE, .name = TEXT("awk_x"), .occurrence = 1, .run = ID, .value = TEXT("v")) },
     { true, FACT(LOST, .who = TEXT("wrk_1"), .name = TEXT("charge"), .occurrence = 2,
@@ -92,11 +92,39 @@ static const struct {
     { false, FACT(SIGNAL, .name = TEXT("go"), .occurrence = 4) },
     { false,
       FACT(SIGNAL_SEND, .name = TEXT("go"), .occurrence = 1, .run = ID, .value = TEXT("v")) },
-    { false, FACT(RELEASED, .text = TEXT("stop")) },
+    { false, FACT(NOTE, .name = TEXT("paid %d"), .occurrence = 1, .text = TEXT("paid 7")) },
+    { false, FACT(SWITCH, .name = TEXT("which"), .occurrence = 1, .text = TEXT("small")) },
+    { false, FACT(ONCE, .name = TEXT("first"), .occurrence = 1, .number = 1) },
+    { false, FACT(LOOK, .name = TEXT("run_x"), .occurrence = 1, .value = TEXT("seen")) },
+    { false, FACT(EMIT, .name = TEXT("news"), .occurrence = 1, .value = TEXT("e"), .number = 1,
+                  .flags = STET__FACT_MORE) },
+    { false, FACT(EMIT, .name = TEXT("news"), .occurrence = 1, .value = TEXT("e"), .number = 2) },
+    { false, FACT(TOPIC, .name = TEXT("news"), .occurrence = 1, .until_ms = 9000) }, /* 45 */
+    { true, FACT(EVENT, .completion = 45, .value = TEXT("e")) },
+    { false, FACT(BOUNDARY, .name = TEXT("look"), .occurrence = 1, .value = TEXT("{}"),
+                  .flags = STET__FACT_APPROVAL) }, /* 46 */
+    { true, FACT(DECIDED, .completion = 46, .who = TEXT("me"), .text = TEXT("fine"),
+                 .value = TEXT("yes")) },
+    { false, FACT(TAKEN, .number = 13) },
+    { false, FACT(ROLLBACK, .name = TEXT("rollback"), .occurrence = 1, .code = -7,
+                  .text = TEXT("no"), .origin = TEXT("step charge#1")) }, /* 48 */
+    { false, FACT(STEP_RETRY, .name = TEXT("rollback:charge#1"), .occurrence = 1, .code = -1,
+                  .attempt = 1, .text = TEXT("no luck"), .until_ms = 9000) },
+    { false, FACT(COMPENSATION_FAILED, .code = -8, .text = TEXT("a text that needs some room"),
+                  .origin = TEXT("step rollback:charge#1")) },
+    { true, FACT(ROLLBACK_RETRY, .who = TEXT("me")) },
+    { false, FACT(TAKEN, .number = 14) },
     { false, FACT(CLAIMED, .number = 6) },
+    { false, FACT(STEP, .name = TEXT("rollback:charge#1"), .occurrence = 1) },
+    { false, FACT(ROLLED_BACK, .completion = 48) },
+    { false, FACT(RELEASED, .text = TEXT("stop")) },
+    { false, FACT(CLAIMED, .number = 7) },
     { false, FACT(CANCELLED, .code = -6, .text = TEXT("enough"), .origin = TEXT("me")) },
 };
-enum { MEMORY_FACTS = sizeof memory_history / sizeof memory_history[0] };
+enum {
+    MEMORY_FACTS = sizeof memory_history / sizeof memory_history[0],
+    MEMORY_WAITS = 4 /* nap, await, the last two signals */
+};
 
 typedef struct memory_world {
     fault_alloc   alloc; /* of the arena */
@@ -183,11 +211,16 @@ memory_is_enough(size_t at, size_t room, bool has_heap)
 TEST(G1_a_history_with_every_kind_of_fact_is_applied)
 {
     memory_world w;
+    int          waits = 0;
 
     memory_begin(&w);
     for (size_t i = 0; i < MEMORY_FACTS; i++)
         CHECK_OK(memory_apply(&w, i));
     CHECK_INT(w.run.status, STET_STATUS_CANCELLED);
+    CHECK_INT(w.journal.anomalies, 0); /* every answer found what it answers */
+    for (const stet__cmd *cmd = w.journal.waiting; cmd != NULL; cmd = cmd->next)
+        waits += !cmd->is_settled;
+    CHECK_INT(waits, MEMORY_WAITS);
     memory_end(&w);
 }
 

@@ -442,3 +442,30 @@ TEST(F6_the_format_on_disk_stays)
     CHECK_STR(hex, "b692e93ee849c67e0d0f5a8e4e9046195fea3f83d49b45a1ac90cd38c2c8e31b");
     stet__buf_free(&b);
 }
+
+/* A choice is the outcome of a wait, not a thing the handler asked for, though its number lies
+ * among the commands. */
+TEST(F6_commands_are_told_from_the_rest_by_their_kind)
+{
+    CHECK(!stet__fact_is_command(STET__FACT_COMPENSATION_FAILED));
+    CHECK(stet__fact_is_command(STET__FACT_STEP));
+    CHECK(!stet__fact_is_command(STET__FACT_CHOICE));
+    CHECK(stet__fact_is_command(STET__FACT_BOUNDARY));
+    CHECK(!stet__fact_is_command(STET__FACT_TIMER));
+    CHECK(!stet__fact_is_command(STET__FACT_ROW));
+}
+
+TEST(F6_writers_differ_by_run_and_by_revision)
+{
+    stet_id one = { { 1 } }, other = { { 1 } };
+
+    other.bytes[sizeof other.bytes - 8] = 4; /* the first byte that is used and kept is the next */
+    other.bytes[sizeof other.bytes - 7] = 4;
+    CHECK_INT(stet__fact_writer((stet_id){ { 0 } }, 7), 1); /* nobody */
+    for (uint64_t revision = 0; revision < 100; revision++) {
+        CHECK(stet__fact_writer(one, revision) > 1);
+        CHECK(stet__fact_writer(one, revision) < INT64_C(1) << 56);
+        CHECK(stet__fact_writer(one, revision) != stet__fact_writer(other, revision));
+        CHECK(stet__fact_writer(one, revision) != stet__fact_writer(one, revision + 1));
+    }
+}

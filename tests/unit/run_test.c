@@ -720,6 +720,309 @@ TEST(F1_an_inherited_choice_that_is_made_anew_is_the_runs_own)
     subject_free(&s);
 }
 
+/* ---- rollbacks (B11) ------------------------------------------------------------------------- */
+
+static void
+subject_roll_back(subject *s)
+{
+    APPLY(s, ROLLBACK, .name = TEXT("rollback"), .occurrence = 1, .code = STET_ESTEP,
+          .text = TEXT("no stock"), .flags = STET__FACT_AUTO);
+}
+
+TEST(B11_a_rollback_is_compensating_through_dispatch_and_then_goes_on)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    subject_roll_back(&s);
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    CHECK_INT(s.run.rollback, s.run.journal);
+    CHECK(s.run.is_auto);
+    CHECK(!stet__run_is_answered(&s.run));
+    cmd = ask(&s, STET__FACT_ROLLBACK, "rollback");
+    CHECK(cmd != NULL && !cmd->is_settled);
+    CHECK_STR(cmd->text, "no stock");
+    APPLY(&s, SUSPENDED, .text = TEXT("a timer"));
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    subject_claim(&s);
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    APPLY(&s, ROLLED_BACK, .completion = (int64_t)cmd->completion);
+    CHECK_INT(s.run.status, STET_STATUS_RUNNING);
+    CHECK(s.run.rollback == 0 && !s.run.is_auto);
+    CHECK(cmd->is_settled);
+    CHECK_INT(s.journal.anomalies, 0);
+    subject_free(&s);
+}
+
+TEST(B11_rollbacks_begin_and_end_in_pairs)
+{
+    subject s;
+    int64_t begun;
+
+    subject_start(&s);
+    subject_claim(&s);
+    REFUSED(&s, ROLLED_BACK, .completion = 0); /* none began */
+    subject_roll_back(&s);
+    begun = (int64_t)s.run.journal;
+    REFUSED(&s, ROLLBACK, .name = TEXT("rollback"), .occurrence = 2); /* inside of it */
+    REFUSED(&s, ROLLED_BACK, .completion = begun - 1);                /* of another one */
+    CHECK_INT(s.run.rollback, begun);
+    APPLY(&s, ROLLED_BACK, .completion = begun);
+    REFUSED(&s, ROLLED_BACK, .completion = begun); /* twice */
+    subject_free(&s);
+}
+
+TEST(B11_an_undo_that_failed_is_told_once_and_the_answer_stays)
+{
+    subject  s;
+    uint64_t begun;
+
+    subject_start(&s);
+    subject_claim(&s);
+    REFUSED(&s, COMPENSATION_FAILED, .code = STET_ECOMPENSATION); /* of no rollback */
+    subject_roll_back(&s);
+    begun = s.run.journal;
+    notify(&s, FACT(ROLLBACK_RETRY, .who = TEXT("op"))); /* nothing failed yet */
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    APPLY(&s, COMPENSATION_FAILED, .code = STET_ECOMPENSATION, .cause = -1001,
+          .text = TEXT("no refund"), .origin = TEXT("step rollback:charge#1"));
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(s.run.code, STET_ECOMPENSATION);
+    CHECK_INT(s.run.cause, -1001);
+    CHECK_STR(s.run.reason, "no refund");
+    CHECK_STR(s.run.origin, "step rollback:charge#1");
+    CHECK(stet__run_is_answered(&s.run));
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
+    notify(&s, FACT(ROLLBACK_RETRY, .who = TEXT("op")));
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    subject_claim(&s);
+    APPLY(&s, ROLLED_BACK, .completion = (int64_t)begun);
+    CHECK_INT(s.run.status, STET_STATUS_RUNNING);
+    CHECK(stet__run_is_answered(&s.run));
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
+    APPLY(&s, FAILED, .code = STET_EPERMANENT, .text = TEXT("no stock"));
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
+    subject_free(&s);
+}
+
+TEST(B11_a_stop_does_not_move_a_run_whose_rollback_failed)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    subject_roll_back(&s);
+    APPLY(&s, COMPENSATION_FAILED, .code = STET_ECOMPENSATION, .text = TEXT("no refund"));
+    notify(&s, FACT(DEADLINE, .text = TEXT("late")));
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(s.run.stop_code, STET_EEXPIRED);
+    notify(&s, FACT(ROLLBACK_RETRY, .who = TEXT("op"))); /* it is still tried again */
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    subject_free(&s);
+}
+
+TEST(B11_a_rollback_tried_again_gives_open_undos_all_their_attempts)
+{
+    subject s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, SLEEP, .name = TEXT("rollback:nap"), .occurrence = 1, .attempt = 9, .until_ms = 9);
+    APPLY(&s, STEP_RETRY, .name = TEXT("flaky"), .occurrence = 1, .attempt = 2);
+    subject_roll_back(&s);
+    APPLY(&s, STEP_RETRY, .name = TEXT("rollback:b#1"), .occurrence = 1, .attempt = 1);
+    APPLY(&s, STEP, .name = TEXT("rollback:b#1"), .occurrence = 1, .attempt = 2);
+    APPLY(&s, STEP_RETRY, .name = TEXT("rollback:a#1"), .occurrence = 1, .attempt = 3);
+    APPLY(&s, COMPENSATION_FAILED, .code = STET_ECOMPENSATION, .text = TEXT("no refund"));
+    notify(&s, FACT(ROLLBACK_RETRY, .who = TEXT("op")));
+    CHECK_INT(ask(&s, STET__FACT_STEP, "rollback:a#1")->attempt, 0);
+    CHECK_INT(ask(&s, STET__FACT_STEP, "rollback:b#1")->attempt, 2); /* has its result */
+    CHECK_INT(ask(&s, STET__FACT_STEP, "flaky")->attempt, 2);        /* undoes nothing */
+    CHECK_INT(ask(&s, STET__FACT_SLEEP, "rollback:nap")->attempt, 9);
+    subject_free(&s);
+}
+
+/* ---- topics, decisions and what is written down (B9, B12, B13, B15, B17) --------------------- */
+
+TEST(B9_an_event_takes_the_mark_of_its_wait_and_leaves_the_timer_to_be_removed)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, TOPIC, .name = TEXT("news"), .occurrence = 1);
+    notify(&s, FACT(EVENT, .completion = (int64_t)s.run.journal, .value = TEXT("one")));
+    CHECK(s.journal.spared == NULL); /* no timer, and the mark went with the event */
+    APPLY(&s, TOPIC, .name = TEXT("news"), .occurrence = 2, .until_ms = 9000);
+    notify(&s, FACT(EVENT, .completion = (int64_t)s.run.journal, .value = TEXT("two")));
+    CHECK(ask(&s, STET__FACT_TOPIC, "news") != NULL);
+    cmd = ask(&s, STET__FACT_TOPIC, "news");
+    CHECK(cmd->is_settled && cmd->code == 0);
+    CHECK_INT(cmd->value.len, 3);
+    CHECK(memcmp(cmd->value.data, "two", 3) == 0);
+    CHECK(s.journal.spared == cmd);
+    CHECK(cmd->had_timer && !cmd->has_timer && !cmd->has_mark);
+    CHECK_INT(cmd->until_ms, 9000);
+    subject_free(&s);
+}
+
+TEST(B9_a_wait_whose_time_was_up_leaves_its_mark_to_be_removed)
+{
+    subject    s;
+    stet__cmd *cmd;
+    int64_t    at;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, TOPIC, .name = TEXT("news"), .occurrence = 1, .until_ms = 9000);
+    at = (int64_t)s.run.journal;
+    notify(&s, FACT(TIMER, .completion = at));
+    notify(&s, FACT(EVENT, .completion = at, .value = TEXT("late"))); /* changes nothing */
+    CHECK_INT(s.journal.anomalies, 1);
+    cmd = ask(&s, STET__FACT_TOPIC, "news");
+    CHECK(cmd->is_settled && cmd->value.data == NULL);
+    CHECK_INT(cmd->code, STET_ETIMEOUT);
+    CHECK(s.journal.spared == cmd);
+    CHECK(cmd->has_mark && !cmd->had_timer);
+    subject_free(&s);
+}
+
+TEST(B9_a_wait_that_was_stopped_leaves_mark_and_timer_to_be_removed)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, TOPIC, .name = TEXT("news"), .occurrence = 1, .until_ms = 9000);
+    APPLY(&s, TOPIC, .name = TEXT("news"), .occurrence = 1, .code = STET_ECANCELLED);
+    cmd = ask(&s, STET__FACT_TOPIC, "news");
+    CHECK(cmd->is_settled);
+    CHECK_INT(cmd->code, STET_ECANCELLED);
+    CHECK(s.journal.spared == cmd);
+    CHECK(cmd->has_mark && cmd->had_timer);
+    CHECK_INT(cmd->until_ms, 9000);
+    subject_free(&s);
+}
+
+TEST(B9_an_emit_with_waiters_left_is_not_done)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, EMIT, .name = TEXT("news"), .occurrence = 1, .number = 100,
+          .flags = STET__FACT_MORE);
+    cmd = ask(&s, STET__FACT_EMIT, "news");
+    CHECK(!cmd->is_settled);
+    CHECK_INT(cmd->number, 100);
+    APPLY(&s, EMIT, .name = TEXT("news"), .occurrence = 1, .number = 130);
+    CHECK(cmd->is_settled);
+    CHECK_INT(cmd->number, 130);
+    CHECK(ask(&s, STET__FACT_EMIT, "news") == NULL); /* both were the same emit */
+    subject_free(&s);
+}
+
+TEST(B15_a_decision_says_who_and_when_and_only_the_first_counts)
+{
+    subject    s;
+    stet__cmd *cmd;
+    int64_t    at;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, BOUNDARY, .name = TEXT("ship"), .occurrence = 1, .flags = STET__FACT_APPROVAL);
+    at = (int64_t)s.run.journal;
+    cmd = ask(&s, STET__FACT_BOUNDARY, "ship");
+    CHECK(cmd->is_approval && cmd->has_mark && !cmd->is_settled);
+    notify(&s, FACT(DECIDED, .completion = at, .time_ms = 7000, .who = TEXT("op"),
+                    .code = STET_EREJECTED, .text = TEXT("too late")));
+    notify(&s, FACT(DECIDED, .completion = at, .time_ms = 8000, .who = TEXT("another")));
+    CHECK_INT(s.journal.anomalies, 1);
+    CHECK(cmd->is_settled && !cmd->has_mark); /* the decision stands in the mark */
+    CHECK(s.journal.spared == NULL);
+    CHECK_INT(cmd->number, 7000);
+    CHECK_INT(cmd->code, STET_EREJECTED);
+    CHECK_STR(cmd->text, "too late");
+    CHECK_STR(cmd->origin, "op");
+    subject_free(&s);
+}
+
+TEST(B15_a_decision_of_nobody_in_particular)
+{
+    subject    s;
+    stet__cmd *cmd;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, BOUNDARY, .name = TEXT("ship"), .occurrence = 1);
+    notify(&s, FACT(DECIDED, .completion = (int64_t)s.run.journal, .time_ms = 7000));
+    cmd = ask(&s, STET__FACT_BOUNDARY, "ship");
+    CHECK(cmd->is_settled && !cmd->is_approval && cmd->code == 0);
+    CHECK(cmd->origin == NULL);
+    CHECK_INT(cmd->number, 7000);
+    subject_free(&s);
+}
+
+static void
+expect_binding(stet__fact_kind kind, bool is_binding)
+{
+    stet__fact fact = { .kind = kind, .name = TEXT("n"), .occurrence = 1, .number = 2 };
+    stet__cmd *cmd;
+    subject    s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    CHECK_OK(subject_apply(&s, fact));
+    CHECK_INT(stet__journal_is_binding(kind), is_binding);
+    CHECK_INT(s.journal.unasked, is_binding);
+    CHECK((stet__journal_unasked(&s.journal) != NULL) == is_binding);
+    cmd = ask(&s, kind, "n"); /* recorded: nothing is done again */
+    CHECK(cmd != NULL && cmd->is_settled);
+    CHECK_INT(cmd->number, 2);
+    CHECK_INT(s.journal.unasked, 0);
+    subject_free(&s);
+}
+
+TEST(B12_a_recorded_switch_must_be_asked_for)
+{
+    expect_binding(STET__FACT_SWITCH, true);
+}
+
+TEST(B13_a_recorded_note_may_be_gone_from_the_code)
+{
+    expect_binding(STET__FACT_NOTE, false);
+}
+
+TEST(B17_a_recorded_once_must_be_asked_for_and_a_look_need_not)
+{
+    expect_binding(STET__FACT_ONCE, true);
+    expect_binding(STET__FACT_LOOK, false);
+}
+
+TEST(F1_a_command_is_found_without_being_asked_for)
+{
+    const stet__cmd *cmd;
+    subject          s;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("a"), .occurrence = 3);
+    CHECK(stet__journal_find(&s.journal, STET__FACT_STEP, "a", 0) == NULL);
+    CHECK(stet__journal_find(&s.journal, STET__FACT_STEP, "a", 2) == NULL);
+    CHECK(stet__journal_find(&s.journal, STET__FACT_STEP, "a", 4) == NULL);
+    CHECK(stet__journal_find(&s.journal, STET__FACT_SLEEP, "a", 1) == NULL);
+    cmd = stet__journal_find(&s.journal, STET__FACT_STEP, "a", 3);
+    CHECK(cmd != NULL && cmd->occurrence == 3 && !cmd->is_asked);
+    CHECK_INT(s.journal.unasked, 2);
+    subject_free(&s);
+}
+
 /* ---- retries (A10) -------------------------------------------------------------------------------- */
 
 static const stet__backoff backoff_normal = { 3, 1000, 30000, 200, 25 };

@@ -382,3 +382,278 @@ TEST(E2_what_differs_is_seen_and_what_happened_is_no_difference)
     b.at_ms = 9000;
     CHECK(stet__sched_same(&a, &b));
 }
+
+/* ---- what a record may say ------------------------------------------------------------------- */
+
+#define UNSOUND(good, change)                                                                      \
+    do {                                                                                           \
+        stet__fact bad_ = (good);                                                                  \
+        bad_.change;                                                                               \
+        if (stet__sched_is_sound(&bad_))                                                           \
+            test_fail(__FILE__, __LINE__, "sound with %s", #change);                               \
+    } while (0)
+
+/* A record comes from a store that anybody may have damaged. */
+TEST(E1_a_record_that_contradicts_itself_is_not_sound)
+{
+    stet__fact good = sched(STET_OVERLAP_QUEUE, STET_MISSED_ALL);
+
+    CHECK(stet__sched_is_sound(&good)); /* not planned yet */
+    plan(&good, 5 * MINUTE);
+    good.planned_ms = 5 * MINUTE;
+    CHECK(stet__sched_is_sound(&good));
+    UNSOUND(good, kind = STET__FACT_OCCURRENCE);
+    UNSOUND(good, name.len = 0);
+    UNSOUND(good, cron.len = 0);      /* no time at all */
+    UNSOUND(good, every_ms = MINUTE); /* two kinds of it */
+    UNSOUND(good, at_ms = MINUTE);
+    UNSOUND(good, every_ms = -1);
+    UNSOUND(good, at_ms = -1);
+    UNSOUND(good, until_ms = -1);
+    UNSOUND(good, look_ms = -1);
+    UNSOUND(good, planned_ms = 6 * MINUTE); /* would be dealt with twice */
+    UNSOUND(good, waiting_ms = 4 * MINUTE); /* behind no run */
+    UNSOUND(good, overlap = STET_OVERLAP_DEFAULT);
+    UNSOUND(good, overlap = STET_OVERLAP_CANCEL + 1);
+    UNSOUND(good, missed = STET_MISSED_DEFAULT);
+    UNSOUND(good, missed = STET_MISSED_ALL + 1);
+    UNSOUND(good, missed_max = -1);
+    UNSOUND(good, missed_max = STET_SCHEDULE_MISSED_MAX + 1);
+    good.missed_max = STET_SCHEDULE_MISSED_MAX;
+    good.flags |= STET__SCHED_RUNNING;
+    good.waiting_ms = 4 * MINUTE;
+    CHECK(stet__sched_is_sound(&good));
+}
+
+/* `is_time`: the difference is one of its time, which is planned anew then. */
+#define DIFFERS(good, is_time, change)                                                             \
+    do {                                                                                           \
+        stet__fact other_ = (good);                                                                \
+        other_.change;                                                                             \
+        if (stet__sched_same(&(good), &other_) || stet__sched_same(&other_, &(good)))              \
+            test_fail(__FILE__, __LINE__, "the same with %s", #change);                            \
+        CHECK_INT(stet__sched_same_time(&(good), &other_), !(is_time));                            \
+    } while (0)
+
+TEST(E2_each_thing_a_caller_gives_is_compared)
+{
+    stet__fact good = sched(STET_OVERLAP_SKIP, STET_MISSED_ALL), same;
+
+    good.key = stet_text("k");
+    good.group = stet_text("g");
+    good.value = stet_text("{}");
+    good.zone = stet_text("UTC");
+    same = good;
+    CHECK(stet__sched_same(&good, &same));
+    DIFFERS(good, true, cron = stet_text("1 * * * *")); /* as long */
+    DIFFERS(good, true, zone = stet_text("Asia/Tokyo"));
+    DIFFERS(good, true, every_ms = 1);
+    DIFFERS(good, true, after_ms = 1);
+    DIFFERS(good, true, at_ms = 1);
+    DIFFERS(good, true, flags = STET__SCHED_FUNCTION);
+    DIFFERS(good, true, flags = STET__SCHED_FROM_COMPLETION);
+    DIFFERS(good, false, name = stet_text("t.ho"));
+    DIFFERS(good, false, key = stet_text("l"));
+    DIFFERS(good, false, group = stet_text(""));
+    DIFFERS(good, false, value = stet_text("[]"));
+    DIFFERS(good, false, priority = 1);
+    DIFFERS(good, false, deadline_ms = 1);
+    DIFFERS(good, false, overlap = STET_OVERLAP_ALLOW);
+    DIFFERS(good, false, missed = STET_MISSED_ONCE);
+    DIFFERS(good, false, missed_max = 4);
+    DIFFERS(good, false, grace_ms = 1);
+}
+
+/* ---- planning anew --------------------------------------------------------------------------- */
+
+TEST(E1_one_time_that_was_dealt_with_is_not_planned_again)
+{
+    stet__fact s = every(0, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+
+    s.at_ms = 5000000;
+    plan(&s, 1000);
+    CHECK_INT(step(&s, 5000000, false).what, STET__SCHED_FIRE);
+    plan(&s, 6000000); /* as after a pause, or when something else was changed */
+    CHECK(s.until_ms == STET_NEVER);
+    CHECK(s.look_ms == STET_NEVER);
+}
+
+TEST(E1_one_time_needs_no_function_to_fire)
+{
+    stet__fact      s = every(0, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 5000000 };
+    stet__sched_act act;
+
+    s.at_ms = 5000000;
+    plan(&s, 1000);
+    CHECK_OK(stet__sched_step(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_FIRE);
+    CHECK_INT(act.planned_ms, 5000000);
+}
+
+TEST(E1_an_interval_from_completion_planned_under_an_open_run_waits_for_its_end)
+{
+    stet__fact s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+
+    s.flags = STET__SCHED_FROM_COMPLETION | STET__SCHED_RUNNING;
+    plan(&s, 1000000);
+    CHECK(s.until_ms == STET_NEVER);
+    CHECK_INT(step(&s, 1002000, false).what, STET__SCHED_CHANGED); /* its end was not noted */
+    CHECK_INT(s.until_ms, 1009000);
+    CHECK_INT(s.look_ms, 1009000);
+}
+
+TEST(E1_an_interval_from_completion_does_not_follow_a_clock_backwards)
+{
+    stet__fact      s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 1006000, .ended_ms = 1005000 };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FROM_COMPLETION;
+    plan(&s, 1000000);
+    CHECK_INT(step(&s, 1007000, false).what, STET__SCHED_FIRE);
+    CHECK_OK(stet__sched_step(&s, &now, &act)); /* ended before it was planned */
+    CHECK_INT(s.until_ms, 1014000);
+    CHECK(stet__sched_is_sound(&s));
+}
+
+/* Updated from the planned time to completion while a run was open: the time it had stays. */
+TEST(E1_the_end_of_a_run_leaves_a_time_that_is_known)
+{
+    stet__fact s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+
+    plan(&s, 1000000);
+    CHECK_INT(step(&s, 1007000, false).what, STET__SCHED_FIRE);
+    s.flags |= STET__SCHED_FROM_COMPLETION;
+    CHECK_INT(step(&s, 1008000, false).what, STET__SCHED_CHANGED);
+    CHECK(!(s.flags & STET__SCHED_RUNNING));
+    CHECK_INT(s.until_ms, 1014000);
+}
+
+TEST(E2_a_paused_one_is_planned_and_stands_nowhere)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 5 * MINUTE };
+
+    s.flags = STET__SCHED_PAUSED;
+    plan(&s, 5 * MINUTE);
+    CHECK_INT(s.until_ms, 6 * MINUTE);
+    CHECK(s.look_ms == STET_NEVER);
+    s.flags |= STET__SCHED_FUNCTION; /* which is not known here */
+    CHECK_OK(stet__sched_plan(&s, &now));
+    CHECK_INT(s.until_ms, 0);
+    CHECK(s.look_ms == STET_NEVER);
+}
+
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+TEST(E5_a_function_that_fails_at_its_first_time_leaves_the_record)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE), before;
+    stet__sched_now now = { .now_ms = 5 * MINUTE, .next = broken };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FUNCTION;
+    before = s;
+    CHECK_CODE(stet__sched_step(&s, &now, &act), STET_EIO);
+    CHECK(memcmp(&before, &s, sizeof s) == 0);
+}
+
+/* Whoever met the failure put it where it is looked at again. */
+TEST(E5_after_a_failure_it_stands_at_its_time_again)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_act act;
+
+    plan(&s, 5 * MINUTE);
+    s.look_ms = 5 * MINUTE + 10;
+    act = step(&s, 5 * MINUTE + 10, false); /* nothing is due */
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.look_ms, 6 * MINUTE);
+    s.look_ms = 5 * MINUTE + 20;
+    s.flags |= STET__SCHED_RUNNING;
+    act = step(&s, 5 * MINUTE + 20, false); /* its run has ended besides */
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.look_ms, 6 * MINUTE);
+    CHECK_INT(step(&s, 5 * MINUTE + 30, false).what, STET__SCHED_NOTHING);
+}
+
+/* ---- the end of a pause ---------------------------------------------------------------------- */
+
+static stet__fact
+paused(stet__fact s, int64_t now_ms)
+{
+    plan(&s, now_ms);
+    s.flags |= STET__SCHED_PAUSED;
+    s.look_ms = STET_NEVER;
+    return s;
+}
+
+TEST(E2_a_pause_in_which_nothing_was_due_skips_nothing)
+{
+    stet__fact      s = paused(sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE), 5 * MINUTE);
+    stet__sched_now now = { .now_ms = 6 * MINUTE - 1, .next = minutely };
+    stet__sched_act act;
+
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.skipped, 0);
+    CHECK_INT(s.until_ms, 6 * MINUTE);
+    CHECK_INT(s.look_ms, 6 * MINUTE);
+    CHECK(!(s.flags & STET__SCHED_PAUSED));
+}
+
+TEST(E2_resumed_before_it_was_ever_planned_it_is_planned)
+{
+    stet__fact      s = sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 5 * MINUTE, .next = minutely };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_PAUSED;
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.until_ms, 6 * MINUTE);
+    CHECK_INT(s.look_ms, 6 * MINUTE);
+}
+
+TEST(E2_resumed_where_its_function_is_not_known_somebody_else_looks_at_once)
+{
+    stet__fact      s = paused(sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE), 5 * MINUTE);
+    stet__sched_now now = { .now_ms = 9 * MINUTE };
+    stet__sched_act act;
+
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.what, STET__SCHED_CHANGED);
+    CHECK_INT(s.until_ms, 0);
+    CHECK_INT(s.look_ms, 9 * MINUTE);
+    CHECK_INT(step(&s, 9 * MINUTE, false).what, STET__SCHED_CHANGED); /* by one who knows it */
+    CHECK_INT(s.until_ms, 10 * MINUTE);
+    CHECK_INT(s.look_ms, 10 * MINUTE);
+}
+
+TEST(E2_resumed_with_a_run_that_was_open_somebody_looks_whether_it_ended)
+{
+    stet__fact      s = sched(STET_OVERLAP_QUEUE, STET_MISSED_ONCE);
+    stet__sched_now now = { .now_ms = 2 * MINUTE + 30000, .next = minutely };
+    stet__sched_act act;
+
+    plan(&s, 0);
+    CHECK_INT(step(&s, MINUTE, false).what, STET__SCHED_FIRE);
+    CHECK_INT(step(&s, 2 * MINUTE, true).what, STET__SCHED_WAIT);
+    s.flags |= STET__SCHED_PAUSED;
+    s.look_ms = STET_NEVER;
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(s.until_ms, 3 * MINUTE);
+    CHECK_INT(s.look_ms, now.now_ms);
+    CHECK_INT(step(&s, now.now_ms, false).what, STET__SCHED_FIRE); /* what waited */
+}
+
+TEST(E2_a_pause_does_not_end_by_a_function_that_fails)
+{
+    stet__fact      s = paused(sched(STET_OVERLAP_SKIP, STET_MISSED_ONCE), 5 * MINUTE), before = s;
+    stet__sched_now now = { .now_ms = 9 * MINUTE, .next = broken };
+    stet__sched_act act;
+
+    CHECK_CODE(stet__sched_resume(&s, &now, &act), STET_EIO);
+    CHECK(memcmp(&before, &s, sizeof s) == 0);
+}
