@@ -23,6 +23,7 @@ static const cli_verb *const verbs[] = {
     &stet__cli_schedule_ensure, &stet__cli_schedule_update,
     &stet__cli_schedule_pause,  &stet__cli_schedule_resume,
     &stet__cli_schedule_rm,     &stet__cli_schedule_preview,
+    &stet__cli_completion,  &stet__cli_man,
     &stet__cli_help,
 };
 

@@ -69,6 +69,7 @@
     X(DECIDED, 69, "decision")                                                                     \
     X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
     X(ROLLED_BACK, 71, "rolled back")                                                              \
+    X(TOLD, 72, "waiters told")                                                                    \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")                                                                              \
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \

@@ -57,17 +57,16 @@ stet__sched_same(const stet__fact *a, const stet__fact *b)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* The first one after `after_ms`, which is one itself; STET_NEVER: there is none. */
+/* The first one after `after_ms`, which is one itself; STET_NEVER: there is none. Not of intervals,
+ * which are counted (sched_due_every). */
 static int
 sched_next(const stet__fact *s, const stet__sched_now *now, int64_t after_ms, int64_t *next_ms)
 {
     int err;
 
-    switch (stet__sched_kind_of(s)) {
-    case STET__SCHED_AT: *next_ms = STET_NEVER; return STET_OK;
-    case STET__SCHED_EVERY: *next_ms = after_ms + s->every_ms; return STET_OK;
-    case STET__SCHED_CRON:
-    case STET__SCHED_USER: break;
+    if (stet__sched_kind_of(s) == STET__SCHED_AT) {
+        *next_ms = STET_NEVER;
+        return STET_OK;
     }
     if ((err = now->next(now->arg, next_ms, after_ms)) != STET_END)
         return err;
@@ -148,8 +147,7 @@ stet__sched_plan(stet__fact *s, const stet__sched_now *now)
         if ((s->flags & STET__SCHED_FROM_COMPLETION) && (s->flags & STET__SCHED_RUNNING))
             s->until_ms = STET_NEVER;
         break;
-    case STET__SCHED_CRON:
-    case STET__SCHED_USER:
+    default: /* cron, function */
         s->until_ms = 0;
         if (now->next != NULL)
             err = sched_next(s, now, from_ms, &s->until_ms);

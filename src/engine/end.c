@@ -286,13 +286,23 @@ end_risks(stet__claim *claim, bool is_attempt_over)
     return ok;
 }
 
+/* Its waiters are told now, and the parent. A stop that is on its way has not seen that, and would tell them something
+ * else: an entry of our own in the inbox refuses it. */
 static bool
-end_tell_parent(stet_ctx *c)
+end_tell(stet_ctx *c, bool was_answered)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
+    stet__fact   told = { .kind = STET__FACT_TOLD, .time_ms = stet__store_now(e) };
+    stet_op     *op = stet__work_op(claim->open, STET_OP_INBOX, claim->run);
     bool         ok;
 
+    if (op == NULL || !stet__work_fact(claim->open, &op->data, &told))
+        return false;
+    if (STET__MUTANT(told_unguarded))
+        claim->open->unit.n_ops--;
+    if (was_answered)
+        return true;
     stet__lock(e->p, &e->lock);
     ok = stet__tell_parent(e, claim->open, &c->run, stet__run_answer(&c->run));
     stet__unlock(e->p, &e->lock);
@@ -320,7 +330,7 @@ end_unit(stet_ctx *c)
         ok = (!STET__MUTANT(parent_early) || c->run.status != STET_STATUS_RETRYING ||
               stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
              end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED) &&
-             (c->run.status != STET_STATUS_COMPENSATION_FAILED || was_answered || end_tell_parent(c)) &&
+             (c->run.status != STET_STATUS_COMPENSATION_FAILED || end_tell(c, was_answered)) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
     if (!ok)

@@ -1173,6 +1173,27 @@ TEST(B15_cli_people_approve_reject_and_resume)
     CHECK_HAS(OK("waits", "--people").err, "no run waits for a person");
 }
 
+TEST(H2_cli_a_shell_completes_and_man_has_a_page)
+{
+    outcome o = OK("completion", "bash");
+    FILE   *script = fopen("complete.sh", "w");
+
+    CHECK(script != NULL);
+    CHECK(fputs(o.out, script) >= 0);
+    CHECK_INT(fclose(script), 0);
+    CHECK_INT(
+        system("bash -c 'source complete.sh; f() { COMP_WORDS=(cli_app \"$@\"); COMP_CWORD=$#; "
+               "_stet_cli_app; echo \"${COMPREPLY[*]}\"; }; "
+               "[ \"$(f sche)\" = schedule ] && [ \"$(f dlq re)\" = retry ] && "
+               "[ \"$(f emit news --ra)\" = --raw ] && [ \"$(f --json appr)\" = approve ]'"),
+        0);
+    CHECK_EXIT(RUN("completion", "fish"), 2);
+    o = OK("man");
+    CHECK_HAS(o.out, ".SS schedule ensure");
+    CHECK_HAS(o.out, "\\-\\-idempotency\\-key");
+    CHECK_HAS(o.out, ".SH EXIT STATUS");
+}
+
 TEST(B9_cli_an_event_resumes_those_who_wait)
 {
     const char *one = START("orders.hear"), *two = START("orders.hear");

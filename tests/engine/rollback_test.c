@@ -8,7 +8,7 @@ static atomic_int refuse_undo; /* code the undo of "charge" gives, or 0 */
 static atomic_int refuse_times = 1000000;
 static atomic_int attempts = 3;
 static gate       undo_door = GATE_INIT;
-static atomic_bool has_door;
+static atomic_bool has_door, late_refusal;
 
 static int
 b_do(stet_attempt *a, void *what)
@@ -36,6 +36,8 @@ u_undo(stet_attempt *a, stet_bytes result)
     }
     if (atomic_load(&has_door) && fixture_is(result, "charge"))
         gate_pass(&undo_door);
+    if (atomic_load(&late_refusal))
+        return stet_attempt_fail(a, STET_EPERMANENT, "the bank is closed");
     effect("undo %.*s", (int)result.len, (const char *)result.data);
     return STET_OK;
 }
@@ -323,6 +325,68 @@ TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
     fixture_up_with(f, handlers);
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATION_FAILED);
     CHECK_INT(effects("refuse charge"), 1);
+    fixture_end(f);
+}
+
+static gate                  after_look = GATE_INIT;
+static const stet_store_ops *looking;
+static atomic_bool           is_slow;
+
+/* The inbox was read, and the answer takes its time. */
+static int
+slow_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    int err = looking->inbox(s, run, from, limit, fn, arg);
+
+    if (atomic_exchange(&is_slow, false))
+        gate_pass(&after_look);
+    return err;
+}
+
+typedef struct late_cancel {
+    stet_engine *e;
+    stet_run_id  run;
+} late_cancel;
+
+static void *
+cancel_late(void *arg)
+{
+    late_cancel *c = arg;
+
+    CHECK_CODE(stet_cancel(c->e, &c->run, NULL, NULL), STET_ESTATE);
+    return NULL;
+}
+
+TEST(B11_a_cancel_that_comes_while_an_undo_fails_does_not_change_what_was_answered)
+{
+    fixture       *f = fixture_begin();
+    stet_store_ops slow;
+    late_cancel    c;
+    pthread_t      thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    c.e = fixture_open(f);
+    looking = c.e->store->ops;
+    slow = *looking;
+    slow.inbox = slow_inbox;
+    c.e->store->ops = &slow;
+    f->options.roles = 0;
+    atomic_store(&has_door, true);
+    fixture_up_with(f, handlers);
+    c.run = fixture_start(f->engine, "t.saga", "", NULL);
+    gate_await(&undo_door, 1);
+    atomic_store(&is_slow, true);
+    CHECK_INT(pthread_create(&thread, NULL, cancel_late, &c), 0);
+    gate_await(&after_look, 1);
+    atomic_store(&late_refusal, true);
+    gate_open(&undo_door);
+    EXPECT_ANSWER(f->engine, &c.run, STET_ERUN);
+    gate_open(&after_look);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_CODE(stet_result_get(f->engine, NULL, &c.run), STET_ERUN);
+    CHECK_INT(fixture_look(f->engine, &c.run).status, STET_STATUS_COMPENSATION_FAILED);
+    c.e->store->ops = looking;
+    stet_close(c.e);
     fixture_end(f);
 }
 
