@@ -22,12 +22,13 @@ completion_words(const char *group)
     size_t          skip = group != NULL ? strlen(group) + 1 : 0;
 
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
-        size_t len = strcspn(verb->name + skip, " ");
         bool   is_first = true;
+        size_t len;
 
-        if (group != NULL &&
-            (strncmp(verb->name, group, skip - 1) != 0 || verb->name[skip - 1] != ' '))
+        if (group != NULL && (strlen(verb->name) <= skip || verb->name[skip - 1] != ' ' ||
+                              strncmp(verb->name, group, skip - 1) != 0))
             continue;
+        len = strcspn(verb->name + skip, " ");
         for (size_t k = 0; k < i && group == NULL && (before = stet__cli_verb_at(k)) != NULL; k++)
             is_first = is_first && (strncmp(before->name, verb->name, len) != 0 ||
                                     (before->name[len] != ' ' && before->name[len] != '\0'));

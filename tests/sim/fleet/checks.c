@@ -112,8 +112,8 @@ check_signal(fleet *w, const fleet_run *run, const fleet_op *op, const fleet_see
     return false;
 }
 
-/* The waits of a run that is no retry got the signals in the order they came in, none left out; of a retry,
- * each another one: what a wait missed that was not inherited is waited for anew. */
+/* The waits of a run that is no retry got the signals in the order they came in, none left out; of
+ * a retry, each another one: what a wait missed that was not inherited is waited for anew. */
 static void
 check_signals(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
 {
@@ -171,6 +171,10 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_CALL: return check_call(w, run, i, seen);
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_SIGNAL: return check_signal(w, run, op, seen);
+    case FLEET_OP_EVENT:
+        return seen->code == STET_ETIMEOUT ||
+               (seen->code == STET_OK && seen->value > 0 && seen->value <= w->emitted);
+    case FLEET_OP_DECIDE: return seen->code == STET_OK && seen->value >= 1 && seen->value <= 4;
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);

@@ -383,6 +383,24 @@ fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key)
     }
 }
 
+void
+fleet_emit(fleet_node *node)
+{
+    fleet   *w = node->w;
+    char     text[16];
+    uint32_t number = ++w->emitted;
+    size_t   resumed = 0;
+    int      err;
+
+    (void)snprintf(text, sizeof text, "%u", number);
+    err = stet_emit(node->engine, &resumed, "news", stet_text(text));
+    if (err != STET_OK && !client_is_passing(err))
+        fleet_fail(w, NULL, "emit gives %s: %s", stet_code_name(err), stet_last_error());
+    if (err == STET_OK && resumed != fleet_told_of(w, number))
+        fleet_fail(w, NULL, "event %u resumed %zu runs, and %zu were told", number, resumed,
+                   fleet_told_of(w, number));
+}
+
 static int
 operator_on_run(void *arg, const stet_run_info *info)
 {
@@ -406,13 +424,14 @@ operator_on_verdict(void *arg, const stet_verdict *verdict)
 }
 
 /* A repair of a fleet at work finds nothing but what was damaged, and workers that died while all
- * the others were paused; and, by a clock that went back, runs that were due at a time that now lies ahead. */
+ * the others were paused; and, by a clock that went back, runs that were due at a time that now
+ * lies ahead. */
 static int
 operator_on_finding(void *arg, const stet_finding *finding)
 {
     fleet           *w = arg;
     const fleet_run *run = finding->run != NULL ? fleet_run_named(w, finding->run) : NULL;
-    bool             is_late = w->peak_ms != 0 && strstr(finding->text, "longer than its facts") != NULL;
+    bool is_late = w->peak_ms != 0 && strstr(finding->text, "longer than its facts") != NULL;
 
     if ((run == NULL || !run->is_damaged) && strcmp(finding->rule, "owner") != 0 && !is_late)
         fleet_fail(w, run, "repair at work: %s: %s", finding->rule, finding->text);
@@ -464,7 +483,10 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 15)) {
+    switch (client_draw(w, 18)) {
+    case 15:
+    case 16:
+    case 17: fleet_emit(node); break;
     case 0:
         err = stet_cancel(node->engine, &id, "operator", "a whim");
         operator_check(w, run, "cancel", err, err == STET_EENDED);

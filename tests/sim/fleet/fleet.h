@@ -43,6 +43,8 @@ enum {
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
     FLEET_SIGNALS = 2,    /* names */
+    FLEET_ONCE = 8,       /* keys that are given out once */
+    FLEET_EVENTS = 1024,
     FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
     FLEET_INSIDE = 1000000, /* numbers from here on: of signals a run sends itself */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
@@ -118,6 +120,9 @@ void fleet_chaos(void *arg);
     X(SEND, 6, 3, "send")                                                                          \
     X(AWAKE, 6, 2, "awakeable")                                                                    \
     X(SIGNAL, 6, 3, "signal")                                                                      \
+    X(DECIDE, 5, 3, "decide")                                                                      \
+    X(EVENT, 4, 2, "event")                                                                        \
+    X(EMIT, 3, 1, "emit")                                                                          \
     X(DEPOSIT, 0, 40, "deposit")                                                                   \
     X(SCRIBBLE, 0, 10, "state")                                                                    \
     X(FUTURES, 12, 5, "futures")                                                                   \
@@ -309,6 +314,11 @@ void fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact);
 /* Was it? */
 bool fleet_is_signalled(const fleet_run *run, int name, uint32_t number);
 /* Send it the next number; with a key, twice. */
+void fleet_told(fleet *w, const stet__fact *event);
+/* How many inboxes got the event with this number (of the last few). */
+size_t fleet_told_of(const fleet *w, uint32_t number);
+/* Emit an event: those who wait are told, and counted. */
+void fleet_emit(fleet_node *node);
 void fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key);
 
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
@@ -396,7 +406,8 @@ typedef struct fleet_stats {
     int64_t  virtual_us;
 } fleet_stats;
 
-/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c, why.c). */
+/* What a test does to what is judged, to see whether it is noticed (recover.c, history.c,
+ * why.c). */
 typedef enum fleet_tamper {
     FLEET_TAMPER_NOT,
     FLEET_TAMPER_STATUS,
@@ -462,6 +473,10 @@ struct fleet {
     stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
     uint32_t         signals; /* numbers of those that were sent */
+    uint32_t         emitted; /* numbers of events, also of those that were only begun */
+    uint32_t         told[FLEET_EVENTS]; /* inboxes that got an event, by its number; of the last few */
+    uint32_t         told_of[FLEET_EVENTS];
+    stet_id          once[FLEET_ONCE]; /* to whom each key was given out; zero: to nobody */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
     fleet_object     objects[FLEET_KEYS];

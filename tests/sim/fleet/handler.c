@@ -277,6 +277,79 @@ handler_signal(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     return rc;
 }
 
+/* ---- topics, choices ------------------------------------------------------------------------- */
+
+/* Always with a limit: nobody may emit. */
+static int
+handler_event(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const char *limit = stet_ctx_printf(ctx, "%" PRId64 "ms", x->program.ops[op].ms + 1);
+    stet_bytes  out = { NULL, 0 };
+    char        text[16];
+    int         rc;
+
+    if (limit == NULL)
+        return STET_ENOMEM;
+    rc = stet_await_event(ctx, &out, "news", limit);
+    if (rc == STET_OK && out.len < sizeof text) {
+        (void)snprintf(text, sizeof text, "%.*s", (int)out.len, (const char *)out.data);
+        *value = strtoul(text, NULL, 10);
+    }
+    return rc;
+}
+
+static int
+handler_emit(stet_ctx *ctx, fleet_execution *x, uint64_t *value)
+{
+    char   text[16];
+    size_t resumed;
+    int    rc;
+
+    (void)snprintf(text, sizeof text, "%u", ++x->w->emitted);
+    rc = stet_ctx_emit(ctx, &resumed, "news", stet_text(text));
+    *value = resumed + 1;
+    return rc;
+}
+
+/* Another answer in every execution: only what is recorded is the same. */
+static int
+handler_matches(void *world)
+{
+    return (((fleet *)world)->stats.bodies + ((fleet *)world)->stats.checks) % 2 == 0;
+}
+
+/* A note, a choice, and a key that others want, too. */
+static int
+handler_decide(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    static const stet_branch branches[] = { { "even", handler_matches }, { "odd", NULL }, { 0 } };
+    uint64_t                 key = x->program.ops[op].seed % FLEET_ONCE;
+    fleet_run               *run = fleet_run_named(x->w, stet_info(ctx)->run);
+    char                     name[16];
+    size_t                   chosen = 0;
+    bool                     is_first = false;
+    int                      rc;
+
+    if ((rc = stet_note(ctx, "operation %zu", op)) != STET_OK)
+        return rc;
+    handler_name(name, op, -1);
+    if ((rc = stet_switch(ctx, &chosen, name, branches, x->w)) != STET_OK)
+        return rc;
+    name[0] = 'o';
+    name[1] = (char)('0' + key);
+    name[2] = '\0';
+    if ((rc = stet_once(ctx, &is_first, name)) != STET_OK)
+        return rc;
+    *value = 1 + chosen * 2 + is_first;
+    /* A retry inherits what its forerunner was given. */
+    if (is_first && run != NULL && !run->is_retry && x->w->of == NULL) {
+        if (!stet__id_is_zero(x->w->once[key]) && !stet__id_equal(x->w->once[key], run->id))
+            fleet_fail(x->w, run, "key %s was given out before", name);
+        x->w->once[key] = run->id;
+    }
+    return rc;
+}
+
 /* ---- futures --------------------------------------------------------------------------------- */
 
 static int
@@ -534,6 +607,9 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_SEND: return handler_send(ctx, x, op, NULL, value);
     case FLEET_OP_AWAKE: return handler_awake(ctx, x, op, value);
     case FLEET_OP_SIGNAL: return handler_signal(ctx, x, op, value);
+    case FLEET_OP_DECIDE: return handler_decide(ctx, x, op, value);
+    case FLEET_OP_EVENT: return handler_event(ctx, x, op, value);
+    case FLEET_OP_EMIT: return handler_emit(ctx, x, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);
     case FLEET_OP_FUTURES: return handler_futures(ctx, x, op, value);

@@ -5,8 +5,9 @@
  * that it completed or failed. What it did to the key's state is what its result says: the client
  * reads there what each of its operations read. A run that did not complete, or of which nobody was
  * told, may have done any beginning of its program, but not less than its own code was sure of when
- * it entered a body (ledger.c); a failure may say in which operation it was. That a stop was told is no answer: the run may
- * still clean up. A retried run begins anywhere: what its forerunner did is not done again.
+ * it entered a body (ledger.c); a failure may say in which operation it was. That a stop was told
+ * is no answer: the run may still clean up. A retried run begins anywhere: what its forerunner did
+ * is not done again.
  *
  * Nothing here asks the store, and times are those of the simulator, not of any node. The model is
  * asked for one thing: in which order the runs first touched their key. It is the order that is

@@ -72,6 +72,30 @@ fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact)
         fleet_fail(w, run, "signal %d is put into its inbox twice", (int)number);
 }
 
+/* ---- events ---------------------------------------------------------------------------------- */
+
+void
+fleet_told(fleet *w, const stet__fact *event)
+{
+    uint32_t number = 0;
+    size_t   at;
+
+    for (size_t i = 0; i < event->value.len; i++)
+        number = number * 10 + (uint32_t)(((const char *)event->value.data)[i] - '0');
+    at = number % FLEET_EVENTS;
+    if (w->told_of[at] != number) {
+        w->told_of[at] = number;
+        w->told[at] = 0;
+    }
+    w->told[at]++;
+}
+
+size_t
+fleet_told_of(const fleet *w, uint32_t number)
+{
+    return w->told_of[number % FLEET_EVENTS] == number ? w->told[number % FLEET_EVENTS] : 0;
+}
+
 /* ---- what no replay may contradict ----------------------------------------------------------- */
 
 void

@@ -325,7 +325,7 @@ model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
         fleet_fail(w, run, "a unit whose facts cannot be read");
 }
 
-/* ---- retention --------------------------------------------------------------------------------- */
+/* ---- retention ------------------------------------------------------------------------------- */
 
 /* Its idempotency key goes with it, so a later start is a new run; nothing else of it may come
  * again. */
@@ -389,6 +389,10 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
     case STET__FACT_SIGNALLED: fleet_signalled(w, run, &fact); break;
+    case STET__FACT_EVENT:
+        model_told_once(w, run, &fact);
+        fleet_told(w, &fact);
+        break;
     case STET__FACT_CHILD_DONE:
         model_told_once(w, run, &fact);
         child = fleet_run_of(w, stet__fact_id(fact.run));
@@ -433,7 +437,9 @@ model_timers(fleet *w, const stet_unit *unit)
         if (model_has(unit, STET_OP_FACTS, unit->conds[i].run))
             return;
     for (size_t i = 0; i < unit->n_conds; i++)
-        if (unit->conds[i].kind == STET_COND_TIMER && unit->conds[i].fire_ms > now_ms)
+        if (unit->conds[i].kind == STET_COND_TIMER && unit->conds[i].fire_ms > now_ms &&
+            model_has(unit, STET_OP_TIMER_DEL,
+                      unit->conds[i].run)) /* else an event that asks for it */
             fleet_fail(w, fleet_run_of(w, unit->conds[i].run), "a timer fires %lld ms early",
                        (long long)(unit->conds[i].fire_ms - now_ms));
 }

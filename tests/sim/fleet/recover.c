@@ -175,6 +175,10 @@ recover_tamper(fleet *r, const fleet_image *image)
     mem_node *first = stet__mem_tree_first(&r->db->runs), *facts;
     mem_node *value = stet__mem_tree_first(&r->db->values);
 
+    while (value != NULL &&
+           strcmp(MEM_OF(mem_value, node, value)->space, STET__SPACE_BASE_EMIT) == 0)
+        value = stet__mem_tree_next(value);
+
     if (first == NULL || value == NULL)
         return;
     switch (r->of->options.tampers) {
@@ -302,6 +306,10 @@ recover_fact(const stet__fact *fact)
     case STET__FACT_AWAKEABLE:
     case STET__FACT_SIGNAL:
     case STET__FACT_SIGNAL_SEND:
+    case STET__FACT_NOTE:
+    case STET__FACT_SWITCH:
+    case STET__FACT_ONCE:
+    case STET__FACT_TOPIC:
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR:

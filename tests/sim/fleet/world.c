@@ -370,8 +370,8 @@ world_is_up(const fleet *w)
     return true;
 }
 
-/* Every run has ended, or what has not waits for the outside. A node that was raised just now will still
- * let stuck runs try again. */
+/* Every run has ended, or what has not waits for the outside. A node that was raised just now will
+ * still let stuck runs try again. */
 static void
 world_settle(fleet *w)
 {
