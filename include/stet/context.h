@@ -78,7 +78,8 @@ typedef struct stet_step_options {
     stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */
     bool        transaction; /* the body is lent a database transaction; see stet/transaction.h. Not for
                                 stet_step_start(). Its timeout is 2s unless given, and at most a third of lease_ms */
-    stet_undo_fn undo;     /* what stet_rollback() calls; retried as the step is, or as the run if it has no policy */
+    stet_undo_fn undo;     /* what stet_rollback() calls; retried as the step is, or as the run if it has no policy.
+                              The step's arg must live as long as the handler then, not in a scope that ends */
 } stet_step_options;
 #define STET_STEP(...) (&(stet_step_options){ .size = sizeof(stet_step_options), __VA_ARGS__ })
 

@@ -106,6 +106,8 @@ stet__ctx_suspend(stet_ctx *c)
 {
     const stet_future *broken = ctx_broken(c);
 
+    if (stet__ctx_is_undone(c))
+        return c->latch;
     if (broken != NULL) {
         (void)stet__ctx_fail(c, STET_ERETRY, broken->broken_cause, broken->broken_text, broken->name, 0);
         return stet__ctx_latch(c, STET_ERETRY);
@@ -222,6 +224,15 @@ stet__ctx_stuck(stet_ctx *c, const stet__cmd *recorded, stet__fact_kind kind, co
     return stet__ctx_latch(c, STET_EREPLAY);
 }
 
+bool
+stet__ctx_is_undone(stet_ctx *c)
+{
+    if (!c->run.is_auto || c->is_undoing)
+        return false;
+    (void)stet__ctx_latch(c, stet__fail(STET_EROLLBACK, "run %s failed and is being rolled back", c->run_text));
+    return true;
+}
+
 int
 stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t fingerprint, stet__cmd **cmd,
               uint64_t *occurrence)
@@ -229,8 +240,9 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
     const stet__cmd *recorded;
     int err = stet__journal_ask(&c->journal, kind, name, fingerprint, cmd, occurrence, &recorded);
 
-    if (err == STET_OK && *cmd == NULL && c->run.is_auto && !c->is_undoing)
-        return stet__ctx_latch(c, stet__fail(STET_EROLLBACK, "run %s failed and is being rolled back", c->run_text));
+    /* A wait for what is there already leaves no record. */
+    if (err == STET_OK && *cmd == NULL && kind != STET__FACT_AWAIT && kind != STET__FACT_ANY && stet__ctx_is_undone(c))
+        return c->latch;
     if (err == STET_OK && c->exec->host->asked != NULL)
         c->exec->host->asked(c, kind, name, *occurrence, *cmd);
     if (err == STET_OK)

@@ -387,6 +387,8 @@ int  stet__step_begin(stet_ctx *c, stet_future *f);
 /* Execute a step that is waited for, until it has its record or is broken; f has been asked for. */
 int  stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out);
 
+/* Is the run being rolled back because it failed? Then the handler does nothing new: its call ends with the latch. */
+bool stet__ctx_is_undone(stet_ctx *c);
 /* The handler returned: if that is a passing failure, ask what it means. */
 void stet__ctx_judge(stet_ctx *c);
 

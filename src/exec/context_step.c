@@ -345,6 +345,8 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
     stet__fact fact = { 0 };
     int        err;
 
+    if (!f->is_undo && stet__ctx_is_undone(c))
+        return c->latch;
     if (stet__run_take_risk(&c->run, f->name, f->occurrence, f->is_tx)) {
         fact.kind = STET__FACT_AT_RISK;
         fact.name = stet_text(f->name);

@@ -104,6 +104,24 @@ h_futures(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EPERMANENT, "no");
 }
 
+/* Waits for what is there already, which leaves no record; then it fails. */
+static int
+h_waits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+    size_t       first;
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step_start(ctx, &both[0], "left", b_do, (void *)(uintptr_t) "left", NULL));
+    STET_TRY(stet_step_start(ctx, &both[1], "right", b_do, (void *)(uintptr_t) "right", NULL));
+    STET_TRY(stet_await_all(ctx, both, 2));
+    STET_TRY(stet_await_any(ctx, &first, both, 2, NULL));
+    STET_TRY(done(ctx, "charge"));
+    STET_TRY(stet_await(ctx, NULL, both[first]));
+    return stet_fail(ctx, STET_EPERMANENT, "no");
+}
+
 /* Cleans up when it is cancelled. */
 static int
 h_careful(stet_ctx *ctx, stet_bytes input)
@@ -134,6 +152,7 @@ static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
                                          { "auto", h_auto, NULL },
                                          { "futures", h_futures, &rolls_back },
                                          { "careful", h_careful, NULL },
+                                         { "waits", h_waits, NULL },
                                          { "parent", h_parent, NULL },
                                          { 0 } };
 
@@ -472,6 +491,29 @@ TEST(B11_a_rollback_because_of_a_failure_is_finished_by_the_next_worker_without_
               1); /* the step that failed is not on record, and not executed again */
     CHECK_INT(effects("do charge"), 1);
     CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_waits_that_left_no_record_do_not_hinder_a_rollback_that_is_taken_up)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.waits", "", NULL);
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_STR(result.error, "no");
+    stet_result_free(&result);
+    CHECK_INT(effects("do left"), 1);
+    CHECK_STR(undone(), "charge");
     fixture_end(f);
 }
 

@@ -234,6 +234,24 @@ check_failure(fleet *w, const fleet_run *run)
         fleet_fail(w, run, "it cannot have failed with %s", stet_code_name(run->code));
 }
 
+/* One that failed has undone all, one that completed nothing, one that was stopped all or nothing:
+ * its handler may have returned well. */
+static void
+check_undone(fleet *w, const fleet_run *run)
+{
+    size_t undone = 0, left = 0;
+
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->done > 0) {
+            undone += s->is_undone;
+            left += !s->is_undone;
+        }
+    if (run->program.is_undone && run->end == STET__FACT_FAILED ? left > 0
+        : run->end == STET__FACT_COMPLETED || !run->program.is_undone ? undone > 0
+                                                                     : undone > 0 && left > 0)
+        fleet_fail(w, run, "%zu steps are undone, %zu are not", undone, left);
+}
+
 /* While there are faults a deadline may be late; not for long after. */
 static void
 check_deadline(fleet *w, const fleet_run *run)
@@ -256,6 +274,8 @@ check_ends(fleet *w)
         if (row != NULL && row->row.journal != run->journal)
             fleet_fail(w, run, "its row and its facts disagree");
         check_deadline(w, run);
+        if (run->end != 0 && !run->is_damaged)
+            check_undone(w, run);
         if (run->end == STET__FACT_COMPLETED)
             check_result(w, run);
         if (run->end == STET__FACT_FAILED)

@@ -179,6 +179,7 @@ typedef struct fleet_program {
     bool     is_tidy;      /* after a stop: one more step, then it returns */
     uint8_t  fails;        /* its first attempts fail passingly at the end */
     bool     is_doomed;    /* fails for good at the end */
+    bool     is_undone;    /* … and undoes its steps if it does */
 } fleet_program;
 
 /* What a run is told: its input as text. */
@@ -215,7 +216,7 @@ typedef struct fleet_execution {
 /* One execution of a body, whatever became of it. */
 typedef struct fleet_entry {
     struct fleet_entry *next; /* older */
-    char     step[16];
+    char     step[32];
     uint32_t number;          /* of the attempt */
     uint64_t fence;
     unsigned node, life;
@@ -228,9 +229,11 @@ typedef struct fleet_entry {
 /* A step as far as the store knows. */
 typedef struct fleet_step {
     struct fleet_step *next;
-    char     step[16];
+    char     step[32];
     bool     is_recorded;
+    bool     is_undone;
     uint32_t attempts; /* recorded ones */
+    uint32_t done;     /* the how many-th that was recorded with a result; 0: it was not */
 } fleet_step;
 
 struct fleet_run {
@@ -256,6 +259,7 @@ struct fleet_run {
     bool          was_deferred[FLEET_OPS_MAX];
     fleet_entry  *entries;
     fleet_step   *steps;
+    uint32_t      n_done;   /* steps recorded with a result */
     /* From its facts. */
     uint64_t      journal, inbox;
     uint32_t      attempts; /* failed ones */

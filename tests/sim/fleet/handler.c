@@ -102,6 +102,22 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     return arg;
 }
 
+/* Gets what the step recorded, which is its name. */
+static int
+handler_undo(stet_attempt *a, stet_bytes result)
+{
+    const handler_arg *b = stet_attempt_arg(a);
+    char               want[32];
+
+    (void)snprintf(want, sizeof want, "rollback:%.*s#1", (int)result.len,
+                   (const char *)result.data);
+    if (strcmp(want, a->step) != 0)
+        fleet_fail(b->x->w, NULL, "undo %s gets \"%s\"", a->step, want);
+    fleet_enter(b->x->w, a, b->x, b->seen, b->op);
+    fleet_leave(b->x->w, a);
+    return STET_OK;
+}
+
 static stet_step_options
 handler_policy(const fleet_body *body)
 {
@@ -113,14 +129,21 @@ handler_policy(const fleet_body *body)
 }
 
 static int
-handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body, stet_bytes *out)
+handler_step_with(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body,
+                  handler_arg *arg, stet_bytes *out)
 {
-    handler_arg      *arg = handler_arg_new(ctx, x, op, body);
     stet_step_options policy = handler_policy(body);
     char              name[16];
 
     handler_name(name, op, -1);
+    policy.undo = x->program.is_undone ? handler_undo : NULL;
     return arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
+}
+
+static int
+handler_step(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body, stet_bytes *out)
+{
+    return handler_step_with(ctx, x, op, body, handler_arg_new(ctx, x, op, body), out);
 }
 
 /* ---- children -------------------------------------------------------------------------------- */
@@ -527,7 +550,9 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
 static int
 handler_scope(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
-    fleet_body  body = x->program.ops[op].body[0];
+    fleet_body   body = x->program.ops[op].body[0];
+    handler_arg *arg =
+        handler_arg_new(ctx, x, op, &body); /* its undo comes when the scope is gone */
     const char *outside = stet_ctx_printf(ctx, "outside %zu", op), *inside;
     stet_bytes  out = { NULL, 0 };
     char        want[32];
@@ -537,7 +562,7 @@ handler_scope(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         return STET_ENOMEM;
     stet_scope_begin(ctx);
     stet_scope_begin(ctx);
-    rc = handler_step(ctx, x, op, &body, &out);
+    rc = handler_step_with(ctx, x, op, &body, arg, &out);
     stet_scope_end(ctx);
     inside = stet_ctx_printf(ctx, "inside %zu", op);
     (void)snprintf(want, sizeof want, "inside %zu", op);
@@ -669,6 +694,8 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     if (!fleet_order_parse(&x->order, input))
         return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
+    if (x->program.is_undone && (rc = stet_rollback_on_failure(ctx, true)) != STET_OK)
+        return rc;
     for (size_t op = 0; op < x->program.n; op++) {
         uint64_t value = 0;
 

@@ -132,13 +132,42 @@ model_step(fleet *w, fleet_run *run, stet_bytes name)
     return s;
 }
 
+/* The last one that was done and is not undone yet comes first. */
+static void
+model_undo(fleet *w, fleet_run *run, const char *undo)
+{
+    fleet_step *undone = NULL;
+    char        name[48];
+
+    for (fleet_step *s = run->steps; s != NULL; s = s->next) {
+        (void)snprintf(name, sizeof name, "rollback:%s#1", s->step);
+        if (strcmp(name, undo) == 0)
+            undone = s;
+    }
+    if (undone == NULL || undone->done == 0 || undone->is_undone) {
+        fleet_fail(w, run, "%s, which was not done, or is undone already", undo);
+        return;
+    }
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->done > undone->done && !s->is_undone)
+            fleet_fail(w, run, "%s, and %s was done later", undo, s->step);
+    undone->is_undone = true;
+}
+
 static void
 model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
     fleet_step *s = model_step(w, run, fact->name);
+    bool        is_undo = strncmp(s->step, "rollback:", 9) == 0;
 
     if (s->is_recorded)
         fleet_fail(w, run, "step %s is recorded twice", s->step);
+    if (fact->kind == STET__FACT_STEP && is_undo)
+        model_undo(w, run, s->step);
+    /* Hand-outs and steps of futures have no undo. */
+    if (fact->kind == STET__FACT_STEP && fact->code == 0 && s->step[0] == 's' &&
+        strchr(s->step, '-') == NULL)
+        s->done = ++run->n_done;
     if (fact->kind == STET__FACT_STEP)
         s->is_recorded = true;
     else
@@ -270,6 +299,9 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_ROLLBACK: /* the record of how it failed */
+        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
+        break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });

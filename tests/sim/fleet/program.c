@@ -152,6 +152,7 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
     p->n = 1 + (size_t)fleet_draw(&r, max);
     p->is_stubborn = program_one_in(&r, 2);
     p->is_tidy = program_one_in(&r, 2);
+    p->is_undone = program_one_in(&r, 4);
     if (program_one_in(&r, 10))
         p->fails = (uint8_t)(1 + fleet_draw(&r, 3));
     p->is_doomed = program_one_in(&r, 16);
