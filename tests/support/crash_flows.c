@@ -19,6 +19,8 @@
 
 #define FLOW_SCHEDULE "schedule"
 
+#define FLOW_DOUBT_MS 2000
+
 static struct {
     flow_ledger    *ledger;
     pthread_mutex_t lock;
