@@ -174,7 +174,7 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
         stet__loaded_free(&l);
         return err;
     }
-    if (l.run.status == STET_STATUS_COMPENSATION_FAILED && timer == NULL) {
+    if (l.run.is_told && !stet__run_is_terminal(&l.run) && timer == NULL) {
         stet__loaded_free(&l);
         return stet__fail(STET_ESTATE, "its rollback failed and everybody was told so: nothing is left to cancel; "
                                        "`stet rollback` tries again");

@@ -255,6 +255,9 @@ stet__rollback_after(stet_ctx *c)
         latch = rc == STET_ERETRY ? rc : 0;
         failure = (stet_failure){ .code = rc, .cause = cmd->cause, .text = cmd->text != NULL ? cmd->text : stet_code_text(rc),
                                   .origin = cmd->origin };
+        /* It was the run's end: where attempts were left, a classifier had said so. */
+        if (c->run.failed + 1 < (uint32_t)c->run.retry.attempts)
+            c->judged = STET_EPERMANENT;
     } else if (!c->rolls_back || !rollback_is_end(c) || !rollback_has_undo(c))
         return;
     c->latch = 0;

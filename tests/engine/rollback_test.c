@@ -147,11 +147,22 @@ h_parent(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(stet_failure_get(ctx)->text));
 }
 
+static int
+c_never(void *arg, const stet_failed *failed, int64_t *not_before_ms)
+{
+    (void)arg;
+    (void)failed;
+    (void)not_before_ms;
+    return STET_EPERMANENT;
+}
+
+static const stet_handler_options gives_up = { .rollback = true, .classify = c_never };
 static const stet_handler_options rolls_back = { .rollback = true };
 static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
                                          { "auto", h_auto, NULL },
                                          { "futures", h_futures, &rolls_back },
                                          { "careful", h_careful, NULL },
+                                         { "gives up", h_auto, &gives_up },
                                          { "waits", h_waits, NULL },
                                          { "parent", h_parent, NULL },
                                          { 0 } };
@@ -301,6 +312,7 @@ TEST(B11_a_failing_undo_makes_the_run_compensation_failed_and_a_retry_goes_on_fr
     CHECK_OK(stet_rollback_retry(f->engine, &run, "test", "the bank is open on Mondays only"));
     AWAIT(effects("refuse charge") == 9);
     fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_CODE(stet_cancel(f->engine, &run, NULL, NULL), STET_ESTATE);
     atomic_store(&refuse_undo, 0);
     CHECK_OK(stet_rollback_retry(f->engine, &run, "test", NULL));
     AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
@@ -490,6 +502,30 @@ TEST(B11_a_rollback_because_of_a_failure_is_finished_by_the_next_worker_without_
     CHECK_INT(effects("fail"),
               1); /* the step that failed is not on record, and not executed again */
     CHECK_INT(effects("do charge"), 1);
+    CHECK_STR(undone(), "charge reserve");
+    fixture_end(f);
+}
+
+TEST(B11_a_rollback_that_is_taken_up_ends_the_run_as_its_classifier_said)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.gives up", "passing", STET_START(.retry = { .attempts = 5 }));
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_EBUSY);
+    stet_result_free(&result);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    CHECK_INT(effects("fail"), 1);
     CHECK_STR(undone(), "charge reserve");
     fixture_end(f);
 }
