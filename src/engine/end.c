@@ -179,6 +179,10 @@ end_returned(stet_ctx *c, int64_t *due_ms)
         (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
         return end_stuck(c);
     }
+    /* Told in its last moment: it comes back to this when it is resumed. Not if it failed passingly, or its attempt
+     * would not be counted. */
+    if (is_final && c->run.is_paused)
+        return end_release(c, due_ms);
     if (is_final && c->run.stop_code != 0) {
         bool is_told = c->rc == STET_OK || c->rc == c->run.stop_code;
 

@@ -13,7 +13,7 @@ static const char *const c11_table[14] = {
     "xxxxxxxx.xxxx", /* running */
     "xx..x.x...xxx", /* suspended */
     "xx..x.x...xxx", /* retrying */
-    "xx..xxxxxxxxx", /* paused */
+    "xx..xxxxx.xxx", /* paused */
     "xx...xxx..xxx", /* stuck */
     ".....xxx...xx", /* cancelling */
     ".x..xxxxx.xxx", /* compensating */
