@@ -507,7 +507,7 @@ stet__journal_repeats(const stet__journal *j, const char *step, uint64_t occurre
     uint8_t key[JOURNAL_KEY_MAX + 8];
     size_t  len = journal_repeat_key(key, step, strlen(step), occurrence);
 
-    return j->repeats.used == 0 ? 0 : (uint64_t)(uintptr_t)stet__map_find(&j->repeats, key, len);
+    return j->repeats.used == 0 || STET__MUTANT(rewind_token) ? 0 : (uint64_t)(uintptr_t)stet__map_find(&j->repeats, key, len);
 }
 
 /* A signal that a forgotten wait had got is there again, before all that came later. */
@@ -574,7 +574,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
         const stet__cmd *last = NULL;
 
         for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
-            if (cmd->kind == STET__FACT_SIGNAL && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
+            if (cmd->kind == STET__FACT_SIGNAL && !STET__MUTANT(rewind_deaf) && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
                 cmd->settled_at < below && (last == NULL || cmd->settled_at > last->settled_at))
                 last = cmd;
         if (last == NULL)

@@ -349,6 +349,8 @@ operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op
     cond->epoch = l->row.epoch;
     if (is_dead)
         cond->number = l->row.journal;
+    if (STET__MUTANT(helped_unowned) && l->row.session != 0)
+        w->unit.n_conds--;
     if ((entry = stet__work_op(w, STET_OP_INBOX, l->run.id)) == NULL || !stet__work_fact(w, &entry->data, &op->fact))
         return STET_ENOMEM;
     /* One that is being executed is found by what it records next; should it be suspended meanwhile, it is woken. */
