@@ -73,7 +73,9 @@
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")                                                                              \
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
-    X(OCCURRENCE, 92, "occurrence") /* base.sched.log */
+    X(OCCURRENCE, 92, "occurrence") /* base.sched.log */                                           \
+    X(QUESTION, 95, "question") /* ask; engine/query.c */                                          \
+    X(ANSWER, 96, "answer")     /* answer */
 
 typedef enum stet__fact_kind {
 #define STET__FACT_ENUM(name, number, text) STET__FACT_##name = number,

@@ -32,6 +32,8 @@
 #define STET__SPACE_DISCARD "discard" /* run -> who */
 #define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
 #define STET__SPACE_BOUNDARY "boundary" /* run -> fact BOUNDARY: waits for a person; DECIDED: what was decided last */
+#define STET__SPACE_ASK "ask"      /* ID of a question -> fact QUESTION, until a worker takes it; follows from nothing */
+#define STET__SPACE_ANSWER "answer" /* the same -> fact ANSWER, until who asked has it */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
@@ -337,6 +339,22 @@ void stet__waiters_look(stet_engine *e);
 /* The same for those of one run (NULL: all), the less often the more often it is asked for. */
 void stet__waiters_look_at(stet_engine *e, const stet_id *run);
 
+/* ---- queries (query.c) ------------------------------------------------------------------------------ */
+
+typedef struct stet__asker { /* waits for an answer that somebody puts into the store */
+    struct stet__asker *next;
+    stet__cond          cond;
+    bool                must_look;
+} stet__asker;
+/* Call `look` until it gives something else than STET_EOPEN, or a passing failure, or it is time: then that. */
+int  stet__ask_wait(stet_engine *e, int64_t until_us, int (*look)(stet_engine *e, void *arg), void *arg);
+void stet__askers_look(stet_engine *e); /* lock held: there may be answers */
+void stet__query_sweep(stet_engine *e); /* forget what nobody waits for any more */
+/* The thread that answers questions of other processes. Lock held: something changed, or it is time to look anyway; */
+void stet__answerer_hint(stet_engine *e, int64_t now_us, bool is_hint);
+void stet__answerer_look(stet_engine *e, int64_t now_us); /* … look now (at next_questions_us); */
+void stet__answerer_close(stet_engine *e); /* … when the keeper is gone, lock not held. */
+
 /* ---- handlers -------------------------------------------------------------------------------------- */
 
 struct stet__handler {
@@ -408,6 +426,7 @@ struct stet_engine {
     size_t          n_parked;
     stet_subscription *subscriptions; /* all that listen; subscribe.c */
     stet__map       waiters;    /* run -> list of stet__waiter */
+    stet__asker    *askers;     /* all that wait for answers */
     size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
@@ -439,6 +458,10 @@ struct stet_engine {
     int64_t          sched_looked_us; /* when they were looked at last, by ours */
     size_t           sched_firing;   /* their units on the way */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    stet__thread    *answerer;       /* NULL: nobody asked yet; query.c for these */
+    stet__cond       answer_cond;
+    bool             is_answerer_closing, has_questions;
+    int64_t          next_questions_us, questions_looked_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     stet_id          purge_after;    /* retention: cursor over old runs */
