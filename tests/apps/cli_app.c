@@ -105,6 +105,34 @@ hear(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+typedef struct parcel {
+    int  legs;
+    char to[64];
+} parcel;
+
+static int
+where(void *arg, stet_bytes input, stet_reply *reply)
+{
+    const parcel *p = arg;
+
+    if (input.len == 5 && memcmp(input.data, "false", 5) == 0)
+        return stet_reply_fail(reply, STET_EPERMANENT, "that cannot be known");
+    return stet_reply_json(reply, "{\"legs\":%d,\"to\":%Q}", p->legs, p->to);
+}
+
+/* Goes on with each leg, and has arrived after two. */
+static int
+ship(stet_ctx *ctx, stet_bytes input)
+{
+    parcel p = { 0, "Bremen" };
+
+    (void)input;
+    STET_TRY(stet_on_query(ctx, "where", where, &p));
+    for (; p.legs < 2; p.legs++)
+        STET_TRY(stet_await_signal(ctx, NULL, "leg", NULL));
+    return stet_return_json(ctx, "%Q", p.to);
+}
+
 static int
 charge(stet_attempt *a, void *arg)
 {
@@ -183,6 +211,7 @@ static const stet_handler orders[] = {
     { "hang", hang, NULL },
     { "shape", shape, NULL },
     { "speak", speak, NULL },
+    { "ship", ship, NULL },
     { 0 },
 };
 static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };

@@ -260,7 +260,8 @@ TEST(cli_help_is_made_from_the_tables)
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
-                                         "move",     "signal",    "schedule preview" };
+                                         "move",     "signal",    "schedule preview",
+                                         "query" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -389,6 +390,7 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("resolve", awakeable, "1", NOWHERE),
         ARGS("reject", awakeable, "no", NOWHERE),
         ARGS("signal", run, "paid", NOWHERE),
+        ARGS("query", run, "where", NOWHERE),
         ARGS("emit", "news", NOWHERE),
         ARGS("approve", run, NOWHERE),
         ARGS("reject", run, "no", NOWHERE),
@@ -1139,6 +1141,36 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid"), 9).err, "has ended");
+}
+
+TEST(I12_cli_a_run_is_asked_by_its_program_and_through_a_worker)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    /* The program has the handler: no worker is needed. */
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    CHECK_INT(json_lines(OK("query", run, "where", "--json").out), 1);
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "were"), 3).err, "no query were; it has where");
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "where", "false"), 10).err, "that cannot be known");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 9).err,
+              "no worker serves it");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    OK("signal", run, "leg");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Bremen\"\n");
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":2,\"to\":\"Bremen\"}\n");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "were", "--db", "cli_app.db"), 3).err,
+              "no query were; it has where");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("query", run), 2);
+    CHECK_EXIT(RUN("query", run, "where", "{no"), 2);
+    CHECK_EXIT(RUN("query", run, "where", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("query", "run_00000000000000000000000000", "where"), 3);
 }
 
 TEST(B15_cli_people_approve_reject_and_resume)
