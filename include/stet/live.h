@@ -81,6 +81,50 @@ STET_API STET_MUST_USE int stet_on_query(stet_ctx *ctx, const char *name, stet_r
 STET_API int stet_query(stet_engine *engine, stet_bytes *reply, const stet_run_id *run, const char *name,
                         stet_bytes input, int64_t timeout_ms);
 
+/* ---- updates -------------------------------------------------------------------------------- */
+
+/**
+ * From here on this run can be changed this way: see stet_update(). The same name again replaces the
+ * one before.
+ * @param validate  called first, and once: looks, and may refuse, which changes nothing; NULL: all are fine
+ * @param apply     changes the handler's variables, and answers. Called again by every replay, at the
+ *                  same place and with the same input; what it answers then is not looked at
+ * @param arg       as in stet_on_query()
+ * @return as stet_on_query().
+ */
+STET_API STET_MUST_USE int stet_on_update(stet_ctx *ctx, const char *name, stet_reply_fn validate,
+                                          stet_reply_fn apply, void *arg);
+#define stet_on_update(ctx, ...) stet_on_update(STET_AT(ctx), __VA_ARGS__)
+
+typedef struct stet_update_options {
+    size_t      size;
+    const char *idempotency_key; /* of the same run and key: one update, one answer */
+    const char *by;              /* who asks, for those who look at the run; may be NULL */
+    int64_t     timeout_ms;      /* for the answer; 0: 10 s; STET_NONE: without limit */
+} stet_update_options;
+#define STET_UPDATE_OPTIONS(...)                                                                   \
+    (&(stet_update_options){ .size = sizeof(stet_update_options), __VA_ARGS__ })
+
+/**
+ * Change the variables of a run, and get its answer.
+ *
+ * It is put into the run's inbox, durably, and taken in where the handler waits next (a sleep, a
+ * signal, a call, a person … but not between the attempts of a step), in the order of the inbox. What came
+ * of it and the answer are recorded in one unit; from then on it is part of the run. Repeated with
+ * the same idempotency key it gives the same answer, also when the run has ended and is kept.
+ * Any thread; not inside a handler, a step body may.
+ * @param[out] reply  free its data with stet_free(); may be NULL
+ * @param input       handed to validate and apply; copied
+ * @param options     NULL: defaults
+ * @return STET_OK; what validate or apply refused with; STET_ENOTFOUND, no such run, or no such update (the
+ *         text names those there are); STET_EENDED, the run has ended without it; STET_ETIMEOUT, it
+ *         was accepted and is not answered yet: repeat with the idempotency key the text names;
+ *         STET_EMISMATCH, the key was used for another update; STET_ENAME; STET_ETOOBIG; STET_EINVAL;
+ *         STET_EUSAGE; STET_EUNCERTAIN: repeat with the same key; what the store says.
+ */
+STET_API int stet_update(stet_engine *engine, stet_bytes *reply, const stet_run_id *run, const char *name,
+                         stet_bytes input, const stet_update_options *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,7 @@ stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc)
     stet__map_init(&j->completions, alloc);
     stet__map_init(&j->letters, alloc);
     stet__map_init(&j->signal_ids, alloc);
+    stet__map_init(&j->update_keys, alloc);
 }
 
 void
@@ -25,6 +26,7 @@ stet__journal_free(stet__journal *j)
     stet__map_free(&j->completions);
     stet__map_free(&j->letters);
     stet__map_free(&j->signal_ids);
+    stet__map_free(&j->update_keys);
     j->waiting = j->spared = NULL;
 }
 
@@ -322,6 +324,116 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
     return STET_OK;
 }
 
+/* ---- updates --------------------------------------------------------------------------------- */
+
+static bool
+journal_copy(stet__journal *j, stet_bytes *out, stet_bytes from)
+{
+    out->len = from.len;
+    return (out->data = stet__arena_copy(j->arena, from.data, from.len)) != NULL;
+}
+
+static void
+journal_push(stet__update **first, stet__update **last, stet__update *u)
+{
+    u->next = NULL;
+    if (*first == NULL)
+        *first = u;
+    else
+        (*last)->next = u;
+    *last = u;
+}
+
+static stet__update *
+journal_update_new(stet__journal *j, stet_bytes name, stet_bytes input)
+{
+    stet__update *u = stet__arena_get0(j->arena, sizeof *u);
+
+    if (u == NULL || (u->name = stet__arena_copy(j->arena, name.data, name.len)) == NULL || !journal_copy(j, &u->input, input)) {
+        (void)stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+        return NULL;
+    }
+    return u;
+}
+
+/* One key, one update: of repeats the first one counts. */
+static int
+journal_apply_asked(stet__journal *j, const stet__fact *f)
+{
+    stet__update *u;
+
+    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+        j->anomalies++;
+        return STET_OK;
+    }
+    if ((u = journal_update_new(j, f->name, f->value)) == NULL)
+        return STET_ENOMEM;
+    if (!journal_copy(j, &u->key, f->idempotency_key) ||
+        stet__map_put(&j->update_keys, u->key.data, u->key.len, u) != STET_OK)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    journal_push(&j->asked, &j->asked_last, u);
+    return STET_OK;
+}
+
+/* It leaves those that wait to be decided, wherever it stands. */
+static void
+journal_take_asked(stet__journal *j, stet__update *u)
+{
+    stet__update *before = NULL;
+
+    for (stet__update *at = j->asked; at != u; at = at->next)
+        before = at;
+    if (before == NULL)
+        j->asked = u->next;
+    else
+        before->next = u->next;
+    if (j->asked_last == u)
+        j->asked_last = before;
+}
+
+/* What came of one. One that was refused changed nothing, so nobody has to come there again. */
+static int
+journal_apply_update(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
+{
+    bool          is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
+    stet__update *u = is_inherited ? journal_update_new(j, f->name, f->value)
+                                   : stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len);
+
+    if (u == NULL && is_inherited)
+        return STET_ENOMEM;
+    if (u == NULL || u->cmd != NULL)
+        return stet__fail(STET_ECORRUPT, "an update that was decided and that nobody asked for");
+    if (!is_inherited)
+        journal_take_asked(j, u);
+    u->is_made = cmd->is_asked;
+    if ((f->flags & STET__FACT_REJECTED) && !cmd->is_asked) {
+        stet__journal_asked(j, cmd);
+        u->is_made = true;
+    }
+    if ((u->wait = stet__arena_copy(j->arena, f->topic.data, f->topic.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    u->cmd = cmd;
+    u->revision = f->revision;
+    journal_push(&j->updates, &j->updates_last, u);
+    return STET_OK;
+}
+
+uint64_t
+stet__journal_next(stet__journal *j, stet__fact_kind kind, const char *name)
+{
+    const stet__row_of_cmds *row = journal_row(j, kind, name, strlen(name));
+
+    return row != NULL ? row->n + 1 : 0;
+}
+
+void
+stet__journal_asked(stet__journal *j, stet__cmd *cmd)
+{
+    if (!cmd->is_asked && journal_must_be_asked(cmd))
+        j->unasked--;
+    cmd->is_asked = true;
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static int
@@ -372,6 +484,12 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
         return stet__journal_index(j, cmd, f->revision);
+    case STET__FACT_UPDATE:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        stet__journal_settle(j, cmd);
+        return journal_apply_update(j, cmd, f);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
@@ -433,6 +551,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
     switch (fact->kind) {
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
+    case STET__FACT_UPDATE_ASKED: return journal_apply_asked(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
@@ -546,7 +665,7 @@ stet__journal_unasked(const stet__journal *j)
         row = value;
         /* Asked for in their order: none behind the last one was. */
         for (size_t i = (size_t)row->asked; i < row->n; i++)
-            if (row->cmds[i] != NULL && journal_must_be_asked(row->cmds[i]))
+            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]))
                 return row->cmds[i];
     }
 }

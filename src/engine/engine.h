@@ -32,6 +32,7 @@
 #define STET__SPACE_DISCARD "discard" /* run -> who */
 #define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
 #define STET__SPACE_BOUNDARY "boundary" /* run -> fact BOUNDARY: waits for a person; DECIDED: what was decided last */
+#define STET__SPACE_UPDATE "update" /* run, idempotency key of an update -> fact UPDATE: what came of it */
 #define STET__SPACE_ASK "ask"      /* ID of a question -> fact QUESTION, until a worker takes it; follows from nothing */
 #define STET__SPACE_ANSWER "answer" /* the same -> fact ANSWER, until who asked has it */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
@@ -55,7 +56,7 @@
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
       STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC, \
-      STET__SPACE_BOUNDARY }
+      STET__SPACE_BOUNDARY, STET__SPACE_UPDATE }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -348,6 +349,8 @@ typedef struct stet__asker { /* waits for an answer that somebody puts into the 
 } stet__asker;
 /* Call `look` until it gives something else than STET_EOPEN, or a passing failure, or it is time: then that. */
 int  stet__ask_wait(stet_engine *e, int64_t until_us, int (*look)(stet_engine *e, void *arg), void *arg);
+/* Give out what a fact has: its value (reply, or NULL), or its code with "RUN: WHAT NAME: text". */
+int  stet__answer_give(stet_bytes *reply, const stet_run_id *run, const char *what, const char *name, const stet__fact *f);
 void stet__askers_look(stet_engine *e); /* lock held: there may be answers */
 void stet__query_sweep(stet_engine *e); /* forget what nobody waits for any more */
 /* The thread that answers questions of other processes. Lock held: something changed, or it is time to look anyway; */
@@ -738,6 +741,14 @@ bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const cha
 int stet__host_tell(stet_ctx *c, stet__fact *fact);
 /* Operations that signal another run from a handler, and the record of it (its code says why not). */
 int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+
+/* Put what somebody sends (SIGNALLED, UPDATE_ASKED) into an open run's inbox, and wake it. STET_EENDED; … */
+int stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact *fact);
+
+/* update.c. What came of an update, where its asker finds it. False: out of memory. */
+bool stet__update_key(stet__arena *arena, stet_bytes *out, stet_id run, stet_bytes key);
+void stet__update_mark(const stet__fact *update, stet__fact *mark);
+bool stet__update_put(stet__work *w, stet_id run, const stet__fact *update);
 
 /* topic.c. The mark of a wait for events: put with its record, gone with its end. False: out of memory. */
 bool stet__topic_wait_key(stet__arena *arena, stet_bytes *out, stet_bytes topic, stet_id run, uint64_t completion);

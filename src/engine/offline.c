@@ -55,6 +55,7 @@ static const struct offline_kind {
     { STET__FACT_EMIT, "run", (stet__fact_kind)0 },
     { STET__FACT_ROLLBACK, "mark", (stet__fact_kind)0 },
     { STET__FACT_BOUNDARY, "wait", STET__FACT_DECIDED },
+    { STET__FACT_UPDATE, "state", (stet__fact_kind)0 },
     { STET__FACT_AWAIT, "wait", STET__FACT_TIMER },
     { STET__FACT_ANY, "wait", STET__FACT_TIMER },
 };

@@ -424,28 +424,36 @@ query_elsewhere(stet_engine *e, const stet_run_id *run, const stet_run_row *row,
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
+int
+stet__answer_give(stet_bytes *reply, const stet_run_id *run, const char *what, const char *name, const stet__fact *f)
+{
+    void *copy;
+
+    if (f->code != STET_OK)
+        return stet__fail((int)f->code, "%s: %s %s: %.*s", run->text, what, name, (int)f->text.len,
+                          f->text.len > 0 ? (const char *)f->text.data : "");
+    if (reply == NULL)
+        return STET_OK;
+    /* stet_free() is of that one */
+    if ((copy = stet__get(&stet__platform_real()->alloc, f->value.len + 1)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory for an answer");
+    if (f->value.len > 0)
+        memcpy(copy, f->value.data, f->value.len);
+    ((char *)copy)[f->value.len] = '\0';
+    *reply = (stet_bytes){ copy, f->value.len };
+    return STET_OK;
+}
+
 static int
 query_give(stet_bytes *reply, const stet_run_id *run, const char *name, stet__buf *out)
 {
     stet_bytes in = stet__buf_bytes(out);
     stet__fact answer;
-    void      *copy;
     int        err = stet__fact_decode(&answer, &in);
 
     if (err != STET_OK || answer.kind != STET__FACT_ANSWER)
         return stet__fail(STET_ECORRUPT, "%s: the answer to query %s cannot be read", run->text, name);
-    if (answer.code != STET_OK)
-        return stet__fail((int)answer.code, "%s: query %s: %.*s", run->text, name,
-                          (int)answer.text.len, answer.text.len > 0 ? (const char *)answer.text.data : "");
-    if (reply == NULL)
-        return STET_OK;
-    /* stet_free() is of that one */
-    if ((copy = stet__get(&stet__platform_real()->alloc, answer.value.len + 1)) == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory for an answer");
-    memcpy(copy, answer.value.data, answer.value.len);
-    ((char *)copy)[answer.value.len] = '\0';
-    *reply = (stet_bytes){ copy, answer.value.len };
-    return STET_OK;
+    return stet__answer_give(reply, run, "query", name, &answer);
 }
 
 int

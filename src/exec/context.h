@@ -134,10 +134,11 @@ struct stet_reply {
     char      text[512]; /* of a refusal; "": none */
 };
 
-/* A query the handler registered; lives in the context's arena. */
+/* A query or update the handler registered; lives in the context's arena. */
 typedef struct stet__live {
     struct stet__live *next;
     const char        *name;
+    stet_reply_fn      validate; /* of an update; or NULL */
     stet_reply_fn      fn;
     void              *arg;
 } stet__live;
@@ -199,7 +200,7 @@ struct stet_ctx {
     bool             is_undone;     /* … and all of it was */
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__exit_hook *exits;
-    stet__live      *queries;
+    stet__live      *queries, *updates;
     bool             is_watched;    /* calls are refused (`callback`), or the host looks at each (entered) */
     const char      *callback;      /* a registered function of this kind runs; else NULL */
     const stet__log_fields *log_fields; /* NULL: none */
@@ -288,6 +289,7 @@ typedef struct stet__host_ops {
                 size_t n, const char *message);
     /* May be NULL. The handler asked for this operation; cmd NULL: it is not recorded. */
     void (*asked)(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, const stet__cmd *cmd);
+    bool takes_updates; /* those that were asked for are decided here */
     /* May be NULL. While c->is_watched: the handler is in a call, or has registered something in it. */
     void (*entered)(stet_ctx *c);
 } stet__host_ops;
@@ -413,7 +415,7 @@ bool stet__ctx_is_undone(stet_ctx *c);
 /* The handler returned: if that is a passing failure, ask what it means. */
 void stet__ctx_judge(stet_ctx *c);
 
-/* Queries (context_live.c). */
+/* Queries and updates (context_live.c, context_update.c). */
 /* stet__ctx_enter() of a watched context: STET_OK, or why the call is refused. */
 int  stet__live_enter(stet_ctx *c, const char *call);
 /* The handler has returned: what it registered points to nothing any more. */
@@ -424,6 +426,16 @@ int  stet__live_call(stet_ctx *c, const char *kind, stet_reply_fn fn, void *arg,
 /* "there is no KIND NAME here; there are: …", into reply->text; STET_ENOTFOUND. */
 int  stet__live_unknown(const stet__live *first, const char *kind, const char *name, stet_reply *reply);
 void stet__reply_init(stet_reply *reply, stet__alloc *alloc, int64_t most);
+/* The handler waits, for what is named by this: make the updates that were recorded here, and decide those that were
+ * asked for since. Before the outcome of the wait is looked at. */
+int  stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence);
+static inline int
+stet__updates_here(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    return STET__LIKELY(c->journal.updates == NULL && c->journal.asked == NULL)
+               ? STET_OK
+               : stet__updates_make(c, kind, name, occurrence);
+}
 
 /* Compensation (context_rollback.c). */
 /* The step was done and can be undone. */

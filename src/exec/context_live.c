@@ -11,6 +11,7 @@
 #include "exec/context.h"
 
 #undef stet_on_query
+#undef stet_on_update
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
@@ -139,6 +140,22 @@ stet_on_query(stet_ctx *c, const char *name, stet_reply_fn fn, void *arg)
     return live_registered(c);
 }
 
+int
+stet_on_update(stet_ctx *c, const char *name, stet_reply_fn validate, stet_reply_fn apply, void *arg)
+{
+    stet__live *live;
+    int         err = stet__ctx_enter(c, "stet_on_update");
+
+    if (err != STET_OK)
+        return err;
+    if ((live = live_register(c, &c->updates, "update", name, apply)) == NULL)
+        return c->latch != 0 ? c->latch : c->failure.code;
+    live->validate = validate;
+    live->fn = apply;
+    live->arg = arg;
+    return STET_OK;
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 int
@@ -159,7 +176,7 @@ stet__live_enter(stet_ctx *c, const char *call)
 void
 stet__live_over(stet_ctx *c)
 {
-    c->queries = NULL;
+    c->queries = c->updates = NULL;
     c->is_watched = false;
 }
 
