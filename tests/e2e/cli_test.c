@@ -261,7 +261,7 @@ TEST(cli_help_is_made_from_the_tables)
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
                                          "move",     "signal",    "schedule preview",
-                                         "query" };
+                                         "query",    "update" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -391,6 +391,7 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("reject", awakeable, "no", NOWHERE),
         ARGS("signal", run, "paid", NOWHERE),
         ARGS("query", run, "where", NOWHERE),
+        ARGS("update", run, "divert", NOWHERE),
         ARGS("emit", "news", NOWHERE),
         ARGS("approve", run, NOWHERE),
         ARGS("reject", run, "no", NOWHERE),
@@ -1171,6 +1172,36 @@ TEST(I12_cli_a_run_is_asked_by_its_program_and_through_a_worker)
     CHECK_EXIT(RUN("query", run, "where", "{no"), 2);
     CHECK_EXIT(RUN("query", run, "where", "--timeout", "soon"), 2);
     CHECK_EXIT(RUN("query", "run_00000000000000000000000000", "where"), 3);
+}
+
+TEST(I12_cli_a_run_is_changed_and_answers)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Bonn\"", "--key", "k", "--timeout", "1ms"),
+                         7).err,
+              "ask again with the idempotency key k");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(OK("update", run, "divert", "\"Bonn\"", "--key", "k").out, "{\"to\":\"Bonn\"}\n");
+    CHECK_STR(CHECK_EXIT(STET("update", run, "divert", "\"Mainz\"", "--by", "anna", "--db",
+                              "cli_app.db"), 0).out,
+              "{\"to\":\"Mainz\"}\n");
+    CHECK_INT(json_lines(OK("update", run, "divert", "\"Bonn\"", "--key", "k", "--json").out), 1);
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Mainz\"}\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "diver", "1"), 3).err, "no update diver; it has divert");
+    OK("signal", run, "leg");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 10).err, "on its way to Mainz");
+    CHECK_HAS(OK("show", run).out, "anna");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Mainz\"\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 9).err, "has ended");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("update", run), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "{no"), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("update", "run_00000000000000000000000000", "divert"), 3);
 }
 
 TEST(B15_cli_people_approve_reject_and_resume)
