@@ -28,12 +28,12 @@ stet__update_key(stet__arena *arena, stet_bytes *out, stet_id run, stet_bytes ke
     return true;
 }
 
+/* Without its time: an update that is made again after a rewind has the same. */
 void
 stet__update_mark(const stet__fact *update, stet__fact *mark)
 {
     memset(mark, 0, sizeof *mark);
     mark->kind = STET__FACT_UPDATE;
-    mark->time_ms = update->time_ms;
     mark->name = update->name;
     mark->code = update->code;
     mark->text = update->text;

@@ -85,25 +85,51 @@ update_try(stet_ctx *c, const stet__update *u, stet__fact *fact, stet_reply *rep
     fact->code = stet__live_call(c, "an update", live->fn, live->arg, u->input, reply);
 }
 
+/* One whose record was rewound: it was accepted, and what was answered stands. */
 static int
-update_decide(stet_ctx *c, const stet__update *u, const char *wait)
+update_retry(stet_ctx *c, const stet__update *u, stet__fact *fact, stet_reply *reply)
+{
+    const stet__live *live = stet__live_find(c->updates, u->name);
+
+    if (live == NULL)
+        return STET_EREPLAY;
+    (void)stet__live_call(c, "an update", live->fn, live->arg, u->input, reply);
+    fact->code = u->before->code;
+    fact->value = u->before->value.data != NULL ? u->before->value : stet_text("");
+    if (u->before->text != NULL)
+        fact->text = stet_text(u->before->text);
+    if (u->key.data == NULL) {
+        fact->flags = STET__FACT_INHERITED;
+        fact->value = u->input;
+    }
+    return STET_OK;
+}
+
+static int
+update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_kind kind, const char *name,
+              uint64_t occurrence)
 {
     stet__fact fact = { .kind = STET__FACT_UPDATE };
     stet_reply reply;
     int        err;
 
     stet__reply_init(&reply, &c->exec->p->alloc, c->exec->host->payload_max(c));
-    update_try(c, u, &fact, &reply);
+    if (u->before == NULL) {
+        update_try(c, u, &fact, &reply);
+        if (fact.code != STET_OK)
+            fact.text = stet_text(reply.text);
+        else
+            fact.value = reply.value.len > 0 ? stet__buf_bytes(&reply.value) : stet_text("");
+    } else if (update_retry(c, u, &fact, &reply) != STET_OK) {
+        stet__buf_free(&reply.value);
+        return stet__ctx_stuck(c, u->before, kind, name, occurrence);
+    }
     fact.name = stet_text(u->name);
-    fact.occurrence = (int64_t)stet__journal_next(&c->journal, STET__FACT_UPDATE, u->name);
+    fact.occurrence = (int64_t)stet__journal_count(&c->journal, STET__FACT_UPDATE, u->name) + 1;
     fact.idempotency_key = u->key;
     fact.topic = stet_text(wait);
-    if (fact.code != STET_OK)
-        fact.text = stet_text(reply.text);
-    else
-        fact.value = reply.value.len > 0 ? stet__buf_bytes(&reply.value) : stet_text("");
     /* That is not how it ends: the run is let go, and it is decided again. */
-    if (fact.code == STET_ENOMEM || fact.occurrence == 0)
+    if (fact.code == STET_ENOMEM && u->before == NULL)
         err = stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for an update"));
     else if ((err = stet__ctx_append(c, &fact, NULL)) == STET_OK &&
              (stet__journal_add(&c->journal, STET__FACT_UPDATE, u->name, (uint64_t)fact.occurrence, 0) == NULL ||
@@ -125,7 +151,7 @@ stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t
     if (!c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 || c->journal.choices > 0)
         return STET_OK;
     while (c->journal.asked != NULL)
-        if ((err = update_decide(c, c->journal.asked, wait)) != STET_OK)
+        if ((err = update_decide(c, c->journal.asked, wait, kind, name, occurrence)) != STET_OK)
             return err;
     return STET_OK;
 }

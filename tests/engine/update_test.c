@@ -571,8 +571,51 @@ TEST(I12_a_retry_of_a_dead_letter_has_its_updates)
     fixture_down(f);
     fixture_up_with(f, handlers);
     CHECK_STR(letter_of(f->engine, &again), "a |1 b ");
+    CHECK_OK(stet_run_rewind(f->engine, &again, NULL, NULL, NULL));
+    AWAIT(strcmp(letter_of(f->engine, &again), "a b |1 ") == 0);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
     tell(f->engine, &again, "two");
-    EXPECT_RESULT(f->engine, &again, "a |1 b ");
+    EXPECT_RESULT(f->engine, &again, "a b |1 ");
+    fixture_end(f);
+}
+
+TEST(I12_what_a_rewind_forgets_is_made_again_with_the_answer_that_was_given)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, forked;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put_with(f->engine, &run, "add", "a", STET_UPDATE_OPTIONS(.idempotency_key = "a")),
+              "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    CHECK_STR(put_with(f->engine, &run, "add", "b", STET_UPDATE_OPTIONS(.idempotency_key = "b")),
+              "\"a |1 b \"");
+    CHECK_STR(put(f->engine, &run, "own"), "own");
+    CHECK_OK(stet_run_fork(f->engine, &forked, &run, "post", NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "post", NULL, NULL));
+    effects_await("posted", 3);
+    /* Nothing is recorded behind its first wait any more, so that is where it is made. */
+    AWAIT(strcmp(letter_of(f->engine, &run), "a b |1 ") == 0);
+    CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "b")),
+              "\"a |1 b \"");
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    AWAIT(strcmp(letter_of(f->engine, &run), "a b |1 ") == 0);
+    CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "a")),
+              "\"a \"");
+    CHECK_INT(effects("checked a"), 1);
+    CHECK_INT(effects("checked b"), 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "a b |1 |2 ");
+    tell(f->engine, &forked, "two");
+    EXPECT_RESULT(f->engine, &forked, "a |1 |2 ");
     fixture_end(f);
 }
 
