@@ -221,9 +221,9 @@ stet__ask_wait(stet_engine *e, int64_t until_us, int (*look)(stet_engine *e, voi
             (err = stet_engine_poll(e, NULL, e->config.wait_poll_ms)) == STET_OK)
             err = STET_EOPEN;
         stet__lock(e->p, &e->lock);
-        if (err != STET_EOPEN && stet_code_class(err) != STET_CLASS_RETRY)
-            break;
-        if (err == STET_OK || looked_us >= until_us) /* never late without a last look */
+        /* A store that passingly fails is asked again; never late without a last look. */
+        if (looked_us >= until_us || (err != STET_EOPEN && (is_poller || err == STET_ENOMEM ||
+                                                            stet_code_class(err) != STET_CLASS_RETRY)))
             break;
         if (!is_poller)
             ask_pause(e, &a, looked_us, until_us);

@@ -71,7 +71,7 @@ stet_reply_fail(stet_reply *r, int code, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(r->text, sizeof r->text, fmt, args);
     va_end(args);
-    return code;
+    return stet__fail(code, "%s", r->text);
 }
 
 /* ---- registering ----------------------------------------------------------------------------- */
