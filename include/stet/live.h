@@ -53,42 +53,44 @@ typedef int (*stet_reply_fn)(void *arg, stet_bytes input, stet_reply *reply);
  * From here on this run can be asked this. Nothing is recorded, and nothing of it is called while a
  * worker executes the run: see stet_query(). The same name again replaces the one before.
  * @param arg  must be valid until the handler returns: a variable of the handler itself will do
- * @return STET_OK; STET_ENAME; STET_EINVAL, no function; STET_ETOOBIG, STET_LIVE_MAX are registered;
- *         STET_SUSPENDED; STET_ENOMEM; STET_EUSAGE.
+ * @return STET_OK; STET_ENAME; STET_EINVAL, no function; STET_ETOOBIG, STET_LIVE_MAX are there
+ *         already; STET_SUSPENDED; STET_ENOMEM; STET_EUSAGE.
  */
-STET_API STET_MUST_USE int stet_on_query(stet_ctx *ctx, const char *name, stet_reply_fn fn, void *arg);
+STET_API STET_MUST_USE int stet_on_query(stet_ctx *ctx, const char *name, stet_reply_fn fn,
+                                         void *arg);
 #define stet_on_query(ctx, ...) stet_on_query(STET_AT(ctx), __VA_ARGS__)
 
 /**
  * Ask a run.
  *
  * Its handler is executed against what is recorded, in a process that has it: this one if it is
- * registered here (no worker is needed then), else a worker, which is asked through the store. No step
- * body is entered, nothing is written into the run. The answer is about the last point that is
- * recorded; of a run that has ended, about the last call its handler made (stet_return() counts). It
- * executes in a forked child, which has no store, for 5 s at most: a handler or query that crashes
- * or does not end is an error and no more. (On a simulated clock there is no child.)
+ * registered here (no worker is needed then), else a worker, which is asked through the store. No
+ * step body is entered, nothing is written into the run. The answer is about the last point that is
+ * recorded; of a run that has ended, about the last call its handler made (stet_return() counts).
+ * It executes in a forked child, which has no store, for 5 s at most: a handler or query that
+ * crashes or does not end is an error and no more. (On a simulated clock there is no child.)
  * Any thread; not inside a handler, a step body may.
  * @param[out] reply   free its data with stet_free(); may be NULL
  * @param input        handed to the query; copied
  * @param timeout_ms   0: 10 s. For an answer from another process
  * @return STET_OK; what the query refused with; STET_ENOTFOUND, no such run, or no such query (the
- *         text names those there are); STET_EUNSERVED, the handler is not here and no worker serves it;
- *         STET_ETIMEOUT; STET_EREPLAY, the code here contradicts what is recorded; STET_ELOST, it
- *         crashed; STET_ECORRUPT; STET_ETOOBIG; STET_ENAME; STET_EBUSY, too many wait, or there is no
- *         child; STET_EUSAGE; what the store says.
+ *         text names those there are); STET_EUNSERVED, the handler is not here and no worker serves
+ *         it; STET_ETIMEOUT; STET_EREPLAY, the code here contradicts what is recorded; STET_ELOST,
+ *         it crashed; STET_ECORRUPT; STET_ETOOBIG; STET_ENAME; STET_EBUSY, too many wait, or no
+ *         child could be made; STET_EINVAL; STET_EUSAGE; what the store says.
  */
-STET_API int stet_query(stet_engine *engine, stet_bytes *reply, const stet_run_id *run, const char *name,
-                        stet_bytes input, int64_t timeout_ms);
+STET_API int stet_query(stet_engine *engine, stet_bytes *reply, const stet_run_id *run,
+                        const char *name, stet_bytes input, int64_t timeout_ms);
 
 /* ---- updates -------------------------------------------------------------------------------- */
 
 /**
- * From here on this run can be changed this way: see stet_update(). The same name again replaces the
- * one before.
- * @param validate  called first, and once: looks, and may refuse, which changes nothing; NULL: all are fine
- * @param apply     changes the handler's variables, and answers. Called again by every replay, at the
- *                  same place and with the same input; what it answers then is not looked at
+ * From here on this run can be changed this way: see stet_update(). The same name again replaces
+ * the one before.
+ * @param validate  called first, and once: looks, and may refuse, which changes nothing; NULL: all
+ *                  are fine
+ * @param apply     changes the handler's variables, and answers. Called again by every replay, at
+ *                  the same place and with the same input; what it answers then is not looked at
  * @param arg       as in stet_on_query()
  * @return as stet_on_query().
  */
@@ -109,21 +111,22 @@ typedef struct stet_update_options {
  * Change the variables of a run, and get its answer.
  *
  * It is put into the run's inbox, durably, and taken in where the handler waits next (a sleep, a
- * signal, a call, a person … but not between the attempts of a step), in the order of the inbox. What came
- * of it and the answer are recorded in one unit; from then on it is part of the run. Repeated with
- * the same idempotency key it gives the same answer, also when the run has ended and is kept.
- * Any thread; not inside a handler, a step body may.
+ * signal, a call, a person … but not between the attempts of a step), in the order of the inbox.
+ * What came of it and the answer are recorded in one unit; from then on it is part of the run.
+ * Repeated with the same idempotency key it gives the same answer, also when the run has ended and
+ * is kept. Any thread; not inside a handler, a step body may.
  * @param[out] reply  free its data with stet_free(); may be NULL
  * @param input       handed to validate and apply; copied
  * @param options     NULL: defaults
- * @return STET_OK; what validate or apply refused with; STET_ENOTFOUND, no such run, or no such update (the
- *         text names those there are); STET_EENDED, the run has ended without it; STET_ETIMEOUT, it
- *         was accepted and is not answered yet: repeat with the idempotency key the text names;
- *         STET_EMISMATCH, the key was used for another update; STET_ENAME; STET_ETOOBIG; STET_EINVAL;
- *         STET_EUSAGE; STET_EUNCERTAIN: repeat with the same key; what the store says.
+ * @return STET_OK; what validate or apply refused with; STET_ENOTFOUND, no such run, or no such
+ *         update (the text names those there are); STET_EENDED, the run has ended without it;
+ *         STET_ETIMEOUT, it was accepted and is not answered yet: repeat with the idempotency key
+ *         the text names; STET_EMISMATCH, the key was used for another update; STET_ENAME;
+ *         STET_ETOOBIG; STET_EINVAL; STET_EUSAGE; STET_EUNCERTAIN: repeat with the same key; what
+ *         the store says.
  */
-STET_API int stet_update(stet_engine *engine, stet_bytes *reply, const stet_run_id *run, const char *name,
-                         stet_bytes input, const stet_update_options *options);
+STET_API int stet_update(stet_engine *engine, stet_bytes *reply, const stet_run_id *run,
+                         const char *name, stet_bytes input, const stet_update_options *options);
 
 #ifdef __cplusplus
 }

@@ -90,7 +90,8 @@ const cli_verb stet__cli_update = {
     .name = "update",
     .args = "RUN NAME [INPUT|-|@FILE]",
     .summary = "change the variables of an open run, and print what it answers",
-    .details = "The handler says what can be changed, and may refuse. It is taken in where the run waits.\n"
+    .details = "The handler says what can be changed, and may refuse. It is taken in where the run "
+               "waits.\n"
                "    stet update run_… set-address '{\"city\":\"Bonn\"}' --key ticket-81",
     .args_min = 2,
     .args_max = 3,

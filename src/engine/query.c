@@ -1,30 +1,31 @@
 /* Queries of a run: its handler is executed against its record, and asked.
  *
- * A process that has the handler answers by itself: it reads the run as a bundle, and a forked child
- * executes it (offline.c, errand.c). One that has not leaves a question in the store: a value of
- * STET__SPACE_ASK under an ID of its own, which is its asker's to wait for until a time. A worker that
- * serves the handler takes it, which removes it, so that one worker is at it; and puts what came of it
- * under the same ID into STET__SPACE_ANSWER. Whoever asked removes that. What is left of those who did
- * not wait to the end is removed by workers when its time is over. Nothing of it is in any fact:
- * both spaces may be lost at any time, and then a question is not answered.
+ * A process that has the handler answers by itself: it reads the run as a bundle, and a forked
+ * child executes it (offline.c, errand.c). One that has not leaves a question in the store: a
+ * value of STET__SPACE_ASK under an ID of its own, which is its asker's to wait for until a time.
+ * A worker that serves the handler takes it, which removes it, so that one worker is at it; and
+ * puts what came of it under the same ID into STET__SPACE_ANSWER. Whoever asked removes that. What
+ * is left of those who did not wait to the end is removed by workers when its time is over.
+ * Nothing of it is in any fact: both spaces may be lost at any time, and then a question is not
+ * answered.
  *
- * Threads: questions of others are answered by a thread of their own, begun with the first one; the
- * keeper tells it to look. Locks: engine->lock for its state and for those who wait.
+ * Threads: questions of others are answered by a thread of their own, begun with the first one;
+ * the keeper tells it to look. Locks: engine->lock for its state and for those who wait.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/offline.h"
 
-#define QUERY_TIME_MS    5000  /* for executing one */
-#define QUERY_WAIT_MS    10000 /* for an answer, unless said otherwise */
-#define QUERY_WAIT_MAX   3600000
-#define QUERY_WAITING    256u  /* so many questions wait at most */
-#define QUERY_KEPT_MS    60000 /* an answer nobody fetched */
-#define QUERY_PAGE       16u
-#define QUERY_LOOK_US    100000 /* between looks that hints ask for */
-#define QUERY_LEAST_US   10000  /* the same of one who waits */
-#define QUERY_NEW_MAX    10000
+#define QUERY_TIME_MS  5000  /* for executing one */
+#define QUERY_WAIT_MS  10000 /* for an answer, unless said otherwise */
+#define QUERY_WAIT_MAX 3600000
+#define QUERY_WAITING  256u  /* so many questions wait at most */
+#define QUERY_KEPT_MS  60000 /* an answer nobody fetched */
+#define QUERY_PAGE     16u
+#define QUERY_LOOK_US  100000 /* between looks that hints ask for */
+#define QUERY_LEAST_US 10000  /* the same of one who waits */
+#define QUERY_NEW_MAX  10000
 
 /* ---- here ------------------------------------------------------------------------------------ */
 
@@ -36,7 +37,7 @@ typedef struct query_job {
     stet__fact     answer; /* its bytes are in `out` */
     stet__buf      out;
     /* In the child. */
-    stet__offline  offline;
+    stet__offline offline;
 } query_job;
 
 /* What came of it, as a fact; bytes point into the job. */
@@ -140,7 +141,8 @@ query_lost(stet__errand *x, size_t i, bool is_late, const char *text)
 
 /* The encoded answer into *out; not STET_OK: it could not be executed. */
 static int
-query_here(stet_engine *e, const stet_run_row *row, const char *name, stet_bytes input, stet__buf *out)
+query_here(stet_engine *e, const stet_run_row *row, const char *name, stet_bytes input,
+           stet__buf *out)
 {
     query_job *job = stet__get0(&e->p->alloc, sizeof *job);
     int        err;
@@ -222,8 +224,9 @@ stet__ask_wait(stet_engine *e, int64_t until_us, int (*look)(stet_engine *e, voi
             err = STET_EOPEN;
         stet__lock(e->p, &e->lock);
         /* A store that passingly fails is asked again; never late without a last look. */
-        if (looked_us >= until_us || (err != STET_EOPEN && (is_poller || err == STET_ENOMEM ||
-                                                            stet_code_class(err) != STET_CLASS_RETRY)))
+        if (looked_us >= until_us ||
+            (err != STET_EOPEN &&
+             (is_poller || err == STET_ENOMEM || stet_code_class(err) != STET_CLASS_RETRY)))
             break;
         if (!is_poller)
             ask_pause(e, &a, looked_us, until_us);
@@ -353,8 +356,7 @@ query_look(stet_engine *e, void *arg)
 {
     query_wait *w = arg;
     stet_value  v = { 0 };
-    int         err =
-        e->store->ops->value(e->store, STET__SPACE_ANSWER, stet__id_bytes(&w->id), &v);
+    int err = e->store->ops->value(e->store, STET__SPACE_ANSWER, stet__id_bytes(&w->id), &v);
 
     if (err == STET_ENOTFOUND)
         return STET_EOPEN;
@@ -374,10 +376,11 @@ query_unserved(stet_engine *e, const stet_run_id *run, const char *handler)
 
     if (err != STET_OK || workers > 0)
         return err;
-    return stet__fail(STET_EUNSERVED,
-                      "%s is of %s, which is not in this program, and no worker serves it: start one, or "
-                      "ask with the program that has it",
-                      run->text, handler);
+    return stet__fail(
+        STET_EUNSERVED,
+        "%s is of %s, which is not in this program, and no worker serves it: start one, or "
+        "ask with the program that has it",
+        run->text, handler);
 }
 
 static int
@@ -391,8 +394,8 @@ query_elsewhere(stet_engine *e, const stet_run_id *run, const stet_run_row *row,
 
     if (input.len > STET_QUERY_INPUT_MAX)
         return stet__fail(STET_ETOOBIG,
-                          "query %s: %zu bytes; a question for another process has at most %d", name,
-                          input.len, STET_QUERY_INPUT_MAX);
+                          "query %s: %zu bytes; a question for another process has at most %d",
+                          name, input.len, STET_QUERY_INPUT_MAX);
     if ((err = query_unserved(e, run, row->handler)) != STET_OK ||
         (err = query_sweep(e, STET__SPACE_ASK, QUERY_WAITING, &left)) != STET_OK)
         return err;
@@ -425,7 +428,8 @@ query_elsewhere(stet_engine *e, const stet_run_id *run, const stet_run_row *row,
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 int
-stet__answer_give(stet_bytes *reply, const stet_run_id *run, const char *what, const char *name, const stet__fact *f)
+stet__answer_give(stet_bytes *reply, const stet_run_id *run, const char *what, const char *name,
+                  const stet__fact *f)
 {
     void *copy;
 
@@ -452,13 +456,14 @@ query_give(stet_bytes *reply, const stet_run_id *run, const char *name, stet__bu
     int        err = stet__fact_decode(&answer, &in);
 
     if (err != STET_OK || answer.kind != STET__FACT_ANSWER)
-        return stet__fail(STET_ECORRUPT, "%s: the answer to query %s cannot be read", run->text, name);
+        return stet__fail(STET_ECORRUPT, "%s: the answer to query %s cannot be read", run->text,
+                          name);
     return stet__answer_give(reply, run, "query", name, &answer);
 }
 
 int
-stet_query(stet_engine *e, stet_bytes *reply, const stet_run_id *run, const char *name, stet_bytes input,
-           int64_t timeout_ms)
+stet_query(stet_engine *e, stet_bytes *reply, const stet_run_id *run, const char *name,
+           stet_bytes input, int64_t timeout_ms)
 {
     stet__arena  arena;
     stet_run_row row;
@@ -475,17 +480,18 @@ stet_query(stet_engine *e, stet_bytes *reply, const stet_run_id *run, const char
         (err = stet__name_check("query", name)) != STET_OK)
         return err;
     if (timeout_ms < 0 || timeout_ms > QUERY_WAIT_MAX)
-        return stet__fail(STET_EINVAL, "query %s: an answer is waited for between 1 ms and 1 h", name);
+        return stet__fail(STET_EINVAL, "query %s: an answer is waited for between 1 ms and 1 h",
+                          name);
     if ((int64_t)input.len > e->config.payload_bytes_max)
-        return stet__fail(STET_ETOOBIG, "query %s: %zu bytes; the limit is payload_bytes_max, %lld", name,
-                          input.len, (long long)e->config.payload_bytes_max);
+        return stet__fail(STET_ETOOBIG, "query %s: %zu bytes; the limit is payload_bytes_max, %lld",
+                          name, input.len, (long long)e->config.payload_bytes_max);
     stet__buf_init(&out, &e->p->alloc);
     stet__arena_init(&arena, &e->p->alloc);
     if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK)
         err = stet__handler_find(e, row.handler) != NULL
                   ? query_here(e, &row, name, input, &out)
-                  : query_elsewhere(e, run, &row, name, input, timeout_ms > 0 ? timeout_ms : QUERY_WAIT_MS,
-                                    &out);
+                  : query_elsewhere(e, run, &row, name, input,
+                                    timeout_ms > 0 ? timeout_ms : QUERY_WAIT_MS, &out);
     if (err == STET_OK)
         err = query_give(reply, run, name, &out);
     stet__arena_free(&arena);
@@ -549,7 +555,8 @@ answer_is_ours(stet_engine *e, const stet__fact *question)
 
     if (question->kind != STET__FACT_QUESTION || question->key.len >= sizeof handler)
         return false;
-    (void)snprintf(handler, sizeof handler, "%.*s", (int)question->key.len, (const char *)question->key.data);
+    (void)snprintf(handler, sizeof handler, "%.*s", (int)question->key.len,
+                   (const char *)question->key.data);
     return stet__handler_find(e, handler) != NULL;
 }
 

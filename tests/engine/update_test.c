@@ -368,7 +368,8 @@ TEST(I12_an_update_that_comes_with_the_end_of_a_wait_is_made_before_it_and_never
     client = fixture_open(f);
     CHECK_STR(put_with(client, &run, "add", "x", STET_UPDATE_OPTIONS(.timeout_ms = 1)),
               "STET_ETIMEOUT");
-    CHECK_HAS(stet_last_error(), "no worker serves its handler; ask again with the idempotency key upd_");
+    CHECK_HAS(stet_last_error(),
+              "no worker serves its handler; ask again with the idempotency key upd_");
     tell(client, &run, "one");
     CHECK_STR(put_with(client, &second, "add", "y",
                        STET_UPDATE_OPTIONS(.idempotency_key = "why", .timeout_ms = 1)),
@@ -376,8 +377,9 @@ TEST(I12_an_update_that_comes_with_the_end_of_a_wait_is_made_before_it_and_never
     CHECK_HAS(stet_last_error(), "idempotency key why");
     f->options.roles = 0;
     fixture_up_with(f, handlers);
-    CHECK_STR(put_with(client, &second, "add", "other", STET_UPDATE_OPTIONS(.idempotency_key = "why")),
-              "\"|1 y \"");
+    CHECK_STR(
+        put_with(client, &second, "add", "other", STET_UPDATE_OPTIONS(.idempotency_key = "why")),
+        "\"|1 y \"");
     tell(client, &run, "two");
     tell(client, &second, "two");
     EXPECT_RESULT(f->engine, &run, "x |1 |2 ");
@@ -496,7 +498,7 @@ is_stuck_on(fixture *f, const stet_run_id *run, const stet_handler *code, const 
     fixture_down(f);
 }
 
-TEST(I12_code_that_does_not_know_a_recorded_update_or_its_wait_is_stuck_and_goes_on_when_it_is_mended)
+TEST(I12_code_without_a_recorded_update_or_its_wait_is_stuck_until_it_is_mended)
 {
     fixture    *f = fixture_begin();
     stet_run_id run;

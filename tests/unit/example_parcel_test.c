@@ -1,5 +1,5 @@
-/* examples/parcel.c, crashed everywhere: a parcel is diverted once, whoever dies meanwhile, and says
- * where it goes; the carrier is booked to the new place. */
+/* examples/parcel.c, crashed everywhere: a parcel is diverted once, whoever dies meanwhile, and
+ * says where it goes; the carrier is booked to the new place. */
 #define main parcel_main
 #include "../../examples/parcel.c"
 #undef main
