@@ -56,7 +56,7 @@ q_loops(void *arg, stet_bytes input, stet_reply *reply)
 {
     (void)arg;
     (void)input;
-    for (volatile int i = 0;; i++)
+    for (volatile unsigned i = 0;; i++)
         ;
     return stet_reply_set(reply, stet_text(""));
 }
