@@ -334,7 +334,7 @@ TEST(I12_updates_are_taken_in_at_every_kind_of_wait)
     AWAIT(strcmp(letter_of(f->engine, &run), "a |any ") == 0);
     CHECK_STR(put(f->engine, &run, "b"), "\"a |any b \"");
     gate_open(&door);
-    AWAIT(handed_out[0] != '\0');
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "awakeable approval") != NULL);
     CHECK_STR(put(f->engine, &run, "c"), "\"a |any b |all c \"");
     CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("1")));
     AWAIT(strstr(fixture_why(f->engine, &run).text, "boss") != NULL);
