@@ -215,9 +215,9 @@ verify_status(verify *v, const stet__expect *x)
         want = STET_STATUS_COMPENSATING;
     if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
-    if (is == want && x->pause == 0)
-        return true;
-    if (is == x->status && (x->status == STET_STATUS_PAUSED || x->pause < 0))
+    if (x->pause != 0 && x->stop == 0)
+        want = x->status;
+    if (is == want)
         return true;
     if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
         return true; /* running: let go by a worker that could not even read its facts */
