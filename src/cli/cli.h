@@ -131,7 +131,7 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
     stet__cli_resume, stet__cli_pause, stet__cli_skip, stet__cli_edit, stet__cli_rewind,
     stet__cli_fail_verb, stet__cli_fork, stet__cli_retry, stet__cli_waits, stet__cli_notes, stet__cli_completion,
-    stet__cli_man, stet__cli_help;
+    stet__cli_query, stet__cli_update, stet__cli_man, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 

@@ -28,7 +28,8 @@ TEST(cli_help_is_made_from_the_tables)
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
-                                         "move",     "signal",    "schedule preview" };
+                                         "move",     "signal",    "schedule preview",
+                                         "query",    "update" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -157,6 +158,8 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("resolve", awakeable, "1", NOWHERE),
         ARGS("reject", awakeable, "no", NOWHERE),
         ARGS("signal", run, "paid", NOWHERE),
+        ARGS("query", run, "where", NOWHERE),
+        ARGS("update", run, "divert", NOWHERE),
         ARGS("emit", "news", NOWHERE),
         ARGS("approve", run, NOWHERE),
         ARGS("reject", run, "no", NOWHERE),
@@ -907,6 +910,66 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid"), 9).err, "has ended");
+}
+
+TEST(I12_cli_a_run_is_asked_by_its_program_and_through_a_worker)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    /* The program has the handler: no worker is needed. */
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    CHECK_INT(json_lines(OK("query", run, "where", "--json").out), 1);
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "were"), 3).err, "no query were; it has where");
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "where", "false"), 10).err, "that cannot be known");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 9).err,
+              "no worker serves it");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    OK("signal", run, "leg");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Bremen\"\n");
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":2,\"to\":\"Bremen\"}\n");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "were", "--db", "cli_app.db"), 3).err,
+              "no query were; it has where");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("query", run), 2);
+    CHECK_EXIT(RUN("query", run, "where", "{no"), 2);
+    CHECK_EXIT(RUN("query", run, "where", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("query", "run_00000000000000000000000000", "where"), 3);
+}
+
+TEST(I12_cli_a_run_is_changed_and_answers)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Bonn\"", "--key", "k", "--timeout", "1ms"),
+                         7).err,
+              "ask again with the idempotency key k");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(OK("update", run, "divert", "\"Bonn\"", "--key", "k").out, "{\"to\":\"Bonn\"}\n");
+    CHECK_STR(CHECK_EXIT(STET("update", run, "divert", "\"Mainz\"", "--by", "anna", "--db",
+                              "cli_app.db"), 0).out,
+              "{\"to\":\"Mainz\"}\n");
+    CHECK_INT(json_lines(OK("update", run, "divert", "\"Bonn\"", "--key", "k", "--json").out), 1);
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Mainz\"}\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "diver", "1"), 3).err, "no update diver; it has div");
+    OK("signal", run, "leg");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 10).err, "on its way to Mainz");
+    CHECK_HAS(OK("show", run).out, "anna");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Mainz\"\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 9).err, "has ended");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("update", run), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "{no"), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("update", "run_00000000000000000000000000", "divert"), 3);
 }
 
 TEST(B15_cli_people_approve_reject_and_resume)
