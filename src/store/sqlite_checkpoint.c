@@ -194,7 +194,8 @@ stet__sqlite_maintain(stet_store *s)
     if (err != STET_OK)
         return err;
     stet__lock(s->platform, &st->side_lock);
-    err = log_forget(st);
+    if ((err = log_forget(st)) == STET_OK)
+        err = stet__sqlite_stretch_tend(st, &st->side);
     stet__unlock(s->platform, &st->side_lock);
     stet__lock(s->platform, &st->log_lock);
     log_checkpoint(st, LOG_PAGES_PASSIVE);
