@@ -331,7 +331,8 @@ fixture_listed(fixture *f, int64_t i, int64_t created_ms)
     u->row.status = fixture_status(i);
     facts[0] = fixture_started(u->row.handler);
     if (i % 2 == 0) {
-        (void)snprintf(u->key, sizeof u->key, "customer-%lld", (long long)(i * 7919 % BENCH_LISTED_KEYS));
+        (void)snprintf(u->key, sizeof u->key, "customer-%lld",
+                       (long long)(i * 7919 % BENCH_LISTED_KEYS));
         u->row.key = u->key;
         facts[0].key = stet_text(u->key);
     }
@@ -349,7 +350,8 @@ fixture_listed(fixture *f, int64_t i, int64_t created_ms)
                              .value = stet_text(FIXTURE_RESULT),
                              .attempt = 1 };
     if (u->row.status == STET_STATUS_SUSPENDED)
-        facts[1] = (stet__fact){ .kind = STET__FACT_SUSPENDED, .text = stet_text("signal wait paid") };
+        facts[1] =
+            (stet__fact){ .kind = STET__FACT_SUSPENDED, .text = stet_text("signal wait paid") };
     else {
         u->row.is_terminal = 1;
         u->row.ended_ms = created_ms;

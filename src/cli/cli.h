@@ -270,7 +270,7 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "service", "SERVICE", "only of this service" },                                              \
     { "key", "KEY", "only of this object key" },                                                   \
     { "label", "NAME=VALUE", "only with this label" },                                             \
-    { "text", "TEXT", "only with this text in handler, key, labels, input, error, idempotency key" }, \
+    { "text", "TEXT", "only with it in handler, keys, labels, input or error" },                   \
     { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
     { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
     { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
@@ -281,7 +281,7 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
 /* clang-format on */
 /* Reads them into a filter, then opens the store. */
 int stet__cli_filter_open(cli *c, stet_run_filter *filter);
-/* Where the next page begins, if there is one, and with --text and the like how far it was looked. */
+/* Where the next page begins, if there is one; with --text and the like how far it was looked. */
 void stet__cli_note_looked(cli *c, const stet_run_filter *filter);
 /* Copies the fields of a run into the arena, to be used after the callback. */
 stet_run_info *stet__cli_run_copy(cli *c, const stet_run_info *info);

@@ -1,16 +1,16 @@
 /* Lists of runs: newest first, by what they are and by what they wait for, in pages.
  *
- * What an index of the store answers (handler, key, status, time, label, topic) is found however far back it
- * is. What only the facts of a run tell (a text, a signal it waits for) is looked for run by run among those
- * the rest of the filter leaves, at most so many a call; the caller learns how far that went and goes on
- * from there. Reads only; any thread, any process.
+ * What an index of the store answers (handler, key, status, time, label, topic) is found however
+ * far back it is. What only the facts of a run tell (a text, a signal it waits for) is looked for
+ * run by run among those the rest of the filter leaves, at most so many a call; the caller learns
+ * how far that went and goes on from there. Reads only; any thread, any process.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"
 
-#define LIST_MARKS    400    /* looked at in one go */
+#define LIST_MARKS    400 /* looked at in one go */
 #define LIST_PAGE     256
 #define LIST_MAX      100000
 #define LIST_LOOK     10000
@@ -21,13 +21,13 @@ typedef struct list {
     stet_engine    *e;
     stet_run_filter f;
     bool (*skip)(const stet__fact *extra);
-    stet__arena   arena; /* of the rows */
-    stet_run_row *rows;
-    size_t        n, cap;
-    char         *text; /* f.text in small letters */
-    size_t        text_len;
-    stet_id       before;
-    uint64_t      session; /* 0: any */
+    stet__arena     arena; /* of the rows */
+    stet_run_row   *rows;
+    size_t          n, cap;
+    char           *text; /* f.text in small letters */
+    size_t          text_len;
+    stet_id         before;
+    uint64_t        session; /* 0: any */
     stet_run_looked looked;
 } list;
 
@@ -73,7 +73,8 @@ list_keep(list *l, const stet_run_row *row)
     return err;
 }
 
-/* ---- what only facts tell ------------------------------------------------------------------------- */
+/* ---- what only facts tell
+ * ------------------------------------------------------------------------- */
 
 static char
 list_small(char c)
@@ -127,8 +128,9 @@ list_on_started(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 static bool
 list_may_have_failed(const stet_run_row *row)
 {
-    return row->attempt > 1 || (row->status != STET_STATUS_COMPLETED && row->status != STET_STATUS_PENDING &&
-                                row->status != STET_STATUS_RUNNING && row->status != STET_STATUS_SUSPENDED);
+    return row->attempt > 1 ||
+           (row->status != STET_STATUS_COMPLETED && row->status != STET_STATUS_PENDING &&
+            row->status != STET_STATUS_RUNNING && row->status != STET_STATUS_SUSPENDED);
 }
 
 static int
@@ -165,8 +167,8 @@ list_waits_for_signal(const list *l, const stet_run_row *row, bool *waits)
     if (err != STET_OK)
         return err == STET_ECORRUPT || err == STET_ENOTFOUND ? STET_OK : err;
     for (const stet__cmd *cmd = loaded.journal.waiting; cmd != NULL; cmd = cmd->next)
-        *waits = *waits || (cmd->kind == STET__FACT_SIGNAL && !cmd->is_settled && cmd->topic != NULL &&
-                            strcmp(cmd->topic, l->f.waits_for_signal) == 0);
+        *waits = *waits || (cmd->kind == STET__FACT_SIGNAL && !cmd->is_settled &&
+                            cmd->topic != NULL && strcmp(cmd->topic, l->f.waits_for_signal) == 0);
     stet__loaded_free(&loaded);
     return STET_OK;
 }
@@ -195,7 +197,8 @@ list_has_label(const list *l, const stet_run_row *row, bool *has)
     return err == STET_ENOTFOUND ? STET_OK : err;
 }
 
-/* What the index that led to this row did not ask. `by` is that index: a label's space, a topic's, or NULL. */
+/* What the index that led to this row did not ask. `by` is that index: a label's space, a topic's,
+ * or NULL. */
 static int
 list_wants(const list *l, const char *by, const stet_run_row *row, bool *wants)
 {
@@ -225,24 +228,25 @@ list_is_full(const list *l)
     return l->n >= l->cap || l->looked.runs >= l->f.look_max;
 }
 
-/* ---- by a label or a topic ------------------------------------------------------------------------- */
+/* ---- by a label or a topic
+ * ------------------------------------------------------------------------- */
 
-/* Runs that a space of values has under a name (a label, a topic), of those older than `before`; oldest
- * first, as their keys are. */
+/* Runs that a space of values has under a name (a label, a topic), of those older than `before`;
+ * oldest first, as their keys are. */
 typedef struct list_marks {
     const char *space;
     stet_bytes  name;   /* with its NUL; the run's ID follows in the key, */
-    size_t     tail;   /* and so many bytes more */
-    int64_t    now_ms; /* marks whose time is up by then do not count; 0: they have no time */
-    char      *after; /* room for a key */
-    stet_id    before; /* zero: all */
-    stet_id   *ids;
-    size_t     n, cap, seen;
-    bool       is_full; /* there were more */
-    bool       is_ring; /* then the last of them are kept, from ids[n % cap] on */
-    bool       is_all;  /* there are none older than these */
-    uint64_t   gap;     /* how far back the last ones were, in units of an ID's first half */
-    uint64_t   reached; /* … and where the search for them ended */
+    size_t      tail;   /* and so many bytes more */
+    int64_t     now_ms; /* marks whose time is up by then do not count; 0: they have no time */
+    char       *after;  /* room for a key */
+    stet_id     before; /* zero: all */
+    stet_id    *ids;
+    size_t      n, cap, seen;
+    bool        is_full; /* there were more */
+    bool        is_ring; /* then the last of them are kept, from ids[n % cap] on */
+    bool        is_all;  /* there are none older than these */
+    uint64_t    gap;     /* how far back the last ones were, in units of an ID's first half */
+    uint64_t    reached; /* … and where the search for them ended */
 } list_marks;
 
 static bool
@@ -291,7 +295,8 @@ list_marks_from(stet_engine *e, list_marks *l, uint64_t from)
     memset(l->after + l->name.len, 0, sizeof(stet_id));
     for (int i = 0; i < 8; i++)
         l->after[l->name.len + (size_t)i] = (char)(uint8_t)(from >> (56 - 8 * i));
-    err = e->store->ops->values(e->store, l->space, l->name, from > 0 ? &after : NULL, limit, list_on_mark, l);
+    err = e->store->ops->values(e->store, l->space, l->name, from > 0 ? &after : NULL, limit,
+                                list_on_mark, l);
     if (!l->is_ring && l->seen >= limit)
         l->is_full = true;
     return err == STET_END ? STET_OK : err;
@@ -307,13 +312,14 @@ list_id_half(stet_id id)
     return half;
 }
 
-/* The newest before `before`, at least `want` of them unless there are fewer. A store lists keys forwards only, so
- * we look for a place near the end: further and further back until there are enough, then halving until there
- * are not too many. */
+/* The newest before `before`, at least `want` of them unless there are fewer. A store lists keys
+ * forwards only, so we look for a place near the end: further and further back until there are
+ * enough, then halving until there are not too many. */
 static int
 list_marks_newest(stet_engine *e, list_marks *l, size_t want)
 {
-    uint64_t end = stet__id_is_zero(l->before) ? (uint64_t)stet__store_now(e) << 16 : list_id_half(l->before);
+    uint64_t end =
+        stet__id_is_zero(l->before) ? (uint64_t)stet__store_now(e) << 16 : list_id_half(l->before);
     uint64_t few = UINT64_MAX, many = end, gap = l->gap;
     int      err;
 
@@ -327,7 +333,9 @@ list_marks_newest(stet_engine *e, list_marks *l, size_t want)
             return STET_OK;
         }
         few = many;
-        gap = gap < (uint64_t)1 << 16 ? (uint64_t)1 << 16 : gap > UINT64_MAX / 16 ? UINT64_MAX : gap * 16;
+        gap = gap < (uint64_t)1 << 16 ? (uint64_t)1 << 16
+              : gap > UINT64_MAX / 16 ? UINT64_MAX
+                                      : gap * 16;
         many = gap < end ? end - gap : 0;
     }
     while (err == STET_OK && few - many > 1) {
@@ -354,7 +362,8 @@ list_matches(const list *l, const stet_run_row *row)
     const stet_run_filter *f = &l->f;
     size_t                 len = f->handler != NULL ? strlen(f->handler) : 0;
 
-    if (len > 0 && strcmp(row->handler, f->handler) != 0 && !(strncmp(row->handler, f->handler, len) == 0 && row->handler[len] == '.'))
+    if (len > 0 && strcmp(row->handler, f->handler) != 0 &&
+        !(strncmp(row->handler, f->handler, len) == 0 && row->handler[len] == '.'))
         return false;
     if (f->key != NULL && (row->key == NULL || strcmp(row->key, f->key) != 0))
         return false;
@@ -362,7 +371,8 @@ list_matches(const list *l, const stet_run_row *row)
         return false;
     if (l->session != 0 && row->session != l->session)
         return false;
-    return (f->from_ms == 0 || row->created_ms >= f->from_ms) && (f->to_ms == 0 || row->created_ms <= f->to_ms);
+    return (f->from_ms == 0 || row->created_ms >= f->from_ms) &&
+           (f->to_ms == 0 || row->created_ms <= f->to_ms);
 }
 
 typedef struct list_one {
@@ -400,7 +410,10 @@ list_look_at(list *l, const char *by, stet_id id)
 static int
 list_by_marks(list *l, const char *space, const char *name, size_t tail)
 {
-    list_marks found = { .space = space, .name = { name, strlen(name) + 1 }, .tail = tail, .before = l->before,
+    list_marks found = { .space = space,
+                         .name = { name, strlen(name) + 1 },
+                         .tail = tail,
+                         .before = l->before,
                          .cap = LIST_MARKS };
     int        err;
 
@@ -433,7 +446,8 @@ list_by_marks(list *l, const char *space, const char *name, size_t tail)
     return STET_OK;
 }
 
-/* ---- by what rows tell ---------------------------------------------------------------------------- */
+/* ---- by what rows tell
+ * ---------------------------------------------------------------------------- */
 
 typedef struct list_page {
     stet__arena  arena;
@@ -505,7 +519,8 @@ list_by_query(list *l)
     int            err = STET_OK;
 
     if (l->f.handler != NULL) {
-        (void)snprintf(service, sizeof service, "%s%s", l->f.handler, strchr(l->f.handler, '.') != NULL ? "" : ".");
+        (void)snprintf(service, sizeof service, "%s%s", l->f.handler,
+                       strchr(l->f.handler, '.') != NULL ? "" : ".");
         query.handler = service;
     }
     query.key = l->f.key;
@@ -525,7 +540,8 @@ list_by_query(list *l)
     return err;
 }
 
-/* ---- the call -------------------------------------------------------------------------------------- */
+/* ---- the call
+ * -------------------------------------------------------------------------------------- */
 
 static int
 list_hand_out(list *l, stet_run_info_fn fn, void *arg)
@@ -597,7 +613,8 @@ list_whose(list *l, bool *is_nobody)
         (err = l->e->store->ops->sessions(l->e->store, list_on_session, &w)) != STET_OK)
         return err;
     if (w.session == 0)
-        return stet__fail(STET_ENOTFOUND, "there is no worker %s in %s; `stet workers` lists them", l->f.worker, l->e->url);
+        return stet__fail(STET_ENOTFOUND, "there is no worker %s in %s; `stet workers` lists them",
+                          l->f.worker, l->e->url);
     l->session = w.session;
     return STET_OK;
 }
@@ -610,16 +627,21 @@ list_check_waits(list *l)
 
     if (l->f.waits_for_signal == NULL && l->f.waits_for_topic == NULL)
         return STET_OK;
-    if ((l->f.waits_for_signal != NULL && (err = stet__name_check("signal", l->f.waits_for_signal)) != STET_OK) ||
-        (l->f.waits_for_topic != NULL && (err = stet__name_check("topic", l->f.waits_for_topic)) != STET_OK))
+    if ((l->f.waits_for_signal != NULL &&
+         (err = stet__name_check("signal", l->f.waits_for_signal)) != STET_OK) ||
+        (l->f.waits_for_topic != NULL &&
+         (err = stet__name_check("topic", l->f.waits_for_topic)) != STET_OK))
         return err;
     for (int status = STET_STATUS_PENDING; status <= STET_STATUS_EXPIRED; status++)
         if (!stet_status_is_terminal((stet_status)status) && status != STET_STATUS_RUNNING)
             open |= 1u << status;
     if (l->f.statuses != 0 && (l->f.statuses & open) == 0)
-        return stet__fail(STET_EINVAL, "runs in these statuses wait for no signal and no event; ask for suspended ones");
+        return stet__fail(
+            STET_EINVAL,
+            "runs in these statuses wait for no signal and no event; ask for suspended ones");
     if (l->f.is_here || l->f.worker != NULL)
-        return stet__fail(STET_EINVAL, "a run that waits is at no worker; ask for one or the other");
+        return stet__fail(STET_EINVAL,
+                          "a run that waits is at no worker; ask for one or the other");
     l->f.statuses = l->f.statuses != 0 ? l->f.statuses & open : open;
     return STET_OK;
 }
@@ -631,7 +653,8 @@ list_check_text(list *l)
         return STET_OK;
     l->text_len = strlen(l->f.text);
     if (l->text_len == 0 || l->text_len > LIST_TEXT_MAX)
-        return stet__fail(STET_EINVAL, "the text to look for has %zu bytes; expected 1 to %d", l->text_len, LIST_TEXT_MAX);
+        return stet__fail(STET_EINVAL, "the text to look for has %zu bytes; expected 1 to %d",
+                          l->text_len, LIST_TEXT_MAX);
     if ((l->text = stet__arena_str(&l->arena, l->f.text)) == NULL)
         return list_no_memory();
     for (size_t i = 0; i < l->text_len; i++)
@@ -648,8 +671,11 @@ list_check(list *l)
     if (f->size != sizeof *f)
         return stet__fail(STET_EINVAL, "stet_run_filter.size is %zu; use STET_FILTER(…)", f->size);
     if (f->is_here && f->worker != NULL)
-        return stet__fail(STET_EINVAL, "runs of this process, or of worker %s? ask for one or the other", f->worker);
-    if (f->before != NULL && (err = stet__id_parse(&l->before, STET__ID_RUN, f->before->text)) != STET_OK)
+        return stet__fail(STET_EINVAL,
+                          "runs of this process, or of worker %s? ask for one or the other",
+                          f->worker);
+    if (f->before != NULL &&
+        (err = stet__id_parse(&l->before, STET__ID_RUN, f->before->text)) != STET_OK)
         return err;
     if (f->look_max == 0)
         f->look_max = l->text != NULL || f->waits_for_signal != NULL ? LIST_LOOK : LIST_LOOK_MAX;
@@ -676,12 +702,13 @@ list_find(list *l)
         return list_no_memory();
     if (l->f.waits_for_topic != NULL)
         return list_by_marks(l, STET__SPACE_TOPIC, l->f.waits_for_topic, 8);
-    return l->f.label != NULL ? list_by_marks(l, STET__SPACE_LABEL, l->f.label, 0) : list_by_query(l);
+    return l->f.label != NULL ? list_by_marks(l, STET__SPACE_LABEL, l->f.label, 0)
+                              : list_by_query(l);
 }
 
 static int
-list_runs(stet_engine *e, const char *call, const stet_run_filter *filter, bool (*skip)(const stet__fact *extra),
-          stet_run_info_fn fn, void *arg)
+list_runs(stet_engine *e, const char *call, const stet_run_filter *filter,
+          bool (*skip)(const stet__fact *extra), stet_run_info_fn fn, void *arg)
 {
     static const stet_run_filter all = { .size = sizeof all };
     list                         l = { .e = e, .f = filter != NULL ? *filter : all, .skip = skip };
@@ -694,7 +721,8 @@ list_runs(stet_engine *e, const char *call, const stet_run_filter *filter, bool 
         l.f.with_payloads = true;
     }
     stet__arena_init(&l.arena, &e->p->alloc);
-    if ((err = list_check_text(&l)) == STET_OK && (err = list_check(&l)) == STET_OK && (err = list_find(&l)) == STET_OK) {
+    if ((err = list_check_text(&l)) == STET_OK && (err = list_check(&l)) == STET_OK &&
+        (err = list_find(&l)) == STET_OK) {
         if (l.f.looked != NULL)
             *l.f.looked = l.looked;
         err = list_hand_out(&l, fn, arg);

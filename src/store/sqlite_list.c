@@ -1,11 +1,11 @@
 /* Lists of runs, newest first, by what they are asked for.
  *
- * Each thing that is asked for (a handler, statuses, a key, a time) says in which stretches of time there can
- * be such runs (sqlite_stretch.c); only stretches that all of them name are read, from the newest on, until
- * there are enough. What is rare or absent is found without walking all runs.
+ * Each thing that is asked for (a handler, statuses, a key, a time) says in which stretches of time
+ * there can be such runs (sqlite_stretch.c); only stretches that all of them name are read, from
+ * the newest on, until there are enough. What is rare or absent is found without walking all runs.
  *
- * Where that does not pay the walk over all runs goes on from there: a status of runs at hand (those with
- * `work`) when many are at hand, or entries by the thousand that are no longer true.
+ * Where that does not pay the walk over all runs goes on from there: a status of runs at hand
+ * (those with `work`) when many are at hand, or entries by the thousand that are no longer true.
  *
  * It reads in one transaction, or a run that ends meanwhile could be neither at hand nor ended.
  */
@@ -60,7 +60,7 @@ list_failed(list_walk *w, int rc)
     return stet__sqlite_fail(w->st, w->c->db, rc, "list runs");
 }
 
-/* ---- what there is to go by -------------------------------------------------------------------- */
+/* ---- what there is to go by ------------------------------------------------------------------ */
 
 static int
 list_source_add(list_walk *w, list_group *g, size_t max, const char *what)
@@ -216,7 +216,9 @@ list_keys(list_walk *w)
     sqlite3_reset(stmt);
     g->n = found.len / sizeof *g->stretches;
     if (err == STET_OK &&
-        (found.failed || (g->stretches = stet__arena_copy(&w->arena, found.data != NULL ? (const void *)found.data : "", found.len)) == NULL))
+        (found.failed ||
+         (g->stretches = stet__arena_copy(
+              &w->arena, found.data != NULL ? (const void *)found.data : "", found.len)) == NULL))
         err = list_no_memory(w);
     stet__buf_free(&found);
     if (err == STET_OK && g->n > 0)
@@ -234,7 +236,7 @@ list_time(list_walk *w)
     return g->is_used ? list_source_add(w, g, 1, "o") : STET_OK;
 }
 
-/* ---- where to look next ------------------------------------------------------------------------ */
+/* ---- where to look next ---------------------------------------------------------------------- */
 
 static int
 list_source_next(list_walk *w, list_source *s, int64_t at)
@@ -307,7 +309,7 @@ list_next(list_walk *w, int64_t *high, int64_t *low)
     return STET_OK;
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int
 list_read(list_walk *w, int64_t high, int64_t low, size_t *n)
@@ -320,8 +322,10 @@ list_read(list_walk *w, int64_t high, int64_t low, size_t *n)
     *n = 0;
     if (stmt == NULL)
         return err;
-    from = high < LITE_STRETCH_MAX ? stet__sqlite_stretch_first(high + 1) : stet__sqlite_stretch_last(high);
-    if (!stet__id_is_zero(w->q->before) && memcmp(w->q->before.bytes, from.bytes, sizeof from.bytes) < 0)
+    from = high < LITE_STRETCH_MAX ? stet__sqlite_stretch_first(high + 1)
+                                   : stet__sqlite_stretch_last(high);
+    if (!stet__id_is_zero(w->q->before) &&
+        memcmp(w->q->before.bytes, from.bytes, sizeof from.bytes) < 0)
         from = w->q->before;
     stet__sqlite_bind_query(stmt, w->q, &from, w->left, end);
     sqlite_bind_id(stmt, 11, &first);
@@ -333,12 +337,13 @@ list_read(list_walk *w, int64_t high, int64_t low, size_t *n)
     return err;
 }
 
-/* Stretches that lie close together, with runs in them, are read several at a time: twice as many as
- * before each time. */
+/* Stretches that lie close together, with runs in them, are read several at a time: twice as many
+ * as before each time. */
 static int
 list_walk_all(list_walk *w)
 {
-    int64_t high = stet__id_is_zero(w->q->before) ? LITE_STRETCH_MAX : stet__sqlite_stretch_of(&w->q->before);
+    int64_t high =
+        stet__id_is_zero(w->q->before) ? LITE_STRETCH_MAX : stet__sqlite_stretch_of(&w->q->before);
     int64_t low, wide = 1, last = -1;
     size_t  n = 0, in_vain = 0;
     int     err;
@@ -381,7 +386,8 @@ list_end(list_walk *w, int err)
 }
 
 int
-stet__sqlite_list(sqlite_store *st, const stet_run_query *q, stet_run_row_fn fn, void *arg, bool *is_done)
+stet__sqlite_list(sqlite_store *st, const stet_run_query *q, stet_run_row_fn fn, void *arg,
+                  bool *is_done)
 {
     list_walk     w = { .st = st, .q = q, .fn = fn, .arg = arg, .left = q->limit };
     sqlite3_stmt *begin;

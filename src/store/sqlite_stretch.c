@@ -1,22 +1,26 @@
-/* Where in time to look for runs of a handler, a status or a key: an index that costs next to nothing.
+/* Where in time to look for runs of a handler, a status or a key: an index that costs next to
+ * nothing.
  *
- * IDs of runs grow with time, and the table of runs is clustered on them. A stretch is all IDs of 16 ms.
- * The table stretches says of a handler or a status in which stretches there are such runs; a list walks
- * these and reads the runs in them (sqlite_list.c). An entry for each run would cost a commit of many runs
- * several per cent (a secondary index: 6 to 10 % of a short run). So each is written once a stretch, not once
- * a run, and a handle remembers the last ones it wrote.
+ * IDs of runs grow with time, and the table of runs is clustered on them. A stretch is all IDs of
+ * 16 ms. The table stretches says of a handler or a status in which stretches there are such runs;
+ * a list walks these and reads the runs in them (sqlite_list.c). An entry for each run would cost a
+ * commit of many runs several per cent (a secondary index: 6 to 10 % of a short run). So each is
+ * written once a stretch, not once a run, and a handle remembers the last ones it wrote.
  *
  * Invariants, in every state of the file that is committed:
  *   "hNAME"  has every stretch with a run of handler NAME
- *   "sN"     has every stretch with a run of status N that has no `work` (it has ended or is suspended; the
- *            others are found by the index over `work`)
- *   "o"      has every stretch with a run whose ID does not tell within a minute when it was created
- *   stretch_keys has a hash and the stretch of every run with a key, in lots: one row a commit, because keys
- *            are everywhere and would touch a page each; upkeep puts small lots together
- * Entries that are no longer true do no harm but time: a list finds nothing there. Upkeep removes them.
+ *   "sN"     has every stretch with a run of status N that has no `work` (it has ended or is
+ *            suspended; the others are found by the index over `work`)
+ *   "o"      has every stretch with a run whose ID does not tell within a minute when it was
+ *            created
+ *   stretch_keys has a hash and the stretch of every run with a key, in lots: one row a commit,
+ *            because keys are everywhere and would touch a page each; upkeep puts small lots
+ *            together
+ * Entries that are no longer true do no harm but time: a list finds nothing there. Upkeep removes
+ * them.
  *
- * Locks: commit_lock for what is remembered. It is true as long as the rows in memory are, and forgotten
- * with them: upkeep, on another connection, may have removed an entry since.
+ * Locks: commit_lock for what is remembered. It is true as long as the rows in memory are, and
+ * forgotten with them: upkeep, on another connection, may have removed an entry since.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +34,7 @@
 #define STRETCH_SWEEPS    10    /* of those in one go of the upkeep */
 #define STRETCH_KEY_BYTES 12u
 
-/* ---- what an ID tells -------------------------------------------------------------------------- */
+/* ---- what an ID tells ------------------------------------------------------------------------ */
 
 int64_t
 stet__sqlite_stretch_of_ms(int64_t ms)
@@ -99,7 +103,7 @@ stet__sqlite_stretch_hash(const char *key)
     return hash;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void
 stet__sqlite_stretch_clear(sqlite_store *st)
@@ -108,12 +112,12 @@ stet__sqlite_stretch_clear(sqlite_store *st)
     stet__buf_free(&st->stretches.keys);
 }
 
-/* True if it was not known; it is from now on. Tags are addresses of handlers' names, which are even, or
- * odd numbers; never 0. */
+/* True if it was not known; it is from now on. Tags are addresses of handlers' names, which are
+ * even, or odd numbers; never 0. */
 static bool
 stretch_is_new(sqlite_store *st, uint64_t tag, int64_t stretch)
 {
-    uint64_t            mixed = (tag ^ (uint64_t)stretch << 7) * 0x9e3779b97f4a7c15u;
+    uint64_t             mixed = (tag ^ (uint64_t)stretch << 7) * 0x9e3779b97f4a7c15u;
     sqlite_stretch_mark *at = &st->stretches.known[mixed >> (64 - LITE_STRETCH_KNOWN_BITS)];
 
     if (at->tag == tag && at->stretch == stretch)
@@ -223,7 +227,7 @@ stet__sqlite_stretch_flush(sqlite_store *st)
     return err;
 }
 
-/* ---- a file that has none ---------------------------------------------------------------------- */
+/* ---- a file that has none -------------------------------------------------------------------- */
 
 static int
 stretch_fill_row(sqlite_store *st, sqlite_conn *c, sqlite3_stmt *row, stet__buf *keys)
@@ -236,7 +240,8 @@ stretch_fill_row(sqlite_store *st, sqlite_conn *c, sqlite3_stmt *row, stet__buf 
     if ((err = stretch_add(st, c, 'h', handler != NULL ? handler : "", stretch)) != STET_OK)
         return err;
     if (sqlite3_column_type(row, 3) == SQLITE_NULL &&
-        (err = stretch_add_status(st, c, (uint32_t)sqlite3_column_int64(row, 2), stretch)) != STET_OK)
+        (err = stretch_add_status(st, c, (uint32_t)sqlite3_column_int64(row, 2), stretch)) !=
+            STET_OK)
         return err;
     if (stretch_is_odd(&id, sqlite3_column_int64(row, 4)) &&
         (err = stretch_add(st, c, 'o', "", stretch)) != STET_OK)
@@ -272,7 +277,7 @@ stet__sqlite_stretch_fill(sqlite_store *st, sqlite_conn *c)
     return err;
 }
 
-/* ---- upkeep ------------------------------------------------------------------------------------ */
+/* ---- upkeep ---------------------------------------------------------------------------------- */
 
 /* Is there still such a run in this stretch? */
 static int
@@ -284,13 +289,14 @@ stretch_holds(sqlite_store *st, sqlite_conn *c, const char *what, int64_t stretc
     } looks[] = { { 'h', LITE_SQL_STRETCH_HAS_HANDLER },
                   { 's', LITE_SQL_STRETCH_HAS_STATUS },
                   { 'o', LITE_SQL_STRETCH_HAS_ANY } };
-    stet_id       first = stet__sqlite_stretch_first(stretch), last = stet__sqlite_stretch_last(stretch);
+    stet_id first = stet__sqlite_stretch_first(stretch), last = stet__sqlite_stretch_last(stretch);
     sqlite3_stmt *stmt = NULL;
     int           err = STET_OK, rc;
 
     *holds = false;
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
-        if (looks[i].kind == what[0] && (stmt = stet__sqlite_stmt(st, c, looks[i].which, &err)) == NULL)
+        if (looks[i].kind == what[0] &&
+            (stmt = stet__sqlite_stmt(st, c, looks[i].which, &err)) == NULL)
             return err;
     if (stmt == NULL)
         return STET_OK; /* nobody reads such an entry */
@@ -321,7 +327,8 @@ stretch_remove(sqlite_store *st, sqlite_conn *c, const char *what, int64_t stret
 
 /* The entry behind a place; *is_end: there is none, of `only` if that is not NULL. */
 static int
-stretch_step(sqlite_store *st, sqlite_conn *c, sqlite_stretch_place *at, const char *only, bool *is_end)
+stretch_step(sqlite_store *st, sqlite_conn *c, sqlite_stretch_place *at, const char *only,
+             bool *is_end)
 {
     int           err = STET_OK, rc;
     sqlite3_stmt *next = stet__sqlite_stmt(st, c, LITE_SQL_STRETCH_AFTER, &err);
@@ -343,12 +350,15 @@ stretch_step(sqlite_store *st, sqlite_conn *c, sqlite_stretch_place *at, const c
     } else
         *is_end = true;
     sqlite3_reset(next);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? STET_OK : stet__sqlite_fail(st, c->db, rc, "look for runs");
+    return rc == SQLITE_ROW || rc == SQLITE_DONE
+               ? STET_OK
+               : stet__sqlite_fail(st, c->db, rc, "look for runs");
 }
 
 /* The next entries behind the place the last sweep came to; those that are true stay. */
 static int
-stretch_sweep(sqlite_store *st, sqlite_conn *c, sqlite_stretch_place *at, const char *only, bool *is_end)
+stretch_sweep(sqlite_store *st, sqlite_conn *c, sqlite_stretch_place *at, const char *only,
+              bool *is_end)
 {
     bool holds;
     int  err;
@@ -461,10 +471,11 @@ stretch_sweep_lot(sqlite_store *st, sqlite_conn *c)
     return err;
 }
 
-/* A transaction's worth of it. Statuses that runs leave again (the quiet ones) are swept each time, the
- * others in turn. */
+/* A transaction's worth of it. Statuses that runs leave again (the quiet ones) are swept each time,
+ * the others in turn. */
 static int
-stretch_tend(sqlite_store *st, sqlite_conn *c, const char *only, sqlite_stretch_place *at, bool *is_end)
+stretch_tend(sqlite_store *st, sqlite_conn *c, const char *only, sqlite_stretch_place *at,
+             bool *is_end)
 {
     int err;
 

@@ -802,7 +802,8 @@ TEST(C8_cli_ls_finds_by_text_and_says_how_far_it_looked)
     CHECK_HAS(o.err, "looked at all 1 runs there are from there on");
     CHECK_INT(json_lines(OK("ls", "--json", "--until", "1h").out), 0);
     CHECK_INT(json_lines(OK("ls", "--json", "--until", "2090-01-01").out), 3);
-    CHECK_HAS(CHECK_EXIT(RUN("ls", "--since", "1h", "--until", "2h"), 2).err, "nothing is in between");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--since", "1h", "--until", "2h"), 2).err,
+              "nothing is in between");
     CHECK_HAS(CHECK_EXIT(RUN("ls", "--waits-for-signal", "x", "--status", "failed"), 2).err,
               "ask for suspended ones");
     CHECK_HAS(CHECK_EXIT(RUN("ls", "--worker", "wrk_00000000000000000000000000"), 3).err,

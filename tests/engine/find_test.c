@@ -1,5 +1,5 @@
-/* Finding runs: by a text, by what they wait for, by who has them; and what one run tells of its times.
- * Row C8. */
+/* Finding runs: by a text, by what they wait for, by who has them; and what one run tells of its
+ * times. Row C8. */
 #include "engine/engine.h"
 #include "fixture.h"
 
@@ -145,8 +145,8 @@ TEST(C8_a_search_with_a_limit_goes_on_behind_the_last_run_it_gave)
         CHECK_STR(all.ids[all.n - 1].text, at.last.text);
         CHECK_INT(at.runs, 2);
     }
-    CHECK_OK(stet_run_list(
-        e, STET_FILTER(.text = "NOTHING", .looked = &at, .before = &all.ids[9]), on_found, &all));
+    CHECK_OK(stet_run_list(e, STET_FILTER(.text = "NOTHING", .looked = &at, .before = &all.ids[9]),
+                           on_found, &all));
     CHECK_INT(all.n, 10);
     CHECK(at.is_all);
     CHECK_INT(at.runs, 0);
@@ -240,9 +240,10 @@ TEST_LIMIT(C8_runs_are_listed_by_the_topic_they_wait_for_newest_first_in_pages, 
                                             .input = stet_text(""),
                                             .options = i == 1 || i == 3 ? &options : NULL };
     CHECK_OK(stet_start_many(f->engine, requests, N));
-    AWAIT(fixture_count(f->engine, STET_FILTER(.statuses = 1u << STET_STATUS_SUSPENDED,
-                                               .limit = 2 * N)) == N);
-    CHECK_INT(fixture_count(f->engine, STET_FILTER(.waits_for_topic = "news", .limit = N)), N * 2 / 3);
+    AWAIT(fixture_count(f->engine,
+                        STET_FILTER(.statuses = 1u << STET_STATUS_SUSPENDED, .limit = 2 * N)) == N);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.waits_for_topic = "news", .limit = N)),
+              N * 2 / 3);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.waits_for_topic = "new", .limit = N)), 0);
     CHECK(finds(f->engine, STET_FILTER(.waits_for_topic = "news", .label = "colour=red"),
                 &requests[1].run));
@@ -265,7 +266,9 @@ TEST_LIMIT(C8_runs_are_listed_by_the_topic_they_wait_for_newest_first_in_pages, 
 
 /* ---- who has it ---- */
 
-static const stet_handler busy[] = { { "door", h_door, NULL }, { "pauses", h_pauses, NULL }, { 0 } };
+static const stet_handler busy[] = { { "door", h_door, NULL },
+                                     { "pauses", h_pauses, NULL },
+                                     { 0 } };
 
 static int
 on_worker(void *arg, const stet_worker_info *info)
@@ -328,7 +331,8 @@ TEST(C8_lists_that_can_find_nothing_are_refused)
     refused(e, STET_FILTER(.waits_for_topic = "go", .is_here = true), STET_EINVAL, "no worker");
     refused(e, STET_FILTER(.worker = "wrk_x"), STET_EINVAL, "");
     refused(e, STET_FILTER(.worker = "x", .is_here = true), STET_EINVAL, "one or the other");
-    CHECK_CODE(stet_dlq_list(e, STET_FILTER(.waits_for_signal = "go"), on_found, NULL), STET_EINVAL);
+    CHECK_CODE(stet_dlq_list(e, STET_FILTER(.waits_for_signal = "go"), on_found, NULL),
+               STET_EINVAL);
     stet_close(e);
     fixture_end(f);
 }
@@ -370,8 +374,7 @@ typedef struct times {
 static int
 on_times(void *arg, const stet_run_info *info)
 {
-    *(times *)arg =
-        (times){ info->created_ms, info->eligible_ms, info->begun_ms, info->ended_ms };
+    *(times *)arg = (times){ info->created_ms, info->eligible_ms, info->begun_ms, info->ended_ms };
     return STET_OK;
 }
 
