@@ -73,8 +73,7 @@ list_keep(list *l, const stet_run_row *row)
     return err;
 }
 
-/* ---- what only facts tell
- * ------------------------------------------------------------------------- */
+/* ---- what only facts tell -------------------------------------------------------------------- */
 
 static char
 list_small(char c)
@@ -228,8 +227,7 @@ list_is_full(const list *l)
     return l->n >= l->cap || l->looked.runs >= l->f.look_max;
 }
 
-/* ---- by a label or a topic
- * ------------------------------------------------------------------------- */
+/* ---- by a label or a topic ------------------------------------------------------------------- */
 
 /* Runs that a space of values has under a name (a label, a topic), of those older than `before`;
  * oldest first, as their keys are. */
@@ -446,8 +444,7 @@ list_by_marks(list *l, const char *space, const char *name, size_t tail)
     return STET_OK;
 }
 
-/* ---- by what rows tell
- * ---------------------------------------------------------------------------- */
+/* ---- by what rows tell ----------------------------------------------------------------------- */
 
 typedef struct list_page {
     stet__arena  arena;
@@ -540,8 +537,7 @@ list_by_query(list *l)
     return err;
 }
 
-/* ---- the call
- * -------------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static int
 list_hand_out(list *l, stet_run_info_fn fn, void *arg)

@@ -49,6 +49,7 @@ lose_rows(const char *sql)
     sqlite3 *db = NULL;
 
     CHECK_INT(sqlite3_open(test_path("contract.db"), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000); /* the thread of the log may be at it */
     CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
 }
@@ -61,6 +62,7 @@ count_rows(const char *sql)
     int64_t       n;
 
     CHECK_INT(sqlite3_open(test_path("contract.db"), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000);
     CHECK_INT(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
     CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
     n = sqlite3_column_int64(stmt, 0);
