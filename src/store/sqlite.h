@@ -44,6 +44,9 @@
     "AND (?6=0 OR (r.status<64 AND ((?6>>r.status)&1))) "                                          \
     "AND r.created>=?7 AND (?8=0 OR r.created<=?8) "
 
+#define LITE_STRETCH_LOT      1024u
+#define LITE_STRETCH_IS_SMALL "n<1024"
+
 /* Every statement, once. '$' stands for the table prefix. */
 #define LITE_SQL_LIST(X)                                                                           \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
@@ -129,7 +132,8 @@
     X(STRETCH_HAS_ANY, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 LIMIT 1")                      \
     X(STRETCH_KEYS_ADD, "INSERT INTO $stretch_keys(n,data) VALUES(?1,?2)")                         \
     X(STRETCH_KEYS_DEL, "DELETE FROM $stretch_keys WHERE lot=?1")                                  \
-    X(STRETCH_KEYS_SMALL, "SELECT lot,data FROM $stretch_keys WHERE n<?1")                         \
+    X(STRETCH_KEYS_SMALL, "SELECT lot,data FROM $stretch_keys INDEXED BY $stretch_small WHERE "    \
+                          LITE_STRETCH_IS_SMALL)                                                   \
     X(STRETCH_KEYS_AFTER, "SELECT lot,data FROM $stretch_keys WHERE lot>?1 AND n>=?2 "             \
                           "ORDER BY lot LIMIT 1")                                                  \
     X(STRETCH_KEYS, "SELECT data FROM $stretch_keys")                                              \
@@ -549,8 +553,8 @@ int  stet__sqlite_stretch_flush(sqlite_store *st);
 void stet__sqlite_stretch_clear(sqlite_store *st);
 /* Of all runs there are, inside a transaction. */
 int stet__sqlite_stretch_fill(sqlite_store *st, sqlite_conn *c);
-/* Upkeep, in small transactions. */
-int stet__sqlite_stretch_tend(sqlite_store *st, sqlite_conn *c);
+/* Upkeep, in small transactions on `side`. Locks: takes side_lock. */
+int stet__sqlite_stretch_tend(sqlite_store *st);
 
 /* ---- sqlite_list.c ---- */
 

@@ -63,6 +63,7 @@ static const char sqlite_tables[] =
     "CREATE TABLE IF NOT EXISTS $stretches(what TEXT, stretch INTEGER, PRIMARY KEY(what, stretch))"
     " WITHOUT ROWID;"
     "CREATE TABLE IF NOT EXISTS $stretch_keys(lot INTEGER PRIMARY KEY, n INTEGER, data BLOB);"
+    "CREATE INDEX IF NOT EXISTS $stretch_small ON $stretch_keys(lot) WHERE " LITE_STRETCH_IS_SMALL ";"
     "INSERT OR IGNORE INTO $meta(k, v) VALUES('instance', randomblob(16)), ('base', 1);";
 
 typedef struct sqlite_part {
@@ -75,12 +76,13 @@ static const sqlite_part sqlite_parts[] = {
     { "runs", PART_PROJECTION },   { "timers", PART_PROJECTION }, { "values_", PART_PROJECTION },
     { "base", PART_BASE },         { "runs_work", PART_INDEX },   { "runs_lane", PART_INDEX },
     { "timers_run", PART_INDEX },  { "sessions", PART_LIFE },     { "committers", PART_LIFE },
-    { "stretches", PART_STRETCH }, { "stretch_keys", PART_STRETCH },
+    { "stretches", PART_STRETCH }, { "stretch_keys", PART_STRETCH }, { "stretch_small", PART_INDEX },
 };
 #define SQLITE_PARTS    (sizeof sqlite_parts / sizeof *sqlite_parts)
 #define SQLITE_RUNS     3
 #define SQLITE_SESSIONS 10
 #define SQLITE_STRETCH  (3u << 12)
+#define SQLITE_SMALL    14
 
 bool
 stet__sqlite_is_part(const sqlite_store *st, const char *name)
@@ -393,7 +395,7 @@ stet__sqlite_is_whole(sqlite_store *st, sqlite_conn *c)
     if (found == 0)
         return stet__fail(STET_ENOTDB, "%s has no store in it, or one with another prefix", st->path);
     for (size_t i = 0; i < SQLITE_PARTS; i++)
-        if ((found >> i & 1u) == 0 && sqlite_parts[i].kind != PART_STRETCH)
+        if ((found >> i & 1u) == 0 && sqlite_parts[i].kind != PART_STRETCH && i != SQLITE_SMALL)
             return stet__fail(STET_ECORRUPT, "store %s: its table %s%s is missing; open it without readonly=1 first",
                               st->path, st->prefix, sqlite_parts[i].name);
     st->has_stretches = (found & SQLITE_STRETCH) == SQLITE_STRETCH;

@@ -28,10 +28,12 @@
 #include "store/sqlite.h"
 
 #define STRETCH_ODD_MS    60000
-#define STRETCH_LOT       1024u /* entries; a lot that has so many is left alone */
-#define STRETCH_LOTS      256   /* put together at once */
-#define STRETCH_SWEEP     1000  /* looked at in a transaction */
-#define STRETCH_SWEEPS    10    /* of those in one go of the upkeep */
+#define STRETCH_LOT       LITE_STRETCH_LOT /* entries; a lot that has so many is left alone */
+#define STRETCH_LOTS      256              /* put together at once */
+#define STRETCH_SWEEP     100 /* looked at in a transaction: others wait to write meanwhile */
+#define STRETCH_SWEEPS    40  /* of those in one go of the upkeep */
+#define STRETCH_GATHERS   256 /* large lots that are made in one go, */
+#define STRETCH_OLD_LOTS  16  /* and that are looked through */
 #define STRETCH_KEY_BYTES 12u
 
 /* ---- what an ID tells ------------------------------------------------------------------------ */
@@ -408,7 +410,7 @@ stretch_remove_lot(sqlite_store *st, sqlite_conn *c, int64_t lot)
 
 /* Small lots become a large one. */
 static int
-stretch_gather(sqlite_store *st, sqlite_conn *c)
+stretch_gather(sqlite_store *st, sqlite_conn *c, bool *is_end)
 {
     int64_t       lots[STRETCH_LOTS];
     size_t        n = 0;
@@ -419,7 +421,6 @@ stretch_gather(sqlite_store *st, sqlite_conn *c)
     if (row == NULL)
         return err;
     stet__buf_init(&keys, st->base.alloc);
-    sqlite3_bind_int64(row, 1, STRETCH_LOT);
     while (err == STET_OK && n < STRETCH_LOTS && keys.len < STRETCH_LOT * STRETCH_KEY_BYTES &&
            (rc = sqlite3_step(row)) == SQLITE_ROW) {
         stet_bytes lot = stet__sqlite_column_bytes(row, 1);
@@ -430,6 +431,7 @@ stretch_gather(sqlite_store *st, sqlite_conn *c)
     if (err == STET_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
         err = stet__sqlite_fail(st, c->db, rc, "put lots of keys together");
     sqlite3_reset(row);
+    *is_end = n < 2;
     for (size_t i = 0; err == STET_OK && n > 1 && i < n; i++)
         err = stretch_remove_lot(st, c, lots[i]);
     if (err == STET_OK && n > 1)
@@ -471,46 +473,52 @@ stretch_sweep_lot(sqlite_store *st, sqlite_conn *c)
     return err;
 }
 
-/* A transaction's worth of it. Statuses that runs leave again (the quiet ones) are swept each time,
- * the others in turn. */
+/* A transaction's worth of it, of the keys if `at` is NULL. Locks: takes side_lock, for no longer
+ * than that, because sessions are renewed under it. */
 static int
-stretch_tend(sqlite_store *st, sqlite_conn *c, const char *only, sqlite_stretch_place *at,
-             bool *is_end)
+stretch_tend(sqlite_store *st, const char *only, sqlite_stretch_place *at, bool *is_end)
 {
-    int err;
+    sqlite_conn *c = &st->side;
+    int          err;
 
     *is_end = true;
-    if ((err = stet__sqlite_begin(st, c)) != STET_OK)
-        return err;
-    if ((err = stretch_sweep(st, c, at, only, is_end)) == STET_OK &&
-        (err = stretch_gather(st, c)) == STET_OK && (err = stretch_sweep_lot(st, c)) == STET_OK)
-        return stet__sqlite_end(st, c);
-    stet__sqlite_rollback(st, c);
+    stet__lock(st->base.platform, &st->side_lock);
+    if ((err = stet__sqlite_begin(st, c)) == STET_OK) {
+        if ((err = at != NULL ? stretch_sweep(st, c, at, only, is_end)
+                              : stretch_gather(st, c, is_end)) == STET_OK &&
+            (at != NULL || (err = stretch_sweep_lot(st, c)) == STET_OK))
+            err = stet__sqlite_end(st, c);
+        else
+            stet__sqlite_rollback(st, c);
+    }
+    if (only == NULL && at != NULL && *is_end)
+        memset(at, 0, sizeof *at);
+    stet__unlock(st->base.platform, &st->side_lock);
     return err;
 }
 
+/* Statuses that runs leave again (the quiet ones) are swept each time, the others in turn. */
 int
-stet__sqlite_stretch_tend(sqlite_store *st, sqlite_conn *c)
+stet__sqlite_stretch_tend(sqlite_store *st)
 {
-    int err = STET_OK;
+    bool is_end;
+    int  err = STET_OK;
 
     for (unsigned status = 0; status < 64 && err == STET_OK; status++) {
         sqlite_stretch_place at = { .stretch = -1 };
-        bool                 is_end = (st->base.quiet >> status & 1u) == 0;
         char                 what[16];
 
         (void)snprintf(what, sizeof what, "s%u", status);
         memcpy(at.what, what, sizeof what);
+        is_end = (st->base.quiet >> status & 1u) == 0;
         for (int i = 0; err == STET_OK && !is_end && i < STRETCH_SWEEPS; i++)
-            err = stretch_tend(st, c, what, &at, &is_end);
+            err = stretch_tend(st, what, &at, &is_end);
     }
-    for (int i = 0; err == STET_OK && i < STRETCH_SWEEPS; i++) {
-        bool is_end;
-
-        if ((err = stretch_tend(st, c, NULL, &st->stretches.swept, &is_end)) == STET_OK && is_end) {
-            memset(&st->stretches.swept, 0, sizeof st->stretches.swept);
-            break;
-        }
-    }
+    is_end = false;
+    for (int i = 0; err == STET_OK && !is_end && i < STRETCH_SWEEPS; i++)
+        err = stretch_tend(st, NULL, &st->stretches.swept, &is_end);
+    is_end = false;
+    for (int i = 0; err == STET_OK && (!is_end || i < STRETCH_OLD_LOTS) && i < STRETCH_GATHERS; i++)
+        err = stretch_tend(st, NULL, NULL, &is_end);
     return err;
 }
