@@ -290,7 +290,7 @@ typedef struct sqlite_runs {
 
 /* ---- stretches of time (sqlite_stretch.c) ----------------------------------------------------- */
 
-#define LITE_STRETCH_BITS       4 /* milliseconds */
+#define LITE_STRETCH_BITS       2 /* milliseconds */
 #define LITE_STRETCH_MS_MAX     ((int64_t)0xffffffffffff)
 #define LITE_STRETCH_MAX        (LITE_STRETCH_MS_MAX >> LITE_STRETCH_BITS)
 #define LITE_STRETCH_KNOWN_BITS 8

@@ -2,7 +2,7 @@
  * nothing.
  *
  * IDs of runs grow with time, and the table of runs is clustered on them. A stretch is all IDs of
- * 16 ms. The table stretches says of a handler or a status in which stretches there are such runs;
+ * 4 ms. The table stretches says of a handler or a status in which stretches there are such runs;
  * a list walks these and reads the runs in them (sqlite_list.c). An entry for each run would cost a
  * commit of many runs several per cent (a secondary index: 6 to 10 % of a short run). So each is
  * written once a stretch, not once a run, and a handle remembers the last ones it wrote.
