@@ -748,6 +748,16 @@ int64_t stet__keeper_round(stet_engine *e);
 
 /* inspect.c: how many living workers serve a handler, and whether anybody serves timers. */
 int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers);
+/* Which handlers have living workers. To be freed also after a failure. */
+typedef struct stet__living {
+    stet__arena arena;
+    stet__map   names; /* handler -> count of workers */
+    bool        failed;
+} stet__living;
+int  stet__living_open(stet_engine *e, stet__living *served);
+void stet__living_free(stet__living *served);
+int  stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra);
+int  stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run);
 
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */

@@ -217,6 +217,10 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--limit", "1000001" }, "expected a number" },
         { { "ls", "--limit", "99999999999999999999" }, "expected a number" },
         { { "ls", "--since", "2030-13-01T00:00:00Z" }, "how long ago" },
+        { { "ls", "--until", "soon" }, "--until soon: expected how long ago" },
+        { { "ls", "--text", "" }, "which text?" },
+        { { "ls", "--look", "5" }, "--look goes with" },
+        { { "ls", "--text", "x", "--look", "0" }, "expected a number" },
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
         { { "start", "orders.echo", "--priority", "x" }, "expected a number" },
@@ -545,6 +549,40 @@ TEST(cli_tables_are_cut_at_the_width_of_the_terminal)
         CHECK(n > 0);
     }
     CHECK_HAS(OK("ls").out, "-and-a-very-long-tail");
+}
+
+TEST(C8_cli_ls_finds_by_text_and_says_how_far_it_looked)
+{
+    char    first[64];
+    outcome o;
+
+    (void)snprintf(first, sizeof first, "%s", START("orders.echo", "{\"order\":\"A-4711\"}"));
+    (void)START("orders.echo", "1");
+    (void)START("orders.echo", "2");
+    o = OK("ls", "--text", "a-4711");
+    CHECK_HAS(o.out, first);
+    CHECK_HAS(o.err, "looked at all 3 runs there are");
+    o = OK("ls", "--text", "a-4711", "--look", "2");
+    CHECK_STR(o.out, "");
+    CHECK_HAS(o.err, "no runs");
+    CHECK_HAS(o.err, "looked at 2 runs back to 2");
+    CHECK_HAS(o.err, "; go on with --before run_");
+    o = OK("ls", "--text", "a-4711", "--look", "2", "--before",
+           word(strstr(o.err, "--before "), "run_"));
+    CHECK_HAS(o.out, first);
+    CHECK_HAS(o.err, "looked at all 1 runs there are from there on");
+    CHECK_INT(json_lines(OK("ls", "--json", "--until", "1h").out), 0);
+    CHECK_INT(json_lines(OK("ls", "--json", "--until", "2090-01-01").out), 3);
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--since", "1h", "--until", "2h"), 2).err,
+              "nothing is in between");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--waits-for-signal", "x", "--status", "failed"), 2).err,
+              "ask for suspended ones");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--worker", "wrk_00000000000000000000000000"), 3).err,
+              "there is no worker");
+    CHECK(strstr(OK("show", first).out, "began") == NULL);
+    drain();
+    CHECK_HAS(OK("show", first).out, "began");
+    CHECK_HAS(OK("show", first, "--json").out, "\"begun_ms\":1");
 }
 
 TEST(F8_cli_show_tells_the_journal_in_order)
@@ -898,6 +936,9 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     drain();
     CHECK_STR(OK("wait", early).out, "1\n");
     CHECK_HAS(OK("why", run).out, "waits for signal paid, at most until its limit");
+    CHECK_HAS(OK("ls", "--waits-for-signal", "paid").out, run);
+    CHECK(strstr(OK("ls", "--waits-for-signal", "paid").out, early) == NULL);
+    CHECK_STR(OK("ls", "--waits-for-topic", "paid").out, "");
     CHECK_HAS(OK("why", run).out, " signal run_");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid", "not json"), 2).err, "byte");
     CHECK_EXIT(RUN("signal", run), 2);
