@@ -6,6 +6,7 @@
  *   stet/context.h   what a handler can do
  *   stet/move.h      move all runs from one store to another
  *   stet/replay.h    execute handlers against a record: deploy gate, bundles, descriptions
+ *   stet/audit.h     what happened to a run, entry by entry; mirroring it
  *   stet/schedule.h  when things are due: cron expressions, time zones
  *   stet/app.h       a program with the whole command line in two calls
  *
@@ -15,6 +16,7 @@
 #define STET_H
 
 #include <stet/app.h>
+#include <stet/audit.h>
 #include <stet/base.h>
 #include <stet/context.h>
 #include <stet/engine.h>
