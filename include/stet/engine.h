@@ -245,6 +245,8 @@ typedef struct stet_health {
     size_t      in_flight;    /* runs this process has claimed */
     bool        has_hints;    /* others are told and heard at once; false: found by polling, `text` says why */
     const char *text;         /* a sentence; valid until the thread's next stet call */
+    bool        is_mirrored;  /* audit hooks are told what happens to runs: retention waits for that */
+    bool        has_teller;   /* a living engine tells them */
     size_t      audit_failing; /* runs whose entries the audit hook of this engine refuses */
     size_t      audit_held;   /* ended runs that are kept only because the audit hook was not told of them, as far as this
                                  engine's retention saw */

@@ -129,7 +129,7 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_schedule_history, stet__cli_schedule_ensure, stet__cli_schedule_update,
     stet__cli_schedule_pause, stet__cli_schedule_resume, stet__cli_schedule_rm,
     stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
-    stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_completion,
+    stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_audit, stet__cli_completion,
     stet__cli_man, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
@@ -274,6 +274,8 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "limit", "N", "at most so many (50)" },                                                      \
     { "before", "RUN", "the next page: only runs older than this one" }
 /* clang-format on */
+/* --since: how long ago (is_relative) or a time; *ms is untouched if it was not given. */
+int stet__cli_since(cli *c, int64_t *ms, bool *is_relative);
 /* Reads them into a filter, then opens the store. */
 int stet__cli_filter_open(cli *c, stet_run_filter *filter);
 /* Copies the fields of a run into the arena, to be used after the callback. */

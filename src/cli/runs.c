@@ -42,9 +42,8 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
     stet__cli_json_text(j, "origin", info->origin);
 }
 
-/* How long ago (is_relative) or a time. */
-static int
-runs_since(cli *c, int64_t *ms, bool *is_relative)
+int
+stet__cli_since(cli *c, int64_t *ms, bool *is_relative)
 {
     const char *text = stet__cli_value(c, "since");
 
@@ -97,7 +96,7 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
         return stet__cli_fail(c, CLI_USAGE, "--label %s: expected name=value", label);
     if ((exit = stet__cli_number(c, "limit", &limit, 1, 1000000)) != CLI_OK ||
         (exit = runs_before(c, filter)) != CLI_OK ||
-        (exit = runs_since(c, &filter->from_ms, &is_relative)) != CLI_OK ||
+        (exit = stet__cli_since(c, &filter->from_ms, &is_relative)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     filter->limit = (size_t)limit;

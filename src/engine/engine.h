@@ -755,6 +755,8 @@ bool stet__sched_ask(stet__work *w, const char *name, int64_t at_ms);
 typedef struct stet__mirror stet__mirror;
 /* *version: of the value that says that there is a hook somewhere; 0: none. */
 int  stet__mirror_version(stet_engine *e, uint64_t *version);
+/* Is there a hook somewhere, and is there a living engine that tells it? */
+int  stet__mirror_state(stet_engine *e, bool *is_on, bool *has_teller);
 /* The unit applies only while that is so. False: out of memory. */
 bool stet__mirror_guard(stet__work *w, uint64_t version);
 /* Was all of this run told? */

@@ -46,7 +46,9 @@ static const char *
 inspect_audit(const stet_health *health, char *room, size_t size)
 {
     room[0] = '\0';
-    if (health->audit_failing > 0)
+    if (health->is_mirrored && !health->has_teller)
+        (void)snprintf(room, size, "; no living engine tells the audit hook");
+    else if (health->audit_failing > 0)
         (void)snprintf(room, size, "; the audit hook refuses entries of %zu runs", health->audit_failing);
     else if (health->audit_held > 0)
         (void)snprintf(room, size, "; %zu ended runs are kept until the audit hook was told of them", health->audit_held);
@@ -213,6 +215,7 @@ stet_health_get(stet_engine *e, stet_health *health)
     (void)stet_worker_list(e, inspect_on_worker, &s);
     health->workers = s.living;
     health->has_timers = s.timers > 0;
+    (void)stet__mirror_state(e, &health->is_mirrored, &health->has_teller);
     e->hint->ops->health(e->hint, &hints);
     health->has_hints = hints.is_connected && e->hint->ops != &stet__hint_none_ops;
     (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s%s%s%s", s.living,

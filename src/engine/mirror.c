@@ -110,17 +110,6 @@ mirror_told_of(stet_engine *e, stet_id run, mirror_told *told)
     return err == STET_ENOTFOUND ? STET_OK : err;
 }
 
-int
-stet__mirror_version(stet_engine *e, uint64_t *version)
-{
-    stet_value value = { 0 };
-    int        err = e->store->ops->value(e->store, STET__SPACE_BASE_AUDIT, mirror_key(), &value);
-
-    stet__free(e->store->alloc, (void *)(uintptr_t)value.data.data);
-    *version = err == STET_OK ? value.version : 0;
-    return err == STET_ENOTFOUND ? STET_OK : err;
-}
-
 bool
 stet__mirror_guard(stet__work *w, uint64_t version)
 {
@@ -171,6 +160,45 @@ mirror_on_session(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
+/* Who tells, into `office`; STET_ENOTFOUND: nobody was to yet, or the mirroring has ended. */
+static int
+mirror_read_office(stet_engine *e, uint8_t office[MIRROR_OFFICE_BYTES], uint64_t *version)
+{
+    stet_value value = { 0 };
+    int        err = e->store->ops->value(e->store, STET__SPACE_BASE_AUDIT, mirror_key(), &value);
+
+    memset(office, 0, MIRROR_OFFICE_BYTES);
+    if (value.data.len == MIRROR_OFFICE_BYTES)
+        memcpy(office, value.data.data, MIRROR_OFFICE_BYTES);
+    stet__free(e->store->alloc, (void *)(uintptr_t)value.data.data);
+    *version = err == STET_OK ? value.version : 0;
+    return err;
+}
+
+int
+stet__mirror_version(stet_engine *e, uint64_t *version)
+{
+    uint8_t office[MIRROR_OFFICE_BYTES];
+    int     err = mirror_read_office(e, office, version);
+
+    return err == STET_ENOTFOUND ? STET_OK : err;
+}
+
+int
+stet__mirror_state(stet_engine *e, bool *is_on, bool *has_teller)
+{
+    uint8_t      office[MIRROR_OFFICE_BYTES];
+    mirror_alive alive = { office, false };
+    uint64_t     version;
+    int          err = mirror_read_office(e, office, &version);
+
+    *is_on = err == STET_OK;
+    if (err == STET_OK)
+        err = e->store->ops->sessions(e->store, mirror_on_session, &alive);
+    *has_teller = alive.found;
+    return err == STET_ENOTFOUND ? STET_OK : err;
+}
+
 static int
 mirror_take_office(stet_engine *e, uint64_t version)
 {
@@ -194,14 +222,11 @@ mirror_take_office(stet_engine *e, uint64_t version)
 static bool
 mirror_is_teller(stet_engine *e, stet__mirror *m)
 {
-    uint8_t      office[MIRROR_OFFICE_BYTES], other[MIRROR_OFFICE_BYTES] = { 0 };
+    uint8_t      office[MIRROR_OFFICE_BYTES], other[MIRROR_OFFICE_BYTES];
     mirror_alive alive = { other, false };
-    stet_value   value = { 0 };
-    int          err = e->store->ops->value(e->store, STET__SPACE_BASE_AUDIT, mirror_key(), &value);
+    uint64_t     version;
+    int          err = mirror_read_office(e, other, &version);
 
-    if (value.data.len == sizeof other)
-        memcpy(other, value.data.data, sizeof other);
-    stet__free(e->store->alloc, (void *)(uintptr_t)value.data.data);
     if ((err != STET_OK && err != STET_ENOTFOUND) || e->session == 0)
         return false;
     if (err == STET_ENOTFOUND && m->was_on) {
@@ -213,13 +238,13 @@ mirror_is_teller(stet_engine *e, stet__mirror *m)
     m->was_on = m->was_on || err == STET_OK;
     mirror_office(e, office);
     if (err == STET_OK && memcmp(office, other, sizeof office) == 0) {
-        m->version = value.version;
+        m->version = version;
         return true;
     }
     if (err == STET_OK &&
         (e->store->ops->sessions(e->store, mirror_on_session, &alive) != STET_OK || alive.found))
         return false;
-    if (mirror_take_office(e, value.version) != STET_OK)
+    if (mirror_take_office(e, version) != STET_OK)
         return false; /* somebody else was faster, or the store is away */
     m->was_on = true;
     return stet__mirror_version(e, &m->version) == STET_OK && m->version != 0;
