@@ -229,7 +229,7 @@ h_all(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_sleep(ctx, "nap", "30ms"));
     if (stet_await_signal(ctx, &got, "never", "1ms") != STET_ETIMEOUT)
         return stet_fail(ctx, STET_EPERMANENT, "a signal came that nobody sent");
-    STET_TRY(stet_await_signal(ctx, &got, "go", NULL));
+    STET_TRY(stet_await_signal(ctx, &got, "payment", NULL));
     STET_TRY(stet_approve(ctx, &decision, "boss", stet_text("")));
     return stet_return(ctx, got);
 }
@@ -253,8 +253,8 @@ run_all(fixture *f)
     stet_run_id run = fixture_start(f->engine, "t.all", "\"in\"", NULL);
 
     AWAIT(strcmp(fixture_why(f->engine, &run).kind, "signal") == 0 &&
-          strstr(fixture_why(f->engine, &run).text, "go") != NULL);
-    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("\"gone\""),
+          strstr(fixture_why(f->engine, &run).text, "payment") != NULL);
+    CHECK_OK(stet_signal(f->engine, &run, "payment", stet_text("\"gone\""),
                          STET_SIGNAL_OPTIONS(.by = "the clerk")));
     AWAIT(strstr(fixture_why(f->engine, &run).text, "boss") != NULL);
     CHECK_OK(stet_run_approve(f->engine, &run, "the boss", "fine"));
@@ -322,8 +322,8 @@ TEST(H6_the_trail_tells_steps_waits_signals_choices_notes_and_decisions)
     check_line(t, "sleep: timer fired nap, done");
     check_line(t, "signal: signal wait never, waiting");
     check_line(t, "signal: timer fired never, timed out");
-    check_line(t, "signal: signal wait go, waiting");
-    check_line(t, "signal: signal go, delivered");
+    check_line(t, "signal: signal wait payment, waiting");
+    check_line(t, "signal: signal payment, delivered");
     check_line(t, "decision: decision wait boss, waiting");
     check_line(t, "decision: decision boss, approved");
     check_line(t, "run: completed");
