@@ -1,6 +1,6 @@
-/* mirror: what happens to every run, kept in a file of its own, one JSON object a line. Kill the worker
- * whenever you like: no entry is missing in audit.jsonl. One may stand there twice; `id` tells.
- * `./mirror audit RUN` prints the same from the store. */
+/* mirror: what happens to every run, kept in a file of its own, one JSON object a line. Kill the
+ * worker whenever you like: no entry is missing in audit.jsonl. One may stand there twice; `id`
+ * tells. `./mirror audit RUN` prints the same from the store. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct line {
 static void
 add(line *l, const char *text, size_t len)
 {
-    if (len > sizeof l->text - l->len) /* an entry that long is cut, and no JSON any more: give up */
+    if (len > sizeof l->text - l->len) /* cut, and refused by keep() */
         len = sizeof l->text - l->len;
     memcpy(l->text + l->len, text, len);
     l->len += len;
@@ -57,8 +57,8 @@ add_text(line *l, const char *name, const char *text)
 
 /* ---- the hook -------------------------------------------------------------------------------- */
 
-/* What it says STET_OK to is not told again, so that has to be on the disk by then. Anything else, and the entry
- * comes again later: a full disk costs nothing but time. */
+/* What it says STET_OK to is not told again, so that has to be on the disk by then. Anything
+ * else, and the entry comes again later: a full disk costs nothing but time. */
 static int
 keep(void *file, const stet_audit_entry *entry)
 {
@@ -92,7 +92,7 @@ brew(stet_attempt *attempt, void *drink)
 {
     (void)attempt;
     return printf("brewed %s\n", (const char *)drink) < 0 || fflush(stdout) != 0 ? STET_EIO
-                                                                                  : STET_OK;
+                                                                                 : STET_OK;
 }
 
 static int

@@ -43,6 +43,7 @@ typedef struct stet__run {
     stet_id       parent, retry_of;
     uint64_t      parent_completion; /* 0: the parent does not wait */
     bool          is_object;
+    bool          is_fork;           /* of retry_of */
 
     stet_status status;
     stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
@@ -70,6 +71,12 @@ typedef struct stet__run {
     uint64_t    rollback;     /* revision of the ROLLBACK that is under way; 0: none */
     bool        is_auto;      /* … because the run failed */
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
+
+    /* What operators said. */
+    bool        is_paused;    /* until it is resumed or stopped */
+    bool        is_failed;    /* it ends when it is next looked at */
+    const char *said_who, *said_why;
+    int64_t     said_ms;
 
     stet__risk *risks;        /* steps the next execution has to know about */
 } stet__run;

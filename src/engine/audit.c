@@ -1,8 +1,9 @@
 /* The audit trail of a run: its facts and what came from outside, each as one entry.
  *
- * An entry is made of its fact and of what stands before it, and of nothing else: no clock, no row, no
- * setting. So it is the same on every reading, and its ID is its place, which a move keeps as well.
- * Entries are gathered first and told when the store is at rest: whoever hears them may call stet.
+ * An entry is made of its fact and of what stands before it, and of nothing else: no clock, no
+ * row, no setting. So it is the same on every reading, and its ID is its place, which a move
+ * keeps as well. Entries are gathered first and told when the store is at rest: whoever hears
+ * them may call stet.
  */
 #include <stdio.h>
 #include <string.h>
@@ -81,12 +82,13 @@ audit_since(const stet__trail *t, uint64_t revision, int64_t now_ms)
     return ms > 0 ? ms : 0;
 }
 
-/* Did it end a wait that was under way? What came from outside is looked at before it is applied; a fact of the
- * journal (a timer that resumed its run) after. */
+/* Did it end a wait that was under way? What came from outside is looked at before it is
+ * applied; a fact of the journal (a timer that resumed its run) after. */
 static bool
-audit_is_late(const stet__trail *t, const stet__fact *f, const stet__cmd *cmd)
+audit_is_late(const stet__trail *t, const stet_audit_entry *a, const stet__fact *f,
+              const stet__cmd *cmd)
 {
-    if (f->revision != 0)
+    if (a->inbox == 0)
         return t->l.journal.order == t->order;
     return cmd->is_settled || (f->kind == STET__FACT_TIMER && !cmd->has_timer);
 }
@@ -105,7 +107,7 @@ audit_answer(const stet__trail *t, stet_audit_entry *a, const stet__fact *f)
     a->occurrence = cmd->occurrence;
     if (f->kind == STET__FACT_TIMER)
         a->topic = audit_topic(cmd->kind);
-    if (audit_is_late(t, f, cmd))
+    if (audit_is_late(t, a, f, cmd))
         return;
     a->duration_ms = audit_since(t, completion, f->time_ms);
     if (f->kind == STET__FACT_DECIDED)
@@ -239,7 +241,7 @@ audit_fill(stet__trail *t, stet_audit_entry *a, const stet__fact *f)
 {
     stet__arena *arena = &t->l.arena;
 
-    a->id = f->revision != 0
+    a->id = a->inbox == 0
                 ? stet__arena_printf(arena, "%s/%llu", t->id, (unsigned long long)f->revision)
                 : stet__arena_printf(arena, "%s/in.%llu", t->id, (unsigned long long)a->inbox);
     a->kind = stet__fact_kind_name(f->kind);
@@ -295,7 +297,8 @@ audit_keep_time(stet__trail *t, int64_t ms)
     return true;
 }
 
-/* What came from outside is told before it is applied: which status it made is seen with the next one. */
+/* What came from outside is told before it is applied: which status it made is seen with the
+ * next one. */
 static void
 audit_status(stet__trail *t)
 {
@@ -331,7 +334,7 @@ audit_on_fact(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken)
     }
     if ((a = audit_next(t)) == NULL)
         return audit_no_memory();
-    a->revision = fact->revision;
+    a->revision = seq == 0 ? fact->revision : 0;
     a->inbox = seq;
     a->topic = audit_topic(fact->kind);
     a->time_ms = fact->time_ms;

@@ -20,8 +20,10 @@ typedef struct stet__trail {
     bool              has_pending; /* … whose own is not known yet */
 } stet__trail;
 
-/* In every case stet__trail_free() must follow. STET_ECORRUPT: the entries are those before the bad fact. */
-int  stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision, uint64_t inbox);
+/* In every case stet__trail_free() must follow. STET_ECORRUPT: the entries are those before the
+ * bad fact. */
+int  stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision,
+                      uint64_t inbox);
 int  stet__trail_tell(stet__trail *t, size_t i, stet_audit_fn fn, void *arg);
 void stet__trail_free(stet__trail *t);
 

@@ -1,19 +1,21 @@
 /* The mirror: tells the audit hook every entry of every run's trail, at least once, in order.
  *
- * What was told of a run is a value of its own (base.told: the run's last revision and inbox entry), written
- * after the hook has taken them. Whether there is more to tell is seen from the run's row, which counts
- * both; so nobody has to leave a mark when he records something, other processes need not know that there is
- * a hook, and a worker without one pays nothing. Rows are looked at in turn, the newest first and more often;
- * of what this process commits it hears at once. All that is only about when: what is not told stays in the rows.
+ * What was told of a run is a value of its own (base.told: the run's last revision and inbox
+ * entry), written after the hook has taken them. Whether there is more to tell is seen from the
+ * run's row, which counts both; so no mark is left with what is recorded, other
+ * processes need not know that there is a hook, and a worker without one pays nothing. Rows are
+ * looked at in turn, the newest first and more often; of what this process commits it hears at
+ * once. All that is only about when: what is not told stays in the rows.
  *
- * One engine tells at a time: the session in the value base.audit, as long as it lives. Whoever comes too late
- * with his progress is refused by its version. An entry may be told by both then, but each tells what lies
- * between the progress he has read and the entry before it, so its first telling is never out of order.
+ * One engine tells at a time: the session in the value base.audit, as long as it lives. Whoever
+ * comes too late with its progress is refused by its version. An entry may be told by both then,
+ * but each tells what lies between the progress it has read and the entry before it, so its first
+ * telling is never out of order.
  *
  * That this value is there is what retention goes by (purge.c): it waits until a run was told.
  *
- * Runs on: a thread of its own, or the one that polls. Locks: engine->lock for what is noted; none is held
- * while the store or the hook is called.
+ * Runs on: a thread of its own, or the one that polls. Locks: engine->lock for what is noted;
+ * none is held while the store or the hook is called.
  */
 #include <stdio.h>
 #include <string.h>
@@ -334,7 +336,8 @@ mirror_must_wait(stet__mirror *m, stet_id run)
     return failed != NULL && failed->next_us > stet__mono_us(m->e->p);
 }
 
-/* The hook did not take an entry. The run waits; and if nothing else was taken for a while, so does the hook. */
+/* The hook did not take an entry. The run waits; and if nothing else was taken for a while, so
+ * does the hook. */
 static void
 mirror_refused(stet_engine *e, stet__mirror *m, stet_id run, const stet_audit_entry *a, int code)
 {
@@ -363,8 +366,8 @@ mirror_is_resting(const stet__mirror *m)
     return now_us < m->rest_us || now_us >= m->until_us;
 }
 
-/* Tell what the trail has. True: all of it. What came from outside and was not taken has no place in the trail of
- * an open run yet. */
+/* Tell what the trail has. True: all of it. What came from outside and was not taken has no
+ * place in the trail of an open run yet. */
 static bool
 mirror_tell_trail(stet_engine *e, stet__mirror *m, stet__trail *t, mirror_told *told)
 {

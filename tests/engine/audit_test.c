@@ -737,7 +737,7 @@ TEST(H6_an_engine_without_threads_tells_while_it_is_polled)
     free(s);
 }
 
-/* ---- calls of stet from the hook --------------------------------------------------------------- */
+/* ---- calls of stet from the hook ------------------------------------------------------------- */
 
 typedef struct curious {
     stet_engine *engine;
@@ -779,7 +779,7 @@ TEST(H6_a_hook_may_call_stet)
     fixture_end(f);
 }
 
-/* ---- what was told is kept in the store ------------------------------------------------------- */
+/* ---- what was told is kept in the store ------------------------------------------------------ */
 
 static int
 put_told(stet_engine *e, const char *run, uint64_t revision)
@@ -827,7 +827,7 @@ TEST(H6_verify_finds_what_was_told_of_runs_that_are_not_there_and_a_mirror_forge
     free(s);
 }
 
-/* ---- moves ------------------------------------------------------------------------------------- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 TEST(H6_a_move_keeps_the_ids_and_what_was_told)
 {
@@ -871,7 +871,7 @@ TEST(H6_a_move_keeps_the_ids_and_what_was_told)
     free(s);
 }
 
-/* ---- processes that are killed ----------------------------------------------------------------- */
+/* ---- processes that are killed --------------------------------------------------------------- */
 
 typedef struct outside {
     int fd;
