@@ -440,6 +440,44 @@ TEST(H6_the_trail_is_the_same_on_every_reading_and_says_what_was_not_taken)
     fixture_end(f);
 }
 
+typedef struct hand {
+    char kinds[512];
+} hand;
+
+static int
+hand_of(void *arg, const stet_audit_entry *a)
+{
+    hand  *h = arg;
+    size_t len = strlen(h->kinds);
+
+    if (strcmp(a->topic, "operator") == 0)
+        (void)snprintf(h->kinds + len, sizeof h->kinds - len, "%s by %s: %s; ", a->kind,
+                       a->who != NULL ? a->who : "-", a->text != NULL ? a->text : "-");
+    return STET_OK;
+}
+
+TEST(H6_the_trail_tells_what_operators_did_by_whom_and_why)
+{
+    fixture    *f = fixture_begin();
+    sink       *s = sink_new(f);
+    stet_run_id run;
+    hand        h = { "" };
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.hour", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_pause(f->engine, &run, "the owner", "stocktaking"));
+    CHECK_OK(stet_run_resume(f->engine, &run, "the clerk", "counted"));
+    CHECK_OK(stet_cancel(f->engine, &run, "the owner", "too late"));
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED); /* its answer comes before */
+    CHECK_OK(stet_audit_run(f->engine, &run, hand_of, &h));
+    CHECK_STR(h.kinds, "paused by the owner: stocktaking; resumed by the clerk: counted; "
+                       "cancel asked by the owner: too late; ");
+    await_told(s, f->engine, &run);
+    fixture_end(f);
+    free(s);
+}
+
 /* ---- the mirror ------------------------------------------------------------------------------ */
 
 TEST(H6_the_hook_is_told_the_trail_of_each_run_in_its_order)
