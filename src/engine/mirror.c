@@ -24,6 +24,7 @@
 
 #define MIRROR_PACE_US       50000   /* between rounds: units of one moment are told together */
 #define MIRROR_HINT_US       1000000 /* between looks that hints ask for */
+#define MIRROR_AWAY_US       1000000 /* between looks whether another engine still tells */
 #define MIRROR_PAGE          200u
 #define MIRROR_PAGES_MAX     20    /* of a round that finds nothing to tell */
 #define MIRROR_NOTED_MAX     1024u /* more are found by looking */
@@ -49,6 +50,7 @@ struct stet__mirror {
     /* Of the thread. */
     bool     is_off; /* somebody ended the mirroring */
     bool     was_on;
+    int64_t  away_us; /* another engine tells: it is not asked before this whether it still does */
     uint64_t version; /* of base.audit, which says that it is us */
     int64_t  round_us, look_us,
         pass_us;            /* the last round; the next look at the newest, and at all */
@@ -671,8 +673,12 @@ mirror_round(stet_engine *e, stet__mirror *m, bool is_last)
                 mirror_pass(e, m, page);
         }
         mirror_flush(e, m);
-    } else /* somebody else does; or it is asked again later */
+    } else { /* somebody else does; or it is asked again later */
         m->look_us = m->pass_us = now_us + e->config.sweep_ms * 1000;
+        m->away_us = now_us + MIRROR_AWAY_US;
+        if (m->away_us > m->look_us)
+            m->away_us = m->look_us;
+    }
     stet__free(&e->p->alloc, page);
     stet__map_free(&noted);
 }
@@ -697,6 +703,8 @@ mirror_next(stet__mirror *m)
             next_us = ((mirror_failed *)value)->next_us;
     if (next_us < m->rest_us)
         next_us = m->rest_us;
+    if (next_us < m->away_us)
+        next_us = m->away_us;
     return next_us < m->round_us + MIRROR_PACE_US ? m->round_us + MIRROR_PACE_US : next_us;
 }
 
