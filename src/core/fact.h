@@ -98,6 +98,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
+#define STET__FACT_SHARED 32768u /* STARTED: beside whoever holds the key; it writes no state */
 #define STET__FACT_FORKED 16384u /* STARTED: from a step of `retry_of`, which need not know of it */
 #define STET__FACT_SKIPPED 8192u /* STEP: an operator gave its result */
 #define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */

@@ -163,6 +163,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     run->parent_completion = (uint64_t)f->completion;
     run->retry_of = stet__fact_id(f->retry_of);
     run->is_object = (f->flags & STET__FACT_OBJECT) != 0;
+    run->is_shared = (f->flags & STET__FACT_SHARED) != 0;
     run->is_fork = (f->flags & STET__FACT_FORKED) != 0;
     run->planned_ms = f->planned_ms;
     return run_move(run, STET_STATUS_PENDING);
@@ -436,6 +437,12 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
     case STET__FACT_REWIND: return run_apply_rewrite(run, fact);
     default: return STET_OK;
     }
+}
+
+bool
+stet__run_has_lane(const stet__run *run)
+{
+    return run->key != NULL && !run->is_shared;
 }
 
 uint32_t

@@ -44,6 +44,7 @@ typedef struct stet__run {
     uint64_t      parent_completion; /* 0: the parent does not wait */
     bool          is_object;
     bool          is_fork;           /* of retry_of */
+    bool          is_shared;         /* has a key, and does not stand in its lane */
 
     stet_status status;
     stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
@@ -93,6 +94,9 @@ int stet__run_apply_inbox(stet__run *run, const stet__fact *fact);
 stet_status stet__run_shown(const stet__run *run, stet_status status);
 /* May a run go from one status to another? `from` 0: before the first fact. */
 bool stet__status_can(stet_status from, stet_status to);
+
+/* Does it stand in a lane, or will when its time comes? */
+bool stet__run_has_lane(const stet__run *run);
 
 uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);
