@@ -8,6 +8,7 @@
  *   stet/live.h      queries and updates of a run that is under way
  *   stet/move.h      move all runs from one store to another
  *   stet/replay.h    execute handlers against a record: deploy gate, bundles, descriptions
+ *   stet/audit.h     what happened to a run, entry by entry; mirroring it
  *   stet/schedule.h  when things are due: cron expressions, time zones
  *   stet/app.h       a program with the whole command line in two calls
  *
@@ -17,6 +18,7 @@
 #define STET_H
 
 #include <stet/app.h>
+#include <stet/audit.h>
 #include <stet/base.h>
 #include <stet/context.h>
 #include <stet/engine.h>

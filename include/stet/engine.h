@@ -38,6 +38,7 @@ typedef struct stet_future  stet_future;
     X(lost_max, 5, 1, 1000, "", "worker deaths inside a run before it is stuck")                   \
     X(retention_ms, 604800000, 1, 315360000000, "ms", "how long ended runs are kept")              \
     X(sweep_ms, 5000, 10, 3600000, "ms", "how often dead workers and old runs are looked for")     \
+    X(audit_hold_ms, 2592000000, 0, 315360000000, "ms", "how much longer ended runs wait for the audit hook") \
     X(work_ahead, 1, 0, 1, "", "0: begin no run ahead of the flush it stands on")
 
 typedef enum stet_level { STET_LOG_DEBUG, STET_LOG_INFO, STET_LOG_WARN, STET_LOG_ERROR, STET_LOG_OFF } stet_level;
@@ -85,6 +86,16 @@ typedef struct stet_failed {
  *         log, and the failure is retried as usual. */
 typedef int (*stet_classify_fn)(void *arg, const stet_failed *failed, int64_t *not_before_ms);
 
+typedef struct stet_audit_entry stet_audit_entry; /* stet/audit.h */
+/** As stet_options.audit: told every entry of every run's trail on the store, whichever process made it, at least once;
+ * a repeat has the same ID. Of one run in order: an entry is not told before those that stand before it were. Runs go
+ * on meanwhile: it hears of an entry after it is durable. What came from outside is told when its run has taken it, or
+ * has ended. On a thread of its own, one call at a time; it may take its time, may call stet, but must not stop or
+ * close the engine, which waits for the call to end. One engine of the store tells at a time; if it dies another one that has a hook goes on.
+ * Retention keeps a run until all of it was told, at most audit_hold_ms longer.
+ * @return STET_OK; anything else: the same entry is told again later, the run's others wait behind it. */
+typedef int (*stet_audit_fn)(void *arg, const stet_audit_entry *entry);
+
 /* Roles: 0 means STET_ROLE_WORKER | STET_ROLE_TIMERS. */
 #define STET_ROLE_WORKER 1u /* execute runs of registered handlers */
 #define STET_ROLE_TIMERS 2u /* fire timers, reap dead workers, remove old runs */
@@ -107,6 +118,8 @@ typedef struct stet_options {
                               "amqp://…"; copied. Or at the end of the store's address: ?queue=… */
     stet_classify_fn classify; /* of all handlers that have no opinion of their own; or NULL */
     void            *classify_arg;
+    stet_audit_fn audit;   /* told what happens to all runs: see above; or NULL. Needs STET_ROLE_WORKER or _TIMERS */
+    void         *audit_arg;
 } stet_options;
 
 #define STET_OPTIONS(...) (&(stet_options){ .size = sizeof(stet_options), __VA_ARGS__ })
@@ -234,6 +247,11 @@ typedef struct stet_health {
     size_t      in_flight;    /* runs this process has claimed */
     bool        has_hints;    /* others are told and heard at once; false: found by polling, `text` says why */
     const char *text;         /* a sentence; valid until the thread's next stet call */
+    bool        is_mirrored;  /* audit hooks are told what happens to runs: retention waits for that */
+    bool        has_teller;   /* a living engine tells them */
+    size_t      audit_failing; /* runs whose entries the audit hook of this engine refuses */
+    size_t      audit_held;   /* ended runs that are kept only because the audit hook was not told of them, as far as this
+                                 engine's retention saw */
 } stet_health;
 STET_API int stet_health_get(stet_engine *engine, stet_health *health);
 

@@ -130,8 +130,9 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_schedule_pause, stet__cli_schedule_resume, stet__cli_schedule_rm,
     stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
     stet__cli_resume, stet__cli_pause, stet__cli_skip, stet__cli_edit, stet__cli_rewind,
-    stet__cli_fail_verb, stet__cli_fork, stet__cli_retry, stet__cli_waits, stet__cli_notes, stet__cli_completion,
-    stet__cli_query, stet__cli_update, stet__cli_man, stet__cli_help;
+    stet__cli_fail_verb, stet__cli_fork, stet__cli_retry, stet__cli_waits, stet__cli_notes,
+    stet__cli_audit, stet__cli_completion, stet__cli_query, stet__cli_update, stet__cli_man,
+    stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -297,6 +298,8 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "dry-run", NULL, "with --all: only show which" },                                            \
     { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },       \
     CLI_FILTER_OPTIONS
+/* --since: how long ago (is_relative) or a time; *ms is untouched if it was not given. */
+int stet__cli_since(cli *c, int64_t *ms, bool *is_relative);
 /* Reads them into a filter, then opens the store. */
 int stet__cli_filter_open(cli *c, stet_run_filter *filter);
 /* Where the next page begins, if there is one; with --text and the like how far it was looked. */

@@ -64,6 +64,12 @@ runs_when(cli *c, const char *option, int64_t *ms, bool *is_relative)
                           option, text);
 }
 
+int
+stet__cli_since(cli *c, int64_t *ms, bool *is_relative)
+{
+    return runs_when(c, "since", ms, is_relative);
+}
+
 /* A page begins behind a run. */
 static int
 runs_before(cli *c, stet_run_filter *filter)

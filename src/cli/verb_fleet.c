@@ -180,6 +180,8 @@ health_json(cli *c, const stet_health *health, bool is_healthy, const char *text
     stet__cli_json_bool(&j, "store", health->has_store);
     stet__cli_json_bool(&j, "timers", health->has_timers);
     stet__cli_json_int(&j, "workers", (int64_t)health->workers);
+    stet__cli_json_bool(&j, "mirrored", health->is_mirrored);
+    stet__cli_json_bool(&j, "teller", health->has_teller);
     stet__cli_json_text(&j, "text", text);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
@@ -199,11 +201,14 @@ health_run(cli *c)
         return stet__cli_fail_code(c, err);
     /* This process serves nothing, so the question is about the store and the others. */
     is_healthy = health.has_store && health.has_timers && health.workers > 0;
-    text = stet__cli_printf(c, "%s: the store %s, %zu living worker%s, timers are %s",
+    text = stet__cli_printf(c, "%s: the store %s, %zu living worker%s, timers are %s%s",
                             is_healthy ? "healthy" : "unhealthy",
                             health.has_store ? "answers" : "does not answer", health.workers,
                             health.workers == 1 ? "" : "s",
-                            health.has_timers ? "served" : "not served");
+                            health.has_timers ? "served" : "not served",
+                            !health.is_mirrored ? ""
+                            : health.has_teller ? ", the audit hook is told"
+                                                : ", no living engine tells the audit hook");
     if (c->json)
         health_json(c, &health, is_healthy, text);
     else

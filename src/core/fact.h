@@ -151,6 +151,7 @@ typedef enum stet__fact_kind {
     B(tracestate, 37)    /* … and this */                                                          \
     V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */ \
     B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */               \
+    V(took_ms, 59)       /* STEP, STEP_RETRY: how long the body ran */                             \
     B(schedule, 60)      /* STARTED: the schedule that did … */                                    \
     V(planned_ms, 61)    /* … and for which time; SCHEDULE, OCCURRENCE: see core/schedule.h */     \
     B(cron, 62)                                                                                    \

@@ -159,6 +159,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             committer_not_granted(e, w, outcome);
         if (w->has_event)
             stet__events_look(e);
+        if (e->mirror != NULL)
+            stet__mirror_note(e, w);
         /* A claim that was on its way then asked for all the room there was, and has come too early to see the run. */
         if (w->is_left && stet__may_claim(e) && stet__room(e) > 0) {
             e->wants_claim = true;

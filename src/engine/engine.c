@@ -421,6 +421,7 @@ engine_free(stet_engine *e)
     stet__platform *p = e->p;
 
     stet__committer_close(e);
+    stet__mirror_free(e);
     stet__exec_free(&e->exec);
     assert(atomic_load(&e->gathering) == 0); /* else every commit would have waited */
     stet__committer_free(e);
@@ -557,6 +558,8 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
         err = stet__committer_init(e);
     if (err == STET_OK)
         err = stet__hint_begin(e, e->config.queue);
+    if (err == STET_OK)
+        err = stet__mirror_open(e);
     e->config.queue = NULL; /* the caller's; it may have a password */
     if (err != STET_OK) {
         engine_free(e);
@@ -671,7 +674,9 @@ engine_start_threads(stet_engine *e)
     engine_set_life(e, STET__LIFE_STARTED);
     if ((err = stet__exec_start(&e->exec)) != STET_OK || (err = stet__renewer_start(e)) != STET_OK)
         return err;
-    return stet__keeper_start(e);
+    if ((err = stet__keeper_start(e)) != STET_OK)
+        return err;
+    return stet__mirror_start(e);
 }
 
 /* Threads may run already though it does not count as started: they go, and it can be tried again. */
@@ -744,7 +749,7 @@ engine_is_poller(stet_engine *e)
 int
 stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
 {
-    int64_t until_us, next_us;
+    int64_t until_us, next_us, mirror_us;
     size_t  before;
     int     err;
 
@@ -781,6 +786,9 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         next_us = stet__keeper_round(e);
         while (stet__committer_help(e))
             ;
+        mirror_us = stet__mirror_poll(e);
+        if (mirror_us < next_us)
+            next_us = mirror_us;
         if (atomic_load(&e->in_flight) > before || before > 0) {
             do
                 stet__exec_run(&e->exec);
@@ -923,6 +931,7 @@ stet_engine_stop(stet_engine *e, int64_t drain_ms)
         return err;
     if (e->exec.has_threads)
         stet__exec_close(&e->exec);
+    stet__mirror_close(e);
     stet__renewer_close(e);
     stet__committer_close(e);
     stet__session_close(e);

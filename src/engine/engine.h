@@ -47,10 +47,13 @@
 #define STET__SPACE_BASE_PAUSED "base.paused" /* handler or service -> PAUSE: who and why */
 #define STET__SPACE_BASE_SCHED "base.sched" /* name -> SCHEDULE; run: this one of that name, revision: its edition */
 #define STET__SPACE_BASE_SCHED_LOG "base.sched.log" /* name NUL planned time, 8 bytes big endian -> OCCURRENCE */
+#define STET__SPACE_BASE_AUDIT "base.audit" /* "on" -> which session tells the audit hook: worker, session; mirror.c */
+#define STET__SPACE_BASE_TOLD "base.told" /* run -> the inbox entry up to which it was; revision: the same of its facts */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE                                                                          \
     { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
-      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG, STET__SPACE_BASE_PAUSED }
+      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG, STET__SPACE_BASE_PAUSED, \
+      STET__SPACE_BASE_AUDIT, STET__SPACE_BASE_TOLD }
 /* When to look at which schedule; follows from those, and from runs of them that ended. See schedule.h. */
 #define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing */
 #define STET__SPACE_SCHED_FN "sched.fn"   /* function NUL, the same */
@@ -482,6 +485,9 @@ struct stet_engine {
     stet_id          purge_after;    /* retention: cursor over old runs */
     int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
     bool             purge_removes, purge_has_removed; /* this round something, the one before */
+    _Atomic size_t   purge_held;     /* ended runs that only wait for the audit hook, seen by the last round */
+    size_t           purge_holds;    /* … by this one, so far */
+    struct stet__mirror *mirror;     /* NULL: no audit hook; mirror.c */
     size_t           purge_bases;    /* of those that may go, how many earlier rounds looked at */
     stet__cond       store_cond;     /* signalled when a unit was answered, for the keeper and stop */
     bool             is_watching;
@@ -827,6 +833,29 @@ int stet__stop_ops(stet_engine *e, stet__work *w, stet__loaded *l, int code, con
 void stet__sched_round(stet_engine *e);
 /* schedule.c: the operation that asks for a look at a schedule. False: out of memory. */
 bool stet__sched_ask(stet__work *w, const char *name, int64_t at_ms);
+
+/* mirror.c: the audit hook. An engine without one has no mirror, and only the next three are for it. */
+typedef struct stet__mirror stet__mirror;
+/* *version: of the value that says that there is a hook somewhere; 0: none. */
+int  stet__mirror_version(stet_engine *e, uint64_t *version);
+/* Is there a hook somewhere, and is there a living engine that tells it? */
+int  stet__mirror_state(stet_engine *e, bool *is_on, bool *has_teller);
+/* The unit applies only while that is so. False: out of memory. */
+bool stet__mirror_guard(stet__work *w, uint64_t version);
+/* Was all of this run told? */
+int  stet__mirror_has_told(stet_engine *e, stet_id run, uint64_t journal, uint64_t inbox, bool *has_told);
+int  stet__mirror_open(stet_engine *e);
+int  stet__mirror_start(stet_engine *e);
+/* The last things are told, within bounds. No handler executes any more. */
+void stet__mirror_close(stet_engine *e);
+void stet__mirror_free(stet_engine *e);
+/* Without a thread; returns the time of the next round. Lock not held. */
+int64_t stet__mirror_poll(stet_engine *e);
+/* Lock held, there is a mirror: a unit was applied. */
+void stet__mirror_note(stet_engine *e, const stet__work *w);
+/* Lock held: another process committed. */
+void   stet__mirror_hint(stet_engine *e);
+size_t stet__mirror_failing(stet_engine *e);
 
 /* purge.c */
 void stet__purge(stet_engine *e);

@@ -200,6 +200,7 @@ hint_take(void *arg, const stet_hint *hint)
     stet_hint_use use = STET_HINT_TAKEN;
 
     stet__lock(e->p, &e->lock);
+    stet__mirror_hint(e);
     switch (hint->kind) {
     case STET_HINT_WORK: use = hint_work(e, hint); break;
     case STET_HINT_TIMER: hint_timer(e, hint); break;

@@ -42,6 +42,20 @@ typedef struct inspect_serves {
     size_t      workers, timers, living;
 } inspect_serves;
 
+/* What there is to say of the audit hook, if it is not well. */
+static const char *
+inspect_audit(const stet_health *health, char *room, size_t size)
+{
+    room[0] = '\0';
+    if (health->is_mirrored && !health->has_teller)
+        (void)snprintf(room, size, "; no living engine tells the audit hook");
+    else if (health->audit_failing > 0)
+        (void)snprintf(room, size, "; the audit hook refuses entries of %zu runs", health->audit_failing);
+    else if (health->audit_held > 0)
+        (void)snprintf(room, size, "; %zu ended runs are kept until the audit hook was told of them", health->audit_held);
+    return room;
+}
+
 static bool
 inspect_has_word(const char *words, const char *word)
 {
@@ -172,6 +186,7 @@ stet_health_get(stet_engine *e, stet_health *health)
 {
     inspect_serves   s = { NULL, 0, 0, 0 };
     stet_hint_health hints;
+    char             audit[128];
     int              err;
 
     memset(health, 0, sizeof *health);
@@ -183,6 +198,8 @@ stet_health_get(stet_engine *e, stet_health *health)
                        (e->session != 0 || (e->config.roles & STET_ROLE_CLIENT));
     stet__unlock(e->p, &e->lock);
     health->in_flight = atomic_load(&e->in_flight);
+    health->audit_failing = stet__mirror_failing(e);
+    health->audit_held = atomic_load(&e->purge_held);
     health->has_store = e->store->ops->ping(e->store) == STET_OK;
     if (!health->has_store) {
         health->is_ready = false;
@@ -193,11 +210,13 @@ stet_health_get(stet_engine *e, stet_health *health)
     (void)stet_worker_list(e, inspect_on_worker, &s);
     health->workers = s.living;
     health->has_timers = s.timers > 0;
+    (void)stet__mirror_state(e, &health->is_mirrored, &health->has_teller);
     e->hint->ops->health(e->hint, &hints);
     health->has_hints = hints.is_connected && e->hint->ops != &stet__hint_none_ops;
-    (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s%s%s", s.living,
+    (void)stet__fail(STET_OK, "the store answers; %zu workers live; %s%s%s%s", s.living,
                      s.timers > 0 ? "timers are served" : "no living node serves timers",
-                     hints.is_connected ? "" : "; no hints: ", hints.is_connected ? "" : hints.text);
+                     hints.is_connected ? "" : "; no hints: ", hints.is_connected ? "" : hints.text,
+                     inspect_audit(health, audit, sizeof audit));
     health->text = stet_last_error();
     return STET_OK;
 }

@@ -57,6 +57,7 @@ stet__keeper_on_hint(void *arg)
 
     stet__lock(e->p, &e->lock);
     e->has_hint = true;
+    stet__mirror_hint(e);
     stet__waiters_look(e);
     stet__keeper_poke(e);
     stet__unlock(e->p, &e->lock);

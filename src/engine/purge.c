@@ -2,7 +2,8 @@
  *
  * What they wrote (object state) stays. The unit that removes the facts of its last writer turns
  * the fact itself into a baseline, so that state can be rebuilt from baselines and the facts that
- * are left. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
+ * are left. While there is an audit hook somewhere (mirror.c), a run stays until all of it was told,
+ * for audit_hold_ms at most. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
  * children with their parent. What was given out once (stet_once) stays given out.
  */
 #include <string.h>
@@ -12,13 +13,22 @@
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
 #define PURGE_CHILDREN_MAX 100000u
+#define PURGE_LATE_SWEEPS 12  /* beyond that it is told that a run waits for the audit hook */
 #define PURGE_BASES_MAX 1000u /* looked at in a round */
+
+typedef struct purge_row {
+    stet_id  id;
+    uint64_t journal, inbox;
+    int64_t  until_ms; /* the end of its retention */
+} purge_row;
 
 typedef struct purge_page {
     stet_engine *e;
     int64_t      now_ms;
-    stet_id      found[PURGE_PAGE];
+    purge_row    found[PURGE_PAGE];
     size_t       n, seen;
+    uint64_t     mirror; /* stet__mirror_version() */
+    size_t       lost;   /* runs the audit hook was not told of in time */
     stet_id      last;
 } purge_page;
 
@@ -39,8 +49,9 @@ purge_on_row(void *arg, const stet_run_row *row)
     if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0 &&
         !STET__MUTANT(retention_forgotten))
         keep_ms = extra.retention_ms;
-    if ((STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms) + keep_ms <= page->now_ms)
-        page->found[page->n++] = row->id;
+    keep_ms += STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms;
+    if (keep_ms <= page->now_ms)
+        page->found[page->n++] = (purge_row){ row->id, row->journal, row->inbox, keep_ms };
     return STET_OK;
 }
 
@@ -210,6 +221,7 @@ purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
     return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&run)) &&
                    purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&run)) &&
                    purge_value(w, STET__SPACE_BASE_DISCARD, stet__id_bytes(&run)) &&
+                   purge_value(w, STET__SPACE_BASE_TOLD, stet__id_bytes(&run)) &&
                    stet__work_op(w, STET_OP_RUN_DEL, run) != NULL
                ? STET_OK
                : STET_ENOMEM;
@@ -227,7 +239,7 @@ purge_is_needed(stet_engine *e, stet__work *w, const stet__expect *x)
 }
 
 static void
-purge_run(stet_engine *e, stet_id run)
+purge_run(stet_engine *e, stet_id run, uint64_t mirror)
 {
     stet__expect x;
     stet__work  *w;
@@ -236,12 +248,35 @@ purge_run(stet_engine *e, stet_id run)
         return;
     /* Unreadable ones are kept for who looks into it. */
     if (!x.is_unreadable && (w = stet__work_new(e, NULL, NULL)) != NULL) {
-        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK && stet__stop_guard(e, w))
+        if (!purge_is_needed(e, w, &x) && purge_ops(e, w, &x) == STET_OK && stet__mirror_guard(w, mirror) &&
+            stet__stop_guard(e, w))
             stet__submit(e, w);
         else
             stet__work_free(w);
     }
     stet__expect_free(&x);
+}
+
+/* Must it stay for the audit hook? An ended run does not change, so once it was told all of it was. */
+static bool
+purge_is_held(stet_engine *e, purge_page *page, const purge_row *row)
+{
+    int64_t over_ms = page->now_ms - row->until_ms;
+    bool    has_told = true;
+
+    if (page->mirror == 0)
+        return false;
+    if (stet__mirror_has_told(e, row->id, row->journal, row->inbox, &has_told) != STET_OK)
+        return true;
+    if (has_told)
+        return false;
+    if (over_ms >= e->config.audit_hold_ms) {
+        page->lost++;
+        return false;
+    }
+    if (over_ms > e->config.sweep_ms * PURGE_LATE_SWEEPS)
+        e->purge_holds++; /* the hook may just be at it */
+    return true;
 }
 
 /* ---- baselines that are of no use any more --------------------------------------------------- */
@@ -366,6 +401,11 @@ purge_round_done(stet_engine *e, int64_t now_ms)
     if (e->purge_has_removed && e->purge_began_ms != 0)
         purge_clear_bases(e, e->purge_oldest_ms < e->purge_began_ms ? e->purge_oldest_ms
                                                                     : e->purge_began_ms);
+    if (e->purge_holds > 0 && atomic_load(&e->purge_held) == 0)
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_OK,
+                  "%zu ended runs are kept beyond their retention until the audit hook was told of them", e->purge_holds);
+    atomic_store(&e->purge_held, e->purge_holds);
+    e->purge_holds = 0;
     /* What was removed in this round may leave its baselines to the next. */
     e->purge_has_removed = e->purge_removes;
     e->purge_removes = false;
@@ -379,16 +419,22 @@ purge_page_round(stet_engine *e, purge_page *page)
 {
     stet_run_query query = { 0 };
 
-    page->n = page->seen = 0;
+    page->n = page->seen = page->lost = 0;
     query.oldest_first = true;
     query.before = e->purge_after;
     query.limit = PURGE_PAGE;
     query.created_to_ms = page->now_ms;
     if (e->store->ops->runs(e->store, &query, purge_on_row, page) != STET_OK)
         return false;
+    if (page->n > 0 && stet__mirror_version(e, &page->mirror) != STET_OK)
+        return false;
     for (size_t i = 0; i < page->n; i++)
-        purge_run(e, page->found[i]);
+        if (!purge_is_held(e, page, &page->found[i]))
+            purge_run(e, page->found[i].id, page->mirror);
     (void)stet__committer_help(e);
+    if (page->lost > 0)
+        stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_OK,
+                  "%zu runs are removed whose trail the audit hook was not told: audit_hold_ms is over", page->lost);
     e->purge_removes = e->purge_removes || page->n > 0;
     /* Past the last page it begins again at the oldest, with the next sweep. */
     if (page->seen == PURGE_PAGE && stet__id_time_ms(page->last) < page->now_ms - 1000)

@@ -183,6 +183,7 @@ step_result(const stet_attempt *a)
     if (a->has_result)
         fact.value = a->result.len > 0 ? stet__buf_bytes(&a->result) : stet_text("");
     fact.attempt = a->number;
+    fact.took_ms = a->took_us / 1000;
     return fact;
 }
 
@@ -223,6 +224,7 @@ step_record_failure(stet_ctx *c, stet_future *f, const stet_attempt *a, const ch
     fact.code = STET_ESTEP;
     fact.cause = a->code;
     fact.attempt = a->number;
+    fact.took_ms = a->took_us / 1000;
     fact.text = stet_text(text);
     fact.origin = stet_text(step_origin(c, f, origin, sizeof origin));
     return step_settle(c, f, &fact);
@@ -240,6 +242,7 @@ step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char
     fact.occurrence = (int64_t)f->occurrence;
     fact.fingerprint = f->fingerprint;
     fact.code = a->code;
+    fact.took_ms = a->took_us / 1000;
     fact.text = stet_text(text);
     fact.attempt = a->number - (STET__MUTANT(retry_uncounted) ? 1u : 0u);
     fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, stet__hash64(a->token, strlen(a->token), a->number));

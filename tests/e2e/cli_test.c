@@ -167,6 +167,8 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("rollback", run, NOWHERE),
         ARGS("waits", NOWHERE),
         ARGS("notes", run, NOWHERE),
+        ARGS("audit", run, NOWHERE),
+        ARGS("audit", "--off", NOWHERE),
         ARGS("dlq", "ls", NOWHERE),
         ARGS("dlq", "retry", run, NOWHERE),
         ARGS("dlq", "discard", run, NOWHERE),
@@ -1011,6 +1013,40 @@ TEST(I12_cli_a_run_is_changed_and_answers)
     CHECK_EXIT(RUN("update", run, "divert", "{no"), 2);
     CHECK_EXIT(RUN("update", run, "divert", "--timeout", "soon"), 2);
     CHECK_EXIT(RUN("update", "run_00000000000000000000000000", "divert"), 3);
+}
+
+TEST(H6_cli_the_trail_of_a_run_is_printed)
+{
+    const char *run = START("orders.ask", "{\"amount\":5}");
+    outcome     o;
+    char        id[64];
+    size_t      n;
+
+    drain();
+    CHECK_HAS(OK("approve", run, "--by", "owner", "--note", "fine").out, "approved");
+    drain();
+    o = OK("audit", run);
+    CHECK_HAS(o.out, "ENTRY");
+    CHECK_HAS(o.out, "started orders.ask");
+    CHECK_HAS(o.out, "decision wait boss");
+    CHECK_HAS(o.out, "approved");
+    CHECK_HAS(o.out, "by owner: fine");
+    CHECK(strstr(o.out, "amount") == NULL); /* payloads only if asked for */
+    CHECK_HAS(OK("audit", run, "--payloads").out, "{\"amount\":5}");
+    o = OK("audit", run, "--json", "--payloads");
+    n = json_lines(o.out);
+    CHECK(n >= 6);
+    snprintf(id, sizeof id, "\"id\":\"%s/1\"", run);
+    CHECK_HAS(o.out, id);
+    CHECK_HAS(o.out, "\"value\":{\"amount\":5}");
+    CHECK_INT(json_lines(OK("audit", run, "--json", "--since", "1h").out), n);
+    CHECK_INT(json_lines(OK("audit", run, "--json", "--since", "2200-01-01T00:00:00Z").out), 0);
+    CHECK_HAS(OK("audit", run, "--since", "2200-01-01T00:00:00Z").err, "nothing has happened");
+    CHECK_HAS(CHECK_EXIT(RUN("audit"), 2).err, "name a run");
+    CHECK_HAS(CHECK_EXIT(RUN("audit", run, "--off"), 2).err, "name no run");
+    CHECK_HAS(CHECK_EXIT(RUN("audit", run, "--since", "soon"), 2).err, "--since soon");
+    CHECK_EXIT(RUN("audit", "run_00000000000000000000000000"), 3);
+    CHECK_HAS(OK("audit", "--off").out, "is not mirrored any more");
 }
 
 TEST(B15_cli_people_approve_reject_and_resume)

@@ -157,12 +157,12 @@ is_asleep(void *arg, const stet_run_info *info)
 }
 
 static void
-await_sleep(void)
+await_sleep(const char *db)
 {
     stet_engine *e;
     bool         is_there = false;
 
-    CHECK_OK(stet_open(&e, test_path("hello.db"), STET_OPTIONS(.roles = STET_ROLE_CLIENT)));
+    CHECK_OK(stet_open(&e, test_path(db), STET_OPTIONS(.roles = STET_ROLE_CLIENT)));
     while (!is_there) {
         CHECK_OK(stet_run_list(e, NULL, is_asleep, &is_there));
         (void)poll(NULL, 0, 2);
@@ -181,7 +181,7 @@ TEST_LIMIT(hello_goes_on_after_sigkill, DEADLINE_S)
 
     CHECK_INT(ended(begin_with(example("hello"), start)), 0);
     worker = begin(example("hello"), "worker");
-    await_sleep();
+    await_sleep("hello.db");
     CHECK_INT(kill(worker, SIGKILL), 0);
     CHECK_INT(ended(worker), 1000 + SIGKILL);
     CHECK_INT(count(output(), "Hello."), 1);
@@ -199,6 +199,81 @@ TEST_LIMIT(hello_goes_on_after_sigkill, DEADLINE_S)
     CHECK_INT(ended(begin_with(example("hello"), wait)), 0);
     CHECK_INT(count(output(), "Goodbye."), 1);
     CHECK_INT(count(output(), "{\"greeted\":\"world\"}"), 2);
+}
+
+/* ---- the mirror ------------------------------------------------------------------------------ */
+
+static char first_run[STET_ID_TEXT_MAX];
+
+static int
+keep_run(void *arg, const stet_run_info *info)
+{
+    (void)arg;
+    snprintf(first_run, sizeof first_run, "%s", info->id);
+    return STET_OK;
+}
+
+typedef struct mirrored {
+    const char *file;
+    size_t      n, missing;
+} mirrored;
+
+static int
+is_mirrored(void *arg, const stet_audit_entry *entry)
+{
+    mirrored *m = arg;
+    char      id[128];
+
+    snprintf(id, sizeof id, "{\"id\":\"%s\",", entry->id);
+    m->n++;
+    m->missing += strstr(m->file, id) == NULL;
+    return STET_OK;
+}
+
+static const char *
+mirror_file(void)
+{
+    static char text[1 << 16];
+    FILE       *file = fopen(test_path("audit.jsonl"), "rb");
+    size_t      n = 0;
+
+    if (file != NULL) {
+        n = fread(text, 1, sizeof text - 1, file);
+        fclose(file);
+    }
+    text[n] = '\0';
+    return text;
+}
+
+TEST_LIMIT(H6_mirror_misses_nothing_after_sigkill, DEADLINE_S)
+{
+    static const char *const start[] = { "start", "tea.serve", "\"green\"", NULL };
+    stet_engine             *e;
+    stet_run_id              run;
+    mirrored                 m = { "", 0, 1 };
+    pid_t                    worker;
+
+    CHECK_INT(ended(begin_with(example("mirror"), start)), 0);
+    worker = begin(example("mirror"), "worker");
+    await_sleep("mirror.db");
+    CHECK_INT(kill(worker, SIGKILL), 0);
+    CHECK_INT(ended(worker), 1000 + SIGKILL);
+    worker = begin(example("mirror"), "worker");
+    CHECK_OK(stet_open(&e, test_path("mirror.db"), STET_OPTIONS(.roles = STET_ROLE_CLIENT)));
+    CHECK_OK(stet_run_list(e, NULL, keep_run, NULL));
+    snprintf(run.text, sizeof run.text, "%s", first_run);
+    CHECK_OK(stet_wait(e, NULL, &run, 100000));
+    while (m.missing > 0) { /* the test's own time limit ends it */
+        m = (mirrored){ mirror_file(), 0, 0 };
+        CHECK_OK(stet_audit_run(e, &run, is_mirrored, &m));
+        (void)poll(NULL, 0, 2);
+    }
+    CHECK(m.n >= 8);
+    CHECK_HAS(m.file, "\"name\":\"ordered \\\"green\\\"\"");
+    CHECK_HAS(m.file, "\"kind\":\"completed\"");
+    stet_close(e);
+    CHECK_INT(kill(worker, SIGTERM), 0);
+    CHECK_INT(ended(worker), 0);
 }
 
 TEST_LIMIT(the_command_line_of_an_example_works, DEADLINE_S)
