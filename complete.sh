@@ -5,7 +5,7 @@ _stet_cli_app() {
         case $w in -*) ;; *) verb="$verb${verb:+ }$w" ;; esac
     done
     case "$verb " in
-    ' ') words=" worker start send wait ls show why cancel notes waits signal emit approve pause resume skip edit rewind fork fail retry resolve reject rollback unstick dlq state handlers workers health verify check describe export replay move schedule completion man help" ;;
+    ' ') words=" worker start send wait ls show why cancel notes audit waits query update signal emit approve pause resume skip edit rewind fork fail retry resolve reject rollback unstick dlq state handlers workers health verify check describe export replay move schedule completion man help" ;;
     'worker '*) words=" --concurrency --worker --drain --log-level --set --until-idle --db --json --no-color --help" ;;
     'start '*) words=" --key --delay --at --attempts --idempotency-key --priority --group --timeout --deadline --label --retention --run --traceparent --tracestate --raw --wait --db --json --no-color --help" ;;
     'send '*) words=" --key --delay --at --attempts --idempotency-key --priority --group --timeout --deadline --label --retention --run --traceparent --tracestate --raw --db --json --no-color --help" ;;
@@ -15,7 +15,10 @@ _stet_cli_app() {
     'why '*) words=" --db --json --no-color --help" ;;
     'cancel '*) words=" --by --why --all --dry-run --status --handler --service --key --label --text --waits-for-signal --waits-for-topic --since --until --limit --look --before --db --json --no-color --help" ;;
     'notes '*) words=" --db --json --no-color --help" ;;
+    'audit '*) words=" --since --payloads --off --db --json --no-color --help" ;;
     'waits '*) words=" --people --for --handler --service --key --label --text --waits-for-signal --waits-for-topic --since --until --limit --look --before --db --json --no-color --help" ;;
+    'query '*) words=" --raw --timeout --db --json --no-color --help" ;;
+    'update '*) words=" --raw --key --timeout --by --db --json --no-color --help" ;;
     'signal '*) words=" --raw --idempotency-key --by --db --json --no-color --help" ;;
     'emit '*) words=" --raw --db --json --no-color --help" ;;
     'approve '*) words=" --by --note --db --json --no-color --help" ;;
