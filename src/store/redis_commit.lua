@@ -166,8 +166,19 @@ local function flush()
     for key, list in pairs(rems) do each('ZREM', key, list) end
     for key, list in pairs(adds) do each('ZADD', key, list) end
     -- Hints. They may fail: nobody is promised one.
-    redis.pcall('PUBLISH', K .. 'n', committer)
-    if is_ready then redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer) end
+    if publishes then redis.pcall('PUBLISH', K .. 'n', committer) end
+    if queues and is_ready then
+        redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
+    end
+end
+
+-- A look for work that found none is not remembered: an idle worker would make the server flush.
+local CLAIM_DUE = 11
+local function is_idle_look(u, a)
+    for i = 1, #u[3] do
+        if u[3][i][1] ~= CLAIM_DUE then return false end
+    end
+    return #u[3] > 0 and a[2] == OK and #a[6] == 0
 end
 
 -- ---- the call -----------------------------------------------------------------------------------
@@ -175,7 +186,7 @@ end
 local memory_key = K .. 'c:' .. committer
 local raw_memory = call('GET', memory_key)
 memory = raw_memory and mp(raw_memory) or { 0 }
-local last_seq, is_changed, fresh = memory[1], false, {}
+local last_seq, is_changed, must_keep, fresh = memory[1], false, false, {}
 
 -- A part of a commit whose earlier part is not there: what stands before it must come first.
 if prev_seq > last_seq then
@@ -204,6 +215,7 @@ for i = 1, #units do
     else
         a, is_new = decide(u)
         is_changed = is_changed or is_new
+        must_keep = must_keep or is_new or not is_idle_look(u, a)
         fresh[#fresh + 1] = a
     end
     answers[i], by_seq[u[1]] = a, a
@@ -211,7 +223,7 @@ end
 
 if is_changed then flush() end
 local packed = pack(fresh)
-if #fresh > 0 then
+if must_keep then
     local kept = { fresh[#fresh][1] }
     for i = 2, #memory do
         if memory[i][2] >= first_seq then kept[#kept + 1] = memory[i] end
@@ -220,4 +232,4 @@ if #fresh > 0 then
     call('SET', memory_key, pack(kept), 'PX', 604800000)
 end
 if #fresh < #answers then packed = pack(answers) end
-return pack({ now, last_seq, turn, packed })
+return pack({ now, last_seq, turn, packed, pack(news) })
