@@ -206,6 +206,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         claim->epoch = grant->epoch;
         claim->is_owned = true;
         claim->is_new = true;
+        claim->is_soft = grant->is_soft;
         claim->crumb = stet__crumb_get(claim);
         claim_news(e, claim, grant, from);
         atomic_store(&c->has_news, true);
@@ -229,6 +230,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         is_old = true;
     }
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
+        claim->is_soft = grant->is_soft;
         if (is_old && grant->inbox > 0)
             atomic_store(&claim->ctx->has_news, true); /* its inbox is not in what was kept of it */
         stet__exec_submit(&e->exec, claim->ctx);
@@ -266,6 +268,7 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     }
     /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
     fresh->is_new = claim->is_new;
+    fresh->is_soft = atomic_load(&claim->is_soft);
     stet__exec_submit(&e->exec, fresh->ctx);
     claim->is_owned = false; /* the new one has it; in_flight stays */
     claim->is_detached = true;

@@ -480,9 +480,11 @@ claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
         outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
     }
     outcome->n_grants = runs.n;
-    if (runs.n == 1 && has_news)
+    if (runs.n == 1 && has_news) {
         outcome->grants[0].news =
             (stet_bytes){ memcpy(outcome->grants + 1, news.data, news.len), news.len };
+        outcome->grants[0].is_soft = true;
+    }
     return STET_OK;
 }
 

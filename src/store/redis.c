@@ -211,6 +211,7 @@ redis_open(stet_store *s, const char *address)
     stet__buf_init(&st->lost, s->alloc);
     stet__buf_init(&st->acks, s->alloc);
     st->is_open = true;
+    s->tells_commits = true;
     redis_make_token(st);
     if ((err = stet__redis_url_parse(st, address)) != STET_OK ||
         (err = redis_first_look(st)) != STET_OK)

@@ -132,12 +132,13 @@ typedef struct redis_store {
     stet__mutex   hint_lock; /* begin and end of watching */
     redis_conn    news, work, voice;
     stet__buf     acks; /* to be sent on `work`, at ack_us */
+    uint64_t      heard[2]; /* ID of the last entry of the stream that was told, by either way */
     int64_t       ack_us, left_us; /* when what others left was asked for */
     stet__thread *hint_thread;
     stet_hint_fn  on_hint;
     void         *hint_arg;
     stet__mutex   tell_lock; /* the innermost; for these three */
-    uint8_t       telling[REDIS_TELL_MAX]; /* what is to be told: length (2 bytes) and bytes each */
+    uint8_t       telling[REDIS_TELL_MAX]; /* entries of a message; see redis_hint.c */
     size_t        n_telling;
     bool          tells_all; /* there was more */
     int           hint_fd; /* eventfd: something to tell, or the end; -1: no thread */

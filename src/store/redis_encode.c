@@ -2,7 +2,7 @@
  *
  * [ committer, hash of the token, clock ahead, sticky statuses, quiet statuses, turn, seq of the
  * call's first unit,
- *   seq of the unit before this part (0: none), publish a hint?, queue one for work that is left?,
+ *   seq of the unit before this part (0: none), publish that something changed?, hints at all?,
  *   claimers, IDs of runs to fetch together, units ]
  * A unit is [ seq, conditions, operations ]; conditions and operations are [ kind, … ] with the
  * numbers of stet/sys/store.h. One that cannot be right is sent as OP_INVALID: it is refused by the

@@ -3,22 +3,25 @@
  * look sooner.
  *
  * What is of use to others is published, and every handle that watches hears of it, so an answer
- * that is waited for elsewhere arrives at once. If the engine listens itself (`told`), it says what
- * changed, and the thread publishes that; else the commit does, and says no more than that something
- * did. What a subscriber misses while it is disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
+ * that is waited for elsewhere arrives at once. The commit publishes what most wait for by itself,
+ * with its flush: runs that ended, work that is left. What else there is the engine tells if it
+ * listens itself (`told`), and the thread publishes that; else the commit does, and says no more
+ * than that something changed. What a subscriber misses while it is disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
  * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
  * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
  * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
  * because we left that work for them. A handle that executes nothing (is_client) stays out of the
  * group and only hears what is published.
  *
- * A message is the committer it comes from, as text, and then what it was told to tell: two bytes
- * of length and the bytes, each.
+ * A message is the committer it comes from, as text, and then entries: two bytes of length, a
+ * letter, and 'w' the ID of the stream's entry about work that is left, 'r' a run, 't' what the
+ * engine tells. None: something changed. Work is heard of both ways and told once.
  *
  * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
  * publishes. It waits at all of them, and at an eventfd.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,22 +62,42 @@ hint_subscribe(redis_store *st)
     return STET_OK;
 }
 
+/* Is the entry of the stream later than all that were told? Then it is told now. */
+static bool
+hint_is_later(redis_store *st, const char *id, size_t len)
+{
+    uint64_t ms, n;
+    char     text[64];
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), id);
+    if (sscanf(text, "%" SCNu64 "-%" SCNu64, &ms, &n) != 2)
+        return true;
+    if (ms < st->heard[0] || (ms == st->heard[0] && n <= st->heard[1]))
+        return false;
+    st->heard[0] = ms;
+    st->heard[1] = n;
+    return true;
+}
+
 /* What somebody else tells. True: something changed, and no more is said about it. */
 static bool
 hint_hear(redis_store *st, const uint8_t *at, size_t len)
 {
     if (len == 0 || st->base.told == NULL)
         return true;
-    while (len >= 2) {
-        size_t one = (size_t)at[0] << 8 | at[1];
+    for (size_t one; len > 0; at += 2 + one, len -= 2 + one) {
+        const uint8_t *what = at + 3;
 
-        if (one == 0 || one > len - 2)
-            return true; /* nonsense, or of a newer stet */
-        st->base.told(st->base.told_arg, at + 2, one);
-        at += 2 + one;
-        len -= 2 + one;
+        if (len < 3 || (one = (size_t)at[0] << 8 | at[1]) == 0 || one > len - 2)
+            return true; /* nonsense */
+        if (at[2] == 't' || (at[2] == 'r' && one == 17))
+            st->base.told(st->base.told_arg, what, one - 1);
+        else if (at[2] != 'w')
+            return true; /* of a newer stet */
+        else if (!st->base.is_client && hint_is_later(st, (const char *)what, one - 1))
+            st->base.told(st->base.told_arg, "", 0);
     }
-    return len > 0;
+    return false;
 }
 
 /* Has anybody but us told that something changed? */
@@ -118,7 +141,7 @@ hint_is_told(const redis_store *st, const void *bytes, size_t len)
 {
     for (size_t i = 0, one; i < st->n_telling; i += 2 + one) {
         one = (size_t)st->telling[i] << 8 | st->telling[i + 1];
-        if (one == len && memcmp(st->telling + i + 2, bytes, len) == 0)
+        if (one == len + 1 && memcmp(st->telling + i + 3, bytes, len) == 0)
             return true;
     }
     return false;
@@ -132,15 +155,16 @@ stet__redis_tell(stet_store *s, const void *bytes, size_t len)
 
     stet__lock(s->platform, &st->tell_lock);
     is_first = st->n_telling == 0 && !st->tells_all;
-    if (len == 0 || st->n_telling + 2 + len > sizeof st->telling) {
+    if (len == 0 || st->n_telling + 3 + len > sizeof st->telling) {
         st->tells_all = true;
     } else if (!hint_is_told(st, bytes, len)) {
         uint8_t *to = st->telling + st->n_telling;
 
-        to[0] = (uint8_t)(len >> 8);
-        to[1] = (uint8_t)len;
-        memcpy(to + 2, bytes, len);
-        st->n_telling += 2 + len;
+        to[0] = (uint8_t)((len + 1) >> 8);
+        to[1] = (uint8_t)(len + 1);
+        to[2] = 't';
+        memcpy(to + 3, bytes, len);
+        st->n_telling += 3 + len;
     }
     if (is_first && atomic_load(&st->is_watching)) /* with the lock: the eventfd is there */
         hint_wake(st);
@@ -291,7 +315,7 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
     stet__redis_words(&st->acks, &w);
     if (st->acks.failed)
         stet__buf_free(&st->acks); /* somebody claims them again: a look for nothing */
-    return true;
+    return is_second_hand || hint_is_later(st, e->element[0]->str, e->element[0]->len);
 }
 
 /* An answer of the stream's connection. *is_asked: the wait for new entries is over. */

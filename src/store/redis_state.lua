@@ -19,7 +19,7 @@ local JOURNAL, INBOX, DUE, ENDED, ATTEMPT, REASON, EXTRA = 8, 9, 10, 12, 14, 16,
 local OK, CONFLICT, FENCED, INVALID, TOOBIG = 0, 1, 2, 3, 4
 local IF_OPEN, HASTEN, RESTORE = 1, 2, 4
 
-local committer, token, advance, sticky, quiet, turn, first_seq, prev_seq, publishes, queues,
+local committer, token, advance, sticky, quiet, turn, first_seq, prev_seq, publishes, hints,
     claimers, ids, units = unpack(mp(ARGV[1]))
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + advance

@@ -199,6 +199,8 @@ typedef struct stet_grant {
     uint64_t epoch;
     uint64_t inbox; /* the run's last inbox sequence when it was granted */
     stet_bytes news; /* that entry, if the store has it at hand; else no data. Lives with the grants */
+    bool     is_soft; /* not flushed: a crash of the server may take it back. The next unit under this claim that is
+                         applied makes it durable */
 } stet_grant;
 
 typedef struct stet_outcome {
@@ -389,10 +391,12 @@ struct stet_store {
     void  *more_arg;
     bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
                                          not for this handle. Set by the engine before use */
-    stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint; nothing (no bytes): runs
-                                         were left due for anybody. NULL: they all mean "something changed". Set before
-                                         watch() */
+    stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint. And what commit() told
+                                         if the store has tells_commits: no bytes, runs were left due for anybody; the 16
+                                         of an ID, that run ended, or got something from somebody else than its owner.
+                                         NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
+    bool                   tells_commits; /* of these the engine need not tell. Set by the store */
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
