@@ -131,7 +131,8 @@ typedef struct redis_store {
 
     stet__mutex   hint_lock; /* begin and end of watching */
     redis_conn    news, work, voice;
-    stet__buf     acks; /* to be sent on `work`, at ack_us */
+    stet__buf     acks; /* n_acks to be sent on `voice`, when it is quiet or at ack_us */
+    size_t        n_acks;
     uint64_t      heard[2]; /* ID of the last entry of the stream that was told, by either way */
     int64_t       ack_us, left_us; /* when what others left was asked for */
     stet__thread *hint_thread;

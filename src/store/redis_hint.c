@@ -211,19 +211,24 @@ hint_words_group(const redis_store *st, redis_words *w, const char *key)
     redis_word(w, st->self);
 }
 
-/* Send what is to be acknowledged; the answers are skipped (type integer). It costs the server a
- * flush, for which whoever takes the work up would have to wait if it came at once. */
+/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard there
+ * until the wait is over. The answers are read by hint_wait(). It costs the server a
+ * flush, for which whoever takes the work up would have to wait if it came at once: so it comes when
+ * there is a pause, before anybody takes them for left. */
 static void
 hint_ack(redis_store *st)
 {
-    if (st->work.ctx == NULL)
+    if (stet__redis_conn_need(st, &st->voice) != STET_OK) {
+        st->ack_us = stet__mono_us(st->base.platform) + HINT_RETRY_MS * 1000;
         return;
-    stet__buf_add(&st->work.out, st->acks.data, st->acks.len);
+    }
+    stet__buf_add(&st->voice.out, st->acks.data, st->acks.len);
     stet__buf_free(&st->acks);
-    if (st->work.out.failed)
-        stet__redis_conn_close(&st->work);
+    st->n_acks = 0;
+    if (st->voice.out.failed)
+        stet__redis_conn_close(&st->voice);
     else
-        (void)stet__redis_send(st, &st->work, "acknowledge hints");
+        (void)stet__redis_send(st, &st->voice, "acknowledge hints");
 }
 
 /* Wait for the next new entry, but first ask for those that others took and left, if that was not
@@ -311,10 +316,13 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
     redis_word(&w, HINT_GROUP);
     redis_word_bytes(&w, e->element[0]->str, e->element[0]->len);
     if (st->acks.len == 0)
-        st->ack_us = stet__mono_us(st->base.platform) + HINT_ACK_MS * 1000;
+        st->ack_us = stet__mono_us(st->base.platform) + HINT_IDLE_MS * 200; /* at the latest */
     stet__redis_words(&st->acks, &w);
-    if (st->acks.failed)
+    st->n_acks++;
+    if (st->acks.failed) {
         stet__buf_free(&st->acks); /* somebody claims them again: a look for nothing */
+        st->n_acks = 0;
+    }
     return is_second_hand || hint_is_later(st, e->element[0]->str, e->element[0]->len);
 }
 
@@ -325,8 +333,6 @@ hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
     const redisReply *list = NULL;
     bool              is_claimed = false, is_news = false;
 
-    if (r->type == REDIS_REPLY_INTEGER)
-        return false; /* of an XACK */
     if (r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
         r->element[0]->type == REDIS_REPLY_STRING) { /* XAUTOCLAIM: cursor, entries, … */
         list = r->element[1];
@@ -400,12 +406,14 @@ hint_wait(redis_store *st)
     redis_conn   *conns[] = { NULL, &st->news, &st->work, &st->voice };
     hint_got      now = { 0 };
     uint64_t      count;
+    bool          is_quiet;
 
     /* A server that says nothing at all for so long is gone: the wait for the stream ends before.
      * Who has no stream cannot tell, and subscribes anew. */
-    if (poll(at, 4, st->acks.len > 0 ? HINT_ACK_MS : 3 * HINT_BLOCK_MS) == 0 && st->acks.len == 0)
+    is_quiet = poll(at, 4, st->acks.len > 0 ? HINT_ACK_MS : 3 * HINT_BLOCK_MS) == 0;
+    if (is_quiet && st->acks.len == 0)
         stet__redis_conn_close(st->base.is_client ? &st->news : &st->work);
-    if (st->acks.len > 0 && stet__mono_us(st->base.platform) >= st->ack_us)
+    if (st->acks.len > 0 && (is_quiet || stet__mono_us(st->base.platform) >= st->ack_us))
         hint_ack(st);
     if ((at[0].revents & POLLIN) != 0 && read(st->hint_fd, &count, sizeof count) < 0)
         return; /* somebody else cannot have read it */
@@ -466,6 +474,7 @@ hint_close(redis_store *st)
     stet__redis_conn_close(&st->work);
     stet__redis_conn_close(&st->voice);
     stet__buf_free(&st->acks);
+    st->n_acks = 0;
     if (st->hint_fd >= 0)
         close(st->hint_fd);
     st->hint_fd = -1;
@@ -492,6 +501,21 @@ stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
     return err;
 }
 
+/* All at once, with their answers. */
+static void
+hint_ack_now(redis_store *st)
+{
+    size_t      n = st->n_acks;
+    redisReply *reply;
+
+    stet__redis_conn_close(&st->voice); /* it may wait for answers */
+    if (n > 0)
+        hint_ack(st);
+    for (; n > 0 && st->voice.ctx != NULL; n--)
+        if (stet__redis_answer(st, &st->voice, &reply, "acknowledge hints") == STET_OK)
+            freeReplyObject(reply);
+}
+
 /* The group forgets us, unless we hold entries: those are for others to claim. */
 static void
 hint_leave(redis_store *st)
@@ -501,6 +525,7 @@ hint_leave(redis_store *st)
     redisReply *reply;
 
     stet__redis_conn_close(&st->work); /* it is waiting for an answer */
+    hint_ack_now(st);
     hint_key(st, key, sizeof key, "h");
     redis_word(&left, "XPENDING");
     hint_words_group(st, &left, key);
