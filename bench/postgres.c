@@ -149,6 +149,10 @@ postgres_fleet_on(postgres_measure *measure, bench_result *r, bool is_amqp)
     postgres     p = { .is_amqp = is_amqp };
     bench_server s = { &p, postgres_url, postgres_commits, postgres_asked };
 
+#ifdef STET_WITH_RABBITMQ
+    if (is_amqp) /* first: who keeps it would else keep the server's life as well */
+        (void)bench_rabbit_url("first");
+#endif
     postgres_begin(&p);
     measure(&s, r);
     postgres_end(&p);
