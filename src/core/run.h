@@ -43,6 +43,8 @@ typedef struct stet__run {
     stet_id       parent, retry_of;
     uint64_t      parent_completion; /* 0: the parent does not wait */
     bool          is_object;
+    bool          is_fork;           /* of retry_of */
+    bool          is_shared;         /* has a key, and does not stand in its lane */
 
     stet_status status;
     stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
@@ -71,6 +73,12 @@ typedef struct stet__run {
     bool        is_auto;      /* … because the run failed */
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
 
+    /* What operators said. */
+    bool        is_paused;    /* until it is resumed or stopped */
+    bool        is_failed;    /* it ends when it is next looked at */
+    const char *said_who, *said_why;
+    int64_t     said_ms;
+
     stet__risk *risks;        /* steps the next execution has to know about */
 } stet__run;
 
@@ -86,6 +94,9 @@ int stet__run_apply_inbox(stet__run *run, const stet__fact *fact);
 stet_status stet__run_shown(const stet__run *run, stet_status status);
 /* May a run go from one status to another? `from` 0: before the first fact. */
 bool stet__status_can(stet_status from, stet_status to);
+
+/* Does it stand in a lane, or will when its time comes? */
+bool stet__run_has_lane(const stet__run *run);
 
 uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);

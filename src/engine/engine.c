@@ -225,6 +225,9 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
         return err;
     at->retry = h->options->retry;
     at->rolls_back = h->options->rollback;
+    at->is_shared = h->options->shared;
+    if (at->is_shared && !s->is_object)
+        return stet__fail(STET_EINVAL, "%s: only a handler of an object can be shared", at->name);
     at->classify = h->options->classify;
     at->classify_arg = h->options->classify_arg;
     if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
@@ -440,7 +443,7 @@ engine_free(stet_engine *e)
         stet_result_free(&e->recent[i].result);
     stet__free(&p->alloc, e->recent);
     stet__free(&p->alloc, e->handlers);
-    stet__free(&p->alloc, e->handler_names);
+    stet__hold_free(e);
     stet__free(&p->alloc, e->crumb_uses);
     stet__free(&p->alloc, e->url);
     stet__map_free(&e->claims);
@@ -449,6 +452,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->orphans);
     stet__map_free(&e->fenced);
     stet__map_free(&e->said);
+    stet__map_free(&e->shared);
     stet__ahead_free(e);
     stet__works_free(e);
     p->ops->cond_destroy(p, &e->store_cond);
@@ -527,6 +531,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->orphans, &p->alloc);
     stet__map_init(&e->fenced, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
+    stet__map_init(&e->shared, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;
@@ -635,13 +640,7 @@ stet_open(stet_engine **engine, const char *url, const stet_options *options)
 static int
 engine_prepare(stet_engine *e)
 {
-    if (e->handler_names == NULL && e->n_handlers > 0) {
-        if ((e->handler_names = stet__get(&e->p->alloc, e->n_handlers * sizeof *e->handler_names)) == NULL)
-            return stet__fail(STET_ENOMEM, "out of memory");
-        for (size_t i = 0; i < e->n_handlers; i++)
-            e->handler_names[i] = e->handlers[i].name;
-    }
-    return STET_OK;
+    return e->n_handlers > 0 && (e->config.roles & STET_ROLE_WORKER) ? stet__hold_look(e) : STET_OK;
 }
 
 static void

@@ -328,7 +328,8 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     stet__buf_init(&a->result, &c->exec->p->alloc);
     stet__buf_init(&a->text, &c->exec->p->alloc);
     (void)snprintf(a->token, sizeof a->token, "%s-%016llx", c->run_text,
-                   (unsigned long long)stet__hash64(f->name, strlen(f->name), f->occurrence));
+                   (unsigned long long)stet__hash64(f->name, strlen(f->name),
+                                                    f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48)));
 }
 
 /* A stop is told by what the handler asks for, and an undo is not. */

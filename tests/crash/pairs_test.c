@@ -381,6 +381,12 @@ PAIRS_TEST(signals, "signals")
 PAIRS_TEST(events, "events")
 PAIRS_TEST(rollback, "rollback")
 
+/* Many calls: somebody looks again and again. */
+TEST_LIMIT(C8_pairs_of_crashes_operators, 300)
+{
+    pairs_all("operators", 4 * pairs_stride());
+}
+
 /* Both of its times start one run each, whatever crashes. */
 TEST_LIMIT(E3_pairs_of_crashes_schedule, 300)
 {
