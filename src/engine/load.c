@@ -316,7 +316,7 @@ stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
 }
 
 /* A run that completed says so in its journal, whatever it took from its inbox: a page of that need not be asked for.
- * False: one that cannot be understood so, or not at all. */
+ * False: one that cannot be understood so, or not at all, or whose attempts somebody may have set back from outside. */
 static bool
 load_completed(stet_engine *e, stet__loaded *l)
 {
@@ -329,7 +329,7 @@ load_completed(stet_engine *e, stet__loaded *l)
         err = e->store->ops->journal(e->store, l->run.id, facts.next, LOAD_PAGE_ROWS, load_on_facts, &facts);
     } while (err == STET_OK && facts.rows == LOAD_PAGE_ROWS);
     stet__arena_free(&facts.scratch);
-    return (err == STET_OK || err == STET_END) && l->run.status == STET_STATUS_COMPLETED;
+    return (err == STET_OK || err == STET_END) && l->run.status == STET_STATUS_COMPLETED && l->run.failed == 0;
 }
 
 int
