@@ -69,6 +69,10 @@ void bench_postgres_idle(bench_result *r);
 void bench_postgres_resolve(bench_result *r);
 void bench_postgres_wait(bench_result *r);
 void bench_postgres_bloat(bench_result *r);
+void bench_amqp_resolve(bench_result *r);
+void bench_amqp_wait(bench_result *r);
+/* The address of a broker that is begun by the first call, in a static buffer (rabbitmq.c). */
+const char *bench_rabbit_url(const char *name);
 
 /* ---- scratch (scratch.c) --------------------------------------------------------------------- */
 

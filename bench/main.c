@@ -77,6 +77,12 @@ const bench_figure bench_figures[] = {
     { "postgres.bloat",
       "tables and indexes after STET_BENCH_RUNS workflows came and were removed; raw: after half",
       "<= 1.5", "1", bench_postgres_bloat },
+#ifdef STET_WITH_RABBITMQ
+    { "amqp.resolve", "the same as postgres.resolve, hints by queue=amqp://; raw: a commit",
+      "<= 5", "3", bench_amqp_resolve },
+    { "amqp.wait", "the same as postgres.wait, hints by queue=amqp://; raw: a commit", "<= 3", "2",
+      bench_amqp_wait },
+#endif
 #endif
     { "size", "the shared library, stripped", "< 1 MiB, libc and what its stores and queues need",
       "400 KiB", bench_size },

@@ -29,6 +29,7 @@ typedef struct postgres {
     cluster *c;
     raw_pg  *hand;
     char     conninfo[256];
+    bool     is_amqp; /* hints go through a broker */
 } postgres;
 
 static void
@@ -80,8 +81,15 @@ static char *
 postgres_url(void *arg, const char *name)
 {
     const postgres *p = arg;
+    char            url[768];
 
-    return strdup(cluster_url_of(p->c, name));
+    (void)snprintf(url, sizeof url, "%s", cluster_url_of(p->c, name));
+#ifdef STET_WITH_RABBITMQ
+    if (p->is_amqp)
+        (void)snprintf(url + strlen(url), sizeof url - strlen(url), "%cqueue=%s",
+                       strchr(url, '?') != NULL ? '&' : '?', bench_rabbit_url(name));
+#endif
+    return strdup(url);
 }
 
 static void
@@ -133,16 +141,42 @@ postgres_asked(void *arg, const char *name, double seconds, double *renewals)
     return after.transactions - before.transactions - *renewals - 1; /* our own question */
 }
 
+typedef void postgres_measure(const bench_server *s, bench_result *r);
+
 static void
-postgres_fleet(void (*measure)(const bench_server *s, bench_result *r), bench_result *r)
+postgres_fleet_on(postgres_measure *measure, bench_result *r, bool is_amqp)
 {
-    postgres     p;
+    postgres     p = { .is_amqp = is_amqp };
     bench_server s = { &p, postgres_url, postgres_commits, postgres_asked };
 
+#ifdef STET_WITH_RABBITMQ
+    if (is_amqp) /* first: who keeps it would else keep the server's life as well */
+        (void)bench_rabbit_url("first");
+#endif
     postgres_begin(&p);
     measure(&s, r);
     postgres_end(&p);
 }
+
+static void
+postgres_fleet(postgres_measure *measure, bench_result *r)
+{
+    postgres_fleet_on(measure, r, false);
+}
+
+#ifdef STET_WITH_RABBITMQ
+void
+bench_amqp_resolve(bench_result *r)
+{
+    postgres_fleet_on(bench_fleet_resolve, r, true);
+}
+
+void
+bench_amqp_wait(bench_result *r)
+{
+    postgres_fleet_on(bench_fleet_wait, r, true);
+}
+#endif
 
 void
 bench_postgres_workers(bench_result *r)

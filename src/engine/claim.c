@@ -26,27 +26,27 @@ claim_preload(stet_engine *e, stet_id run, const stet__work *from)
     return copy;
 }
 
-/* A parked run is woken by one entry of its inbox. If the unit that granted the run has put it there, and
- * it is the only one not taken yet, it need not be read back. */
+/* A parked run is woken by one entry of its inbox. If the unit that granted the run has put it there, or the store
+ * had it at hand, and it is the only one not taken yet, it need not be read. */
 static void
 claim_news(stet_engine *e, stet__claim *claim, const stet_grant *grant, const stet__work *from)
 {
-    const stet_op *news = NULL;
-    size_t         n = 0;
+    stet_bytes news = grant->news;
+    size_t     n = news.data != NULL ? 1 : 0;
 
     stet__free(&e->p->alloc, (void *)(uintptr_t)claim->news.data);
     claim->news = (stet_bytes){ NULL, 0 };
-    for (size_t i = 0; from != NULL && i < from->unit.n_ops; i++)
+    for (size_t i = 0; grant->news.data == NULL && from != NULL && i < from->unit.n_ops; i++)
         if (from->ops[i].kind == STET_OP_INBOX && stet__id_equal(from->ops[i].run, grant->run)) {
-            news = &from->ops[i];
+            news = from->ops[i].data;
             n++;
         }
     if (n == 1 && grant->inbox == claim->ctx->run.taken + 1) {
-        void *p = stet__get(&e->p->alloc, news->data.len);
+        void *p = stet__get(&e->p->alloc, news.len);
 
         if (p == NULL)
             return;
-        claim->news = (stet_bytes){ memcpy(p, news->data.data, news->data.len), news->data.len };
+        claim->news = (stet_bytes){ memcpy(p, news.data, news.len), news.len };
         claim->news_seq = grant->inbox;
     }
 }
@@ -207,6 +207,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         claim->epoch = grant->epoch;
         claim->is_owned = true;
         claim->is_new = true;
+        claim->is_soft = grant->is_soft;
         claim->crumb = stet__crumb_get(claim);
         claim_news(e, claim, grant, from);
         atomic_store(&c->has_news, true);
@@ -230,6 +231,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         is_old = true;
     }
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
+        claim->is_soft = grant->is_soft;
         if (is_old && grant->inbox > 0)
             atomic_store(&claim->ctx->has_news, true); /* its inbox is not in what was kept of it */
         stet__exec_submit(&e->exec, claim->ctx);
@@ -267,6 +269,7 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     }
     /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
     fresh->is_new = claim->is_new;
+    fresh->is_soft = atomic_load(&claim->is_soft);
     stet__exec_submit(&e->exec, fresh->ctx);
     claim->is_owned = false; /* the new one has it; in_flight stays */
     claim->is_detached = true;

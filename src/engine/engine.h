@@ -231,6 +231,7 @@ struct stet__claim {
     size_t           n_relied;
     atomic_bool      is_void;       /* … and one of them was refused: nothing of it may be applied */
     atomic_bool      is_resumed;    /* executed by its timer ahead of the unit that takes the run; see stet__claim_resume() */
+    atomic_bool      is_soft;       /* the store may lose it: no body before a unit of it is durable; see stet_grant */
     bool             must_resume;   /* … and has not begun that unit yet */
     atomic_bool      is_gathered;   /* … and the next commit waits for it */
     int64_t          timer_ms;      /* … the timer */

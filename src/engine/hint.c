@@ -321,7 +321,7 @@ void
 stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
 {
     const char *handler = NULL, *first = NULL;
-    bool        has_work = false, is_mixed = false;
+    bool        has_work = false, is_mixed = false, is_told = e->store->tells_commits && !e->store->is_mute;
 
     for (size_t i = 0; i < w->unit.n_ops; i++) {
         const stet_op *op = &w->ops[i];
@@ -332,9 +332,9 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
             first = is_mixed ? NULL : handler;
             has_work = true;
         }
-        if (op->kind == STET_OP_RUN_SET && hint_is_answer(op))
+        if (op->kind == STET_OP_RUN_SET && hint_is_answer(op) && !(is_told && op->row->is_terminal))
             hint_tell(e, STET_HINT_RUN, &op->row->id, 0, NULL);
-        else if (op->kind == STET_OP_INBOX && !hint_is_ours(e, op->run))
+        else if (op->kind == STET_OP_INBOX && !hint_is_ours(e, op->run) && !is_told)
             hint_tell(e, STET_HINT_RUN, &op->run, 0, NULL);
         else if (w->has_event && op->kind == STET_OP_VALUE_PUT && strcmp(op->space, STET__SPACE_UPDATE) == 0)
             hint_tell(e, STET_HINT_RUN, &op->run, 0, NULL); /* who asked may wait elsewhere */
@@ -343,6 +343,6 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
     }
     if (w->sched_ms != STET_NEVER && (!(e->config.roles & STET_ROLE_TIMERS) || w->is_sched_elsewhere))
         hint_tell(e, STET_HINT_TIMER, NULL, w->sched_ms, NULL);
-    if (has_work)
+    if (has_work && !is_told)
         hint_tell(e, STET_HINT_WORK, NULL, 0, first);
 }

@@ -49,6 +49,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
     if (stet__host_is_dropped(e, claim, o))
         return false;
     if (o->result == STET_OK || (STET__MUTANT(refused_durable) && o->result == STET_ECONFLICT)) {
+        claim->is_soft = false;
         if (o->inbox > atomic_load(&c->inbox_known))
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
@@ -159,6 +160,23 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
     return STET_OK;
 }
 
+/* The first fact of an epoch. */
+static int
+host_append_claimed(stet_ctx *c, stet__work *w)
+{
+    stet__claim *claim = host_claim(c);
+    stet__fact   claimed = { 0 };
+    int          err;
+
+    claimed.kind = STET__FACT_CLAIMED;
+    claimed.number = (int64_t)claim->epoch;
+    claimed.who = stet_text(claim->engine->worker);
+    claimed.attempt = stet__run_attempt(&c->run);
+    if ((err = host_append_one(c, w, &claimed, NULL)) == STET_OK)
+        claim->is_new = false;
+    return err;
+}
+
 int
 stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
 {
@@ -168,17 +186,8 @@ stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
 
     if (w == NULL)
         return STET_ENOMEM;
-    if (claim->is_new) {
-        stet__fact claimed = { 0 };
-
-        claimed.kind = STET__FACT_CLAIMED;
-        claimed.number = (int64_t)claim->epoch;
-        claimed.who = stet_text(claim->engine->worker);
-        claimed.attempt = stet__run_attempt(&c->run);
-        if ((err = host_append_one(c, w, &claimed, NULL)) != STET_OK)
-            return err;
-        claim->is_new = false;
-    }
+    if (claim->is_new && (err = host_append_claimed(c, w)) != STET_OK)
+        return err;
     return host_append_one(c, w, fact, child);
 }
 
@@ -244,11 +253,29 @@ stet__host_submit(stet__claim *claim)
     stet__unlock(e->p, &e->lock);
 }
 
+/* What is asked to be durable is the claim alone: its fact makes it so. */
+static void
+host_harden(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+
+    if (stet__host_open(claim) != NULL && host_append_claimed(c, claim->open) == STET_OK)
+        return;
+    (void)stet__ctx_fail(c, STET_ENOMEM, 0, stet_last_error(), NULL, 0);
+    (void)stet__ctx_latch(c, STET_ENOMEM);
+    stet__lock(e->p, &e->lock);
+    stet__exec_wake(&e->exec, c);
+    stet__unlock(e->p, &e->lock);
+}
+
 void
 stet__host_commit(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
+    if (claim->is_soft && claim->is_new && c->latch == 0)
+        host_harden(c);
     if (claim->is_guess)
         stet__ahead_in_vain(claim->handler);
     if (claim->open != NULL && claim->open->n_facts > 0)
@@ -268,7 +295,7 @@ stet__host_is_durable(stet_ctx *c)
     stet__claim *claim = host_claim(c);
 
     /* A claim we only believe in is not durable either. */
-    return !claim->is_guess && !claim->is_resumed && (claim->open == NULL || claim->open->n_facts == 0) &&
+    return !claim->is_guess && !claim->is_resumed && !claim->is_soft && (claim->open == NULL || claim->open->n_facts == 0) &&
            atomic_load(&claim->submitted) == atomic_load(&claim->answered);
 }
 

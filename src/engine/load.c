@@ -67,6 +67,7 @@ typedef struct load_facts {
     uint64_t       upto;    /* what was there before the inbox was read; later facts may have taken later entries */
     uint64_t       bad;
     size_t         rows;
+    bool           skips_inbox; /* what was taken is not looked at */
     /* Inbox entries, copied: they are applied where the journal took them. */
     stet__arena    scratch;
     stet_bytes    *inbox;
@@ -109,7 +110,7 @@ load_take(load_facts *l, uint64_t from, uint64_t upto)
     stet__fact fact;
     int        err;
 
-    for (uint64_t seq = from; seq <= upto; seq++) {
+    for (uint64_t seq = from; seq <= upto && !l->skips_inbox; seq++) {
         stet_bytes in;
 
         if (seq < l->inbox_first || seq - l->inbox_first >= l->n_inbox)
@@ -314,6 +315,23 @@ stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
     return load_end(e, l, id, with_journal, stet__load_row(e, id, &l->arena, &l->row, &l->extra));
 }
 
+/* A run that completed says so in its journal, whatever it took from its inbox: a page of that need not be asked for.
+ * False: one that cannot be understood so, or not at all, or whose attempts somebody may have set back from outside. */
+static bool
+load_completed(stet_engine *e, stet__loaded *l)
+{
+    load_facts facts = { .e = e, .run = &l->run, .next = 1, .upto = l->row.journal, .skips_inbox = true };
+    int        err;
+
+    stet__arena_init(&facts.scratch, &e->p->alloc);
+    do {
+        facts.rows = 0;
+        err = e->store->ops->journal(e->store, l->run.id, facts.next, LOAD_PAGE_ROWS, load_on_facts, &facts);
+    } while (err == STET_OK && facts.rows == LOAD_PAGE_ROWS);
+    stet__arena_free(&facts.scratch);
+    return (err == STET_OK || err == STET_END) && l->run.status == STET_STATUS_COMPLETED && l->run.failed == 0;
+}
+
 int
 stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row))
 {
@@ -323,6 +341,11 @@ stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(con
     if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK && !is_wanted(&l->row)) {
         stet__loaded_free(l);
         return STET_END;
+    }
+    if (err == STET_OK && l->row.status == STET_STATUS_COMPLETED && l->row.inbox > 0) {
+        if (load_completed(e, l))
+            return STET_OK;
+        stet__run_init(&l->run, &l->arena, id);
     }
     return load_end(e, l, id, false, err);
 }

@@ -62,6 +62,12 @@ store_on_told(void *arg, const void *bytes, size_t len)
 
     sp->received++;
     stet__hint_decode(&hint, &from, bytes, len);
+    if (len == 0)
+        hint.kind = STET_HINT_WORK;
+    if (len == sizeof hint.run.bytes) {
+        hint.kind = STET_HINT_RUN;
+        memcpy(hint.run.bytes, bytes, len);
+    }
     if (!stet__id_equal(from, sp->base.self))
         (void)sp->take(sp->arg, &hint);
 }

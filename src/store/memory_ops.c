@@ -106,7 +106,9 @@ mem_grant(mem_tx *tx, mem_run *run, const stet_claimer *claimer)
     run->row.epoch += STET__MUTANT(epoch_kept) && run->row.epoch > 0 ? 0 : 1;
     mem_status_write(tx, run, claimer->running_status);
     mem_edit_end(tx, run);
-    db->grants[db->n_grants++] = (stet_grant){ run->row.id, run->row.epoch, run->row.inbox };
+    db->grants[db->n_grants++] = (stet_grant){ .run = run->row.id,
+                                                .epoch = run->row.epoch,
+                                                .inbox = run->row.inbox };
     return STET_OK;
 }
 

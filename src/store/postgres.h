@@ -63,7 +63,12 @@
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
              "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33)")                   \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
-    X(CLAIM, "SELECT * FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9)")                                   \
+    /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
+     * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
+    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9) c LEFT JOIN "       \
+             "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
+             "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
+             "AND length(i.data)<=4096) n ON true")                                                \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \

@@ -451,13 +451,15 @@ quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
-enum { CLAIM_NOW, CLAIM_TURN, CLAIM_DUE, CLAIM_RUN, CLAIM_EPOCH, CLAIM_INBOX };
+enum { CLAIM_NOW, CLAIM_TURN, CLAIM_DUE, CLAIM_RUN, CLAIM_EPOCH, CLAIM_INBOX, CLAIM_NEWS };
 
 /* No array: nothing was granted. */
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
 {
-    pg_array runs, epochs, inboxes;
+    pg_array   runs, epochs, inboxes;
+    stet_bytes news = pg_bytes(res, 0, CLAIM_NEWS);
+    bool       has_news = !PQgetisnull(res, 0, CLAIM_NEWS);
 
     st->turn = pg_int4(res, 0, CLAIM_TURN);
     outcome->next_due_ms = pg_int8(res, 0, CLAIM_DUE);
@@ -469,7 +471,8 @@ claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
         inboxes.n != runs.n)
         return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
                           st->name);
-    if ((outcome->grants = stet__get0(st->base.alloc, runs.n * sizeof *outcome->grants)) == NULL)
+    if ((outcome->grants = stet__get0(st->base.alloc,
+                                      runs.n * sizeof *outcome->grants + news.len)) == NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     for (size_t i = 0; i < runs.n; i++) {
         outcome->grants[i].run = pg_array_id(&runs, i);
@@ -477,6 +480,11 @@ claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
         outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
     }
     outcome->n_grants = runs.n;
+    if (runs.n == 1 && has_news) {
+        outcome->grants[0].news =
+            (stet_bytes){ memcpy(outcome->grants + 1, news.data, news.len), news.len };
+        outcome->grants[0].is_soft = true;
+    }
     return STET_OK;
 }
 

@@ -84,7 +84,7 @@ redis_init_locks(redis_store *st)
 {
     stet__platform *p = st->base.platform;
     stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock };
+                                  &st->clock_lock, &st->tell_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -112,6 +112,7 @@ redis_destroy_locks(redis_store *st)
     p->ops->mutex_destroy(p, &st->read_lock);
     p->ops->mutex_destroy(p, &st->hint_lock);
     p->ops->mutex_destroy(p, &st->clock_lock);
+    p->ops->mutex_destroy(p, &st->tell_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash. */
@@ -208,7 +209,9 @@ redis_open(stet_store *s, const char *address)
         return err;
     stet__buf_init(&st->args, s->alloc);
     stet__buf_init(&st->lost, s->alloc);
+    stet__buf_init(&st->acks, s->alloc);
     st->is_open = true;
+    s->tells_commits = true;
     redis_make_token(st);
     if ((err = stet__redis_url_parse(st, address)) != STET_OK ||
         (err = redis_first_look(st)) != STET_OK)
@@ -286,4 +289,5 @@ const stet_store_ops stet__store_redis_ops = {
     .ping = stet__redis_ping,
     .due = stet__redis_read_due,
     .doctor = stet__redis_doctor,
+    .tell = stet__redis_tell,
 };

@@ -57,6 +57,7 @@
 #define REDIS_HOST_MAX    255
 #define REDIS_DATA_MAX    (256u << 20) /* the server takes 512 MB in one piece */
 #define REDIS_TOKEN_BYTES 32
+#define REDIS_TELL_MAX    8000
 #define REDIS_DUE_BIAS    INT64_C(4503599627370496) /* redis_commit.lua: due_bytes */
 
 typedef enum redis_script {
@@ -129,11 +130,19 @@ typedef struct redis_store {
     bool        has_lost;
 
     stet__mutex   hint_lock; /* begin and end of watching */
-    redis_conn    news, work;
+    redis_conn    news, work, voice;
+    stet__buf     acks; /* n_acks to be sent on `voice`, when it is quiet or at ack_us */
+    size_t        n_acks;
+    uint64_t      heard[2]; /* ID of the last entry of the stream that was told, by either way */
+    int64_t       ack_us, left_us; /* when what others left was asked for */
     stet__thread *hint_thread;
     stet_hint_fn  on_hint;
     void         *hint_arg;
-    int           hint_fd; /* eventfd that ends it; -1: no thread */
+    stet__mutex   tell_lock; /* the innermost; for these three */
+    uint8_t       telling[REDIS_TELL_MAX]; /* entries of a message; see redis_hint.c */
+    size_t        n_telling;
+    bool          tells_all; /* there was more */
+    int           hint_fd; /* eventfd: something to tell, or the end; -1: no thread */
     _Atomic bool  is_watching;
 } redis_store;
 
@@ -180,6 +189,7 @@ void redis_word_int(redis_words *w, int64_t number);
 /* EVALSHA SHA 1 KEY; the arguments follow. */
 void redis_word_script(redis_store *st, redis_words *w, redis_script script);
 
+void stet__redis_words(stet__buf *b, const redis_words *w);
 /* Put a command behind those to be sent together; false: out of memory, and all of them are
  * gone. */
 bool stet__redis_append(redis_conn *c, const redis_words *w);
@@ -310,5 +320,7 @@ int stet__redis_ping(stet_store *s);
 
 int  stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__redis_unwatch(stet_store *s);
+bool stet__redis_is_told(redis_store *st); /* commits need not publish: the engine tells */
+void stet__redis_tell(stet_store *s, const void *bytes, size_t len);
 
 #endif

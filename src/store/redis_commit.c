@@ -31,8 +31,59 @@ answer_nonsense(redis_store *st)
     return stet__fail(STET_EUNCERTAIN, "store %s: the commit script answered nonsense", st->name);
 }
 
+/* What lies last in the inboxes of granted runs, in the order of the grants; a unit that was granted
+ * one before says no more about it. *entry: of this run, or no data. */
+static bool
+answer_news(stet_bytes *in, const stet_id *run, stet_bytes *entry)
+{
+    stet_bytes at = *in;
+    stet_id    of;
+
+    *entry = (stet_bytes){ NULL, 0 };
+    if (at.len == 0)
+        return true;
+    if (!redis_take_id(&at, &of))
+        return false;
+    if (!stet__id_equal(of, *run))
+        return true;
+    if (!redis_take_bytes(&at, entry))
+        return false;
+    *in = at;
+    return true;
+}
+
+/* The entries are copied behind the grants. */
 static int
-answer_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
+answer_keep_news(redis_store *st, stet_outcome *out)
+{
+    size_t      bytes = 0, n = out->n_grants;
+    stet_grant *grants;
+    uint8_t    *to;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += out->grants[i].news.len;
+    if (bytes == 0)
+        return STET_OK;
+    if ((grants = stet__get0(st->base.alloc, n * sizeof *grants + bytes)) == NULL)
+        return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
+    memcpy(grants, out->grants, n * sizeof *grants);
+    to = (uint8_t *)(grants + n);
+    for (size_t i = 0; i < n; i++) {
+        stet_bytes *news = &grants[i].news;
+
+        if (news->data == NULL)
+            continue;
+        memcpy(to, news->data, news->len);
+        news->data = to;
+        to += news->len;
+    }
+    stet__free(st->base.alloc, out->grants);
+    out->grants = grants;
+    return STET_OK;
+}
+
+static int
+answer_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out)
 {
     size_t n;
 
@@ -46,16 +97,16 @@ answer_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
         stet_grant *g = &out->grants[i];
 
         if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) ||
-            !redis_take_uint(in, &g->inbox))
+            !redis_take_uint(in, &g->inbox) || !answer_news(news, &g->run, &g->news))
             return answer_nonsense(st);
     }
     out->n_grants = n / 3;
-    return STET_OK;
+    return answer_keep_news(st, out);
 }
 
 static int
-answer_unit(redis_store *st, stet_bytes *in, const stet_unit *unit, uint64_t last,
-            stet_outcome *out)
+answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit,
+            uint64_t last, stet_outcome *out)
 {
     uint64_t seq;
     uint32_t result;
@@ -67,27 +118,28 @@ answer_unit(redis_store *st, stet_bytes *in, const stet_unit *unit, uint64_t las
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
-    return answer_grants(st, in, out);
+    return answer_grants(st, in, news, out);
 }
 
 static int
 answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, size_t n,
             stet_outcome *outcomes)
 {
-    stet_bytes in = { reply->str, reply->len }, answers;
+    stet_bytes in = { reply->str, reply->len }, answers, news;
     int64_t    now_ms;
     uint64_t   last;
     size_t     count;
     int        err = STET_OK;
 
-    if (reply->type != REDIS_REPLY_STRING || !redis_take_array(&in, &count) || count != 4 ||
+    if (reply->type != REDIS_REPLY_STRING || !redis_take_array(&in, &count) || count != 5 ||
         !redis_take_int(&in, &now_ms) || !redis_take_uint(&in, &last) ||
         !redis_take_uint(&in, &st->turn) || !redis_take_bytes(&in, &answers) ||
+        !redis_take_bytes(&in, &news) || !redis_take_array(&news, &count) ||
         !redis_take_array(&answers, &count) || count != n)
         return answer_nonsense(st);
     stet__redis_clock_seen(st, now_ms - atomic_load(&st->advance_ms));
     for (size_t i = 0; err == STET_OK && i < n; i++)
-        err = answer_unit(st, &answers, &units[i], last, &outcomes[i]);
+        err = answer_unit(st, &answers, &news, &units[i], last, &outcomes[i]);
     return err;
 }
 

@@ -67,7 +67,7 @@ local function add(t, key, member)
 end
 
 local function flush_runs(adds, rems)
-    local texts, dels, is_ready = {}, {}, false
+    local texts, dels, ended, is_ready = {}, {}, {}, false
     for id in pairs(dirty) do
         local r = rows[id]
         local key, member
@@ -82,6 +82,7 @@ local function flush_runs(adds, rems)
             if not had[id] then add(adds, K .. 'ids', id) end
             is_ready = is_ready or
                 (r[SESSION] == 0 and r[TERMINAL] == 0 and r[DUE] and r[DUE] <= now)
+            if r[TERMINAL] == 1 then ended[#ended + 1] = id end
         elseif had[id] then
             dels[#dels + 1] = K .. 'r:' .. id
             table.insert(under(rems, K .. 'ids'), id)
@@ -89,7 +90,28 @@ local function flush_runs(adds, rems)
     end
     each('MSET', nil, texts)
     each('DEL', nil, dels)
-    return is_ready
+    return is_ready, ended
+end
+
+-- Hints, see redis_hint.c: 'w' and the entry of the stream, 'r' and a run that ended, or that somebody
+-- else executes and that got something. They may fail: nobody is promised one.
+local function hint(is_ready, ended)
+    local told, entry = { committer }
+    if is_ready then
+        entry = redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
+        if type(entry) == 'string' then told[2] = struct.pack('>I2', #entry + 1) .. 'w' .. entry end
+    end
+    for i = 1, #ended do told[#told + 1] = '\0\17r' .. ended[i] end
+    for id, f in pairs(facts) do
+        local r = #f.inbox > 0 and rows[id]
+        if r and r[SESSION] ~= 0 and session(r[SESSION]) and not is_own(r[SESSION]) then
+            told[#told + 1] = '\0\17r' .. id
+        end
+    end
+    if publishes then told = { committer } end -- more than that
+    if publishes or #told > 1 then
+        redis.pcall('PUBLISH', K .. 'n', table.concat(told))
+    end
 end
 
 local function flush_facts()
@@ -152,7 +174,7 @@ end
 
 local function flush()
     local adds, rems = {}, {}
-    local is_ready = flush_runs(adds, rems)
+    local is_ready, ended = flush_runs(adds, rems)
     for member, handler in pairs(strays) do
         table.insert(under(rems, K .. 'q:' .. handler), member)
     end
@@ -165,9 +187,16 @@ local function flush()
     end
     for key, list in pairs(rems) do each('ZREM', key, list) end
     for key, list in pairs(adds) do each('ZADD', key, list) end
-    -- Hints. They may fail: nobody is promised one.
-    redis.pcall('PUBLISH', K .. 'n', committer)
-    if is_ready then redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer) end
+    if hints then hint(is_ready, ended) end
+end
+
+-- A look for work that found none is not remembered: an idle worker would make the server flush.
+local CLAIM_DUE = 11
+local function is_idle_look(u, a)
+    for i = 1, #u[3] do
+        if u[3][i][1] ~= CLAIM_DUE then return false end
+    end
+    return #u[3] > 0 and a[2] == OK and #a[6] == 0
 end
 
 -- ---- the call -----------------------------------------------------------------------------------
@@ -175,7 +204,7 @@ end
 local memory_key = K .. 'c:' .. committer
 local raw_memory = call('GET', memory_key)
 memory = raw_memory and mp(raw_memory) or { 0 }
-local last_seq, is_changed, fresh = memory[1], false, {}
+local last_seq, is_changed, must_keep, fresh = memory[1], false, false, {}
 
 -- A part of a commit whose earlier part is not there: what stands before it must come first.
 if prev_seq > last_seq then
@@ -204,6 +233,7 @@ for i = 1, #units do
     else
         a, is_new = decide(u)
         is_changed = is_changed or is_new
+        must_keep = must_keep or is_new or not is_idle_look(u, a)
         fresh[#fresh + 1] = a
     end
     answers[i], by_seq[u[1]] = a, a
@@ -211,7 +241,7 @@ end
 
 if is_changed then flush() end
 local packed = pack(fresh)
-if #fresh > 0 then
+if must_keep then
     local kept = { fresh[#fresh][1] }
     for i = 2, #memory do
         if memory[i][2] >= first_seq then kept[#kept + 1] = memory[i] end
@@ -220,4 +250,4 @@ if #fresh > 0 then
     call('SET', memory_key, pack(kept), 'PX', 604800000)
 end
 if #fresh < #answers then packed = pack(answers) end
-return pack({ now, last_seq, turn, packed })
+return pack({ now, last_seq, turn, packed, pack(news) })

@@ -50,15 +50,21 @@ redis_word_script(redis_store *st, redis_words *w, redis_script script)
     redis_word(w, st->key);
 }
 
+void
+stet__redis_words(stet__buf *b, const redis_words *w)
+{
+    stet__buf_printf(b, "*%d\r\n", w->n);
+    for (int i = 0; i < w->n; i++) {
+        stet__buf_printf(b, "$%zu\r\n", w->len[i]);
+        stet__buf_add(b, w->at[i], w->len[i]);
+        stet__buf_add(b, "\r\n", 2);
+    }
+}
+
 bool
 stet__redis_append(redis_conn *c, const redis_words *w)
 {
-    stet__buf_printf(&c->out, "*%d\r\n", w->n);
-    for (int i = 0; i < w->n; i++) {
-        stet__buf_printf(&c->out, "$%zu\r\n", w->len[i]);
-        stet__buf_add(&c->out, w->at[i], w->len[i]);
-        stet__buf_add(&c->out, "\r\n", 2);
-    }
+    stet__redis_words(&c->out, w);
     if (!c->out.failed)
         return true;
     stet__buf_free(&c->out); /* a failed buffer would stay so */

@@ -2,7 +2,8 @@
  *
  * [ committer, hash of the token, clock ahead, sticky statuses, quiet statuses, turn, seq of the
  * call's first unit,
- *   seq of the unit before this part (0: none), claimers, IDs of runs to fetch together, units ]
+ *   seq of the unit before this part (0: none), publish that something changed?, hints at all?,
+ *   claimers, IDs of runs to fetch together, units ]
  * A unit is [ seq, conditions, operations ]; conditions and operations are [ kind, … ] with the
  * numbers of stet/sys/store.h. One that cannot be right is sent as OP_INVALID: it is refused by the
  * script, so that its answer is remembered like any other.
@@ -469,6 +470,15 @@ collect_ids(encode *e, const stet_unit *units, size_t from, size_t to)
     return is_ok;
 }
 
+static bool
+unit_is_look(const stet_unit *u)
+{
+    for (size_t i = 0; i < u->n_ops; i++)
+        if (u->ops[i].kind != STET_OP_CLAIM_DUE)
+            return false;
+    return u->n_ops > 0;
+}
+
 static void
 encode_statuses(stet__buf *b, uint64_t mask)
 {
@@ -482,6 +492,26 @@ encode_statuses(stet__buf *b, uint64_t mask)
             redis_pack_uint(b, i);
 }
 
+/* What must have been applied before; the script does not remember a look for work. */
+static uint64_t
+encode_seq_before(const stet_unit *units, size_t from)
+{
+    while (from > 0 && unit_is_look(&units[from - 1]))
+        from--;
+    return from > 0 ? units[from - 1].seq : 0;
+}
+
+/* Somebody else can use it, and the engine does not tell them itself. */
+static bool
+encode_publishes(redis_store *st, const stet_unit *units, size_t from, size_t to)
+{
+    if (st->base.is_mute || stet__redis_is_told(st))
+        return false;
+    while (from < to && !stet__unit_is_news(&units[from]))
+        from++;
+    return from < to;
+}
+
 bool
 stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from, size_t to)
 {
@@ -489,7 +519,7 @@ stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t
     bool   is_ok;
 
     stet__buf_init(&e.claimers, st->base.alloc);
-    redis_pack_array(b, 11);
+    redis_pack_array(b, 13);
     redis_pack_text(b, st->self);
     redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
     redis_pack_int(b, atomic_load(&st->advance_ms));
@@ -497,7 +527,9 @@ stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t
     encode_statuses(b, st->base.quiet);
     redis_pack_uint(b, st->turn);
     redis_pack_uint(b, units[0].seq);
-    redis_pack_uint(b, from > 0 ? units[from - 1].seq : 0);
+    redis_pack_uint(b, encode_seq_before(units, from));
+    redis_pack_bool(b, encode_publishes(st, units, from, to));
+    redis_pack_bool(b, !st->base.is_mute);
     collect_claimers(&e, units, from, to);
     is_ok = collect_ids(&e, units, from, to);
     redis_pack_array(b, to - from);

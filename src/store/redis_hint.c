@@ -2,19 +2,26 @@
  * stream with a consumer group. All of them may be lost, doubled or late: they only make the engine
  * look sooner.
  *
- * Every commit that changes something is published, and every handle that watches hears of it, so
- * an answer that is waited for elsewhere arrives at once. What a subscriber misses while it is
- * disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
+ * What is of use to others is published, and every handle that watches hears of it, so an answer
+ * that is waited for elsewhere arrives at once. The commit publishes what most wait for by itself,
+ * with its flush: runs that ended, work that is left. What else there is the engine tells if it
+ * listens itself (`told`), and the thread publishes that; else the commit does, and says no more
+ * than that something changed. What a subscriber misses while it is disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
  * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
  * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
  * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
  * because we left that work for them. A handle that executes nothing (is_client) stays out of the
  * group and only hears what is published.
  *
- * Runs on: one thread a handle, with two connections. It waits at both, and at an eventfd for its
- * end.
+ * A message is the committer it comes from, as text, and then entries: two bytes of length, a
+ * letter, and 'w' the ID of the stream's entry about work that is left, 'r' a run, 't' what the
+ * engine tells. None: something changed. Work is heard of both ways and told once.
+ *
+ * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
+ * publishes. It waits at all of them, and at an eventfd.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,6 +34,7 @@
 #define HINT_BLOCK_MS 10000 /* then the stream is asked again, and what others left is looked at */
 #define HINT_IDLE_MS  5000  /* an entry that was taken so long ago and not acknowledged */
 #define HINT_RETRY_MS 250
+#define HINT_ACK_MS   20
 
 static void
 hint_key(const redis_store *st, char *out, size_t size, const char *kind)
@@ -54,14 +62,143 @@ hint_subscribe(redis_store *st)
     return STET_OK;
 }
 
-/* Has anybody but us told something? */
+/* Is the entry of the stream later than all that were told? Then it is told now. */
 static bool
-hint_is_news(const redis_store *st, const redisReply *r)
+hint_is_later(redis_store *st, const char *id, size_t len)
 {
-    return r->type == REDIS_REPLY_ARRAY && r->elements == 3 &&
-           r->element[0]->type == REDIS_REPLY_STRING &&
-           strcmp(r->element[0]->str, "message") == 0 &&
-           r->element[2]->type == REDIS_REPLY_STRING && strcmp(r->element[2]->str, st->self) != 0;
+    uint64_t ms, n;
+    char     text[64];
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : 0), id);
+    if (sscanf(text, "%" SCNu64 "-%" SCNu64, &ms, &n) != 2)
+        return true;
+    if (ms < st->heard[0] || (ms == st->heard[0] && n <= st->heard[1]))
+        return false;
+    st->heard[0] = ms;
+    st->heard[1] = n;
+    return true;
+}
+
+/* What somebody else tells. True: something changed, and no more is said about it. */
+static bool
+hint_hear(redis_store *st, const uint8_t *at, size_t len)
+{
+    if (len == 0 || st->base.told == NULL)
+        return true;
+    for (size_t one; len > 0; at += 2 + one, len -= 2 + one) {
+        const uint8_t *what = at + 3;
+
+        if (len < 3 || (one = (size_t)at[0] << 8 | at[1]) == 0 || one > len - 2)
+            return true; /* nonsense */
+        if (at[2] == 't' || (at[2] == 'r' && one == 17))
+            st->base.told(st->base.told_arg, what, one - 1);
+        else if (at[2] != 'w')
+            return true; /* of a newer stet */
+        else if (!st->base.is_client && hint_is_later(st, (const char *)what, one - 1))
+            st->base.told(st->base.told_arg, "", 0);
+    }
+    return false;
+}
+
+/* Has anybody but us told that something changed? */
+static bool
+hint_is_news(redis_store *st, const redisReply *r)
+{
+    const redisReply *text;
+    size_t            from = strlen(st->self);
+
+    if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 ||
+        r->element[0]->type != REDIS_REPLY_STRING || strcmp(r->element[0]->str, "message") != 0 ||
+        r->element[2]->type != REDIS_REPLY_STRING)
+        return false;
+    text = r->element[2];
+    if (text->len < from)
+        return true;
+    return memcmp(text->str, st->self, from) != 0 &&
+           hint_hear(st, (const uint8_t *)text->str + from, text->len - from);
+}
+
+/* ---- what the engine tells ------------------------------------------------------------------- */
+
+bool
+stet__redis_is_told(redis_store *st)
+{
+    return atomic_load(&st->is_watching) && st->base.told != NULL;
+}
+
+static void
+hint_wake(redis_store *st)
+{
+    uint64_t one = 1;
+    ssize_t  done = write(st->hint_fd, &one, sizeof one);
+
+    (void)done; /* it is full: then it wakes anyway */
+}
+
+/* Told once is enough. With the lock. */
+static bool
+hint_is_told(const redis_store *st, const void *bytes, size_t len)
+{
+    for (size_t i = 0, one; i < st->n_telling; i += 2 + one) {
+        one = (size_t)st->telling[i] << 8 | st->telling[i + 1];
+        if (one == len + 1 && memcmp(st->telling + i + 3, bytes, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+void
+stet__redis_tell(stet_store *s, const void *bytes, size_t len)
+{
+    redis_store *st = redis_of(s);
+    bool         is_first;
+
+    stet__lock(s->platform, &st->tell_lock);
+    is_first = st->n_telling == 0 && !st->tells_all;
+    if (len == 0 || st->n_telling + 3 + len > sizeof st->telling) {
+        st->tells_all = true;
+    } else if (!hint_is_told(st, bytes, len)) {
+        uint8_t *to = st->telling + st->n_telling;
+
+        to[0] = (uint8_t)((len + 1) >> 8);
+        to[1] = (uint8_t)(len + 1);
+        to[2] = 't';
+        memcpy(to + 3, bytes, len);
+        st->n_telling += 3 + len;
+    }
+    if (is_first && atomic_load(&st->is_watching)) /* with the lock: the eventfd is there */
+        hint_wake(st);
+    stet__unlock(s->platform, &st->tell_lock);
+}
+
+/* Everything that is to be told, in one message. Its answer is read by hint_wait(). */
+static void
+hint_tell(redis_store *st)
+{
+    char        channel[sizeof st->key + 2];
+    uint8_t     text[sizeof st->self + REDIS_TELL_MAX];
+    size_t      len = strlen(st->self);
+    redis_words w = { 0 };
+    bool        has_news;
+
+    memcpy(text, st->self, len);
+    stet__lock(st->base.platform, &st->tell_lock);
+    has_news = st->tells_all || st->n_telling > 0;
+    if (!st->tells_all) {
+        memcpy(text + len, st->telling, st->n_telling);
+        len += st->n_telling;
+    }
+    st->n_telling = 0;
+    st->tells_all = false;
+    stet__unlock(st->base.platform, &st->tell_lock);
+    if (!has_news || stet__redis_conn_need(st, &st->voice) != STET_OK)
+        return;
+    hint_key(st, channel, sizeof channel, "n");
+    redis_word(&w, "PUBLISH");
+    redis_word(&w, channel);
+    redis_word_bytes(&w, text, len);
+    if (stet__redis_append(&st->voice, &w))
+        (void)stet__redis_send(st, &st->voice, "tell the others");
 }
 
 /* ---- the stream ------------------------------------------------------------------------------ */
@@ -74,12 +211,35 @@ hint_words_group(const redis_store *st, redis_words *w, const char *key)
     redis_word(w, st->self);
 }
 
-/* Ask for entries that others took and left, then wait for the next new one. */
+/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard there
+ * until the wait is over. The answers are read by hint_wait(). It costs the server a
+ * flush, for which whoever takes the work up would have to wait if it came at once: so it comes when
+ * there is a pause, before anybody takes them for left. */
+static void
+hint_ack(redis_store *st)
+{
+    if (stet__redis_conn_need(st, &st->voice) != STET_OK) {
+        st->ack_us = stet__mono_us(st->base.platform) + HINT_RETRY_MS * 1000;
+        return;
+    }
+    stet__buf_add(&st->voice.out, st->acks.data, st->acks.len);
+    stet__buf_free(&st->acks);
+    st->n_acks = 0;
+    if (st->voice.out.failed)
+        stet__redis_conn_close(&st->voice);
+    else
+        (void)stet__redis_send(st, &st->voice, "acknowledge hints");
+}
+
+/* Wait for the next new entry, but first ask for those that others took and left, if that was not
+ * asked a moment ago: the server goes through all that are not acknowledged. */
 static int
 hint_ask_work(redis_store *st)
 {
     char        key[sizeof st->key + 2];
     redis_words left = { 0 }, next = { 0 };
+    int64_t     now_us = stet__mono_us(st->base.platform);
+    bool        is_time = now_us - st->left_us >= HINT_IDLE_MS * 500;
 
     hint_key(st, key, sizeof key, "h");
     redis_word(&left, "XAUTOCLAIM");
@@ -99,7 +259,9 @@ hint_ask_work(redis_store *st)
     redis_word(&next, "STREAMS");
     redis_word(&next, key);
     redis_word(&next, ">");
-    if (!stet__redis_append(&st->work, &left) || !stet__redis_append(&st->work, &next))
+    if (is_time)
+        st->left_us = now_us;
+    if ((is_time && !stet__redis_append(&st->work, &left)) || !stet__redis_append(&st->work, &next))
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     return stet__redis_send(st, &st->work, "ask for work");
 }
@@ -132,7 +294,7 @@ hint_join(redis_store *st)
     return err == STET_OK ? hint_ask_work(st) : err;
 }
 
-/* Acknowledge an entry { ID, { "c", committer } }; the answer is skipped (type integer). */
+/* An entry { ID, { "c", committer } }. */
 static bool
 hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
 {
@@ -153,8 +315,15 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
     redis_word(&w, key);
     redis_word(&w, HINT_GROUP);
     redis_word_bytes(&w, e->element[0]->str, e->element[0]->len);
-    (void)stet__redis_append(&st->work, &w);
-    return true;
+    if (st->acks.len == 0)
+        st->ack_us = stet__mono_us(st->base.platform) + HINT_IDLE_MS * 200; /* at the latest */
+    stet__redis_words(&st->acks, &w);
+    st->n_acks++;
+    if (st->acks.failed) {
+        stet__buf_free(&st->acks); /* somebody claims them again: a look for nothing */
+        st->n_acks = 0;
+    }
+    return is_second_hand || hint_is_later(st, e->element[0]->str, e->element[0]->len);
 }
 
 /* An answer of the stream's connection. *is_asked: the wait for new entries is over. */
@@ -164,8 +333,6 @@ hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
     const redisReply *list = NULL;
     bool              is_claimed = false, is_news = false;
 
-    if (r->type == REDIS_REPLY_INTEGER)
-        return false; /* of an XACK */
     if (r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
         r->element[0]->type == REDIS_REPLY_STRING) { /* XAUTOCLAIM: cursor, entries, … */
         list = r->element[1];
@@ -182,9 +349,15 @@ hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
+typedef struct hint_got {
+    bool is_news; /* something changed */
+    bool is_work; /* work was left for anybody */
+    bool is_over; /* the wait for the stream has ended */
+} hint_got;
+
 /* Read what has come; false: the connection is of no more use. */
 static bool
-hint_read(redis_store *st, redis_conn *c, bool *is_news, bool *is_over)
+hint_read(redis_store *st, redis_conn *c, hint_got *now)
 {
     redisReply *reply;
     void       *got;
@@ -197,14 +370,27 @@ hint_read(redis_store *st, redis_conn *c, bool *is_news, bool *is_over)
             return false;
         if ((reply = got) == NULL)
             return true;
-        if (c == &st->news)
-            *is_news = hint_is_news(st, reply) || *is_news;
+        if (c == &st->voice)
+            ; /* how many heard it */
+        else if (c == &st->news)
+            now->is_news = hint_is_news(st, reply) || now->is_news;
         else if (reply->type == REDIS_REPLY_ERROR) /* NOGROUP: somebody removed it */
             c->ctx->err = REDIS_ERR_OTHER;
         else
-            *is_news = hint_take_work(st, reply, is_over) || *is_news;
+            now->is_work = hint_take_work(st, reply, &now->is_over) || now->is_work;
         freeReplyObject(reply);
     }
+}
+
+static void
+hint_give(redis_store *st, const hint_got *now)
+{
+    if (!atomic_load(&st->is_watching))
+        return;
+    if (now->is_news || (now->is_work && st->base.told == NULL))
+        st->on_hint(st->hint_arg);
+    else if (now->is_work)
+        st->base.told(st->base.told_arg, "", 0);
 }
 
 /* Wait for hints, or for the end. */
@@ -212,23 +398,31 @@ static void
 hint_wait(redis_store *st)
 {
     int           work_fd = st->work.ctx != NULL ? st->work.ctx->fd : -1;
-    struct pollfd at[3] = { { .fd = st->hint_fd, .events = POLLIN },
+    int           voice_fd = st->voice.ctx != NULL ? st->voice.ctx->fd : -1;
+    struct pollfd at[4] = { { .fd = st->hint_fd, .events = POLLIN },
                             { .fd = st->news.ctx->fd, .events = POLLIN },
-                            { .fd = work_fd, .events = POLLIN } };
-    redis_conn   *conns[] = { NULL, &st->news, &st->work };
-    bool          is_news = false, is_over = false;
+                            { .fd = work_fd, .events = POLLIN },
+                            { .fd = voice_fd, .events = POLLIN } };
+    redis_conn   *conns[] = { NULL, &st->news, &st->work, &st->voice };
+    hint_got      now = { 0 };
+    uint64_t      count;
+    bool          is_quiet;
 
     /* A server that says nothing at all for so long is gone: the wait for the stream ends before.
      * Who has no stream cannot tell, and subscribes anew. */
-    if (poll(at, 3, 3 * HINT_BLOCK_MS) == 0)
+    is_quiet = poll(at, 4, st->acks.len > 0 ? HINT_ACK_MS : 3 * HINT_BLOCK_MS) == 0;
+    if (is_quiet && st->acks.len == 0)
         stet__redis_conn_close(st->base.is_client ? &st->news : &st->work);
-    for (int i = 1; i < 3; i++)
-        if (at[i].revents != 0 &&
-            (!hint_read(st, conns[i], &is_news, &is_over) || conns[i]->ctx->err != 0))
+    if (st->acks.len > 0 && (is_quiet || stet__mono_us(st->base.platform) >= st->ack_us))
+        hint_ack(st);
+    if ((at[0].revents & POLLIN) != 0 && read(st->hint_fd, &count, sizeof count) < 0)
+        return; /* somebody else cannot have read it */
+    for (int i = 1; i < 4; i++)
+        if (at[i].revents != 0 && conns[i]->ctx != NULL &&
+            (!hint_read(st, conns[i], &now) || conns[i]->ctx->err != 0))
             stet__redis_conn_close(conns[i]);
-    if (is_news && atomic_load(&st->is_watching))
-        st->on_hint(st->hint_arg);
-    if (st->work.ctx != NULL && is_over && hint_ask_work(st) != STET_OK)
+    hint_give(st, &now); /* before the next question, which whoever takes it up would wait for */
+    if (st->work.ctx != NULL && now.is_over && hint_ask_work(st) != STET_OK)
         stet__redis_conn_close(&st->work);
 }
 
@@ -237,6 +431,7 @@ hint_main(void *arg)
 {
     redis_store  *st = arg;
     struct pollfd end = { .fd = st->hint_fd, .events = POLLIN };
+    uint64_t      count;
 
     while (atomic_load(&st->is_watching)) {
         bool is_idle = st->work.ctx == NULL && !st->base.is_client;
@@ -244,11 +439,13 @@ hint_main(void *arg)
 
         if ((st->news.ctx == NULL && hint_subscribe(st) != STET_OK) ||
             (is_idle && hint_join(st) != STET_OK)) {
-            (void)poll(&end, 1, HINT_RETRY_MS);
+            if (poll(&end, 1, HINT_RETRY_MS) > 0 && read(st->hint_fd, &count, sizeof count) < 0)
+                break; /* cannot be: nobody else reads it */
             continue;
         }
         if (was_deaf)
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
+        hint_tell(st);
         hint_wait(st);
     }
 }
@@ -275,6 +472,9 @@ hint_close(redis_store *st)
 {
     stet__redis_conn_close(&st->news);
     stet__redis_conn_close(&st->work);
+    stet__redis_conn_close(&st->voice);
+    stet__buf_free(&st->acks);
+    st->n_acks = 0;
     if (st->hint_fd >= 0)
         close(st->hint_fd);
     st->hint_fd = -1;
@@ -301,6 +501,21 @@ stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
     return err;
 }
 
+/* All at once, with their answers. */
+static void
+hint_ack_now(redis_store *st)
+{
+    size_t      n = st->n_acks;
+    redisReply *reply;
+
+    stet__redis_conn_close(&st->voice); /* it may wait for answers */
+    if (n > 0)
+        hint_ack(st);
+    for (; n > 0 && st->voice.ctx != NULL; n--)
+        if (stet__redis_answer(st, &st->voice, &reply, "acknowledge hints") == STET_OK)
+            freeReplyObject(reply);
+}
+
 /* The group forgets us, unless we hold entries: those are for others to claim. */
 static void
 hint_leave(redis_store *st)
@@ -310,6 +525,7 @@ hint_leave(redis_store *st)
     redisReply *reply;
 
     stet__redis_conn_close(&st->work); /* it is waiting for an answer */
+    hint_ack_now(st);
     hint_key(st, key, sizeof key, "h");
     redis_word(&left, "XPENDING");
     hint_words_group(st, &left, key);
@@ -338,17 +554,18 @@ void
 stet__redis_unwatch(stet_store *s)
 {
     redis_store *st = redis_of(s);
-    uint64_t     one = 1;
 
     if (!st->is_open || st->pid != getpid())
         return;
     stet__lock(s->platform, &st->hint_lock);
     if (st->hint_thread != NULL) {
+        stet__lock(s->platform, &st->tell_lock); /* nobody is about to write to hint_fd */
         atomic_store(&st->is_watching, false);
-        if (write(st->hint_fd, &one, sizeof one) < 0)
-            st->hint_arg = NULL; /* cannot be: an eventfd takes it */
+        stet__unlock(s->platform, &st->tell_lock);
+        hint_wake(st);
         s->platform->ops->thread_join(s->platform, st->hint_thread);
         st->hint_thread = NULL;
+        hint_tell(st); /* the last news */
         if (!st->base.is_client)
             hint_leave(st);
         hint_close(st);

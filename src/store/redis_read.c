@@ -177,24 +177,38 @@ read_damaged(redis_store *st, const char *what)
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
+/* From the beginning they need not be looked for, and no script. */
+static int
+read_entries(redis_store *st, const stet_id *run, uint64_t from, size_t limit, redisReply **reply)
+{
+    redis_words w = { 0 };
+
+    if (from <= 1) {
+        redis_word(&w, "LRANGE");
+        redis_word_int(&w, 0);
+        redis_word_int(&w, read_limit(limit) - 1);
+        return read_key(st, &w, "j:", run->bytes, sizeof run->bytes, reply, "read a journal");
+    }
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "journal");
+    redis_word_bytes(&w, run->bytes, sizeof run->bytes);
+    redis_word_int(&w, (int64_t)from);
+    redis_word_int(&w, read_limit(limit));
+    return stet__redis_read_script(st, &w, reply, "read a journal");
+}
+
 int
 stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
                          void *arg)
 {
     redis_store *st = redis_of(s);
-    redis_words  w = { 0 };
-    redisReply  *reply;
+    redisReply  *reply = NULL;
     int          err;
 
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "journal");
-    redis_word_bytes(&w, run.bytes, sizeof run.bytes);
-    redis_word_int(&w, from > 0 ? (int64_t)from : 1);
-    redis_word_int(&w, read_limit(limit));
     if (limit == 0)
         return stet__redis_enter(st);
-    if ((err = stet__redis_read_script(st, &w, &reply, "read a journal")) != STET_OK)
-        return err;
+    if ((err = read_entries(st, &run, from, limit, &reply)) != STET_OK)
+        return freeReplyObject(reply), err;
     for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
         const redisReply *e = reply->element[i];
 

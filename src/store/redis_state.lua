@@ -19,8 +19,8 @@ local JOURNAL, INBOX, DUE, ENDED, ATTEMPT, REASON, EXTRA = 8, 9, 10, 12, 14, 16,
 local OK, CONFLICT, FENCED, INVALID, TOOBIG = 0, 1, 2, 3, 4
 local IF_OPEN, HASTEN, RESTORE = 1, 2, 4
 
-local committer, token, advance, sticky, quiet, turn, first_seq, prev_seq, claimers, ids, units =
-    unpack(mp(ARGV[1]))
+local committer, token, advance, sticky, quiet, turn, first_seq, prev_seq, publishes, hints,
+    claimers, ids, units = unpack(mp(ARGV[1]))
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000) + advance
 
@@ -153,9 +153,24 @@ local function lane_remove(name, id)
     put(l.gone, id, true)
 end
 
+-- ---- facts --------------------------------------------------------------------------------------
+
+local facts = {}
+
+local function facts_of(id)
+    local f = facts[id]
+    if not f then
+        f = { journal = {}, inbox = {} }
+        facts[id] = f
+    end
+    return f
+end
+
 -- ---- owners -------------------------------------------------------------------------------------
 
 local grants -- of the unit under way
+local news = {} -- what lies last in the inboxes of runs that were granted: ID and entry in turn
+local NEWS_BYTES = 4096
 
 local function write_status(id, r, status)
     if not sticky[r[STATUS]] then edit(id, r, STATUS, status) end
@@ -171,6 +186,13 @@ local function grant(id, r, claimer)
     write_status(id, r, claimer[2])
     local n = #grants
     grants[n + 1], grants[n + 2], grants[n + 3] = id, r[EPOCH], r[INBOX]
+    local added = facts[id] and facts[id].inbox
+    local entry = r[INBOX] > 0 and
+        (added and added[#added] or call('LINDEX', K .. 'i:' .. id, -1))
+    if entry and #entry <= NEWS_BYTES then
+        put(news, #news + 1, id)
+        put(news, #news + 1, entry)
+    end
 end
 
 local function make_due(id, r, status)
@@ -238,18 +260,5 @@ local function timer_put(member, is)
         put(timers, member, is)
         put(dirty_timers, member, true)
     end
-end
-
--- ---- facts --------------------------------------------------------------------------------------
-
-local facts = {}
-
-local function facts_of(id)
-    local f = facts[id]
-    if not f then
-        f = { journal = {}, inbox = {} }
-        facts[id] = f
-    end
-    return f
 end
 

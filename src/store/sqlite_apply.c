@@ -25,9 +25,8 @@ apply_note_grant(sqlite_store *st, const sqlite_run *run)
         st->grants = more;
         st->grants_cap = cap;
     }
-    st->grants[st->n_grants].run = run->id;
-    st->grants[st->n_grants].inbox = run->inbox;
-    st->grants[st->n_grants++].epoch = run->epoch;
+    st->grants[st->n_grants++] =
+        (stet_grant){ .run = run->id, .epoch = run->epoch, .inbox = run->inbox };
     return STET_OK;
 }
 

@@ -244,6 +244,53 @@ TEST(G7_a_newer_format_is_refused)
     as_owner("DROP SCHEMA newer CASCADE");
 }
 
+/* One unit: the value "k" is put. */
+static void
+older_put(stet_store *store)
+{
+    stet_op      op = { .kind = STET_OP_VALUE_PUT, .space = "t" };
+    stet_unit    unit = { .seq = 1, .ops = &op, .n_ops = 1 };
+    stet_outcome out;
+
+    op.key = stet_text("k");
+    op.data = stet_text("kept");
+    CHECK_OK(store->ops->commit(store, &unit, 1, &out));
+    CHECK_INT(out.result, STET_OK);
+}
+
+/* An older stet had fewer indexes and functions, and another commit. A handle that is open while
+ * the next one makes what is new goes on with it. */
+TEST(G7_a_database_of_an_older_stet_gets_what_is_new)
+{
+    stet_store *old, *store;
+    stet_value  value;
+
+    as_owner("DROP SCHEMA IF EXISTS older CASCADE");
+    CHECK_OK(stet__store_open(&old, stet__platform_real(), cluster_url("older")));
+    as_owner("DROP INDEX older.runs_idle; DROP INDEX older.timers_run;"
+             "DO $$ DECLARE f record; BEGIN FOR f IN SELECT p.oid::regprocedure AS name FROM "
+             "pg_proc p JOIN pg_namespace n ON n.oid=p.pronamespace WHERE n.nspname='older' AND "
+             "p.proname IN ('steps','wake','claim') LOOP EXECUTE 'DROP FUNCTION '||f.name; "
+             "END LOOP; END $$;"
+             "UPDATE older.meta SET v='of an older stet' WHERE k='function'");
+    CHECK_OK(stet__store_open(&store, stet__platform_real(), cluster_url("older")));
+    as_owner("SELECT 1/(count(*)=2)::int FROM pg_class c JOIN pg_namespace n ON "
+             "n.oid=c.relnamespace WHERE n.nspname='older' AND relname IN "
+             "('runs_idle','timers_run')");
+    as_owner("SELECT 1/(count(*)=4)::int FROM pg_proc p JOIN pg_namespace n ON "
+             "n.oid=p.pronamespace WHERE n.nspname='older' AND p.proname IN "
+             "('commit','steps','wake','claim')");
+    as_owner("SELECT 1/(v<>'of an older stet')::int FROM older.meta WHERE k='function'");
+    older_put(old);
+    CHECK_OK(store->ops->value(store, "t", stet_text("k"), &value));
+    CHECK_INT(value.version, 1);
+    CHECK(value.data.len == 4 && memcmp(value.data.data, "kept", 4) == 0);
+    stet__free(store->alloc, (void *)(uintptr_t)value.data.data);
+    stet__store_close(old);
+    stet__store_close(store);
+    as_owner("DROP SCHEMA older CASCADE");
+}
+
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 TEST(G3_a_mistyped_option_suggests_the_nearest)

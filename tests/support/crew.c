@@ -65,8 +65,11 @@ crew_three(stet_ctx *ctx, stet_bytes input)
     if (input.len < sizeof text)
         memcpy(text, input.data, input.len);
     at[0] = (int)strtol(text, NULL, 10);
-    for (at[1] = 0; at[1] < CREW_STEPS; at[1]++)
+    for (at[1] = 0; at[1] < CREW_STEPS; at[1]++) {
+        if (at[1] == CREW_STEPS - 1) /* mostly parked by then: it is claimed anew */
+            STET_TRY(stet_await_signal(ctx, &result, "go", NULL));
         STET_TRY(stet_step(ctx, &result, names[at[1]], crew_body, at, NULL));
+    }
     return stet_return(ctx, input);
 }
 
@@ -229,10 +232,29 @@ crew_is_passing(int err)
     return err == STET_EUNCERTAIN || err == STET_EIO || err == STET_EBUSY;
 }
 
+/* Its last step may begin. The same key: one signal, whatever became of the first. */
+static void
+crew_signal(crew *c, stet_engine *e, int i)
+{
+    int64_t until_ms = crew_now_ms() + CREW_PATIENCE_MS;
+    bool    is_repeat = false;
+    int     err;
+
+    while (crew_is_passing(err = stet_signal(e, &c->runs[i], "go", stet_text("{}"),
+                                             STET_SIGNAL_OPTIONS(.idempotency_key = "go"))) &&
+           crew_now_ms() < until_ms) {
+        is_repeat = true;
+        (void)poll(NULL, 0, 2);
+    }
+    if (err != STET_EENDED || !is_repeat)
+        CHECK_OK(err);
+}
+
 void
 crew_start(crew *c, stet_engine *e, int n)
 {
     int64_t until_ms = crew_now_ms() + CREW_PATIENCE_MS;
+    int     first = c->n_runs;
 
     for (; n > 0; n--) {
         char key[32], input[16];
@@ -246,7 +268,12 @@ crew_start(crew *c, stet_engine *e, int n)
                crew_now_ms() < until_ms)
             (void)poll(NULL, 0, 2); /* the same key: the same run, whatever became of the first */
         CHECK_OK(err);
+        if (i - first >= CREW_BEHIND)
+            crew_signal(c, e, i - CREW_BEHIND);
     }
+    for (int i = c->n_runs - first > CREW_BEHIND ? c->n_runs - CREW_BEHIND : first; i < c->n_runs;
+         i++)
+        crew_signal(c, e, i);
 }
 
 static int

@@ -19,6 +19,7 @@ enum {
     CREW_IN_FLIGHT = 4,
     CREW_RENEW_MS = 200,
     CREW_RUNS_MAX = 2000,
+    CREW_BEHIND = 8, /* so many later runs are started before one gets its signal */
     CREW_WORKERS_MAX = 16
 };
 
@@ -51,7 +52,7 @@ void crew_continue(crew *c);
 /* The server is about to be restarted: leases may end, and what was not recorded is repeated. */
 void crew_restart(crew *c);
 
-/* Start n more runs, until the store has taken them. */
+/* Start n more runs, until the store has taken them, and signal each to begin its last step. */
 void crew_start(crew *c, stet_engine *e, int n);
 /* Wait until bodies were entered so often in all. */
 void crew_await_executed(crew *c, int total);

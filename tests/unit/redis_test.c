@@ -708,6 +708,175 @@ hints_await(hints *h, int more_than)
     stet__unlock(h->p, &h->mutex);
 }
 
+typedef struct tales {
+    hints  h;
+    int    works, runs, told; /* what was told: work, a run, what somebody gave to tell() */
+    stet_id run;
+} tales;
+
+static void
+on_told(void *arg, const void *bytes, size_t len)
+{
+    tales *t = arg;
+
+    stet__lock(t->h.p, &t->h.mutex);
+    t->works += len == 0;
+    t->runs += len == 16;
+    t->told += len == 5 && memcmp(bytes, "hello", 5) == 0;
+    if (len == 16)
+        memcpy(t->run.bytes, bytes, 16);
+    stet__broadcast(t->h.p, &t->h.cond);
+    stet__unlock(t->h.p, &t->h.mutex);
+}
+
+/* Wait until *count is `want`. */
+static void
+tales_await(tales *t, const int *count, int want)
+{
+    int64_t until_us = stet__mono_us(t->h.p) + PATIENCE_US;
+
+    stet__lock(t->h.p, &t->h.mutex);
+    while (*count < want)
+        if (!stet__wait(t->h.p, &t->h.cond, &t->h.mutex, until_us) && *count < want)
+            test_fail(__FILE__, __LINE__, "it was not told");
+    CHECK_INT(*count, want);
+    stet__unlock(t->h.p, &t->h.mutex);
+}
+
+static stet_store *
+open_teller(world *w, tales *t)
+{
+    stet_store *s = open_store(w, "a");
+
+    memset(t, 0, sizeof *t);
+    hints_begin(&t->h);
+    s->told = on_told;
+    s->told_arg = t;
+    CHECK_OK(s->ops->watch(s, on_hint, &t->h));
+    return s;
+}
+
+/* Commits go through a handle that tells itself, or they would say that anything changed, and that
+ * takes no entry of the stream. */
+static stet_store *
+open_writer(world *w, tales *own)
+{
+    stet_store *s = open_store(w, "a");
+
+    memset(own, 0, sizeof *own);
+    hints_begin(&own->h);
+    s->is_client = true;
+    s->told = on_told;
+    s->told_arg = own;
+    CHECK_OK(s->ops->watch(s, on_hint, &own->h));
+    stet__store_close(w->store);
+    return w->store = s;
+}
+
+/* Work that is left is heard of by the channel and by the stream, and told once; a run that ended is
+ * named. */
+TEST(G4_commits_tell_what_others_can_use)
+{
+    stet_run_row ended = { .id = run_id(1), .status = 9, .is_terminal = 1, .ended_ms = 5,
+                           .due_ms = STET_NEVER };
+    stet_op      end = { .kind = STET_OP_RUN_SET, .row = &ended,
+                         .mask = STET_RUN_STATUS | STET_RUN_OWNER };
+    stet_store  *teller, *listener;
+    tales        t, own;
+    world        w;
+
+    world_begin(&w, NULL);
+    listener = open_teller(&w, &t);
+    teller = open_writer(&w, &own);
+    put_run(&w, 1, "h.b");
+    tales_await(&t, &t.works, 1);
+    CHECK_INT(commit_on(teller, ++w.seq, &end, 1, NULL), STET_OK);
+    tales_await(&t, &t.runs, 1);
+    CHECK(stet__id_equal(t.run, run_id(1)));
+    teller->ops->tell(teller, "hello", 5);
+    tales_await(&t, &t.told, 1);
+    put_run(&w, 2, "h.b");
+    tales_await(&t, &t.works, 2);
+    CHECK_INT(t.runs, 1);
+    CHECK_INT(own.runs + own.told, 0); /* nobody hears himself */
+    stet__store_close(listener);
+    world_end(&w);
+}
+
+/* What was taken is acknowledged, at the latest when nobody watches any more. */
+TEST(G4_hints_that_were_taken_are_acknowledged)
+{
+    stet_store *listener;
+    tales       t, own;
+    world       w;
+
+    world_begin(&w, NULL);
+    listener = open_teller(&w, &t);
+    (void)open_writer(&w, &own);
+    for (uint32_t n = 1; n <= 5; n++) {
+        put_run(&w, n, "h.b");
+        tales_await(&t, &t.works, (int)n);
+    }
+    listener->ops->unwatch(listener);
+    /* The last may have been heard of by the channel, and its entry be on its way to us. */
+    CHECK(by_hand(&w, "XPENDING {a}:h workers - + 10") <= 1);
+    stet__store_close(listener);
+    world_end(&w);
+}
+
+/* An idle worker makes the server write nothing, so it flushes nothing. */
+TEST(G4_a_look_for_work_that_finds_none_is_not_written)
+{
+    static const char *const handlers[] = { "h.b" };
+    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
+                                         .n_handlers = 1 };
+    stet_op                  look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
+    redisReply              *before, *after;
+    const char              *find = "rdb_changes_since_last_save:";
+    world                    w;
+
+    world_begin(&w, NULL);
+    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000,
+                                        stet_text("")));
+    before = redisCommand(w.hand, "INFO persistence");
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(commit_on(w.store, ++w.seq, &look, 1, NULL), STET_OK);
+    after = redisCommand(w.hand, "INFO persistence");
+    CHECK_INT(strtol(strstr(after->str, find) + strlen(find), NULL, 10),
+              strtol(strstr(before->str, find) + strlen(find), NULL, 10));
+    freeReplyObject(before);
+    freeReplyObject(after);
+    world_end(&w);
+}
+
+/* A part of a commit that is such a look is not remembered, and the next part does not wait for it. */
+TEST(G4_a_look_for_work_may_be_the_first_part_of_a_commit)
+{
+    static const char *const handlers[] = { "h.b" };
+    static char              large[5 << 20];
+    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
+                                         .n_handlers = 1 };
+    stet_op                  look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
+    stet_op                  put = op_value("s", "k", "");
+    stet_unit                units[2] = { { .ops = &look, .n_ops = 1 },
+                                          { .ops = &put, .n_ops = 1 } };
+    stet_outcome             outs[2];
+    world                    w;
+
+    world_begin(&w, NULL);
+    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000,
+                                        stet_text("")));
+    memset(large, 'x', sizeof large);
+    put.data = (stet_bytes){ large, sizeof large };
+    units[0].seq = ++w.seq;
+    units[1].seq = ++w.seq;
+    CHECK_OK(w.store->ops->commit(w.store, units, 2, outs));
+    CHECK_INT(outs[0].result, STET_OK);
+    CHECK_INT(outs[1].result, STET_OK);
+    CHECK_INT(version_of(w.store, "s", "k"), 1);
+    world_end(&w);
+}
+
 /* Somebody took the hint and died. */
 TEST(G4_a_hint_that_a_dead_worker_took_is_claimed_by_another)
 {

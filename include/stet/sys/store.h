@@ -198,6 +198,9 @@ typedef struct stet_grant {
     stet_id  run;
     uint64_t epoch;
     uint64_t inbox; /* the run's last inbox sequence when it was granted */
+    stet_bytes news; /* that entry, if the store has it at hand; else no data. Lives with the grants */
+    bool     is_soft; /* not flushed: a crash of the server may take it back. The next unit under this claim that is
+                         applied makes it durable */
 } stet_grant;
 
 typedef struct stet_outcome {
@@ -209,7 +212,7 @@ typedef struct stet_outcome {
     uint64_t    inbox;       /* inbox sequence of the run of the first STET_COND_CLAIM, after the unit */
     int64_t     next_due_ms; /* with STET_OP_CLAIM_DUE: when the next run of those handlers is due
                                 (now or earlier if more are waiting), or STET_NEVER */
-    stet_grant *grants;      /* in the order they were made; freed by the caller with store->alloc */
+    stet_grant *grants;      /* in the order they were made; freed by the caller with store->alloc, one block */
     size_t      n_grants;
 } stet_outcome;
 
@@ -388,9 +391,12 @@ struct stet_store {
     void  *more_arg;
     bool                   is_client; /* executes nothing: a hint that is meant for one of those who do is
                                          not for this handle. Set by the engine before use */
-    stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint. NULL: they all mean
-                                         "something changed". Set before watch() */
+    stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint. And what commit() told
+                                         if the store has tells_commits: no bytes, runs were left due for anybody; the 16
+                                         of an ID, that run ended, or got something from somebody else than its owner.
+                                         NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
+    bool                   tells_commits; /* of these the engine need not tell. Set by the store */
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
