@@ -1,5 +1,5 @@
-/* The same action on one run, or on all that a filter chooses (--all): with a dry run, a bar on long
- * work, and one run's refusal keeping none of the others.
+/* The same action on one run, or on all that a filter chooses (--all): with a dry run, a bar on
+ * long work, and one run's refusal keeping none of the others.
  *
  * The runs are chosen first and then acted on, so that what the action changes does not change the
  * choice.
@@ -157,8 +157,9 @@ bulk_said(cli *c, const stet_run_id *run, const char *outcome, int err)
 static bool
 bulk_is_refusal(int err)
 {
-    return err == STET_ESTATE || err == STET_EENDED || err == STET_ESETTLED || err == STET_EEXISTS ||
-           err == STET_ENOTFOUND || err == STET_EOPEN || err == STET_EKIND || err == STET_EBUSY;
+    return err == STET_ESTATE || err == STET_EENDED || err == STET_ESETTLED ||
+           err == STET_EEXISTS || err == STET_ENOTFOUND || err == STET_EOPEN || err == STET_EKIND ||
+           err == STET_EBUSY;
 }
 
 static int
@@ -191,7 +192,8 @@ bulk_act(bulk *b, cli_act_fn fn, void *arg, const char *outcome)
     if (has_bar)
         stet__cli_bar_end();
     if (!c->json)
-        printf("%zu of %zu %s%s\n", done, n, outcome, refused > 0 ? "; the others were left as they are" : "");
+        printf("%zu of %zu %s%s\n", done, n, outcome,
+               refused > 0 ? "; the others were left as they are" : "");
     return err == STET_OK ? CLI_OK : stet__cli_fail_code(c, err);
 }
 
@@ -237,18 +239,20 @@ stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome)
 
     if (stet__cli_has(c, "all")) {
         if (!bulk_has_filter(c))
-            return stet__cli_fail(c, CLI_USAGE,
-                                  "--all: of which runs? Choose with --status, --handler, --service, "
-                                  "--key, --label, --text, --since or --limit, and look with --dry-run "
-                                  "first");
+            return stet__cli_fail(
+                c, CLI_USAGE,
+                "--all: of which runs? Choose with --status, --handler, --service, "
+                "--key, --label, --text, --since or --limit, and look with --dry-run "
+                "first");
         return bulk_all(c, fn, arg, outcome);
     }
     if (c->n_args == 0)
-        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN …, or --all with a filter", c->program,
-                              c->verb->name);
+        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN …, or --all with a filter",
+                              c->program, c->verb->name);
     if (stet__cli_has(c, "dry-run") || bulk_has_filter(c))
         return stet__cli_fail(c, CLI_USAGE, "filters and --dry-run go with --all, not with a RUN");
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK || (exit = stet__cli_open(c)) != CLI_OK)
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     return stet__cli_done(c, fn(c, &run, arg), "run", run.text, outcome);
 }

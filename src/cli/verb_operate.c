@@ -1,5 +1,5 @@
-/* pause, resume, skip, edit, rewind, fail, fork, retry: helping runs along, one or all that a filter
- * chooses. cancel, unstick and rollback act in the same way; see verb_control.c. */
+/* pause, resume, skip, edit, rewind, fail, fork, retry: helping runs along, one or all that a
+ * filter chooses. cancel, unstick and rollback act in the same way; see verb_control.c. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -30,7 +30,8 @@ static int
 paused_each(void *arg, const stet_paused *p)
 {
     paused_list *l = arg;
-    const char  *cells[] = { p->what, stet__cli_relative(l->c, p->since_ms, l->now_ms), p->by, p->why };
+    const char  *cells[] = { p->what, stet__cli_relative(l->c, p->since_ms, l->now_ms), p->by,
+                             p->why };
     cli_json     j;
 
     l->n++;
@@ -58,7 +59,8 @@ paused_show(cli *c)
     if ((exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     l.now_ms = stet_engine_now_ms(c->engine);
-    stet__cli_table_begin(&l.table, c, paused_columns, sizeof paused_columns / sizeof *paused_columns);
+    stet__cli_table_begin(&l.table, c, paused_columns,
+                          sizeof paused_columns / sizeof *paused_columns);
     err = stet_paused_list(c->engine, paused_each, &l);
     stet__cli_table_end(&l.table);
     if (err != STET_OK)
@@ -106,7 +108,8 @@ pause_run(cli *c)
         return stet__cli_act(c, pause_one, NULL, "paused");
     if ((exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return stet__cli_done(c, stet_handler_pause(c->engine, what, stet__cli_by(c), operate_why(c)), "handler", what,
+    return stet__cli_done(c, stet_handler_pause(c->engine, what, stet__cli_by(c), operate_why(c)),
+                          "handler", what,
                           "paused; workers begin none of its runs, and learn of it within seconds");
 }
 
@@ -120,8 +123,8 @@ resume_run(cli *c)
         return stet__cli_act(c, resume_one, NULL, "resumed");
     if ((exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return stet__cli_done(c, stet_handler_resume(c->engine, what, stet__cli_by(c), operate_why(c)), "handler", what,
-                          "resumed");
+    return stet__cli_done(c, stet_handler_resume(c->engine, what, stet__cli_by(c), operate_why(c)),
+                          "handler", what, "resumed");
 }
 
 static const cli_option pause_options[] = {
@@ -135,7 +138,8 @@ const cli_verb stet__cli_pause = {
     .name = "pause",
     .args = "[RUN]",
     .summary = "stop executing a run, or all runs of a handler or service, until it is resumed",
-    .details = "A run that is being executed stops when it records something next. What comes meanwhile is\n"
+    .details = "A run that is being executed stops when it records something next. What comes "
+               "meanwhile is\n"
                "kept. Without arguments: which handlers and services are paused.\n"
                "    stet pause run_… --why 'wrong price list'\n"
                "    stet pause --handler orders.checkout --why 'a bad release'\n"
@@ -194,7 +198,8 @@ operate_result(cli *c, cli_act_fn fn, const char *outcome)
     int          exit;
 
     if (s.step == NULL)
-        return stet__cli_fail(c, CLI_USAGE, "which step? As charge, or charge#2 for the second of that name");
+        return stet__cli_fail(c, CLI_USAGE,
+                              "which step? As charge, or charge#2 for the second of that name");
     if (stet__cli_act_arg(c, 2) != NULL)
         return stet__cli_fail(c, CLI_USAGE, "%s: one argument too many", stet__cli_act_arg(c, 2));
     if ((exit = stet__cli_payload(c, stet__cli_act_arg(c, 1), &s.result)) != CLI_OK)
@@ -212,7 +217,8 @@ static int
 edit_run(cli *c)
 {
     if (stet__cli_act_arg(c, 0) != NULL && stet__cli_act_arg(c, 1) == NULL)
-        return stet__cli_fail(c, CLI_USAGE, "%s: replaced with what? Give VALUE, - or @FILE", stet__cli_act_arg(c, 0));
+        return stet__cli_fail(c, CLI_USAGE, "%s: replaced with what? Give VALUE, - or @FILE",
+                              stet__cli_act_arg(c, 0));
     return operate_result(c, edit_one, "goes on with the new result");
 }
 
@@ -260,7 +266,8 @@ rewind_run(cli *c)
     const char *step = stet__cli_act_arg(c, 0);
 
     if ((step == NULL) != stet__cli_has(c, "start"))
-        return stet__cli_fail(c, CLI_USAGE, "where to? Name a STEP, or pass --start for the beginning");
+        return stet__cli_fail(c, CLI_USAGE,
+                              "where to? Name a STEP, or pass --start for the beginning");
     return stet__cli_act(c, rewind_one, (void *)(uintptr_t)step, "goes on from there");
 }
 
@@ -276,7 +283,8 @@ const cli_verb stet__cli_rewind = {
     .name = "rewind",
     .args = "RUN STEP",
     .summary = "forget what was recorded from a step on, and go on from there",
-    .details = "Steps behind it are executed again; signals they consumed are there again; what was sent and\n"
+    .details = "Steps behind it are executed again; signals they consumed are there again; what "
+               "was sent and\n"
                "written stays.\n"
                "    stet rewind run_… charge --why 'the card was the wrong one'\n"
                "    stet rewind run_… --start",
@@ -341,7 +349,7 @@ fork_one(cli *c, const stet_run_id *run, void *arg)
 {
     const operate_fresh *f = arg;
     stet_run_id          fresh;
-    int                  err = stet_run_fork(c->engine, &fresh, run, f->step, stet__cli_by(c), operate_why(c));
+    int err = stet_run_fork(c->engine, &fresh, run, f->step, stet__cli_by(c), operate_why(c));
 
     return fresh_said(c, err, run, &fresh, f->verb);
 }
@@ -367,11 +375,14 @@ fresh_run(cli *c, cli_act_fn fn, operate_fresh *f)
     if (stet__cli_has(c, "all"))
         return stet__cli_act(c, fn, f, f->verb);
     if (c->n_args == 0)
-        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN, or --all with a filter", c->program, c->verb->name);
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK || (exit = stet__cli_open(c)) != CLI_OK)
+        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN, or --all with a filter",
+                              c->program, c->verb->name);
+    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
+        (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    err = fn == fork_one ? stet_run_fork(c->engine, &fresh, &run, f->step, stet__cli_by(c), operate_why(c))
-                         : stet_dlq_retry(c->engine, &fresh, &run);
+    err = fn == fork_one
+              ? stet_run_fork(c->engine, &fresh, &run, f->step, stet__cli_by(c), operate_why(c))
+              : stet_dlq_retry(c->engine, &fresh, &run);
     if (err != STET_OK)
         return stet__cli_fail_code(c, err);
     if (!c->json) {
@@ -399,8 +410,9 @@ const cli_verb stet__cli_fork = {
     .name = "fork",
     .args = "RUN [STEP]",
     .summary = "start a new run that inherits what another one recorded before a step",
-    .details = "From a run in whatever state; without STEP it inherits nothing. Prints the new run's ID.\n"
-               "    stet fork run_… charge --why 'with the new tariff'",
+    .details =
+        "From a run in whatever state; without STEP it inherits nothing. Prints the new run's ID.\n"
+        "    stet fork run_… charge --why 'with the new tariff'",
     .args_max = 2,
     .options = pause_options,
     .fn = fork_run,

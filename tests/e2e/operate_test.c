@@ -96,8 +96,8 @@ TEST(C8_cli_a_run_is_failed_retried_and_forked)
 
 TEST(I12_cli_an_action_on_many_runs_is_shown_first_and_refusals_keep_none_of_the_others)
 {
-    const char *a = START("orders.post", "--label", "batch=7"), *b = START("orders.post", "--label", "batch=7"),
-               *other = START("orders.post");
+    const char *a = START("orders.post", "--label", "batch=7"),
+               *b = START("orders.post", "--label", "batch=7"), *other = START("orders.post");
     outcome     o;
 
     drain();
@@ -115,13 +115,15 @@ TEST(I12_cli_an_action_on_many_runs_is_shown_first_and_refusals_keep_none_of_the
     o = OK("pause", "--all", "--label", "batch=7");
     CHECK_HAS(o.out, "1 of 2 paused; the others were left as they are");
     CHECK_HAS(o.err, "was paused by tester");
-    CHECK_INT(json_lines(OK("resume", "--all", "--status", "paused", "--limit", "1", "--json").out), 1);
+    CHECK_INT(json_lines(OK("resume", "--all", "--status", "paused", "--limit", "1", "--json").out),
+              1);
     CHECK_HAS(OK("resume", "--all", "--status", "paused").out, "1 of 1 resumed");
     CHECK_HAS(OK("fail", "--all", "--label", "batch=7", "--status", "open").out, "2 of 2 failed");
     o = OK("retry", "--all", "--label", "batch=7", "--status", "failed");
     CHECK_HAS(o.out, "2 of 2 retried");
-    CHECK_HAS(OK("cancel", "--all", "--service", "orders", "--status", "open", "--why", "closing").out,
-              "3 of 3 cancelled");
+    CHECK_HAS(
+        OK("cancel", "--all", "--service", "orders", "--status", "open", "--why", "closing").out,
+        "3 of 3 cancelled");
     CHECK_EXIT(RUN("cancel", "--all", "--status", "opem"), 2);
     drain();
     CHECK_HAS(CHECK_EXIT(RUN("wait", other), 5).err, "closing");

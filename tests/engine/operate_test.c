@@ -243,8 +243,8 @@ TEST(C8_a_pause_is_lifted_by_a_cancel_and_by_the_deadline)
 TEST(C8_runs_that_wait_in_a_lane_or_for_their_time_are_paused_and_resumed)
 {
     fixture    *f = begin();
-    stet_run_id first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k")), second, third,
-                delayed, later;
+    stet_run_id first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k")), second,
+                third, delayed, later;
 
     fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
     second = fixture_start(f->engine, "o.quick", "2", STET_START(.key = "k"));
@@ -278,7 +278,8 @@ TEST(C8_a_step_that_fails_and_fails_is_skipped_with_a_result)
     fixture    *f = begin();
     stet_run_id run = suspended(f, "t.tries");
 
-    CHECK_OK(stet_run_skip(f->engine, &run, "call bank", stet_text("by hand"), "me", "phoned them"));
+    CHECK_OK(
+        stet_run_skip(f->engine, &run, "call bank", stet_text("by hand"), "me", "phoned them"));
     EXPECT_RESULT(f->engine, &run, "by hand");
     CHECK_INT(effects("closed"), 1);
     CHECK_INT(fixture_facts(f->engine, &run, "step skipped", "call bank"), 1);
@@ -292,13 +293,15 @@ TEST(C8_a_step_is_skipped_before_the_run_comes_to_it_and_not_when_it_has_a_resul
 
     gate_await(&door, 1);
     CHECK_OK(stet_run_skip(f->engine, &run, "behind", stet_text(""), NULL, NULL));
-    CHECK_CODE(stet_run_skip(f->engine, &run, "behind#1", stet_text(""), NULL, NULL), STET_ESETTLED);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "behind#1", stet_text(""), NULL, NULL),
+               STET_ESETTLED);
     gate_open(&door);
     EXPECT_RESULT(f->engine, &run, "x");
     CHECK_INT(effects("behind"), 0);
     CHECK_INT(door.arrived, 1);
     run = suspended(f, "t.order");
-    CHECK_CODE(stet_run_skip(f->engine, &run, "charge#1", stet_text(""), NULL, NULL), STET_ESETTLED);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "charge#1", stet_text(""), NULL, NULL),
+               STET_ESETTLED);
     CHECK_HAS(stet_last_error(), "stet edit");
     fixture_end(f);
 }
@@ -308,7 +311,8 @@ TEST(C8_a_recorded_result_is_replaced)
     fixture    *f = begin();
     stet_run_id run = suspended(f, "t.order"), again;
 
-    CHECK_CODE(stet_run_edit(f->engine, &run, "refund", stet_text("x"), NULL, NULL), STET_ENOTFOUND);
+    CHECK_CODE(stet_run_edit(f->engine, &run, "refund", stet_text("x"), NULL, NULL),
+               STET_ENOTFOUND);
     CHECK_HAS(stet_last_error(), "its steps are reserve#1, charge#1");
     CHECK_CODE(stet_run_edit(f->engine, &run, "ship", stet_text("x"), NULL, NULL), STET_EKIND);
     CHECK_OK(stet_run_edit(f->engine, &run, "charge", stet_text("waived"), "me", "a present"));
@@ -409,7 +413,8 @@ TEST(C8_a_rewind_cancels_the_run_it_waited_for_and_takes_its_marks_and_timers_wi
 TEST(C8_a_run_is_failed_by_hand_whoever_has_it)
 {
     fixture    *f = begin();
-    stet_run_id waits = suspended(f, "t.calls"), runs = fixture_start(f->engine, "t.gate", "", NULL),
+    stet_run_id waits = suspended(f, "t.calls"),
+                runs = fixture_start(f->engine, "t.gate", "", NULL),
                 delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
     stet_result result;
 

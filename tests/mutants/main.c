@@ -225,9 +225,10 @@ hunt_crashes(hunt *h, int mutant)
     if (h->crash == NULL)
         return false;
     if (server == NULL)
-        (void)snprintf(pattern, sizeof pattern,
-                       "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate}}_test",
-                       h->crash);
+        (void)snprintf(
+            pattern, sizeof pattern,
+            "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate}}_test",
+            h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
     if (glob(pattern, GLOB_BRACE, NULL, &programs) != 0) {

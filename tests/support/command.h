@@ -1,5 +1,6 @@
-/* Running the real programs as their users do: on a fresh file in the test's directory, with a known
- * environment; what they print on both outputs, and how they end. Texts live until the test ends.
+/* Running the real programs as their users do: on a fresh file in the test's directory, with a
+ * known environment; what they print on both outputs, and how they end. Texts live until the test
+ * ends.
  */
 #ifndef STET_COMMAND_H
 #define STET_COMMAND_H

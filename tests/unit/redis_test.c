@@ -773,8 +773,8 @@ open_writer(world *w, tales *own)
     return w->store = s;
 }
 
-/* Work that is left is heard of by the channel and by the stream, and told once; a run that ended is
- * named. */
+/* Work that is left is heard of by the channel and by the stream, and told once; a run that ended
+ * is named. */
 TEST(G4_commits_tell_what_others_can_use)
 {
     stet_run_row ended = { .id = run_id(1), .status = 9, .is_terminal = 1, .ended_ms = 5,
@@ -849,7 +849,8 @@ TEST(G4_a_look_for_work_that_finds_none_is_not_written)
     world_end(&w);
 }
 
-/* A part of a commit that is such a look is not remembered, and the next part does not wait for it. */
+/* A part of a commit that is such a look is not remembered, and the next part does not wait for
+ * it. */
 TEST(G4_a_look_for_work_may_be_the_first_part_of_a_commit)
 {
     static const char *const handlers[] = { "h.b" };
