@@ -295,9 +295,12 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
             return STET_OK;
         }
         if ((id.data = stet__arena_copy(j->arena, f->idempotency_key.data, f->idempotency_key.len)) == NULL ||
-            stet__map_put(&j->signal_ids, id.data, id.len, j) != STET_OK)
+            stet__map_put(&j->signal_ids, id.data, id.len,
+                          f->flags & STET__FACT_SEEN ? (void *)&j->signal_ids : stet__journal_came(j)) != STET_OK)
             return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
     }
+    if (f->flags & STET__FACT_SEEN)
+        return STET_OK;
     if ((box = journal_letterbox(j, f->name)) == NULL)
         return STET_ENOMEM;
     if ((value.data = stet__arena_copy(j->arena, f->value.data, f->value.len)) == NULL)

@@ -66,7 +66,7 @@ typedef struct stet__journal {
     stet__map    completions; /* revision, 8 bytes -> stet__cmd */
     stet__cmd   *waiting;     /* list of all commands with a completion */
     stet__map    letters;     /* signal -> stet__letterbox */
-    stet__map    signal_ids;  /* idempotency keys of the signals that came */
+    stet__map    signal_ids;  /* idempotency keys of the signals that came -> stet__journal_came(), or another */
     stet__cmd   *spared;      /* settled, and the host removes what was put for them: timers, marks of waits */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
@@ -96,6 +96,12 @@ int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
+/* What signal_ids has for a key that came with this generation; another pointer: the one before had it. */
+static inline void *
+stet__journal_came(stet__journal *j)
+{
+    return j;
+}
 /* Has a signal come that nobody waited for? */
 bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 /* The one command of this kind, name and occurrence, or NULL. Does not ask. */
