@@ -244,6 +244,20 @@ stet__journal_has_signal(const stet__journal *j, const char *signal)
     return box != NULL && box->first != NULL;
 }
 
+int
+stet__journal_letters(const stet__journal *j, stet__letter_fn fn, void *arg)
+{
+    size_t      at = 0, len;
+    const void *name;
+    void       *value;
+    int         err = STET_OK;
+
+    while (err == STET_OK && stet__map_next(&j->letters, &at, &name, &len, &value))
+        for (const stet__letter *l = ((stet__letterbox *)value)->first; err == STET_OK && l != NULL; l = l->next)
+            err = fn(arg, (stet_bytes){ name, len }, l);
+    return err;
+}
+
 /* A wait for a signal takes the oldest one nobody took, or stands in line. */
 static int
 journal_apply_wait(stet__journal *j, stet__cmd *cmd, const stet__fact *f)

@@ -102,6 +102,9 @@ stet__journal_came(stet__journal *j)
 {
     return j;
 }
+/* Signals that came and that nobody waited for, those of one name in their order. Non-zero stops it. */
+typedef int (*stet__letter_fn)(void *arg, stet_bytes signal, const stet__letter *letter);
+int stet__journal_letters(const stet__journal *j, stet__letter_fn fn, void *arg);
 /* Has a signal come that nobody waited for? */
 bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 /* The one command of this kind, name and occurrence, or NULL. Does not ask. */

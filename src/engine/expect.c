@@ -8,6 +8,8 @@
 
 #include "engine/engine.h"
 
+#define EXPECT_TRIES_MAX 100
+
 /* ---- what the facts tell --------------------------------------------------------------------- */
 
 typedef struct expect_scan {
@@ -244,9 +246,11 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
     stet__expect *x = scan->x;
     bool          ok;
 
-    if (seq == 0)
+    if (seq == 0) {
+        if (f->kind == STET__FACT_STARTED) /* entries that were taken before this generation need not be there */
+            x->inbox = (uint64_t)f->taken;
         ok = expect_fact(x, f);
-    else {
+    } else {
         x->inbox = seq > x->inbox ? seq : x->inbox;
         ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
              (f->kind != STET__FACT_DECIDED || expect_decided(x, f)) &&
@@ -494,8 +498,8 @@ expect_row_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row 
     return err;
 }
 
-int
-stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
+static int
+expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
 {
     expect_scan scan = { e, x };
     int         err;
@@ -538,6 +542,16 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
 failed:
     stet__expect_free(x);
     return err;
+}
+
+int
+stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
+{
+    int err = STET_ECONFLICT;
+
+    for (int i = 0; err == STET_ECONFLICT && i < EXPECT_TRIES_MAX; i++)
+        err = expect_load(e, x, id, lost);
+    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "the run began anew all the time it was read; try again") : err;
 }
 
 void
