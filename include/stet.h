@@ -3,6 +3,7 @@
  *   stet/base.h      bytes, codes, IDs, durations
  *   stet/engine.h    open, register, start and stop; configuration; logs; workers; health
  *   stet/run.h       start runs, wait for them, look at them, cancel, dead letters
+ *   stet/operate.h   help a run: pause, skip, edit, rewind, fail, fork
  *   stet/context.h   what a handler can do
  *   stet/move.h      move all runs from one store to another
  *   stet/replay.h    execute handlers against a record: deploy gate, bundles, descriptions
@@ -19,6 +20,7 @@
 #include <stet/context.h>
 #include <stet/engine.h>
 #include <stet/move.h>
+#include <stet/operate.h>
 #include <stet/replay.h>
 #include <stet/run.h>
 #include <stet/schedule.h>

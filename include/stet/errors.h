@@ -39,6 +39,7 @@
     X(ENOBRANCH, -35, PERMANENT, "no branch of a switch fits")                                     \
     X(ECOMPENSATION, -36, PERMANENT, "an undo failed for good")                                    \
     X(EROLLBACK, -37, PERMANENT, "the run is being rolled back")                                   \
+    X(EFORCED, -38, PERMANENT, "failed by hand")                                                   \
     /* what was asked for is not so */                                                             \
     X(ENOTFOUND, -40, PERMANENT, "there is no such thing")                                         \
     X(EEXISTS, -41, PERMANENT, "it exists already")                                                \

@@ -70,6 +70,13 @@
     X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
     X(ROLLED_BACK, 71, "rolled back")                                                              \
     X(TOLD, 72, "waiters told")                                                                    \
+    /* what operators do, through the inbox */                                                     \
+    X(PAUSE, 80, "paused")                                                                         \
+    X(RESUME, 81, "resumed")                                                                       \
+    X(SKIP, 82, "step skipped")                                                                    \
+    X(EDIT, 83, "result replaced")                                                                 \
+    X(REWIND, 84, "rewound")                                                                       \
+    X(FAIL, 85, "failed by hand")                                                                  \
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")                                                                              \
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
@@ -91,10 +98,12 @@ typedef enum stet__fact_kind {
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
+#define STET__FACT_FORKED 16384u /* STARTED: from a step of `retry_of`, which need not know of it */
+#define STET__FACT_SKIPPED 8192u /* STEP: an operator gave its result */
 #define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */
 #define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
 #define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
-#define STET__FACT_SEEN 8192u   /* SIGNALLED: one the generation before had; only its idempotency key counts */
+#define STET__FACT_SEEN 32768u  /* SIGNALLED: one the generation before had; only its idempotency key counts */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */
@@ -178,6 +187,13 @@ static inline bool
 stet__fact_is_command(stet__fact_kind kind)
 {
     return kind >= STET__FACT_STEP && kind < STET__FACT_TIMER && kind != STET__FACT_CHOICE;
+}
+
+/* Does it change what is recorded, so that an execution that has seen it must begin anew? */
+static inline bool
+stet__fact_is_rewrite(stet__fact_kind kind)
+{
+    return kind == STET__FACT_SKIP || kind == STET__FACT_EDIT || kind == STET__FACT_REWIND;
 }
 
 /* "step" for STET__FACT_STEP; NULL for a number nobody defined. */

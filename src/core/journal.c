@@ -16,6 +16,7 @@ stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc)
     stet__map_init(&j->completions, alloc);
     stet__map_init(&j->letters, alloc);
     stet__map_init(&j->signal_ids, alloc);
+    stet__map_init(&j->repeats, alloc);
 }
 
 void
@@ -25,7 +26,8 @@ stet__journal_free(stet__journal *j)
     stet__map_free(&j->completions);
     stet__map_free(&j->letters);
     stet__map_free(&j->signal_ids);
-    j->waiting = j->spared = NULL;
+    stet__map_free(&j->repeats);
+    j->waiting = j->spared = j->orphans = NULL;
 }
 
 /* Reads, notes and choices do no harm when the code no longer asks for them. */
@@ -131,6 +133,8 @@ stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion)
         cmd->next = j->waiting;
         j->waiting = cmd;
     }
+    if (cmd->revision == 0)
+        cmd->revision = completion;
     cmd->completion = completion;
     if (stet__map_put(&j->completions, &completion, sizeof completion, cmd) != STET_OK)
         return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
@@ -173,14 +177,22 @@ journal_copy_outcome(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
     return ok ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a journal");
 }
 
+static void
+journal_spare(stet__journal *j, stet__cmd *cmd)
+{
+    if (cmd->is_spared)
+        return;
+    cmd->is_spared = true;
+    cmd->had_timer = cmd->has_timer;
+    cmd->spared = j->spared;
+    j->spared = cmd;
+}
+
 void
 stet__journal_settle(stet__journal *j, stet__cmd *cmd)
 {
-    if (cmd->has_timer || cmd->has_mark) {
-        cmd->had_timer = cmd->has_timer;
-        cmd->spared = j->spared;
-        j->spared = cmd;
-    }
+    if (cmd->has_timer || cmd->has_mark)
+        journal_spare(j, cmd);
     cmd->is_settled = true;
     cmd->has_timer = false;
     cmd->settled_at = ++j->order;
@@ -204,6 +216,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
                                (uint64_t)f->occurrence)) == NULL)
             return STET_ENOMEM;
         cmd->is_recorded = true;
+        cmd->revision = f->revision;
         cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
         if (journal_must_be_asked(cmd))
             j->unasked++;
@@ -216,6 +229,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
     cmd->run = stet__fact_id(f->run);
     cmd->attempt = (uint32_t)f->attempt;
     cmd->is_absent = (f->flags & STET__FACT_ABSENT) != 0;
+    cmd->is_skipped = (f->flags & STET__FACT_SKIPPED) != 0;
     cmd->is_approval = (f->flags & STET__FACT_APPROVAL) != 0;
     *out = cmd;
     return STET_OK;
@@ -445,9 +459,192 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
     return journal_copy_outcome(j, cmd, f);
 }
 
+/* ---- what operators do --------------------------------------------------------------------------- */
+
+static stet__cmd *
+journal_named(const stet__journal *j, const stet__fact *f)
+{
+    uint8_t                  key[JOURNAL_KEY_MAX];
+    size_t                   len = journal_key(key, STET__FACT_STEP, f->name.data != NULL ? f->name.data : "", f->name.len);
+    const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
+
+    return row != NULL && f->occurrence > 0 && (uint64_t)f->occurrence <= row->n ? row->cmds[f->occurrence - 1] : NULL;
+}
+
+/* The step is settled with the given result, and its body never entered again. It came too late for one that is. */
+static int
+journal_apply_skip(stet__journal *j, const stet__fact *f)
+{
+    stet__fact step = *f;
+    stet__cmd *cmd = journal_named(j, f);
+    int        err;
+
+    if (cmd != NULL && cmd->is_settled) {
+        j->anomalies++;
+        return STET_OK;
+    }
+    step.flags = STET__FACT_INHERITED | STET__FACT_SKIPPED;
+    step.text = (stet_bytes){ NULL, 0 };
+    if ((err = journal_record(j, STET__FACT_STEP, &step, &cmd)) != STET_OK ||
+        (err = journal_copy_outcome(j, cmd, &step)) != STET_OK)
+        return err;
+    cmd->text = NULL; /* of an attempt that failed */
+    stet__journal_settle(j, cmd);
+    return STET_OK;
+}
+
+static int
+journal_apply_edit(stet__journal *j, const stet__fact *f)
+{
+    stet__fact step = *f;
+    stet__cmd *cmd = journal_named(j, f);
+
+    if (cmd == NULL || !cmd->is_settled) {
+        j->anomalies++;
+        return STET_OK;
+    }
+    step.text = (stet_bytes){ NULL, 0 };
+    cmd->text = cmd->origin = NULL;
+    cmd->value = (stet_bytes){ NULL, 0 };
+    return journal_copy_outcome(j, cmd, &step);
+}
+
+static size_t
+journal_repeat_key(uint8_t key[JOURNAL_KEY_MAX + 8], const char *name, size_t len, uint64_t occurrence)
+{
+    size_t n = journal_key(key, STET__FACT_STEP, name, len);
+
+    memcpy(key + n, &occurrence, sizeof occurrence);
+    return n + sizeof occurrence;
+}
+
+uint64_t
+stet__journal_repeats(const stet__journal *j, const char *step, uint64_t occurrence)
+{
+    uint8_t key[JOURNAL_KEY_MAX + 8];
+    size_t  len = journal_repeat_key(key, step, strlen(step), occurrence);
+
+    return j->repeats.used == 0 ? 0 : (uint64_t)(uintptr_t)stet__map_find(&j->repeats, key, len);
+}
+
+/* A signal that a forgotten wait had got is there again, before all that came later. */
+static int
+journal_return_letter(stet__journal *j, const stet__cmd *wait)
+{
+    stet__letterbox *box = journal_letterbox(j, (stet_bytes){ wait->topic, strlen(wait->topic) });
+    stet__letter    *letter = stet__arena_get0(j->arena, sizeof *letter);
+
+    if (box == NULL || letter == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    letter->value = wait->value;
+    letter->id = wait->signal_id;
+    if ((letter->next = box->first) == NULL)
+        box->last = letter;
+    box->first = letter;
+    return STET_OK;
+}
+
+/* What others see of it, or wait for because of it, has to go. */
+static void
+journal_orphan(stet__journal *j, stet__cmd *cmd)
+{
+    if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
+        cmd->spared = j->orphans;
+        j->orphans = cmd;
+    } else if (cmd->kind == STET__FACT_BOUNDARY) { /* also what was decided */
+        cmd->has_mark = true;
+        journal_spare(j, cmd);
+    } else if (!cmd->is_settled && (cmd->has_timer || cmd->has_mark))
+        journal_spare(j, cmd);
+    cmd->has_timer = false;
+}
+
+static int
+journal_forget(stet__journal *j, stet__cmd *cmd)
+{
+    uint8_t key[JOURNAL_KEY_MAX + 8];
+    size_t  len = journal_repeat_key(key, cmd->name, strlen(cmd->name), cmd->occurrence);
+
+    if (!cmd->is_asked && journal_must_be_asked(cmd))
+        j->unasked--;
+    if (!cmd->is_asked && journal_is_choice(cmd))
+        j->choices--;
+    cmd->is_settled = true; /* nobody waits by it any more */
+    if (cmd->kind == STET__FACT_STEP &&
+        stet__map_put(&j->repeats, key, len,
+                      (void *)((uintptr_t)stet__map_find(&j->repeats, key, len) + 1)) != STET_OK)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    return STET_OK;
+}
+
+int
+stet__journal_rewind(stet__journal *j, uint64_t from)
+{
+    uint64_t    below = UINT64_MAX;
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+    int         err;
+
+    /* Newest first, so that the oldest is in front in the end. */
+    for (;;) {
+        const stet__cmd *last = NULL;
+
+        for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+            if (cmd->kind == STET__FACT_SIGNAL && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
+                cmd->settled_at < below && (last == NULL || cmd->settled_at > last->settled_at))
+                last = cmd;
+        if (last == NULL)
+            break;
+        below = last->settled_at;
+        if ((err = journal_return_letter(j, last)) != STET_OK)
+            return err;
+    }
+    for (stet__cmd **link = &j->waiting; *link != NULL;) {
+        stet__cmd *cmd = *link;
+
+        if (cmd->revision < from) {
+            link = &cmd->next;
+            continue;
+        }
+        *link = cmd->next;
+        journal_orphan(j, cmd);
+        (void)stet__map_remove(&j->completions, &cmd->completion, sizeof cmd->completion);
+    }
+    while (stet__map_next(&j->rows, &at, &key, &len, &value)) {
+        stet__row_of_cmds *row = value;
+
+        for (size_t i = 0; i < row->n; i++) {
+            if (row->cmds[i] == NULL || row->cmds[i]->revision < from)
+                continue;
+            if ((err = journal_forget(j, row->cmds[i])) != STET_OK)
+                return err;
+            row->cmds[i] = NULL;
+        }
+        while (row->n > 0 && row->cmds[row->n - 1] == NULL)
+            row->n--;
+    }
+    return STET_OK;
+}
+
+static int
+journal_apply_rewind(stet__journal *j, const stet__fact *f)
+{
+    for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_ROLLBACK && !cmd->is_settled) {
+            j->anomalies++; /* it came too late: what it did is being undone */
+            return STET_OK;
+        }
+    return stet__journal_rewind(j, (uint64_t)f->number);
+}
+
 int
 stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
+    if (stet__fact_is_rewrite(fact->kind) && fact->generation != j->generation) {
+        j->anomalies++; /* it was meant for another record */
+        return STET_OK;
+    }
     switch (fact->kind) {
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_TIMER:
@@ -458,6 +655,10 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
     case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
+    case STET__FACT_STARTED: j->generation = fact->generation; return STET_OK;
+    case STET__FACT_SKIP: return journal_apply_skip(j, fact);
+    case STET__FACT_EDIT: return journal_apply_edit(j, fact);
+    case STET__FACT_REWIND: return journal_apply_rewind(j, fact);
     default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
 }
@@ -495,6 +696,16 @@ stet__journal_peek(const stet__journal *j, stet__fact_kind kind, const char *nam
     const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
 
     return row != NULL && row->asked < row->n ? row->cmds[row->asked] : NULL;
+}
+
+uint64_t
+stet__journal_count(const stet__journal *j, stet__fact_kind kind, const char *name)
+{
+    uint8_t                  key[JOURNAL_KEY_MAX];
+    size_t                   len = journal_key(key, kind, name, strlen(name));
+    const stet__row_of_cmds *row = stet__map_find(&j->rows, key, len);
+
+    return row != NULL ? row->n : 0;
 }
 
 /* The same name and occurrence recorded as something else, which nobody asked for yet. */

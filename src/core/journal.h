@@ -16,9 +16,11 @@ typedef struct stet__cmd {
     const char     *name;
     uint64_t        occurrence;
     uint64_t        completion;   /* revision that notifications answer; 0: none */
+    uint64_t        revision;     /* of its first fact, where that is known */
     bool            is_recorded;  /* from the journal (else made by this execution) */
     bool            is_asked;     /* the handler asked for it in this execution */
-    bool            is_inherited;
+    bool            is_inherited; /* nobody has to ask for it */
+    bool            is_skipped;   /* STEP: its result is an operator's */
     bool            is_settled;
     bool            is_absent;    /* STATE_GET: there was no value */
     bool            is_approval;  /* BOUNDARY */
@@ -37,7 +39,8 @@ typedef struct stet__cmd {
     stet_bytes      signal_id;    /* SIGNAL: idempotency key of the one it got */
     struct stet__cmd *next;       /* all commands with a completion, newest first */
     struct stet__cmd *behind;     /* SIGNAL: the next wait for the same one */
-    struct stet__cmd *spared;     /* in journal->spared */
+    struct stet__cmd *spared;     /* in journal->spared or journal->orphans */
+    bool            is_spared;    /* it is or was there */
     bool            had_timer;    /* … because of its timer */
     bool            has_mark;     /* TOPIC, BOUNDARY: others see in the store that it waits */
 } stet__cmd;
@@ -68,9 +71,12 @@ typedef struct stet__journal {
     stet__map    letters;     /* signal -> stet__letterbox */
     stet__map    signal_ids;  /* idempotency keys of the signals that came -> stet__journal_came(), or another */
     stet__cmd   *spared;      /* settled, and the host removes what was put for them: timers, marks of waits */
+    stet__cmd   *orphans;     /* CALLs that were forgotten by a rewind before they were answered */
+    stet__map    repeats;     /* STEP, as in rows, + occurrence -> how often it was forgotten */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
+    int64_t      generation;  /* of the run */
     uint64_t     anomalies;   /* notifications that answered nothing; kept, never replayed */
 } stet__journal;
 
@@ -79,6 +85,12 @@ void stet__journal_free(stet__journal *j);
 
 /* A fact of the journal, or an inbox entry as it is taken. STET_ENOMEM; STET_ECORRUPT. */
 int stet__journal_apply(stet__journal *j, const stet__fact *fact);
+
+/* How often this step was forgotten by a rewind: it is another execution then, with another token. */
+uint64_t stet__journal_repeats(const stet__journal *j, const char *step, uint64_t occurrence);
+
+/* Forget what was recorded from this revision on. Signals that were consumed since are there again. */
+int stet__journal_rewind(stet__journal *j, uint64_t from);
 
 /* The handler asks for the next command of this kind and name. *cmd is the recorded one, or NULL: it is
  * new, with *occurrence. STET_EREPLAY: a contradiction; *recorded is then the command it collides with. */
@@ -109,6 +121,8 @@ int stet__journal_letters(const stet__journal *j, stet__letter_fn fn, void *arg)
 bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 /* The one command of this kind, name and occurrence, or NULL. Does not ask. */
 stet__cmd *stet__journal_find(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence);
+/* How many there are of this kind and name, those in between that are not known included. */
+uint64_t stet__journal_count(const stet__journal *j, stet__fact_kind kind, const char *name);
 /* Must the handler ask for commands of this kind when they are recorded? */
 bool stet__journal_is_binding(stet__fact_kind kind);
 /* Is there a command of this kind with this name in the row's next place? Does not ask. */

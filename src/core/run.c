@@ -14,20 +14,23 @@
 /* The one transition table: from -> allowed to. Row 0 is "does not exist yet". */
 static const uint32_t run_transitions[14] = {
     [0] = RUN_BIT(PENDING),
-    [STET_STATUS_PENDING] = RUN_BIT(RUNNING) | RUN_BIT(PAUSED) | RUN_BIT(STUCK) | RUN_STOPS,
+    [STET_STATUS_PENDING] = RUN_BIT(RUNNING) | RUN_BIT(PAUSED) | RUN_BIT(STUCK) | RUN_BIT(FAILED) | RUN_STOPS,
     [STET_STATUS_RUNNING] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(SUSPENDED) | RUN_BIT(RETRYING) |
                             RUN_BIT(PAUSED) | RUN_BIT(STUCK) | RUN_BIT(CANCELLING) |
                             RUN_BIT(COMPENSATING) | RUN_ENDS,
-    [STET_STATUS_SUSPENDED] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_STOPS,
+    [STET_STATUS_SUSPENDED] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_BIT(FAILED) | RUN_STOPS,
     /* to failed: the last attempt was used up */
     [STET_STATUS_RETRYING] = RUN_BIT(RUNNING) | RUN_BIT(PENDING) | RUN_BIT(PAUSED) | RUN_BIT(FAILED) | RUN_STOPS,
-    [STET_STATUS_PAUSED] = RUN_BIT(PENDING) | RUN_BIT(FAILED) | RUN_STOPS,
+    /* to itself: it was executed to learn of that, or of something else */
+    [STET_STATUS_PAUSED] = RUN_BIT(PAUSED) | RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(STUCK) | RUN_BIT(CANCELLING) |
+                           RUN_BIT(COMPENSATING) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
+                           RUN_BIT(EXPIRED),
     [STET_STATUS_STUCK] = RUN_BIT(PENDING) | RUN_BIT(RUNNING) | RUN_BIT(STUCK) | RUN_BIT(FAILED) |
                           RUN_BIT(COMPENSATING) | RUN_STOPS,
     [STET_STATUS_CANCELLING] = RUN_BIT(CANCELLING) | RUN_BIT(COMPENSATING) | RUN_BIT(STUCK) |
                                RUN_BIT(CANCELLED) | RUN_BIT(EXPIRED),
     /* back to running or cancelling: all is undone, and the handler goes on */
-    [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
+    [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(PAUSED) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
                                  RUN_BIT(RUNNING) | RUN_BIT(CANCELLING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
                                  RUN_BIT(EXPIRED),
     [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED),
@@ -66,7 +69,7 @@ stet__status_can(stet_status from, stet_status to)
     return (unsigned)from < 14 && (run_transitions[from] >> to & 1u) != 0;
 }
 
-/* A run that is being cancelled or rolled back stays so through dispatch. */
+/* A run that is paused, being cancelled or rolled back stays so through dispatch. */
 stet_status
 stet__run_shown(const stet__run *run, stet_status status)
 {
@@ -74,6 +77,8 @@ stet__run_shown(const stet__run *run, stet_status status)
 
     if (!(dispatch >> status & 1u))
         return status;
+    if (run->is_paused)
+        return STET_STATUS_PAUSED;
     return run->rollback != 0 ? STET_STATUS_COMPENSATING : run->stop_code != 0 ? STET_STATUS_CANCELLING : status;
 }
 
@@ -159,6 +164,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     run->parent_completion = (uint64_t)f->completion;
     run->retry_of = stet__fact_id(f->retry_of);
     run->is_object = (f->flags & STET__FACT_OBJECT) != 0;
+    run->is_fork = (f->flags & STET__FACT_FORKED) != 0;
     run->planned_ms = f->planned_ms;
     return run_move(run, STET_STATUS_PENDING);
 }
@@ -170,7 +176,7 @@ run_apply_anew(stet__run *run, const stet__fact *f)
     stet__run next;
     int       err;
 
-    if (run->rollback != 0 || stet__run_is_answered(run))
+    if (run->rollback != 0 || run->is_paused || run->is_failed || stet__run_is_answered(run))
         return stet__fail(STET_ECORRUPT, "a run that is %s began anew", stet_status_name(run->status));
     if ((uint64_t)f->taken < run->taken || (uint64_t)f->epoch < run->epoch)
         return stet__fail(STET_ECORRUPT, "a generation that knows less than the one before");
@@ -223,7 +229,7 @@ stet__run_restart(const stet__run *run, stet__fact *f, stet_bytes input, uint64_
     f->retry_factor = run->retry.factor_percent;
     f->retry_jitter = run->retry.jitter_percent;
     f->completion = (int64_t)run->parent_completion;
-    f->flags = run->is_object ? STET__FACT_OBJECT : 0;
+    f->flags = (run->is_object ? STET__FACT_OBJECT : 0) | (run->is_fork ? STET__FACT_FORKED : 0);
     if (!stet__id_is_zero(run->parent))
         f->run = stet__id_bytes(&run->parent);
     if (!stet__id_is_zero(run->retry_of))
@@ -286,6 +292,7 @@ run_apply_stuck(stet__run *run, const stet__fact *f)
 
     if ((err = run_keep_failure(run, f)) != STET_OK)
         return err;
+    run->is_paused = false; /* it waits for help as it is */
     return run_wait(run, STET_STATUS_STUCK, f);
 }
 
@@ -318,6 +325,7 @@ run_apply_compensation_failed(stet__run *run, const stet__fact *f)
     if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_COMPENSATION_FAILED, f)) != STET_OK)
         return err;
     run->dispatch = f->kind;
+    run->is_paused = false;
     run->is_told = true;
     return STET_OK;
 }
@@ -424,10 +432,57 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
         (err = run_text(run, &run->stop_why, f->text)) != STET_OK)
         return err;
     run->stop_code = code;
+    run->is_paused = false; /* it has to learn of it */
     run->is_answer_owed = (f->flags & STET__FACT_UNTOLD) != 0;
     return run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED
                ? STET_OK
                : run_move(run, STET_STATUS_CANCELLING);
+}
+
+static int
+run_said(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    run->said_ms = f->time_ms;
+    if ((err = run_text(run, &run->said_who, f->who)) != STET_OK)
+        return err;
+    return run_text(run, &run->said_why, f->text);
+}
+
+/* Only what could go on otherwise is paused: not what waits for help, or has to stop. */
+static int
+run_apply_pause(stet__run *run, const stet__fact *f)
+{
+    int err;
+
+    if (run->stop_code != 0 || run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED)
+        return STET_OK;
+    if ((err = run_said(run, f)) != STET_OK)
+        return err;
+    run->is_paused = true;
+    return run_move(run, STET_STATUS_PAUSED);
+}
+
+static int
+run_apply_resume(stet__run *run)
+{
+    if (!run->is_paused)
+        return STET_OK;
+    run->is_paused = false;
+    return run_move(run, run->dispatch == STET__FACT_CLAIMED ? STET_STATUS_RUNNING : STET_STATUS_PENDING);
+}
+
+/* What was recorded is another thing now: what waits for help can try again. */
+static int
+run_apply_rewrite(stet__run *run, const stet__fact *f)
+{
+    run->lost = 0;
+    if (f->kind == STET__FACT_REWIND && run->rollback == 0)
+        run->failed = 0;
+    return run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED
+               ? run_move(run, STET_STATUS_PENDING)
+               : STET_OK;
 }
 
 int
@@ -444,6 +499,12 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
         return run->status == STET_STATUS_STUCK ? run_move(run, STET_STATUS_PENDING) : STET_OK;
     case STET__FACT_ROLLBACK_RETRY:
         return run->status == STET_STATUS_COMPENSATION_FAILED ? run_move(run, STET_STATUS_PENDING) : STET_OK;
+    case STET__FACT_PAUSE: return run_apply_pause(run, fact);
+    case STET__FACT_RESUME: return run_apply_resume(run);
+    case STET__FACT_FAIL: run->is_failed = true; return run_said(run, fact);
+    case STET__FACT_SKIP:
+    case STET__FACT_EDIT:
+    case STET__FACT_REWIND: return run_apply_rewrite(run, fact);
     default: return STET_OK;
     }
 }

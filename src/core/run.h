@@ -44,6 +44,7 @@ typedef struct stet__run {
     stet_id       parent, retry_of;
     uint64_t      parent_completion; /* 0: the parent does not wait */
     bool          is_object;
+    bool          is_fork;           /* of retry_of */
     uint64_t      generation;        /* how often it began anew */
     int64_t       began_ms;          /* this generation */
 
@@ -73,6 +74,12 @@ typedef struct stet__run {
     uint64_t    rollback;     /* revision of the ROLLBACK that is under way; 0: none */
     bool        is_auto;      /* … because the run failed */
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
+
+    /* What operators said. */
+    bool        is_paused;    /* until it is resumed or stopped */
+    bool        is_failed;    /* it ends when it is next looked at */
+    const char *said_who, *said_why;
+    int64_t     said_ms;
 
     stet__risk *risks;        /* steps the next execution has to know about */
 } stet__run;

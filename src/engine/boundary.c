@@ -196,7 +196,11 @@ stet_run_reject(stet_engine *e, const stet_run_id *run, const char *by, const ch
 int
 stet_run_resume(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
 {
-    return boundary_decide(e, "stet_run_resume", "stet_ctx_signal", run, 0, 0, by, note);
+    int err = stet__operate_resume(e, run, by, note);
+
+    return err != STET_ESTATE && err != STET_EENDED
+               ? err
+               : boundary_decide(e, "stet_run_resume", "stet_ctx_signal", run, 0, 0, by, note);
 }
 
 /* ---- who waits ---------------------------------------------------------------------------------------- */

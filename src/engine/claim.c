@@ -129,7 +129,8 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
     if (!stet__may_claim(e) || e->is_polled ||
         stet__room(e) == 0)
         return STET__RESUME_NO;
-    if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t))
+    if (atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || claim->is_detached || !claim_waits_for(c, t) ||
+        !stet__is_served(e, claim->handler->name))
         return STET__RESUME_NO;
     atomic_fetch_add(&e->in_flight, 1);
     stet__unpark(e, claim);

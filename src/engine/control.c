@@ -13,11 +13,11 @@
 
 /* ---- cancel and deadline -------------------------------------------------------------------------- */
 
-/* Never executed: its end is one unit of ours, fenced by "unclaimed, this epoch, this revision". */
-static int
-control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why)
+/* Nobody has it: its end is one unit of ours, fenced by "unclaimed, this epoch, this revision". `fact` is the end. */
+int
+stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *fact)
 {
-    stet__fact fact = { 0 };
+    bool       was_answered = (l->run.stop_code != 0 && !l->run.is_answer_owed) || l->run.is_told;
     stet_cond *cond;
     stet_op   *op;
     int        err;
@@ -29,23 +29,17 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
         (op = stet__work_op(w, STET_OP_FACTS, l->run.id)) == NULL)
         return STET_ENOMEM;
     cond->number = l->row.inbox;
-    fact.kind = code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
-    fact.revision = l->run.journal + 1;
-    fact.time_ms = stet__store_now(e);
-    fact.code = code;
-    if (by != NULL)
-        fact.who = stet_text(by);
-    if (why != NULL)
-        fact.text = stet_text(why);
-    if ((err = stet__run_apply(&l->run, &fact)) != STET_OK)
+    fact->revision = l->run.journal + 1;
+    fact->time_ms = stet__store_now(e);
+    if ((err = stet__run_apply(&l->run, fact)) != STET_OK)
         return err;
-    stet__fact_encode(&w->facts, &fact);
+    stet__fact_encode(&w->facts, fact);
     w->run = l->run.id;
-    w->first = fact.revision;
+    w->first = fact->revision;
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
-    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL) {
+    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL && !stet__run_has_begun(&l->run)) {
         /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
          * would end in it and never leave it. */
         if (l->row.lane == NULL) {
@@ -58,9 +52,23 @@ control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, 
             return STET_ENOMEM;
     }
     stet__lock(e->p, &e->lock);
-    err = stet__project_end(e, w, &l->run, NULL, l->row.lane != NULL, true) ? STET_OK : STET_ENOMEM;
+    err = stet__project_end(e, w, &l->run, &l->journal, l->row.lane != NULL, !was_answered) ? STET_OK : STET_ENOMEM;
     stet__unlock(e->p, &e->lock);
     return err;
+}
+
+static int
+control_end_unstarted(stet_engine *e, stet__work *w, stet__loaded *l, int code, const char *by, const char *why)
+{
+    stet__fact fact = { 0 };
+
+    fact.kind = code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
+    fact.code = code;
+    if (by != NULL)
+        fact.who = stet_text(by);
+    if (why != NULL)
+        fact.text = stet_text(why);
+    return stet__end_unclaimed(e, w, l, &fact);
 }
 
 /* Tell the run through its inbox; its waiters are answered now. */
@@ -86,8 +94,9 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
         (row = stet__arena_get0(&w->arena, sizeof *row)) == NULL)
         return STET_ENOMEM;
     row->id = l->run.id;
-    row->status = l->run.status == STET_STATUS_STUCK || l->run.status == STET_STATUS_COMPENSATING ? l->run.status
-                                                                                                : STET_STATUS_CANCELLING;
+    row->status = l->run.status == STET_STATUS_STUCK ? STET_STATUS_STUCK
+                  : l->run.rollback != 0             ? STET_STATUS_COMPENSATING
+                                                     : STET_STATUS_CANCELLING;
     row->ended_ms = STET_NEVER;
     row->due_ms = fact.time_ms;
     op->row = row;

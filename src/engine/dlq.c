@@ -1,6 +1,6 @@
-/* Dead letters: retrying a run that ended without success, and discarding it.
+/* Dead letters: retrying a run that ended without success, and discarding it. And forking any run from a step.
  *
- * A retry is a new run. It inherits what was recorded and still stands: results of steps, sends, calls
+ * A retry or fork is a new run. It inherits what was recorded and still stands: results of steps, sends, calls
  * that completed, sleeps that ended, signals and what waited for them, state writes. What failed is not
  * inherited and is tried again. A read of state is inherited only together with a write of that entry:
  * without the write it would be a stale value.
@@ -19,7 +19,8 @@ typedef struct dlq_journal {
     size_t       n_inbox, cap_inbox, taken; /* taken: so many of those that are left */
     uint64_t     inbox_first, next;
     size_t       rows;
-    stet__journal journal; /* what became of the signals */
+    bool         has_undo;
+    stet__journal journal; /* what became of it all */
 } dlq_journal;
 
 static void *
@@ -104,6 +105,12 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
+static bool
+dlq_is_undo(const stet__fact *step)
+{
+    return step->name.len > 9 && memcmp(step->name.data, "rollback:", 9) == 0;
+}
+
 /* Which wait got which signal, as the run itself found it. Those it did not come to take are there for whoever retries
  * it. */
 static int
@@ -111,9 +118,11 @@ dlq_replay(dlq_journal *d)
 {
     int err;
 
-    for (size_t i = 0; i < d->n; i++)
+    for (size_t i = 0; i < d->n; i++) {
+        d->has_undo = d->has_undo || (d->facts[i].kind == STET__FACT_STEP && dlq_is_undo(&d->facts[i]));
         if ((err = stet__journal_apply(&d->journal, &d->facts[i])) != STET_OK)
             return err;
+    }
     for (size_t i = d->taken; i < d->n_inbox; i++) {
         stet__fact entry;
         stet_bytes in = d->inbox[i];
@@ -241,19 +250,37 @@ dlq_is_made_anew(const dlq_journal *d, const stet__fact *wait)
 static bool
 dlq_is_undone(const dlq_journal *d, const stet__fact *step)
 {
-    char             name[STET__UNDO_NAME_MAX];
-    const stet__cmd *undo;
+    char name[STET__UNDO_NAME_MAX];
 
-    if (step->name.len > 9 && memcmp(step->name.data, "rollback:", 9) == 0)
+    if (dlq_is_undo(step))
         return true;
     (void)stet__undo_name(name, (const char *)step->name.data, step->name.len, (uint64_t)step->occurrence);
-    undo = stet__journal_peek(&d->journal, STET__FACT_STEP, name);
-    return undo != NULL && undo->is_settled && undo->code == 0;
+    /* By the facts: a fork has forgotten what came behind its step, and yet it happened. */
+    for (const stet__fact *f = step + 1; d->has_undo && f < d->facts + d->n; f++)
+        if (f->kind == STET__FACT_STEP && f->code == 0 && f->name.len == strlen(name) &&
+            memcmp(f->name.data, name, f->name.len) == 0)
+            return true;
+    return false;
+}
+
+/* The command as it stands in the end: operators may have replaced its result, or had the run forget it. NULL: it
+ * was forgotten. */
+static const stet__cmd *
+dlq_stands(const dlq_journal *d, const stet__fact *f)
+{
+    char             name[STET__UNDO_NAME_MAX];
+    const stet__cmd *cmd;
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.data != NULL ? (const char *)f->name.data : "");
+    cmd = stet__journal_find(&d->journal, f->kind, name, (uint64_t)f->occurrence);
+    return cmd != NULL && cmd->revision <= f->revision ? cmd : NULL;
 }
 
 static bool
 dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
 {
+    if (stet__fact_is_command(f->kind) && f->kind != STET__FACT_STEP_RETRY && dlq_stands(d, f) == NULL)
+        return false;
     switch (f->kind) {
     case STET__FACT_STEP:
         if (dlq_is_undone(d, f) && !STET__MUTANT(undone_inherited))
@@ -283,11 +310,39 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     }
 }
 
+/* Steps whose results operators gave. */
+static uint32_t
+dlq_skipped(const dlq_journal *d, stet__buf *out, int64_t now_ms)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+    uint32_t    n = 0;
+
+    while (stet__map_next(&d->journal.rows, &at, &key, &len, &value)) {
+        const stet__row_of_cmds *row = value;
+
+        for (size_t i = 0; i < row->n; i++) {
+            const stet__cmd *cmd = row->cmds[i];
+            stet__fact       f = { .kind = STET__FACT_STEP, .time_ms = now_ms, .flags = STET__FACT_INHERITED | STET__FACT_SKIPPED };
+
+            if (cmd == NULL || !cmd->is_skipped)
+                continue;
+            f.name = stet_text(cmd->name);
+            f.occurrence = (int64_t)cmd->occurrence;
+            f.value = cmd->value;
+            stet__fact_encode(out, &f);
+            n++;
+        }
+    }
+    return n;
+}
+
 /* Facts from revision 2 on; a command's answer follows it at once. Signals nobody waited for come last. */
 static uint32_t
 dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
 {
-    uint64_t    revision = 2;
+    uint64_t    revision = 2 + dlq_skipped(d, out, now_ms);
     dlq_letters letters = { out, 0, now_ms };
 
     for (size_t i = 0; i < d->n; i++) {
@@ -299,6 +354,8 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         answer = f.kind >= STET__FACT_SLEEP ? dlq_answer(d, &d->facts[i]) : NULL;
         f.time_ms = now_ms;
         f.flags |= STET__FACT_INHERITED;
+        if (f.kind == STET__FACT_STEP)
+            f.value = dlq_stands(d, &f)->value;
         stet__fact_encode(out, &f);
         if (f.kind == STET__FACT_SIGNAL) {
             const stet__cmd *cmd = dlq_signal(d, &d->facts[i]);
@@ -385,11 +442,12 @@ dlq_check(stet_engine *e, const char *call, const stet_run_id *run, stet_id *id,
     return STET_OK;
 }
 
+/* The new run, with what it inherits. */
 static int
-dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row, stet__fact extra, stet_id fresh)
+dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fresh, uint32_t flags, const char *by,
+          const char *why)
 {
     stet__fact started = d->facts[0];
-    stet_id    old = row->id;
     stet__buf  more;
     uint32_t   n;
     int        err;
@@ -405,6 +463,11 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
     started.idempotency_key = (stet_bytes){ NULL, 0 };
     started.child_key = (stet_bytes){ NULL, 0 };
     started.retry_of = stet__id_bytes(&old);
+    started.flags = (started.flags & ~(int64_t)STET__FACT_FORKED) | flags;
+    if (by != NULL)
+        started.who = stet_text(by);
+    if (why != NULL)
+        started.text = stet_text(why);
     stet__buf_init(&more, &e->p->alloc);
     n = dlq_inherit(d, &more, started.time_ms);
     err = more.failed ? STET_ENOMEM : STET_OK;
@@ -414,8 +477,17 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
         stet__unlock(e->p, &e->lock);
     }
     stet__buf_free(&more);
+    return err == STET_OK ? STET_OK : stet__fail(err, "out of memory");
+}
+
+static int
+dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row, stet__fact extra, stet_id fresh)
+{
+    stet_id old = row->id;
+    int     err = dlq_start(e, w, d, old, fresh, 0, NULL, NULL);
+
     if (err != STET_OK)
-        return stet__fail(err, "out of memory");
+        return err;
     extra.retried_by = stet__id_bytes(&fresh);
     if ((err = dlq_extra(w, row, &extra)) != STET_OK || (err = dlq_not_marked(w, STET__SPACE_DISCARD, old)) != STET_OK)
         return err;
@@ -459,6 +531,60 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
     if (err == STET_OK && retried != NULL)
         stet__id_text(retried->text, STET__ID_RUN, fresh);
 done:
+    dlq_free(&d);
+    return err;
+}
+
+/* ---- fork ------------------------------------------------------------------------------------------ */
+
+/* What was recorded before the step, whatever became of the run. */
+static int
+dlq_fork(stet_engine *e, dlq_journal *d, stet_id run, const char *text, const char *step, stet_id fresh, const char *by,
+         const char *why)
+{
+    const stet__cmd *cmd;
+    stet_run_row     row;
+    stet__fact       extra;
+    stet__work      *w;
+    int              err;
+
+    if ((err = stet__load_row(e, run, &d->arena, &row, &extra)) != STET_OK || (err = dlq_load(d, e, run)) != STET_OK)
+        return err;
+    /* Retention may have removed it between the two looks. */
+    if (d->n == 0 && (err = stet__load_row(e, run, &d->arena, &row, &extra)) != STET_OK)
+        return err;
+    if (d->n == 0 || d->facts[0].kind != STET__FACT_STARTED)
+        return stet__fail(STET_ECORRUPT, "%s cannot be forked: its first fact is not readable", text);
+    if ((step != NULL && (err = stet__operate_find(&d->journal, text, step, &cmd)) != STET_OK) ||
+        (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision : 2)) != STET_OK)
+        return err;
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((err = dlq_start(e, w, d, run, fresh, STET__FACT_FORKED, by, why)) != STET_OK) {
+        stet__work_free(w);
+        return err;
+    }
+    return stet__commit_sync(e, w, NULL);
+}
+
+int
+stet_run_fork(stet_engine *e, stet_run_id *forked, const stet_run_id *run, const char *step, const char *by, const char *why)
+{
+    dlq_journal d = { 0 };
+    stet_id     id, fresh;
+    int         err;
+
+    if ((err = stet__alive(e, "stet_run_fork")) != STET_OK ||
+        (err = stet__not_in_handler(e, "stet_run_fork", "stet_send")) != STET_OK ||
+        (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
+        return err;
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    fresh = stet__new_id(e);
+    stet__arena_init(&d.arena, &e->p->alloc);
+    err = dlq_fork(e, &d, id, run->text, step, fresh, by, why);
+    if (err == STET_OK && forked != NULL)
+        stet__id_text(forked->text, STET__ID_RUN, fresh);
     dlq_free(&d);
     return err;
 }

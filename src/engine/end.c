@@ -180,6 +180,10 @@ end_returned(stet_ctx *c, int64_t *due_ms)
         (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
         return end_stuck(c);
     }
+    /* Told in its last moment: it comes back to this when it is resumed. Not if it failed passingly, or its attempt
+     * would not be counted. */
+    if (is_final && c->run.is_paused)
+        return end_release(c, due_ms);
     if (is_final && c->run.stop_code != 0) {
         bool is_told = is_well || c->rc == c->run.stop_code;
 
@@ -213,6 +217,12 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     stet__claim *claim = host_claim(c);
 
     *due_ms = STET_NEVER;
+    if (c->run.is_failed) {
+        stet__fact fact = { 0 };
+
+        stet__failed_fact(&c->run, c->run.stop_code, &fact);
+        return stet__host_append(c, &fact, NULL);
+    }
     if (claim->verdict == STET__FACT_CANCELLED || claim->verdict == STET__FACT_EXPIRED)
         return end_fact(c, claim->verdict, claim->verdict == STET__FACT_EXPIRED ? STET_EEXPIRED : STET_ECANCELLED, 0,
                              c->run.stop_why, NULL);
@@ -328,6 +338,8 @@ end_unit(stet_ctx *c)
     if ((err = stet__host_spare(c)) != STET_OK || (err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
         (!STET__MUTANT(end_blind) && (err = stet__host_inbox_cond(c)) != STET_OK))
         return err;
+    if (c->run.status == STET_STATUS_PAUSED)
+        due_ms = STET__HELD_MS;
     is_anew = c->run.generation != generation;
     if (stet__run_is_terminal(&c->run)) {
         stet__lock(e->p, &e->lock);

@@ -440,7 +440,7 @@ engine_free(stet_engine *e)
         stet_result_free(&e->recent[i].result);
     stet__free(&p->alloc, e->recent);
     stet__free(&p->alloc, e->handlers);
-    stet__free(&p->alloc, e->handler_names);
+    stet__hold_free(e);
     stet__free(&p->alloc, e->crumb_uses);
     stet__free(&p->alloc, e->url);
     stet__map_free(&e->claims);
@@ -635,13 +635,7 @@ stet_open(stet_engine **engine, const char *url, const stet_options *options)
 static int
 engine_prepare(stet_engine *e)
 {
-    if (e->handler_names == NULL && e->n_handlers > 0) {
-        if ((e->handler_names = stet__get(&e->p->alloc, e->n_handlers * sizeof *e->handler_names)) == NULL)
-            return stet__fail(STET_ENOMEM, "out of memory");
-        for (size_t i = 0; i < e->n_handlers; i++)
-            e->handler_names[i] = e->handlers[i].name;
-    }
-    return STET_OK;
+    return e->n_handlers > 0 && (e->config.roles & STET_ROLE_WORKER) ? stet__hold_look(e) : STET_OK;
 }
 
 static void

@@ -12,6 +12,7 @@
 
 #include <stdatomic.h>
 
+#include <stet/operate.h>
 #include <stet/schedule.h>
 
 #include "core/journal.h"
@@ -40,12 +41,13 @@
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
 #define STET__SPACE_BASE_ONCE "base.once" /* key of stet_once() -> the run that was first */
 #define STET__SPACE_BASE_EMIT "base.emit" /* ID of an emission -> fact EMIT: how far it came; topic.c */
+#define STET__SPACE_BASE_PAUSED "base.paused" /* handler or service -> PAUSE: who and why */
 #define STET__SPACE_BASE_SCHED "base.sched" /* name -> SCHEDULE; run: this one of that name, revision: its edition */
 #define STET__SPACE_BASE_SCHED_LOG "base.sched.log" /* name NUL planned time, 8 bytes big endian -> OCCURRENCE */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE                                                                          \
     { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
-      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG }
+      STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG, STET__SPACE_BASE_PAUSED }
 /* When to look at which schedule; follows from those, and from runs of them that ended. See schedule.h. */
 #define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing */
 #define STET__SPACE_SCHED_FN "sched.fn"   /* function NUL, the same */
@@ -152,6 +154,8 @@ size_t stet__room(stet_engine *e);
 /* The unit may be granted n runs more, or has got them (n < 0). */
 void stet__work_ask(stet__work *w, int n);
 /* Lock held. The claimer of this engine, if it wants one more run now; else NULL. */
+/* Fill the unit's claimer: what this engine serves, for this session. */
+const stet_claimer *stet__work_claims(stet__work *w, uint64_t session);
 const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
 /* ---- the committer (committer.c) ------------------------------------------------------------------ */
@@ -377,6 +381,13 @@ typedef struct stet__crumb_use {
     uint64_t epoch;
 } stet__crumb_use;
 
+/* What an engine serves now: its handlers but for those that are paused. Never changed once it is published. */
+typedef struct stet__served {
+    struct stet__served *older;
+    size_t               n;
+    const char          *names[];
+} stet__served;
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -394,7 +405,7 @@ struct stet_engine {
     stet__service  *services;
     stet__handler  *handlers;
     size_t          n_handlers, cap_handlers;
-    const char    **handler_names; /* for the claimer; fixed from the start on */
+    _Atomic(stet__served *) served; /* for the claimer */
     stet__sched_function *sched_functions; /* … as these are */
 
     stet__committer committer;
@@ -536,6 +547,8 @@ int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journa
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
 /* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
 int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
+/* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
+int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);
 void stet__loaded_free(stet__loaded *l);
 /* Has the parent begun anew since it started this child? Then the child's key is gone. */
 bool stet__child_is_past(const stet__run *child, const stet__fact *parent_extra);
@@ -615,6 +628,8 @@ typedef struct stet__expect {
     int               stop;          /* asked for, taken or not */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
     bool              is_tried_again; /* the rollback; asked for, not taken */
+    bool              is_hastened;   /* it has to learn that its journal is another one */
+    int               pause;         /* asked for, not taken: 1 to be paused, -1 to be resumed */
     uint64_t          event;         /* which wait an event that is not taken ends; 0: there is none */
     stet_status       status;        /* of a run that is not claimed */
     stet__due         due;
@@ -715,9 +730,31 @@ int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
 /* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
  * such run (any more), or could not be: tell it through its inbox. */
 bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);
+/* Operations that end a run nobody has, with this fact. Lock not held. */
+int stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *fact);
 int stet__host_tell(stet_ctx *c, stet__fact *fact);
 /* Operations that signal another run from a handler, and the record of it (its code says why not). */
 int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+
+/* hold.c: read which handlers are paused, and serve the others. Lock not held. */
+int  stet__hold_look(stet_engine *e);
+bool stet__is_served(stet_engine *e, const char *handler);
+void stet__hold_free(stet_engine *e);
+typedef struct stet__held_by {
+    const char *handler; /* in; the rest is empty if nothing holds it */
+    char        text[512], what[STET__NAME_MAX + 1];
+    int64_t     since_ms;
+} stet__held_by;
+int  stet__hold_find(stet_engine *e, stet__held_by *by);
+
+/* operate.c */
+/* The fact that ends a run which was failed by hand; `stop` is 0 or what its waiters were told. */
+void stet__failed_fact(const stet__run *run, int stop, stet__fact *fact);
+/* Which recorded command "charge" or "charge#2" is, of whatever kind; without a number the last one. STET_ENOTFOUND,
+ * naming what there is. */
+int stet__operate_find(const stet__journal *j, const char *run, const char *text, const stet__cmd **cmd);
+/* STET_ESTATE: it is not paused. */
+int stet__operate_resume(stet_engine *e, const stet_run_id *run, const char *by, const char *why);
 
 /* topic.c. The mark of a wait for events: put with its record, gone with its end. False: out of memory. */
 bool stet__topic_wait_key(stet__arena *arena, stet_bytes *out, stet_bytes topic, stet_id run, uint64_t completion);

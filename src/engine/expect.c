@@ -111,6 +111,20 @@ expect_topic(stet__expect *x, const stet__fact *f)
            stet__topic_wait_key(&x->l.arena, &value->key, f->name, x->l.run.id, f->revision);
 }
 
+/* What was put since is gone: waits with their marks, and the mark of whatever people decided. */
+static void
+expect_rewound(stet__expect *x, const stet__fact *f)
+{
+    if (x->l.run.rollback != 0 || (uint64_t)f->generation != x->l.run.generation)
+        return; /* it came too late */
+    for (stet__want_value **at = &x->values; *at != NULL;)
+        if ((*at)->revision >= (uint64_t)f->number &&
+            (strcmp((*at)->space, STET__SPACE_TOPIC) == 0 || strcmp((*at)->space, STET__SPACE_BOUNDARY) == 0))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
 /* One mark for all of them: the last one counts. */
 static bool
 expect_boundary(stet__expect *x, const stet__fact *f, uint64_t completion, stet_bytes name, uint32_t flags)
@@ -233,6 +247,18 @@ expect_untaken(stet__expect *x, const stet__fact *f)
             x->stop = f->kind == STET__FACT_CANCEL ? STET_ECANCELLED : STET_EEXPIRED;
         return true;
     case STET__FACT_UNSTICK: x->is_unstuck = true; return true;
+    case STET__FACT_SKIP:
+    case STET__FACT_EDIT:
+    case STET__FACT_REWIND:
+        x->is_unstuck = x->is_hastened = true;
+        x->is_tried_again = x->is_tried_again || x->l.run.status == STET_STATUS_COMPENSATION_FAILED;
+        return true;
+    case STET__FACT_PAUSE:
+        if ((x->l.run.status != STET_STATUS_COMPENSATION_FAILED || x->is_tried_again) &&
+            (x->l.run.status != STET_STATUS_STUCK || x->is_unstuck) && x->l.run.stop_code == 0)
+            x->pause = 1;
+        return true;
+    case STET__FACT_RESUME: x->pause = -1; return true;
     case STET__FACT_ROLLBACK_RETRY: x->is_tried_again = x->l.run.status == STET_STATUS_COMPENSATION_FAILED; return true;
     case STET__FACT_EVENT: x->event = (uint64_t)f->completion; return true; /* a run waits for one at a time */
     default: return true;
@@ -255,6 +281,8 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
         ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
              (f->kind != STET__FACT_DECIDED || expect_decided(x, f)) &&
              (is_taken || expect_untaken(x, f));
+        if (f->kind == STET__FACT_REWIND && is_taken)
+            expect_rewound(x, f);
     }
     return ok ? STET_OK : expect_no_memory();
 }
@@ -426,8 +454,10 @@ expect_status(stet_engine *e, stet__expect *x)
         expect_waits(x, STET_STATUS_STUCK, STET__DUE_NEVER, 0);
     else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
         expect_waits(x, STET_STATUS_COMPENSATION_FAILED, STET__DUE_AT, STET__HELD_MS);
+    else if ((x->pause != 0 ? x->pause > 0 : run->is_paused) && x->stop == 0)
+        expect_waits(x, STET_STATUS_PAUSED, STET__DUE_AT, STET__HELD_MS);
     else {
-        if (x->stop != 0 && run->stop_code == 0) /* it has to learn of it */
+        if ((x->stop != 0 && run->stop_code == 0) || (x->is_hastened && stet__run_has_begun(run))) /* it has to learn of it */
             x->due = STET__DUE_NOW;
         x->status = run->rollback != 0 ? STET_STATUS_COMPENSATING : x->stop != 0 ? STET_STATUS_CANCELLING : x->status;
     }

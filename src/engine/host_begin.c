@@ -35,7 +35,7 @@ stet__host_info(stet_ctx *c)
     }
     if (!stet__id_is_zero(c->run.retry_of)) {
         stet__id_text(c->retried_text, STET__ID_RUN, c->run.retry_of);
-        c->retried = (stet_dependency){ c->retried_text, "retry" };
+        c->retried = (stet_dependency){ c->retried_text, c->run.is_fork ? "fork" : "retry" };
         c->info.depended_on = &c->retried;
         c->info.n_depended_on = 1;
     }
@@ -101,7 +101,7 @@ host_judge(stet_ctx *c)
         claim->verdict = c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
     else if (c->run.deadline_ms != 0 && stet__store_now(e) >= c->run.deadline_ms && !was_executed)
         claim->verdict = STET__FACT_EXPIRED;
-    if (claim->verdict != 0)
+    if (claim->verdict != 0 || c->run.is_paused || c->run.is_failed)
         c->latch = STET_SUSPENDED;
 }
 
@@ -117,7 +117,7 @@ stet__host_begin(stet_ctx *c)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not served here", c->run.handler);
-    c->journal.spared = NULL; /* whoever took those signals in removed the timers */
+    c->journal.spared = c->journal.orphans = NULL; /* whoever took that in removed the timers, and stopped the runs */
     if (err == STET_OK) {
         claim->handler = h;
         c->fn = h->fn;

@@ -1,6 +1,7 @@
 /* News: entries of the inbox are taken into a run's picture in the order they came, each once. A run that was
  * resumed by its timer takes the firing into its journal instead. What stops a run also stops the runs it called.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/host.h"
@@ -20,7 +21,7 @@ host_open_resumed(stet__claim *claim)
     w->run = claim->run;
     w->first = claim->ctx->run.journal + 1;
     w->is_resume = true;
-    w->claimer = (stet_claimer){ claim->session, STET_STATUS_RUNNING, e->handler_names, e->n_handlers };
+    (void)stet__work_claims(w, claim->session);
     if ((cond = stet__work_cond(w, STET_COND_PARKED, claim->run)) == NULL)
         return false;
     cond->session = claim->session;
@@ -41,7 +42,7 @@ typedef struct host_inbox {
     stet_ctx *c;
     uint64_t  last;
     size_t    rows;
-    bool      was_stopped;
+    bool      is_rewritten; /* what the handler has seen of its journal is not what is in there now */
 } host_inbox;
 
 static int
@@ -54,6 +55,8 @@ host_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     (void)count;
     if ((err = stet__fact_decode(&fact, &facts)) != STET_OK)
         return err == STET_END ? stet__fail(STET_ECORRUPT, "inbox entry %llu is empty", (unsigned long long)first) : err;
+    in->is_rewritten = in->is_rewritten || stet__fact_is_rewrite(fact.kind);
+    fact.revision = in->c->run.journal + 1;
     if ((err = stet__run_apply_inbox(&in->c->run, &fact)) != STET_OK ||
         (err = stet__journal_apply(&in->c->journal, &fact)) != STET_OK)
         return err;
@@ -62,54 +65,65 @@ host_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
-/* Runs this one called and waits for are to stop with it. */
+/* Operations that stop a run this one called: it is of no use any more. */
 static int
-host_stop_children(stet_ctx *c)
+host_stop_child(stet_ctx *c, stet_id child, const char *why)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
     stet__fact   cancel = { 0 };
-    char         why[96] = "its caller was stopped: ";
+    stet_op      *op;
+    stet_run_row  row, *now;
+    stet__fact    extra;
 
-    stet__id_text(why + strlen(why), STET__ID_RUN, claim->run);
     cancel.kind = STET__FACT_CANCEL;
     cancel.time_ms = stet__store_now(e);
     cancel.who = stet_text("caller");
     cancel.flags = STET__FACT_UNTOLD; /* we have not been answered, and may wait for it to clean up */
     cancel.text = stet_text(why);
-    for (const stet__cmd *cmd = c->journal.waiting; cmd != NULL; cmd = cmd->next) {
-        stet_op      *op;
-        stet_run_row  row, *now;
-        stet__fact    extra;
-
-        if (cmd->kind != STET__FACT_CALL || cmd->is_settled)
-            continue;
-        /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
-         * so that need not wait for our record of it. */
-        if (stet__stop_unstarted(e, cmd->run, "caller", why))
-            continue;
-        if ((op = stet__work_op(claim->open, STET_OP_INBOX, cmd->run)) == NULL ||
-            !stet__work_fact(claim->open, &op->data, &cancel))
-            return STET_ENOMEM;
-        op->flags = STET_OP_IF_OPEN;
-        /* Also out of a delay or backoff. */
-        if (!stet__work_wake(claim->open, cmd->run, STET_STATUS_PENDING, STET_OP_HASTEN))
-            return STET_ENOMEM;
-        /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
-        if (stet__load_row(e, cmd->run, &claim->open->arena, &row, &extra) != STET_OK || row.is_terminal ||
-            row.session != 0 || row.due_ms == STET_NEVER)
-            continue;
-        if ((op = stet__work_op(claim->open, STET_OP_RUN_SET, cmd->run)) == NULL ||
-            (now = stet__arena_get0(&claim->open->arena, sizeof *now)) == NULL)
-            return STET_ENOMEM;
-        now->id = cmd->run;
-        now->due_ms = cancel.time_ms;
-        op->row = now;
-        op->mask = STET_RUN_DUE;
-        if (cancel.time_ms < claim->open->timer_ms)
-            claim->open->timer_ms = cancel.time_ms;
-    }
+    /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
+     * so that need not wait for our record of it. */
+    if (stet__stop_unstarted(e, child, "caller", why))
+        return STET_OK;
+    if ((op = stet__work_op(claim->open, STET_OP_INBOX, child)) == NULL ||
+        !stet__work_fact(claim->open, &op->data, &cancel))
+        return STET_ENOMEM;
+    op->flags = STET_OP_IF_OPEN;
+    /* Also out of a delay or backoff. */
+    if (!stet__work_wake(claim->open, child, STET_STATUS_PENDING, STET_OP_HASTEN))
+        return STET_ENOMEM;
+    /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
+    if (stet__load_row(e, child, &claim->open->arena, &row, &extra) != STET_OK || row.is_terminal ||
+        row.session != 0 || row.due_ms == STET_NEVER)
+        return STET_OK;
+    if ((op = stet__work_op(claim->open, STET_OP_RUN_SET, child)) == NULL ||
+        (now = stet__arena_get0(&claim->open->arena, sizeof *now)) == NULL)
+        return STET_ENOMEM;
+    now->id = child;
+    now->due_ms = cancel.time_ms;
+    op->row = now;
+    op->mask = STET_RUN_DUE;
+    if (cancel.time_ms < claim->open->timer_ms)
+        claim->open->timer_ms = cancel.time_ms;
     return STET_OK;
+}
+
+/* What was taken in may mean the end of runs that were called: of all this one waits for, when it has to end itself,
+ * or of those that a rewind forgot. */
+static int
+host_stop_children(stet_ctx *c, bool has_to_end)
+{
+    char why[96];
+    int  err = STET_OK;
+
+    (void)snprintf(why, sizeof why, "its caller was %s: ", has_to_end ? "stopped" : "rewound");
+    stet__id_text(why + strlen(why), STET__ID_RUN, host_claim(c)->run);
+    for (; err == STET_OK && c->journal.orphans != NULL; c->journal.orphans = c->journal.orphans->spared)
+        err = host_stop_child(c, c->journal.orphans->run, why);
+    for (const stet__cmd *cmd = has_to_end ? c->journal.waiting : NULL; err == STET_OK && cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)
+            err = host_stop_child(c, cmd->run, why);
+    return err;
 }
 
 /* Entries may have been applied and cannot be recorded as taken, so our picture is not what is stored: what
@@ -171,7 +185,8 @@ int
 stet__host_refresh(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
-    host_inbox   in = { c, c->run.taken, 0, c->run.stop_code != 0 };
+    host_inbox   in = { c, c->run.taken, 0, false };
+    bool         had_to_end = c->run.stop_code != 0 || c->run.is_failed, has_to_end;
     stet__fact   taken = { 0 };
     int          err;
 
@@ -193,11 +208,15 @@ stet__host_refresh(stet_ctx *c)
     err = stet__host_append(c, &taken, NULL);
     if (err == STET_OK)
         err = stet__host_spare(c);
-    if (err == STET_OK && !in.was_stopped && c->run.stop_code != 0 && !STET__MUTANT(children_go_on) && (err = host_stop_children(c)) != STET_OK)
+    has_to_end = !had_to_end && (c->run.stop_code != 0 || c->run.is_failed) && !STET__MUTANT(children_go_on);
+    if (err == STET_OK && (err = host_stop_children(c, has_to_end)) != STET_OK)
         (void)stet__fail(err, "out of memory for a unit");
     if (err != STET_OK) {
         stet__host_rollback(c, claim->open);
         return host_refresh_failed(c, err);
     }
+    /* Whatever it does next would rest on what is not so any more, or is not wanted. */
+    if (c->is_loaded && (in.is_rewritten || c->run.is_failed || (c->run.is_paused && c->is_inside)))
+        return stet__ctx_latch(c, STET_SUSPENDED);
     return STET_OK;
 }

@@ -293,10 +293,7 @@ keeper_claim(stet_engine *e)
         stet__work_free(w);
         return;
     }
-    w->claimer.session = e->session;
-    w->claimer.running_status = STET_STATUS_RUNNING;
-    w->claimer.handlers = e->handler_names;
-    w->claimer.n_handlers = e->n_handlers;
+    stet__work_claims(w, e->session);
     op->claimer = &w->claimer;
     op->count = (uint32_t)(room < KEEPER_CLAIM_MAX ? room : KEEPER_CLAIM_MAX);
     stet__work_ask(w, (int)op->count);
@@ -312,12 +309,14 @@ keeper_claim(stet_engine *e)
 static void
 keeper_peek(stet_engine *e)
 {
-    int64_t due_ms = STET_NEVER, now_ms;
-    int     err;
+    const stet__served *served = atomic_load(&e->served);
+    int64_t             due_ms = STET_NEVER, now_ms;
+    int                 err = STET_OK;
 
     e->next_due_ms = STET_NEVER;
     stet__unlock(e->p, &e->lock);
-    err = e->store->ops->due(e->store, e->handler_names, e->n_handlers, &due_ms);
+    if (served != NULL && served->n > 0)
+        err = e->store->ops->due(e->store, served->names, served->n, &due_ms);
     now_ms = stet__store_now(e);
     stet__lock(e->p, &e->lock);
     if (err != STET_OK)
@@ -418,15 +417,13 @@ stet__requeue_stuck(stet_engine *e)
     stet__work *w;
     stet_op    *op;
 
-    if (e->n_handlers == 0 || !(e->config.roles & STET_ROLE_WORKER) || (w = stet__work_new(e, NULL, NULL)) == NULL)
+    if (atomic_load(&e->served) == NULL || atomic_load(&e->served)->n == 0 || (w = stet__work_new(e, NULL, NULL)) == NULL)
         return;
     if ((op = stet__work_op(w, STET_OP_REQUEUE, (stet_id){ { 0 } })) == NULL) {
         stet__work_free(w);
         return;
     }
-    w->claimer.session = e->session;
-    w->claimer.handlers = e->handler_names;
-    w->claimer.n_handlers = e->n_handlers;
+    stet__work_claims(w, e->session);
     op->claimer = &w->claimer;
     op->status = STET_STATUS_STUCK;
     op->number = STET_STATUS_PENDING;
@@ -439,6 +436,8 @@ keeper_sweep(stet_engine *e)
 {
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
+    if (e->config.roles & STET_ROLE_WORKER)
+        (void)stet__hold_look(e);
     if (e->config.roles & STET_ROLE_TIMERS) {
         stet__purge(e);
         stet__emit_sweep(e);

@@ -121,6 +121,7 @@ load_take(load_facts *l, uint64_t from, uint64_t upto)
             return err == STET_END ? stet__fail(STET_ECORRUPT, "an empty inbox entry") : err;
         if (l->fn != NULL && (err = l->fn(l->arg, &fact, seq, true)) != STET_OK)
             return err;
+        fact.revision = l->run->journal + 1; /* of the fact that takes it */
         if ((err = stet__run_apply_inbox(l->run, &fact)) != STET_OK ||
             (l->journal != NULL && (err = stet__journal_apply(l->journal, &fact)) != STET_OK))
             return err;
@@ -367,6 +368,41 @@ stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(con
         return STET_END;
     }
     return load_end(e, l, id, false, err);
+}
+
+static int
+load_on_next(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
+{
+    stet__loaded *l = arg;
+    stet__fact    fact = *f;
+    int           err;
+
+    if (seq == 0 || is_taken)
+        return STET_OK;
+    if (fact.kind == 0)
+        return stet__fail(STET_ECORRUPT, "inbox entry %llu is not readable", (unsigned long long)seq);
+    fact.revision = l->run.journal + 1;
+    if (stet__run_is_terminal(&l->run))
+        return STET_OK;
+    if ((err = stet__run_apply_inbox(&l->run, &fact)) != STET_OK)
+        return err;
+    return stet__journal_apply(&l->journal, &fact);
+}
+
+int
+stet__load_next(stet_engine *e, stet__loaded *l, stet_id id)
+{
+    uint64_t bad;
+    int      err, tries = 0;
+
+    do {
+        load_begin(e, l, id);
+        if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
+            err = stet__load_facts_seen(e, &l->run, &l->journal, l->row.journal, &bad, load_on_next, l);
+        if (err != STET_OK)
+            stet__loaded_free(l);
+    } while (err == STET_ECONFLICT && ++tries < LOAD_TRIES_MAX);
+    return err;
 }
 
 void

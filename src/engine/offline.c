@@ -494,7 +494,7 @@ offline_begin(stet_ctx *c)
     c->fn = o->handler->fn;
     c->rolls_back = o->handler->rolls_back;
     c->was_stopped = c->run.stop_code != 0;
-    c->journal.spared = NULL;
+    c->journal.spared = c->journal.orphans = NULL;
     stet__host_info(c);
     /* As if it was claimed, also behind its end: what is assumed comes there. */
     c->run.status = stet__run_shown(&c->run, STET_STATUS_RUNNING);

@@ -251,7 +251,7 @@ purge_is_needed(stet_engine *e, stet__work *w, const stet__expect *x)
     stet_run_row row;
     stet__fact   extra;
 
-    return !stet__id_is_zero(x->l.run.retry_of) &&
+    return !stet__id_is_zero(x->l.run.retry_of) && !x->l.run.is_fork &&
            stet__load_row(e, x->l.run.retry_of, &w->arena, &row, &extra) != STET_ENOTFOUND;
 }
 

@@ -215,7 +215,9 @@ verify_status(verify *v, const stet__expect *x)
         want = STET_STATUS_COMPENSATING;
     if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
-    if (is == want)
+    if (is == want && x->pause == 0)
+        return true;
+    if (is == x->status && (x->status == STET_STATUS_PAUSED || x->pause < 0))
         return true;
     if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
         return true; /* running: let go by a worker that could not even read its facts */
@@ -481,7 +483,7 @@ verify_retried(verify *v, const stet__expect *x)
     bool         ok;
     int          err;
 
-    if (stet__id_is_zero(old))
+    if (stet__id_is_zero(old) || x->l.run.is_fork)
         return true;
     stet__arena_init(&arena, &v->e->p->alloc);
     err = stet__load_row(v->e, old, &arena, &row, &extra);

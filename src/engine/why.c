@@ -203,14 +203,18 @@ why_claimed(why *y)
 static void
 why_due(why *y)
 {
-    bool   has_timers;
-    size_t served = why_served(y, &has_timers);
+    bool          has_timers;
+    size_t        served = why_served(y, &has_timers);
+    stet__held_by held = { .handler = y->row.handler };
 
     if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING)
         why_say(y, "backoff", why_command(y, "cancel", y->id), "attempt %u of %lld failed (%s); it is retried %s", y->run.failed,
                 (long long)y->run.retry.attempts, y->run.error != NULL ? y->run.error : "no text", why_in(y, y->row.due_ms));
     else if (y->row.due_ms > y->now_ms)
         why_say(y, "delay", why_command(y, "cancel", y->id), "is delayed; it can begin %s", why_in(y, y->row.due_ms));
+    else if (why_read(y, stet__hold_find(y->e, &held)) && held.what[0] != '\0')
+        why_say(y, "paused", stet__arena_printf(&y->arena, "stet resume --handler %s", held.what),
+                "could be executed, but %s (since %s)", held.text, why_in(y, held.since_ms));
     else if (served == 0)
         why_say(y, "no-worker", "start a worker that serves it", "could be executed, but no living worker serves %s", y->row.handler);
     else
@@ -301,6 +305,20 @@ why_ended(why *y)
 }
 
 static void
+why_paused(why *y)
+{
+    stet__loaded l;
+    int          err = stet__load_next(y->e, &l, y->row.id);
+
+    if (!why_read(y, err))
+        return;
+    why_say(y, "paused", why_command(y, "resume", y->id), "was paused%s%s %s%s%s", l.run.said_who != NULL ? " by " : "",
+            l.run.said_who != NULL ? l.run.said_who : "", why_in(y, l.run.said_ms), l.run.said_why != NULL ? ": " : "",
+            l.run.said_why != NULL ? l.run.said_why : "");
+    stet__loaded_free(&l);
+}
+
+static void
 why_judge(why *y)
 {
     if (y->row.is_terminal)
@@ -311,6 +329,8 @@ why_judge(why *y)
         why_say(y, "compensation-failed", why_command(y, "rollback", y->id), "could not be rolled back: %s%s%s",
                 y->run.origin != NULL ? y->run.origin : "", y->run.origin != NULL ? ": " : "",
                 y->run.error != NULL ? y->run.error : "no reason recorded");
+    else if (y->row.status == STET_STATUS_PAUSED)
+        why_paused(y);
     else if (y->row.session != 0)
         why_claimed(y);
     else if (y->row.due_ms != STET_NEVER)

@@ -224,7 +224,7 @@ stet__work_timer_gone(stet__work *w, stet_id run, int64_t fire_ms, uint64_t comp
 bool
 stet__may_claim(stet_engine *e)
 {
-    return e->session != 0 && e->life == STET__LIFE_STARTED && e->n_handlers > 0 && !e->is_poisoned &&
+    return e->session != 0 && e->life == STET__LIFE_STARTED && atomic_load(&e->served) != NULL && atomic_load(&e->served)->n > 0 && !e->is_poisoned &&
            (e->config.roles & STET_ROLE_WORKER) != 0 && stet__lease_holds(e);
 }
 
@@ -245,6 +245,18 @@ stet__work_ask(stet__work *w, int n)
 }
 
 const stet_claimer *
+stet__work_claims(stet__work *w, uint64_t session)
+{
+    const stet__served *served = atomic_load(&w->engine->served);
+
+    w->claimer.session = session;
+    w->claimer.running_status = STET_STATUS_RUNNING;
+    w->claimer.handlers = served->names;
+    w->claimer.n_handlers = served->n;
+    return &w->claimer;
+}
+
+const stet_claimer *
 stet__work_claimer(stet_engine *e, stet__work *w)
 {
     bool was_left = w->is_left;
@@ -258,11 +270,7 @@ stet__work_claimer(stet_engine *e, stet__work *w)
     }
     w->is_left = was_left;
     stet__work_ask(w, 1);
-    w->claimer.session = e->session;
-    w->claimer.running_status = STET_STATUS_RUNNING;
-    w->claimer.handlers = e->handler_names;
-    w->claimer.n_handlers = e->n_handlers;
-    return &w->claimer;
+    return stet__work_claims(w, e->session);
 }
 
 bool

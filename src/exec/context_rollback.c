@@ -53,9 +53,11 @@ undo_make(stet_ctx *c, const stet_future *f)
 int
 stet__undo_note(stet_ctx *c, const stet_future *f)
 {
-    stet__undo *u = undo_make(c, f);
+    stet__undo *u;
 
-    if (u == NULL)
+    if (f->cmd->is_skipped) /* nothing was done */
+        return STET_OK;
+    if ((u = undo_make(c, f)) == NULL)
         return c->latch;
     u->next = c->undos;
     c->undos = u;
@@ -102,7 +104,7 @@ rollback_gather(stet_ctx *c, stet__undo **all)
     for (stet_future *f = c->steps; err == STET_OK && f != NULL; f = f->next) {
         stet__undo *u;
 
-        if (f->undo == NULL || f->cmd == NULL || !f->cmd->is_settled || f->cmd->code != 0)
+        if (f->undo == NULL || f->cmd == NULL || !f->cmd->is_settled || f->cmd->code != 0 || f->cmd->is_skipped)
             continue;
         if ((u = undo_make(c, f)) == NULL)
             return c->latch;

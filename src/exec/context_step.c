@@ -312,7 +312,7 @@ void
 stet__attempt_init(stet_attempt *a, stet_future *f)
 {
     stet_ctx *c = f->ctx;
-    uint64_t  seed = f->occurrence;
+    uint64_t  seed = f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48);
 
     memset(a, 0, sizeof *a);
     a->ctx = c;

@@ -114,7 +114,7 @@ replay_begin(stet_ctx *c)
         r->err = STET_OK;
     if (r->err != STET_OK)
         return r->err;
-    c->journal.spared = NULL;
+    c->journal.spared = c->journal.orphans = NULL;
     c->rolls_back = r->handler->rolls_back;
     c->was_stopped = c->run.stop_code != 0;
     stet__host_info(c);

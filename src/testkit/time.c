@@ -63,17 +63,18 @@ time_on_timer(void *arg, const stet_timer *timer)
 static bool
 time_is_busy(stet_test *kit)
 {
-    stet_engine *e = kit->engine;
-    int64_t      due_ms = STET_NEVER, now_ms = stet_test_now(kit);
-    bool         has_timer = false;
+    stet_engine        *e = kit->engine;
+    const stet__served *served = atomic_load(&e->served);
+    int64_t             due_ms = STET_NEVER, now_ms = stet_test_now(kit);
+    bool                has_timer = false;
 
     if (atomic_load(&e->in_flight) > 0 || atomic_load(&e->asked) > 0 || e->firing > 0 ||
         e->is_claiming || e->wants_claim || atomic_load(&e->is_poisoned) ||
         atomic_load(&e->committer.n_queued) > 0 || e->committer.is_busy)
         return true;
     (void)kit->look->ops->timers(kit->look, now_ms, 1, time_on_timer, &has_timer, NULL);
-    if (!has_timer && e->n_handlers > 0)
-        (void)kit->look->ops->due(kit->look, e->handler_names, e->n_handlers, &due_ms);
+    if (!has_timer && served != NULL && served->n > 0)
+        (void)kit->look->ops->due(kit->look, served->names, served->n, &due_ms);
     return has_timer || due_ms <= now_ms;
 }
 

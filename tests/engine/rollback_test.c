@@ -348,10 +348,10 @@ TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
 
     atomic_store(&refuse_undo, STET_EPERMANENT);
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.saga", "", STET_START(.timeout = "60ms"));
+    run = fixture_start(f->engine, "t.saga", "", STET_START(.timeout = "1s"));
     EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     CHECK_OK(stet_signal(f->engine, &run, "hello", stet_text(""), NULL));
-    AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).created_ms + 120);
+    AWAIT(stet_engine_now_ms(f->engine) > fixture_look(f->engine, &run).created_ms + 1100);
     fixture_down(f);
     fixture_up_with(f, handlers);
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATION_FAILED);

@@ -9,14 +9,14 @@
  * meant. */
 static const char *const c11_table[14] = {
     "x............", /* from nothing */
-    ".x..xxx....xx", /* pending */
+    ".x..xxx...xxx", /* pending */
     "xxxxxxxx.xxxx", /* running */
-    "xx..x.x....xx", /* suspended */
+    "xx..x.x...xxx", /* suspended */
     "xx..x.x...xxx", /* retrying */
-    "x.....x...xxx", /* paused */
+    "xx..xxxxx.xxx", /* paused */
     "xx...xxx..xxx", /* stuck */
     ".....xxx...xx", /* cancelling */
-    ".x...xxxx.xxx", /* compensating */
+    ".x..xxxxx.xxx", /* compensating */
     ".......x..xx.", /* compensation-failed */
     ".............", /* completed */
     ".............", /* failed */

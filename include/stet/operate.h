@@ -1,0 +1,72 @@
+/* What operators can do for a run: pause it, give a step a result, replace one, go back, fail it, fork it; and pause
+ * all runs of a handler or service.
+ *
+ * Everything here is recorded in the run's journal with who did it and why (both may be NULL), and is durable on
+ * return. A run that is being executed learns of it when it records something next; all others at once. On a run that
+ * has ended only stet_run_fork() and stet_dlq_retry() are possible: they start a new one. A step is named as "charge",
+ * or "charge#2" for the second of that name.
+ *
+ * All return STET_OK; STET_ENOTFOUND, there is no such run or step (the text names the steps there are); STET_EENDED;
+ * STET_ESTATE, not in the state it is in; STET_ETOOBIG; STET_EUSAGE, inside a handler; STET_EBUSY, it changed all the
+ * time, nothing was written.
+ */
+#ifndef STET_OPERATE_H
+#define STET_OPERATE_H
+
+#include <stet/run.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Nothing of it is executed until stet_run_resume(), a cancel or its deadline. It keeps its object's key. Timers,
+ * signals and all else that comes is kept. STET_ESETTLED: it is paused, the text says by whom. */
+STET_API int stet_run_pause(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
+
+/** The step is not executed (again): this is its result. Without a number it is the first of that name that has no
+ * result yet. In a rollback it is not undone, because nothing was done; undos themselves ("rollback:charge#1") can be
+ * skipped, too, and the rollback then goes on. A stuck run tries again. STET_ESETTLED: it has a result. */
+STET_API int stet_run_skip(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
+                           const char *by, const char *why);
+
+/** Replace the recorded result of a step. The handler is replayed with it; if it takes another way now than what is
+ * recorded, the run gets stuck, and stet_run_rewind() helps. Without a number it is the last of that name. */
+STET_API int stet_run_edit(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
+                           const char *by, const char *why);
+
+/** Forget what was recorded from this step (or sleep, call, wait …) on, and go on from there: steps are executed again,
+ * with other tokens (stet_attempt_token()), and attempts count anew. Signals consumed since are there again, runs it
+ * called and still waits for are cancelled. What it wrote and sent stays: object state, sends, signals, events.
+ * @param step  NULL: from the beginning; without a number it is the last of that name */
+STET_API int stet_run_rewind(stet_engine *engine, const stet_run_id *run, const char *step, const char *by,
+                             const char *why);
+
+/** End it as failed (STET_EFORCED), without asking its handler: nothing is undone. Runs it called are cancelled. One that
+ * is being cancelled ends as cancelled. */
+STET_API int stet_run_fail(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
+
+/** A new run of the same handler, input, key and options that inherits what was recorded before this step, from a run
+ * in whatever state; its `retry_of` names that. @param step NULL: it inherits nothing */
+STET_API int stet_run_fork(stet_engine *engine, stet_run_id *forked, const stet_run_id *run, const char *step,
+                           const char *by, const char *why);
+
+/** No run of this handler ("orders.checkout") or service ("orders") is begun or goes on until stet_handler_resume(),
+ * on any worker of the store; others learn of it with their next sweep (sweep_ms). What is being executed goes on until
+ * it waits or ends. STET_ESETTLED: it is paused, the text says by whom. */
+STET_API int stet_handler_pause(stet_engine *engine, const char *handler, const char *by, const char *why);
+/** STET_ENOTFOUND: it is not paused. */
+STET_API int stet_handler_resume(stet_engine *engine, const char *handler, const char *by, const char *why);
+
+typedef struct stet_paused {
+    const char *what; /* handler or service */
+    const char *by, *why; /* or NULL */
+    int64_t     since_ms;
+} stet_paused;
+typedef int (*stet_paused_fn)(void *arg, const stet_paused *paused);
+/** All paused handlers and services, by name. Non-zero from `fn` stops it and is returned. */
+STET_API int stet_paused_list(stet_engine *engine, stet_paused_fn fn, void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

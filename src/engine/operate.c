@@ -1,0 +1,476 @@
+/* What operators do to a run: pause, resume, skip a step, replace its result, rewind, fail.
+ *
+ * Each is an entry in the run's inbox, with who and why, and takes effect when the run takes it in: at the next
+ * recorded point of one that is being executed, at once for all others, because the unit that puts the entry also
+ * sets the row as the entry leaves it. A run that is failed and that nobody has ends in that unit.
+ *
+ * What may be done is judged by the run as its next execution would find it, entries that wait included; the unit
+ * holds only if nothing came in between.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+#define OPERATE_TRIES_MAX 100
+#define OPERATE_NAMES_MAX 12 /* in an error */
+
+/* ---- which step ------------------------------------------------------------------------------------ */
+
+static const stet__fact_kind operate_kinds[] = {
+    STET__FACT_STEP,  STET__FACT_SLEEP,    STET__FACT_CALL,   STET__FACT_SEND, STET__FACT_AWAKEABLE, STET__FACT_SIGNAL,
+    STET__FACT_TOPIC, STET__FACT_BOUNDARY, STET__FACT_SWITCH, STET__FACT_NOTE, STET__FACT_ONCE,
+};
+
+/* "charge#2" is the second "charge", unless there is one that is called so. *occurrence 0: not said. */
+static void
+operate_split(const stet__journal *j, const char *text, char name[STET__UNDO_NAME_MAX], uint64_t *occurrence)
+{
+    const char        *mark = strrchr(text, '#');
+    unsigned long long n = 0;
+    char               end;
+
+    *occurrence = 0;
+    (void)snprintf(name, STET__UNDO_NAME_MAX, "%s", text);
+    for (size_t i = 0; i < sizeof operate_kinds / sizeof *operate_kinds; i++)
+        if (stet__journal_count(j, operate_kinds[i], name) > 0)
+            return;
+    if (mark == NULL || mark == text || sscanf(mark + 1, "%llu%c", &n, &end) != 1 || n == 0 || n > 1000000)
+        return;
+    *occurrence = n;
+    (void)snprintf(name, STET__UNDO_NAME_MAX, "%.*s", (int)(mark - text), text);
+}
+
+/* In the order they were recorded in. */
+static const stet__cmd *
+operate_after(const stet__journal *j, const stet__cmd *last)
+{
+    const stet__cmd *next = NULL;
+    size_t           at = 0, len;
+    const void      *key;
+    void            *value;
+
+    while (stet__map_next(&j->rows, &at, &key, &len, &value)) {
+        const stet__row_of_cmds *row = value;
+
+        for (size_t i = 0; i < row->n; i++) {
+            const stet__cmd *cmd = row->cmds[i];
+
+            if (cmd != NULL && cmd->kind == STET__FACT_STEP && (last == NULL || cmd->revision > last->revision) &&
+                (next == NULL || cmd->revision < next->revision))
+                next = cmd;
+        }
+    }
+    return next;
+}
+
+static int
+operate_no_step(const stet__journal *j, const char *run, const char *text)
+{
+    char             names[512] = "";
+    size_t           len = 0, n = 0;
+    const stet__cmd *cmd = NULL;
+
+    while (n < OPERATE_NAMES_MAX && len < sizeof names - 1 && (cmd = operate_after(j, cmd)) != NULL) {
+        int added = snprintf(names + len, sizeof names - len, "%s%s#%llu", n++ > 0 ? ", " : "", cmd->name,
+                             (unsigned long long)cmd->occurrence);
+
+        len += added > 0 ? (size_t)added : 0;
+    }
+    if (n == 0)
+        return stet__fail(STET_ENOTFOUND, "%s has not recorded %s, nor any step", run, text);
+    return stet__fail(STET_ENOTFOUND, "%s has not recorded %s; its steps are %s%s", run, text, names,
+                      n == OPERATE_NAMES_MAX && operate_after(j, cmd) != NULL ? " …" : "");
+}
+
+int
+stet__operate_find(const stet__journal *j, const char *run, const char *text, const stet__cmd **cmd)
+{
+    char     name[STET__UNDO_NAME_MAX];
+    uint64_t occurrence;
+
+    *cmd = NULL;
+    if (strlen(text) >= sizeof name)
+        return stet__fail(STET_ENAME, "a name of %zu bytes", strlen(text));
+    operate_split(j, text, name, &occurrence);
+    for (size_t i = 0; *cmd == NULL && i < sizeof operate_kinds / sizeof *operate_kinds; i++) {
+        uint64_t last = stet__journal_count(j, operate_kinds[i], name);
+
+        *cmd = stet__journal_find(j, operate_kinds[i], name, occurrence != 0 ? occurrence : last);
+    }
+    return *cmd != NULL ? STET_OK : operate_no_step(j, run, text);
+}
+
+/* ---- what may be done ------------------------------------------------------------------------------- */
+
+typedef struct operation {
+    const char *call;
+    const char *run, *step;
+    stet__fact  fact;
+} operation;
+
+static int
+operate_may_pause(const operation *op, const stet__run *run)
+{
+    char when[STET__UTC_MAX];
+
+    if (run->is_paused)
+        return stet__fail(STET_ESETTLED, "%s was paused%s%s at %s%s%s", op->run, run->said_who != NULL ? " by " : "",
+                          run->said_who != NULL ? run->said_who : "", stet__utc_text(when, run->said_ms),
+                          run->said_why != NULL ? ": " : "", run->said_why != NULL ? run->said_why : "");
+    if (run->stop_code != 0 || run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED)
+        return stet__fail(STET_ESTATE, "%s is %s: it does nothing that could be paused", op->run, stet_status_name(run->status));
+    return STET_OK;
+}
+
+/* An undo may have failed without a record of it. */
+static bool
+operate_is_undo(const stet__loaded *l, const char *text)
+{
+    const stet__cmd *cmd;
+
+    return l->run.rollback != 0 && strncmp(text, "rollback:", 9) == 0 &&
+           stet__operate_find(&l->journal, "", text + 9, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
+}
+
+/* A step that has no result yet, asked for or not. */
+static int
+operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME_MAX])
+{
+    const stet__cmd *cmd;
+    uint64_t         occurrence = 0;
+    int              err;
+
+    if (operate_is_undo(l, op->step))
+        (void)snprintf(name, STET__UNDO_NAME_MAX, "%s%s", op->step, strchr(op->step, '#') != NULL ? "" : "#1");
+    else {
+        operate_split(&l->journal, op->step, name, &occurrence);
+        if (stet__journal_count(&l->journal, STET__FACT_STEP, name) == 0 && (err = stet__name_check("step", name)) != STET_OK)
+            return err;
+    }
+    if (occurrence == 0) {
+        occurrence = stet__journal_count(&l->journal, STET__FACT_STEP, name);
+        cmd = stet__journal_find(&l->journal, STET__FACT_STEP, name, occurrence);
+        if (cmd == NULL || cmd->is_settled)
+            occurrence++;
+    }
+    cmd = stet__journal_find(&l->journal, STET__FACT_STEP, name, occurrence);
+    if (cmd != NULL && cmd->is_settled)
+        return stet__fail(STET_ESETTLED, "%s has recorded the result of %s#%llu; `stet edit` replaces it", op->run, name,
+                          (unsigned long long)occurrence);
+    op->fact.name = stet_text(name);
+    op->fact.occurrence = (int64_t)occurrence;
+    return STET_OK;
+}
+
+static int
+operate_may_edit(operation *op, const stet__loaded *l)
+{
+    const stet__cmd *cmd;
+    int              err;
+
+    if ((err = stet__operate_find(&l->journal, op->run, op->step, &cmd)) != STET_OK)
+        return err;
+    if (cmd->kind != STET__FACT_STEP)
+        return stet__fail(STET_EKIND, "%s of %s is no step but a %s; only results of steps can be replaced", op->step, op->run,
+                          stet__fact_kind_name(cmd->kind));
+    if (!cmd->is_settled)
+        return stet__fail(STET_ESTATE, "%s has no result of %s#%llu yet; `stet skip` gives it one", op->run, cmd->name,
+                          (unsigned long long)cmd->occurrence);
+    op->fact.name = stet_text(cmd->name);
+    op->fact.occurrence = (int64_t)cmd->occurrence;
+    return STET_OK;
+}
+
+static int
+operate_may_rewind(operation *op, const stet__loaded *l)
+{
+    const stet__cmd *cmd;
+    int              err;
+
+    if (l->run.rollback != 0 || l->run.is_told)
+        return stet__fail(STET_ESTATE, "%s is %s: what it did is being undone, it cannot go back", op->run,
+                          stet_status_name(l->run.status));
+    if (op->step == NULL) {
+        op->fact.number = 2;
+        return STET_OK;
+    }
+    if ((err = stet__operate_find(&l->journal, op->run, op->step, &cmd)) != STET_OK)
+        return err;
+    op->fact.name = stet_text(cmd->name);
+    op->fact.occurrence = (int64_t)cmd->occurrence;
+    op->fact.number = (int64_t)cmd->revision;
+    return STET_OK;
+}
+
+static int
+operate_may(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME_MAX])
+{
+    const stet__run *run = &l->run;
+
+    if (stet__run_is_terminal(run))
+        return stet__fail(STET_EENDED, "%s has ended: %s; `stet fork` starts a new run from any of its steps", op->run,
+                          stet_status_name(run->status));
+    if (run->is_failed)
+        return stet__fail(STET_EENDED, "%s is about to end: it was failed by hand", op->run);
+    switch (op->fact.kind) {
+    case STET__FACT_PAUSE: return operate_may_pause(op, run);
+    case STET__FACT_RESUME:
+        return run->is_paused ? STET_OK
+                              : stet__fail(STET_ESTATE, "%s is not paused, it is %s", op->run, stet_status_name(run->status));
+    case STET__FACT_SKIP: return operate_may_skip(op, l, name);
+    case STET__FACT_EDIT: return operate_may_edit(op, l);
+    case STET__FACT_REWIND: return operate_may_rewind(op, l);
+    default: return STET_OK;
+    }
+}
+
+/* ---- how the row is left ----------------------------------------------------------------------------- */
+
+static bool
+operate_set(stet__work *w, stet_id run, stet_status status, uint32_t mask, int64_t due_ms)
+{
+    stet_op      *op = stet__work_op(w, STET_OP_RUN_SET, run);
+    stet_run_row *row = stet__arena_get0(&w->arena, sizeof *row);
+
+    if (op == NULL || row == NULL)
+        return false;
+    row->id = run;
+    row->status = status;
+    row->ended_ms = STET_NEVER;
+    row->due_ms = due_ms;
+    op->row = row;
+    op->mask = mask;
+    if (due_ms < w->timer_ms)
+        w->timer_ms = due_ms;
+    return true;
+}
+
+/* A keyed run that waits for its time stands in no lane before. */
+static bool
+operate_is_delayed(const stet__loaded *l)
+{
+    return l->run.key != NULL && l->row.lane == NULL && !stet__run_has_begun(&l->run);
+}
+
+static bool
+operate_resumed(stet_engine *e, stet__work *w, const stet__loaded *l)
+{
+    const stet__run *run = &l->run;
+    int64_t          now_ms = stet__store_now(e), due_ms = 0;
+    stet_cond       *cond;
+
+    if (operate_is_delayed(l)) { /* the timer puts it into its lane, if that is not just happening */
+        if ((cond = stet__work_cond(w, STET_COND_TIMER, run->id)) == NULL)
+            return false;
+        cond->fire_ms = run->visible_ms;
+        cond->number = STET__TIMER_VISIBLE;
+        return operate_set(w, run->id, STET_STATUS_PENDING, STET_RUN_STATUS | STET_RUN_DUE, STET_NEVER);
+    }
+    if (run->dispatch == STET__FACT_ATTEMPT_FAILED || run->dispatch == STET__FACT_DEFERRED)
+        due_ms = run->due_ms;
+    else if (!stet__run_has_begun(run))
+        due_ms = run->visible_ms;
+    if (due_ms > now_ms)
+        return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, due_ms);
+    /* Now, or when its turn comes. */
+    return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, STET_NEVER) &&
+           stet__work_wake(w, run->id, run->status, 0);
+}
+
+/* `l` is the run with the entry taken in. */
+static bool
+operate_row(stet_engine *e, stet__work *w, const stet__loaded *l, stet__fact_kind kind, stet_status before)
+{
+    const stet__run *run = &l->run;
+    bool             waits_in_lane = l->row.lane != NULL && l->row.due_ms == STET_NEVER && !stet__run_has_begun(run);
+
+    if (kind == STET__FACT_PAUSE)
+        return operate_set(w, run->id, STET_STATUS_PAUSED, STET_RUN_STATUS | (waits_in_lane ? 0 : STET_RUN_DUE), STET__HELD_MS);
+    if (kind == STET__FACT_RESUME)
+        return operate_resumed(e, w, l);
+    if (run->is_paused)
+        return true;
+    if (before == STET_STATUS_COMPENSATION_FAILED)
+        return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, stet__store_now(e));
+    return stet__work_wake(w, run->id, stet__run_shown(run, STET_STATUS_PENDING),
+                           stet__run_has_begun(run) ? STET_OP_HASTEN : 0);
+}
+
+/* ---- doing it ------------------------------------------------------------------------------------------ */
+
+void
+stet__failed_fact(const stet__run *run, int stop, stet__fact *fact)
+{
+    fact->kind = stop == 0 ? STET__FACT_FAILED : stop == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
+    fact->code = stop != 0 ? stop : STET_EFORCED;
+    fact->cause = stop != 0 ? STET_EFORCED : 0;
+    fact->text = stet_text(run->said_why != NULL ? run->said_why : stet_code_text(STET_EFORCED));
+    if (run->said_who != NULL)
+        fact->who = stet_text(run->said_who);
+    fact->attempt = stet__run_attempt(run);
+}
+
+/* Runs it called are of no use any more. They learn of it in their own units, after this one. */
+static void
+operate_stop_children(stet_engine *e, const stet__loaded *l, const char *by)
+{
+    char why[96] = "its caller was failed by hand: ";
+
+    stet__id_text(why + strlen(why), STET__ID_RUN, l->run.id);
+    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)
+            (void)stet__stop_run(e, cmd->run, STET_ECANCELLED, by, why, NULL);
+}
+
+static int
+operate_fail(stet_engine *e, stet__work *w, stet__loaded *l)
+{
+    stet__fact end = { 0 };
+
+    stet__failed_fact(&l->run, l->run.stop_code, &end);
+    return stet__end_unclaimed(e, w, l, &end);
+}
+
+static int
+operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op, stet_status before)
+{
+    stet_cond *cond;
+    stet_op   *entry;
+
+    if ((cond = stet__work_cond(w, STET_COND_INBOX, l->run.id)) == NULL)
+        return STET_ENOMEM;
+    cond->number = l->row.inbox;
+    if (l->row.session == 0) {
+        if ((cond = stet__work_cond(w, STET_COND_CLAIM, l->run.id)) == NULL)
+            return STET_ENOMEM;
+        cond->epoch = l->row.epoch;
+    }
+    if ((entry = stet__work_op(w, STET_OP_INBOX, l->run.id)) == NULL || !stet__work_fact(w, &entry->data, &op->fact))
+        return STET_ENOMEM;
+    /* One that is being executed is found by what it records next; should it be suspended meanwhile, it is woken. */
+    return (l->row.session != 0 ? stet__work_wake(w, l->run.id, STET_STATUS_PENDING, 0)
+                                : operate_row(e, w, l, op->fact.kind, before))
+               ? STET_OK
+               : STET_ENOMEM;
+}
+
+static int
+operate_once(stet_engine *e, stet_id id, operation *op)
+{
+    char         name[STET__UNDO_NAME_MAX];
+    stet__loaded l;
+    stet__work  *w;
+    stet_status  before;
+    int          err;
+
+    if ((err = stet__load_next(e, &l, id)) != STET_OK)
+        return err;
+    before = l.run.status;
+    op->fact.time_ms = stet__store_now(e);
+    op->fact.revision = l.run.journal + 1;
+    op->fact.generation = (int64_t)l.run.generation;
+    if ((err = operate_may(op, &l, name)) != STET_OK || (err = stet__run_apply_inbox(&l.run, &op->fact)) != STET_OK ||
+        (w = stet__work_new(e, NULL, NULL)) == NULL) {
+        stet__loaded_free(&l);
+        return err != STET_OK ? err : STET_ENOMEM;
+    }
+    if (op->fact.kind == STET__FACT_FAIL && l.row.session == 0)
+        err = operate_fail(e, w, &l);
+    else
+        err = operate_tell(e, w, &l, op, before);
+    if (err != STET_OK) {
+        stet__work_free(w);
+        err = err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
+    } else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK && stet__run_is_terminal(&l.run)) {
+        stet__lock(e->p, &e->lock);
+        stet__answer(e, &l.run);
+        stet__unlock(e->p, &e->lock);
+        operate_stop_children(e, &l, op->fact.who.data != NULL ? l.run.said_who : NULL);
+    }
+    stet__loaded_free(&l);
+    return err;
+}
+
+static int
+operate(stet_engine *e, const stet_run_id *run, operation *op, const char *by, const char *why)
+{
+    stet_id id;
+    int     err;
+
+    if ((err = stet__alive(e, op->call)) != STET_OK || (err = stet__not_in_handler(e, op->call, "stet_ctx_signal")) != STET_OK ||
+        (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
+        return err;
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((int64_t)op->fact.value.len > e->config.payload_bytes_max)
+        return stet__fail(STET_ETOOBIG, "%s: %zu bytes; the limit is payload_bytes_max, %lld", run->text, op->fact.value.len,
+                          (long long)e->config.payload_bytes_max);
+    op->run = run->text;
+    if (by != NULL)
+        op->fact.who = stet_text(by);
+    if (why != NULL)
+        op->fact.text = stet_text(why);
+    err = STET_ECONFLICT;
+    for (int i = 0; i < OPERATE_TRIES_MAX && err == STET_ECONFLICT; i++)
+        err = operate_once(e, id, op);
+    return err == STET_ECONFLICT
+               ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
+               : err;
+}
+
+static int
+operate_on_step(stet_engine *e, const char *call, const stet_run_id *run, stet__fact_kind kind, const char *step,
+                stet_bytes value, const char *by, const char *why)
+{
+    operation op = { .call = call, .step = step, .fact = { .kind = kind } };
+
+    if (step == NULL || *step == '\0' || strlen(step) >= STET__UNDO_NAME_MAX)
+        return stet__fail(STET_ENAME, "%s: say which step, as \"charge\" or \"charge#2\"", call);
+    op.fact.value = value.data != NULL ? value : stet_text("");
+    return operate(e, run, &op, by, why);
+}
+
+int
+stet_run_pause(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    operation op = { .call = "stet_run_pause", .fact = { .kind = STET__FACT_PAUSE } };
+
+    return operate(e, run, &op, by, why);
+}
+
+int
+stet__operate_resume(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    operation op = { .call = "stet_run_resume", .fact = { .kind = STET__FACT_RESUME } };
+
+    return operate(e, run, &op, by, why);
+}
+
+int
+stet_run_fail(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
+{
+    operation op = { .call = "stet_run_fail", .fact = { .kind = STET__FACT_FAIL } };
+
+    return operate(e, run, &op, by, why);
+}
+
+int
+stet_run_skip(stet_engine *e, const stet_run_id *run, const char *step, stet_bytes result, const char *by, const char *why)
+{
+    return operate_on_step(e, "stet_run_skip", run, STET__FACT_SKIP, step, result, by, why);
+}
+
+int
+stet_run_edit(stet_engine *e, const stet_run_id *run, const char *step, stet_bytes result, const char *by, const char *why)
+{
+    return operate_on_step(e, "stet_run_edit", run, STET__FACT_EDIT, step, result, by, why);
+}
+
+int
+stet_run_rewind(stet_engine *e, const stet_run_id *run, const char *step, const char *by, const char *why)
+{
+    operation op = { .call = "stet_run_rewind", .step = step, .fact = { .kind = STET__FACT_REWIND } };
+
+    return operate(e, run, &op, by, why);
+}

@@ -1,0 +1,642 @@
+/* What operators do to runs and handlers (C8, I12). tsan: yes */
+#include "engine/engine.h"
+#include "fixture.h"
+
+static char tokens[8][64]; /* of "charge", one an execution */
+static atomic_int n_tokens;
+
+static int
+b_charge(stet_attempt *a, void *arg)
+{
+    int at = atomic_fetch_add(&n_tokens, 1);
+
+    (void)arg;
+    (void)snprintf(tokens[at % 8], sizeof tokens[0], "%s", stet_attempt_token(a));
+    effect("charge");
+    return stet_attempt_return(a, stet_text("paid"));
+}
+
+static int
+b_closed(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("closed");
+    return stet_attempt_fail(a, STET_ERETRY, "the bank is closed");
+}
+
+/* reserve, charge, then a wait; what the steps gave is its result. */
+static int
+h_order(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes one, two, word;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, &one, "reserve", body_effect, "reserve", NULL));
+    STET_TRY(stet_step(ctx, &two, "charge", b_charge, NULL, NULL));
+    STET_TRY(stet_await_signal(ctx, &word, "ship", NULL));
+    return stet_return(ctx, stet_text(stet_ctx_printf(
+                                ctx, "%.*s %.*s %.*s", (int)one.len, (const char *)one.data,
+                                (int)two.len, (const char *)two.data, (int)word.len,
+                                (const char *)word.data)));
+}
+
+static int
+h_tries(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes got;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, &got, "call bank", b_closed, NULL,
+                       STET_STEP(.attempts = 1000, .first_ms = 3600000)));
+    return stet_return(ctx, got);
+}
+
+static gate door = GATE_INIT;
+
+static int
+h_gate(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "pass", body_gate, &door, NULL));
+    STET_TRY(stet_step(ctx, NULL, "behind", body_effect, "behind", NULL));
+    return stet_return(ctx, input);
+}
+
+/* Takes two signals, one after the other. */
+static int
+h_two(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes one, two, three;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "begin", body_effect, "begin", NULL));
+    STET_TRY(stet_await_signal(ctx, &one, "word", NULL));
+    STET_TRY(stet_await_signal(ctx, &two, "word", NULL));
+    STET_TRY(stet_step(ctx, NULL, "middle", body_effect, "middle", NULL));
+    STET_TRY(stet_await_signal(ctx, &three, "word", NULL));
+    return stet_return(ctx, stet_text(stet_ctx_printf(
+                                ctx, "%.*s%.*s%.*s", (int)one.len, (const char *)one.data,
+                                (int)two.len, (const char *)two.data, (int)three.len,
+                                (const char *)three.data)));
+}
+
+static int
+h_calls(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes got;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "before", body_effect, "before", NULL));
+    STET_TRY(stet_call(ctx, &got, "t.nap", stet_text(""), NULL));
+    return stet_return(ctx, got);
+}
+
+static int
+undo_refuses(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    effect("undo charge");
+    return stet_attempt_fail(a, STET_EPERMANENT, "no refunds");
+}
+
+static int
+undo_well(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    effect("undo %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
+static int
+h_undone(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_effect, "reserve", STET_STEP(.undo = undo_well)));
+    STET_TRY(stet_step(ctx, NULL, "charge", b_charge, NULL, STET_STEP(.undo = undo_refuses)));
+    STET_TRY(stet_rollback(ctx));
+    return stet_fail(ctx, STET_EPERMANENT, "given up");
+}
+
+static int
+h_sleeps_and_asks(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "first", body_effect, "first", NULL));
+    STET_TRY(stet_sleep(ctx, "nap", "1ms"));
+    STET_TRY(stet_step(ctx, NULL, "second", body_effect, "second", NULL));
+    STET_TRY(stet_approve(ctx, NULL, "boss", stet_text("")));
+    STET_TRY(stet_await_event(ctx, NULL, "news", "1h"));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler handlers[] = {
+    { "order", h_order, NULL },     { "tries", h_tries, NULL },     { "gate", h_gate, NULL },
+    { "two", h_two, NULL },         { "calls", h_calls, NULL },     { "nap", h_hour, NULL },
+    { "undone", h_undone, NULL },   { "short", h_short_nap, NULL }, { "quick", h_quick, NULL },
+    { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL }, { 0 }
+};
+static const stet_handler objects[] = { { "nap", h_hour, NULL },
+                                        { "quick", h_echo, NULL },
+                                        { 0 } };
+static const fixture_service services[] = { { "t", handlers, false, NULL },
+                                            { "o", objects, true, NULL },
+                                            { 0 } };
+
+static fixture *
+begin(void)
+{
+    fixture *f = fixture_begin();
+
+    door = (gate)GATE_INIT;
+    fixture_up(f, services);
+    return f;
+}
+
+static stet_run_id
+suspended(fixture *f, const char *handler)
+{
+    stet_run_id run = fixture_start(f->engine, handler, "", NULL);
+
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    return run;
+}
+
+/* ---- pause and resume ------------------------------------------------------------------------ */
+
+TEST(C8_a_paused_run_keeps_what_comes_and_goes_on_when_it_is_resumed)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order");
+
+    CHECK_OK(stet_run_pause(f->engine, &run, "the operator", "stock is being counted"));
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
+    CHECK_HAS(fixture_why(f->engine, &run).text, "paused by the operator");
+    CHECK_HAS(fixture_why(f->engine, &run).text, "stock is being counted");
+    CHECK_STR(fixture_why(f->engine, &run).kind, "paused");
+    CHECK_CODE(stet_run_pause(f->engine, &run, "another", NULL), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "paused by the operator at 2");
+    CHECK_OK(stet_signal(f->engine, &run, "ship", stet_text("now"), NULL));
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    fixture_down(f);
+    fixture_up(f, services);
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
+    CHECK_OK(stet_run_resume(f->engine, &run, "the operator", "done"));
+    EXPECT_RESULT(f->engine, &run, "reserve paid now");
+    CHECK_INT(effects("reserve"), 1);
+    CHECK_INT(effects("charge"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "paused", NULL), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "resumed", NULL), 1);
+    CHECK_CODE(stet_run_pause(f->engine, &run, NULL, NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "fork");
+    fixture_end(f);
+}
+
+TEST(C8_a_timer_that_fires_while_a_run_is_paused_waits_for_it)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.short"), other;
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    other = fixture_start(f->engine, "t.short", "", NULL); /* its timer comes later */
+    EXPECT_RESULT(f->engine, &other, "woke");
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
+    CHECK_INT((int)fixture_sound(f->engine), 2);
+    CHECK_OK(stet_run_resume(f->engine, &run, NULL, NULL));
+    EXPECT_RESULT(f->engine, &run, "woke");
+    fixture_end(f);
+}
+
+TEST(C8_a_running_one_is_paused_at_its_next_recorded_point)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.gate", "x", NULL);
+
+    gate_await(&door, 1);
+    CHECK_OK(stet_run_pause(f->engine, &run, "me", NULL));
+    CHECK_CODE(stet_run_pause(f->engine, &run, "you", NULL), STET_ESETTLED);
+    gate_open(&door);
+    fixture_await_status(f->engine, &run, STET_STATUS_PAUSED);
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "pass"), 1);
+    CHECK_INT(effects("behind"), 0);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    CHECK_OK(stet_run_resume(f->engine, &run, "me", NULL));
+    EXPECT_RESULT(f->engine, &run, "x");
+    CHECK_INT(effects("behind"), 1);
+    CHECK_INT(door.arrived, 1);
+    fixture_end(f);
+}
+
+TEST(C8_a_pause_is_lifted_by_a_cancel_and_by_the_deadline)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), late;
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    late = fixture_start(f->engine, "t.order", "", STET_START(.timeout = "500ms"));
+    fixture_await_status(f->engine, &late, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_pause(f->engine, &late, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &late, STET_EEXPIRED);
+    AWAIT(fixture_look(f->engine, &late).status == STET_STATUS_EXPIRED);
+    fixture_end(f);
+}
+
+TEST(C8_runs_that_wait_in_a_lane_or_for_their_time_are_paused_and_resumed)
+{
+    fixture    *f = begin();
+    stet_run_id first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k")), second, third,
+                delayed, later;
+
+    fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
+    second = fixture_start(f->engine, "o.quick", "2", STET_START(.key = "k"));
+    third = fixture_start(f->engine, "o.quick", "3", STET_START(.key = "k"));
+    delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "200ms"));
+    later = fixture_start(f->engine, "o.quick", "5", STET_START(.key = "other", .delay = "200ms"));
+    CHECK_OK(stet_run_pause(f->engine, &second, NULL, NULL));
+    CHECK_OK(stet_run_pause(f->engine, &delayed, NULL, NULL));
+    CHECK_OK(stet_run_pause(f->engine, &later, NULL, NULL));
+    CHECK_INT((int)fixture_sound(f->engine), 5);
+    CHECK_OK(stet_cancel(f->engine, &first, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &first).status == STET_STATUS_CANCELLED);
+    /* It is first now, and keeps its key. */
+    fixture_await_status(f->engine, &second, STET_STATUS_PAUSED);
+    AWAIT(fixture_look(f->engine, &second).worker[0] == '\0');
+    CHECK_INT(fixture_look(f->engine, &third).status, STET_STATUS_PENDING);
+    CHECK_OK(stet_run_resume(f->engine, &second, NULL, NULL));
+    EXPECT_RESULT(f->engine, &second, "2");
+    EXPECT_RESULT(f->engine, &third, "3");
+    CHECK_OK(stet_run_resume(f->engine, &delayed, NULL, NULL));
+    CHECK_OK(stet_run_resume(f->engine, &later, NULL, NULL));
+    EXPECT_RESULT(f->engine, &delayed, "");
+    EXPECT_RESULT(f->engine, &later, "5");
+    fixture_end(f);
+}
+
+/* ---- skip and edit --------------------------------------------------------------------------- */
+
+TEST(C8_a_step_that_fails_and_fails_is_skipped_with_a_result)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.tries");
+
+    CHECK_OK(stet_run_skip(f->engine, &run, "call bank", stet_text("by hand"), "me", "phoned them"));
+    EXPECT_RESULT(f->engine, &run, "by hand");
+    CHECK_INT(effects("closed"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "step skipped", "call bank"), 1);
+    fixture_end(f);
+}
+
+TEST(C8_a_step_is_skipped_before_the_run_comes_to_it_and_not_when_it_has_a_result)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.gate", "x", NULL);
+
+    gate_await(&door, 1);
+    CHECK_OK(stet_run_skip(f->engine, &run, "behind", stet_text(""), NULL, NULL));
+    CHECK_CODE(stet_run_skip(f->engine, &run, "behind#1", stet_text(""), NULL, NULL), STET_ESETTLED);
+    gate_open(&door);
+    EXPECT_RESULT(f->engine, &run, "x");
+    CHECK_INT(effects("behind"), 0);
+    CHECK_INT(door.arrived, 1);
+    run = suspended(f, "t.order");
+    CHECK_CODE(stet_run_skip(f->engine, &run, "charge#1", stet_text(""), NULL, NULL), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "stet edit");
+    fixture_end(f);
+}
+
+TEST(C8_a_recorded_result_is_replaced)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), again;
+
+    CHECK_CODE(stet_run_edit(f->engine, &run, "refund", stet_text("x"), NULL, NULL), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "its steps are reserve#1, charge#1");
+    CHECK_CODE(stet_run_edit(f->engine, &run, "ship", stet_text("x"), NULL, NULL), STET_EKIND);
+    CHECK_OK(stet_run_edit(f->engine, &run, "charge", stet_text("waived"), "me", "a present"));
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "ship", stet_text("now"), NULL));
+    EXPECT_RESULT(f->engine, &run, "reserve waived now");
+    CHECK_INT(effects("charge"), 1);
+    /* A fork inherits what was replaced. */
+    CHECK_OK(stet_run_fork(f->engine, &again, &run, "ship", "me", "again"));
+    EXPECT_RESULT(f->engine, &again, "reserve waived now");
+    CHECK_INT(effects("charge"), 1);
+    fixture_end(f);
+}
+
+/* ---- rewind ---------------------------------------------------------------------------------- */
+
+TEST(C8_a_run_goes_back_to_a_step_and_does_it_again_with_another_token)
+{
+    fixture    *f = begin();
+    stet_run_id run;
+
+    atomic_store(&n_tokens, 0);
+    run = suspended(f, "t.order");
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "charge#2", NULL, NULL), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "reserve#1, charge#1");
+    CHECK_OK(stet_run_rewind(f->engine, &run, "charge", "me", "the wrong card"));
+    effects_await("charge", 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT(effects("reserve"), 1);
+    CHECK(strcmp(tokens[0], tokens[1]) != 0);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, "me", "from the beginning"));
+    effects_await("charge", 3);
+    CHECK_INT(effects("reserve"), 2);
+    CHECK(strcmp(tokens[1], tokens[2]) != 0 && strcmp(tokens[0], tokens[2]) != 0);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    fixture_up(f, services);
+    CHECK_OK(stet_signal(f->engine, &run, "ship", stet_text("now"), NULL));
+    EXPECT_RESULT(f->engine, &run, "reserve paid now");
+    CHECK_INT(effects("charge"), 3);
+    CHECK_INT(fixture_facts(f->engine, &run, "rewound", NULL), 2);
+    fixture_end(f);
+}
+
+TEST(C8_signals_that_were_consumed_behind_the_step_are_there_again_in_their_order)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.two");
+
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("b"), NULL));
+    effects_await("middle", 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "word#2", NULL, NULL));
+    effects_await("middle", 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "begin", NULL, NULL));
+    effects_await("middle", 3);
+    CHECK_INT(effects("begin"), 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("c"), NULL));
+    EXPECT_RESULT(f->engine, &run, "abc");
+    fixture_end(f);
+}
+
+TEST(C8_a_rewind_cancels_the_run_it_waited_for_and_takes_its_marks_and_timers_with_it)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls"), marks = suspended(f, "t.marks");
+
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap")), 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "before", NULL, NULL));
+    effects_await("before", 2);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap",
+                                               .statuses = 1u << STET_STATUS_CANCELLED)) == 1);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap",
+                                               .statuses = 1u << STET_STATUS_SUSPENDED)) == 1);
+    AWAIT(strstr(fixture_look(f->engine, &marks).reason, "boss") != NULL);
+    CHECK_OK(stet_run_approve(f->engine, &marks, "b", NULL));
+    AWAIT(strstr(fixture_look(f->engine, &marks).reason, "news") != NULL);
+    CHECK_OK(stet_run_pause(f->engine, &marks, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &marks, "second", NULL, NULL));
+    CHECK_INT(effects("second"), 1);
+    CHECK_OK(stet_run_resume(f->engine, &marks, NULL, NULL));
+    effects_await("second", 2);
+    AWAIT(strstr(fixture_look(f->engine, &marks).reason, "boss") != NULL);
+    fixture_await_status(f->engine, &marks, STET_STATUS_SUSPENDED);
+    CHECK_INT(effects("first"), 1);
+    CHECK_INT((int)fixture_sound(f->engine), 4);
+    CHECK_OK(stet_run_reject(f->engine, &marks, "b", NULL));
+    AWAIT(fixture_look(f->engine, &marks).status == STET_STATUS_FAILED);
+    fixture_end(f);
+}
+
+/* ---- fail ------------------------------------------------------------------------------------ */
+
+TEST(C8_a_run_is_failed_by_hand_whoever_has_it)
+{
+    fixture    *f = begin();
+    stet_run_id waits = suspended(f, "t.calls"), runs = fixture_start(f->engine, "t.gate", "", NULL),
+                delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "1h"));
+    stet_result result;
+
+    gate_await(&door, 1);
+    CHECK_OK(stet_run_fail(f->engine, &waits, "me", "the customer is gone"));
+    result = EXPECT_END(f->engine, &waits, STET_ERUN);
+    CHECK_INT(result.code, STET_EFORCED);
+    CHECK_STR(result.error, "the customer is gone");
+    stet_result_free(&result);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap",
+                                               .statuses = 1u << STET_STATUS_CANCELLED)) == 1);
+    CHECK_OK(stet_run_fail(f->engine, &delayed, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &delayed, STET_ERUN);
+    CHECK_OK(stet_run_fail(f->engine, &runs, NULL, NULL));
+    CHECK_CODE(stet_run_pause(f->engine, &runs, NULL, NULL), STET_EENDED);
+    gate_open(&door);
+    EXPECT_ANSWER(f->engine, &runs, STET_ERUN);
+    CHECK_INT(effects("behind"), 0);
+    CHECK_CODE(stet_run_fail(f->engine, &runs, NULL, NULL), STET_EENDED);
+    CHECK_OK(stet_dlq_retry(f->engine, &delayed, &runs));
+    EXPECT_RESULT(f->engine, &delayed, "");
+    CHECK_INT(door.arrived, 1); /* what was recorded is inherited */
+    fixture_end(f);
+}
+
+static int
+on_run(void *arg, const stet_run_info *info)
+{
+    stet_run_id *run = arg;
+
+    (void)snprintf(run->text, sizeof run->text, "%s", info->id);
+    return STET_OK;
+}
+
+TEST(C8_a_run_is_failed_without_any_worker_and_its_parent_is_told)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls"), child = { "" };
+
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "t.nap"), on_run, &child));
+    CHECK_OK(stet_run_fail(f->engine, &child, "me", "enough"));
+    EXPECT_ANSWER(f->engine, &child, STET_ERUN);
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up(f, services);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_HAS(fixture_look(f->engine, &run).error, "enough");
+    fixture_end(f);
+}
+
+/* ---- a rollback that failed ------------------------------------------------------------------ */
+
+TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.undone", "", NULL);
+
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_CODE(stet_run_pause(f->engine, &run, NULL, NULL), STET_ESTATE);
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "charge", NULL, NULL), STET_ESTATE);
+    CHECK_OK(stet_run_skip(f->engine, &run, "rollback:charge#1", stet_text(""), "me", "refunded"));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT(effects("undo charge"), 1);
+    CHECK_INT(effects("undo reserve"), 1);
+    run = fixture_start(f->engine, "t.undone", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_OK(stet_run_fail(f->engine, &run, "me", "leave it"));
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_FAILED);
+    CHECK_INT(effects("undo reserve"), 1);
+    fixture_end(f);
+}
+
+TEST(C8_a_step_that_was_skipped_is_not_undone)
+{
+    fixture    *f = begin();
+    stet_run_id run;
+
+    CHECK_OK(stet_handler_pause(f->engine, "t.undone", NULL, NULL));
+    run = fixture_start(f->engine, "t.undone", "", NULL);
+    CHECK_OK(stet_run_skip(f->engine, &run, "charge", stet_text(""), NULL, NULL));
+    CHECK_OK(stet_handler_resume(f->engine, "t.undone", NULL, NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_INT(effects("charge"), 0);
+    CHECK_INT(effects("undo charge"), 0);
+    CHECK_INT(effects("undo reserve"), 1);
+    fixture_end(f);
+}
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+TEST(I12_a_fork_inherits_what_was_recorded_before_the_step)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.two"), fork, all;
+
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("b"), NULL));
+    effects_await("middle", 1);
+    /* From a run that is still open. */
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "middle", "me", "what if"));
+    effects_await("middle", 2);
+    fixture_await_status(f->engine, &fork, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("c"), NULL));
+    CHECK_OK(stet_signal(f->engine, &fork, "word", stet_text("C"), NULL));
+    EXPECT_RESULT(f->engine, &run, "abc");
+    EXPECT_RESULT(f->engine, &fork, "abC");
+    CHECK_INT(effects("begin"), 1);
+    /* From one that completed; what it consumed behind the step is there for the fork. */
+    CHECK_OK(stet_run_fork(f->engine, &all, &run, NULL, NULL, NULL));
+    EXPECT_RESULT(f->engine, &all, "abc");
+    CHECK_INT(effects("begin"), 2);
+    CHECK_CODE(stet_run_fork(f->engine, NULL, &run, "end", NULL, NULL), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "begin#1, middle#1");
+    fixture_end(f);
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+typedef struct listed {
+    int  n;
+    char text[256];
+} listed;
+
+static int
+on_paused(void *arg, const stet_paused *p)
+{
+    listed *l = arg;
+
+    l->n++;
+    (void)snprintf(l->text, sizeof l->text, "%s by %s: %s", p->what, p->by != NULL ? p->by : "-",
+                   p->why != NULL ? p->why : "-");
+    CHECK(p->since_ms > 0);
+    return STET_OK;
+}
+
+static listed
+paused(fixture *f)
+{
+    listed l = { 0 };
+
+    CHECK_OK(stet_paused_list(f->engine, on_paused, &l));
+    return l;
+}
+
+TEST(C8_no_run_of_a_paused_handler_or_service_begins_or_goes_on)
+{
+    fixture    *f = begin();
+    stet_run_id waits = suspended(f, "t.order"), quick, object;
+
+    CHECK_OK(stet_handler_pause(f->engine, "t.quick", "me", "a bad release"));
+    CHECK_CODE(stet_handler_pause(f->engine, "t.quick", "you", NULL), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "paused by me at 2");
+    CHECK_STR(paused(f).text, "t.quick by me: a bad release");
+    quick = fixture_start(f->engine, "t.quick", "x", NULL);
+    object = fixture_start(f->engine, "o.quick", "y", STET_START(.key = "k"));
+    EXPECT_RESULT(f->engine, &object, "y");
+    CHECK_STR(fixture_why(f->engine, &quick).kind, "paused");
+    CHECK_HAS(fixture_why(f->engine, &quick).help, "resume --handler t.quick");
+    CHECK_OK(stet_handler_pause(f->engine, "t", NULL, NULL));
+    CHECK_INT(paused(f).n, 2);
+    CHECK_OK(stet_signal(f->engine, &waits, "ship", stet_text("now"), NULL));
+    fixture_down(f);
+    fixture_up(f, services); /* one that comes later knows it, too */
+    object = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
+    EXPECT_RESULT(f->engine, &object, "z");
+    CHECK_INT(fixture_look(f->engine, &waits).status, STET_STATUS_PENDING);
+    CHECK_OK(stet_handler_resume(f->engine, "t", "me", NULL));
+    EXPECT_RESULT(f->engine, &waits, "reserve paid now");
+    CHECK_INT(effects("quick"), 0);
+    CHECK_OK(stet_handler_resume(f->engine, "t.quick", "me", NULL));
+    EXPECT_RESULT(f->engine, &quick, "x");
+    CHECK_CODE(stet_handler_resume(f->engine, "t.quick", "me", NULL), STET_ENOTFOUND);
+    CHECK_INT(paused(f).n, 0);
+    fixture_end(f);
+}
+
+TEST(C8_another_worker_learns_of_a_paused_handler_with_its_next_sweep)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    stet_run_id  run;
+
+    f->options.sweep_ms = 20;
+    fixture_up(f, services);
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    CHECK_OK(stet_handler_pause(other, "t.quick", NULL, NULL));
+    AWAIT(!stet__is_served(f->engine, "t.quick"));
+    run = fixture_start(other, "t.quick", "x", NULL);
+    CHECK_OK(stet_handler_resume(other, "t.quick", NULL, NULL));
+    EXPECT_RESULT(f->engine, &run, "x");
+    stet_close(other);
+    fixture_end(f);
+}
+
+/* ---- bad input ------------------------------------------------------------------------------- */
+
+TEST(C8_what_is_wrong_is_refused_and_changes_nothing)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), none = { "run_00000000000000000000000001" },
+                bad = { "nonsense" };
+    uint64_t    facts = fixture_look(f->engine, &run).facts;
+    char        who[300];
+
+    memset(who, 'w', sizeof who);
+    who[sizeof who - 1] = '\0';
+    CHECK_CODE(stet_run_pause(f->engine, &none, NULL, NULL), STET_ENOTFOUND);
+    CHECK_CODE(stet_run_pause(f->engine, &bad, NULL, NULL), STET_EINVAL);
+    CHECK_CODE(stet_run_pause(f->engine, &run, who, NULL), STET_ETOOBIG);
+    CHECK_CODE(stet_run_fork(f->engine, NULL, &run, NULL, who, NULL), STET_ETOOBIG);
+    CHECK_CODE(stet_run_fork(f->engine, NULL, &none, NULL, NULL, NULL), STET_ENOTFOUND);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "", stet_text(""), NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_run_skip(f->engine, &run, NULL, stet_text(""), NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "a\nb", stet_text(""), NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_run_edit(f->engine, &run, "charge", (stet_bytes){ "x", 1u << 30 }, NULL, NULL),
+               STET_ETOOBIG);
+    CHECK_CODE(stet_handler_pause(f->engine, "", NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_handler_pause(f->engine, NULL, NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_handler_resume(f->engine, "t.order", NULL, NULL), STET_ENOTFOUND);
+    CHECK_CODE(stet_run_resume(f->engine, &run, NULL, NULL), STET_ESTATE);
+    CHECK_INT((int)fixture_look(f->engine, &run).facts, (int)facts);
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_SUSPENDED);
+    fixture_end(f);
+}
