@@ -1,10 +1,11 @@
 /* The end of a generation: the run begins anew with another input.
  *
- * One unit removes what the run recorded, with all that follows from it, and writes the first facts of the next
- * generation: its STARTED fact, the signals nobody took, and the idempotency keys of those that came, so that one
- * that is sent again is still known. What the run wrote to its object's state becomes a baseline, as if the run had been
- * removed. What is removed is read from the store, so everything before must be durable, and the unit holds only
- * while the claim does and the inbox has nothing new.
+ * One unit removes what the run recorded, with all that follows from it, and writes the first facts
+ * of the next generation: its STARTED fact, the signals nobody took, and the idempotency keys of
+ * those that came, so that one that is sent again is still known. What the run wrote to the state of
+ * its object becomes a baseline, as if the run had been removed. What is removed is read from the
+ * store, so everything before must be durable, and the unit holds only while the claim does and the
+ * inbox has nothing new.
  */
 #include "engine/host.h"
 
@@ -16,7 +17,11 @@ typedef struct anew_letters {
 static int
 anew_signal(stet_ctx *c, stet_bytes signal, stet_bytes value, stet_bytes id, uint32_t flags)
 {
-    stet__fact fact = { .kind = STET__FACT_SIGNALLED, .name = signal, .value = value, .idempotency_key = id, .flags = flags };
+    stet__fact fact = { .kind = STET__FACT_SIGNALLED,
+                        .name = signal,
+                        .value = value,
+                        .idempotency_key = id,
+                        .flags = flags };
 
     return stet__host_append(c, &fact, NULL);
 }
@@ -26,12 +31,14 @@ anew_on_letter(void *arg, stet_bytes signal, const stet__letter *letter)
 {
     anew_letters *l = arg;
 
-    if (letter->id.data != NULL && stet__map_put(&l->ids, letter->id.data, letter->id.len, l) != STET_OK)
+    if (letter->id.data != NULL &&
+        stet__map_put(&l->ids, letter->id.data, letter->id.len, l) != STET_OK)
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
     return anew_signal(l->c, signal, letter->value, letter->id, 0);
 }
 
-/* Keys that the generation before this one had are forgotten: or a run would carry all it ever saw. */
+/* Keys that the generation before this one had are forgotten: or a run would carry all it ever
+ * saw. */
 static int
 anew_signals(stet_ctx *c, stet__journal *j)
 {
@@ -45,7 +52,8 @@ anew_signals(stet_ctx *c, stet__journal *j)
     err = stet__journal_letters(j, anew_on_letter, &l);
     while (err == STET_OK && stet__map_next(&j->signal_ids, &at, &id, &len, &value))
         if (value == stet__journal_came(j) && stet__map_find(&l.ids, id, len) == NULL)
-            err = anew_signal(c, (stet_bytes){ NULL, 0 }, (stet_bytes){ NULL, 0 }, (stet_bytes){ id, len }, STET__FACT_SEEN);
+            err = anew_signal(c, (stet_bytes){ NULL, 0 }, (stet_bytes){ NULL, 0 },
+                              (stet_bytes){ id, len }, STET__FACT_SEEN);
     stet__map_free(&l.ids);
     return err;
 }
@@ -62,7 +70,8 @@ anew_timers(stet__work *w, const stet__expect *x)
     return ok;
 }
 
-/* The last entry that was taken stays: a store that lost the row finds in it how far the inbox came. */
+/* The last entry that was taken stays: a store that lost the row finds in it how far the inbox
+ * came. */
 static void
 anew_mark(stet__work *w, uint64_t taken)
 {
@@ -82,7 +91,8 @@ anew_unit(stet_ctx *c, stet__expect *x)
 
     if (x->is_unreadable)
         return STET_ECORRUPT;
-    if (x->l.run.journal != c->run.journal || x->l.run.taken != c->run.taken) /* not ours any more: the unit is refused */
+    if (x->l.run.journal != c->run.journal ||
+        x->l.run.taken != c->run.taken) /* not ours any more: the unit is refused */
         return stet__fail(STET_EFENCED, "another worker owns this run now");
     if (!anew_timers(claim->open, x))
         return stet__fail(STET_ENOMEM, "out of memory for a unit");

@@ -255,7 +255,8 @@ stet__kit_applied(void *arg, const stet_unit *unit)
             continue;
         stet__id_text(run, STET__ID_RUN, unit->ops[i].run);
         while (stet__fact_decode(&fact, &in) == STET_OK)
-            if (fact.kind != STET__FACT_SIGNALLED || unit->ops[i].kind == STET_OP_INBOX) /* else it came before */
+            /* Among facts it is one that came before, to another generation or run. */
+            if (fact.kind != STET__FACT_SIGNALLED || unit->ops[i].kind == STET_OP_INBOX)
                 points_durable(arg, run, &fact);
     }
 }

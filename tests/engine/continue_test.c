@@ -70,9 +70,9 @@ h_relays(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_await_signal(ctx, &a, "go", NULL));
     STET_TRY(stet_await_signal(ctx, &b, "stop", NULL));
     STET_TRY(stet_await_signal(ctx, &c, "go", NULL));
-    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s %s%s%s", text_of(ctx, input),
-                                                      text_of(ctx, a), text_of(ctx, b),
-                                                      text_of(ctx, c))));
+    return stet_return(
+        ctx, stet_text(stet_ctx_printf(ctx, "%s %s%s%s", text_of(ctx, input), text_of(ctx, a),
+                                       text_of(ctx, b), text_of(ctx, c))));
 }
 
 /* Adds 1 to "n" and clears "gone" in each generation. */
@@ -237,33 +237,60 @@ h_cleans_up(stet_ctx *ctx, stet_bytes input)
         return stet_continue(ctx, stet_text("next"));
     err = stet_sleep(ctx, "long", "1h");
     if (err == STET_ECANCELLED || err == STET_EEXPIRED) {
-        STET_TRY(stet_step(ctx, NULL, "clean up", body_effect, stet_ctx_printf(
-                               ctx, "cleaned up %s", stet_code_name(err)), NULL));
+        STET_TRY(stet_step(ctx, NULL, "clean up", body_effect,
+                           stet_ctx_printf(ctx, "cleaned up %s", stet_code_name(err)), NULL));
         return stet_continue(ctx, stet_text("again")); /* a stopped run does not begin anew */
     }
     return err;
 }
 
-static const stet_handler handlers[] = { { "counts", h_counts, NULL },
-                                         { "empty", h_empty, NULL },
-                                         { "collects", h_collects, NULL },
-                                         { "relays", h_relays, NULL },
-                                         { "pauses", h_pauses_on, NULL },
-                                         { "parent", h_parent, NULL },
-                                         { "leaves", h_leaves, NULL },
-                                         { "tokens", h_tokens, NULL },
-                                         { "falters", h_falters, NULL },
-                                         { "wrong", h_wrong, NULL },
-                                         { "in_body", h_in_body, NULL },
-                                         { "for_ever", h_for_ever, NULL },
-                                         { "unawaited", h_unawaited, NULL },
-                                         { "cleans_up", h_cleans_up, NULL },
-                                         { "echo", h_echo, NULL },
-                                         { 0 } };
-static const stet_handler objects[] = { { "deposits", h_deposits, NULL },
-                                        { "pauses", h_pauses_on, NULL },
-                                        { "reads", h_reads, NULL },
-                                        { 0 } };
+static int
+undo_it(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    effect("undid %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
+static int
+body_names(stet_attempt *a, void *name)
+{
+    return stet_attempt_return(a, stet_text(name));
+}
+
+/* Fails in its second generation, after it did something in both. */
+static int
+h_regrets(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(
+        stet_step(ctx, NULL, "work", body_names, text_of(ctx, input), STET_STEP(.undo = undo_it)));
+    if (fixture_is(input, "second"))
+        return stet_fail(ctx, STET_EPERMANENT, "no");
+    return stet_continue(ctx, stet_text("second"));
+}
+
+static const stet_handler    handlers[] = { { "counts", h_counts, NULL },
+                                            { "empty", h_empty, NULL },
+                                            { "collects", h_collects, NULL },
+                                            { "relays", h_relays, NULL },
+                                            { "pauses", h_pauses_on, NULL },
+                                            { "parent", h_parent, NULL },
+                                            { "leaves", h_leaves, NULL },
+                                            { "tokens", h_tokens, NULL },
+                                            { "falters", h_falters, NULL },
+                                            { "wrong", h_wrong, NULL },
+                                            { "in_body", h_in_body, NULL },
+                                            { "for_ever", h_for_ever, NULL },
+                                            { "unawaited", h_unawaited, NULL },
+                                            { "cleans_up", h_cleans_up, NULL },
+                                            { "echo", h_echo, NULL },
+                                            { "regrets", h_regrets, NULL },
+                                            { 0 } };
+static const stet_handler    objects[] = { { "deposits", h_deposits, NULL },
+                                           { "pauses", h_pauses_on, NULL },
+                                           { "reads", h_reads, NULL },
+                                           { 0 } };
 static const stet_entry      initial[] = { { "gone", { "here", 4 } }, { 0 } };
 static const fixture_service services[] = { { "t", handlers, false, NULL },
                                             { "o", objects, true, initial },
@@ -311,8 +338,9 @@ TEST(B22_a_thousand_generations_are_one_run_that_does_not_grow)
     stet_run_info info;
 
     fixture_up(f, services);
-    run = fixture_start(f->engine, "t.counts", "1000",
-                        STET_START(.idempotency_key = "one", .labels = (const char *[]){ "a=b", NULL }));
+    run = fixture_start(
+        f->engine, "t.counts", "1000",
+        STET_START(.idempotency_key = "one", .labels = (const char *[]){ "a=b", NULL }));
     EXPECT_RESULT(f->engine, &run, "counted");
     CHECK_INT(effects("worked"), 1001);
     info = look(f->engine, &run);
@@ -542,8 +570,7 @@ TEST(B22_state_outlives_a_run_of_many_generations_that_is_removed)
 
     f->options.sweep_ms = 20;
     fixture_up(f, services);
-    run = fixture_start(f->engine, "o.deposits", "4",
-                        STET_START(.key = "k", .retention = "1ms"));
+    run = fixture_start(f->engine, "o.deposits", "4", STET_START(.key = "k", .retention = "1ms"));
     AWAIT(fixture_is_gone(f->engine, &run));
     fixture_sound(f->engine);
     run = fixture_start(f->engine, "o.reads", "", STET_START(.key = "k"));
@@ -591,9 +618,9 @@ TEST(B22_a_child_key_belongs_to_a_generation)
     AWAIT(look(f->engine, &run).generation == 1);
     AWAIT(fixture_facts(f->engine, &run, "awakeable", "go on") == 1);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
-    next = fixture_start(f->engine, "t.echo", "2",
-                         STET_START(.parent = &run, .parent_step = "s", .child_key = "c",
-                                    .existed = &existed));
+    next = fixture_start(
+        f->engine, "t.echo", "2",
+        STET_START(.parent = &run, .parent_step = "s", .child_key = "c", .existed = &existed));
     CHECK(!existed);
     EXPECT_RESULT(f->engine, &child, "1");
     EXPECT_RESULT(f->engine, &next, "2");
@@ -710,5 +737,192 @@ TEST(B22_wrong_calls_say_what_is_wrong)
     run = fixture_start(f->engine, "t.in_body", "", NULL);
     EXPECT_RESULT(f->engine, &run, "");
     CHECK_INT(effects("in a body STET_EUSAGE"), 1);
+    fixture_end(f);
+}
+
+/* ---- operators, records, damage -------------------------------------------------------------- */
+
+/* In its second generation, waiting for the test. */
+static stet_run_id
+second_generation(fixture *f)
+{
+    stet_run_id run = fixture_start(f->engine, "t.pauses", "1", NULL);
+
+    fixture_go_on(f->engine, &run);
+    AWAIT(look(f->engine, &run).generation == 1);
+    AWAIT(fixture_facts(f->engine, &run, "awakeable", "go on") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    return run;
+}
+
+TEST(B22_only_what_the_last_generation_did_is_undone)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "t.regrets", "first", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_INT(effects("undid second"), 1);
+    CHECK_INT(effects("undid first"), 0);
+    fixture_end(f);
+}
+
+TEST(B22_a_paused_run_begins_anew_when_it_is_resumed)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "t.pauses", "1", NULL);
+    fixture_paused(f->engine, &run);
+    CHECK_OK(stet_run_pause(f->engine, &run, "me", "wait"));
+    fixture_go_on(f->engine, &run);
+    fixture_down(f);
+    fixture_up(f, services);
+    fixture_sound(f->engine);
+    CHECK_INT(look(f->engine, &run).generation, 0);
+    CHECK_OK(stet_run_resume(f->engine, &run, "me", NULL));
+    AWAIT(look(f->engine, &run).generation == 1);
+    AWAIT(fixture_facts(f->engine, &run, "awakeable", "go on") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "over");
+    fixture_end(f);
+}
+
+/* What an operator said of a step was under way when its generation ended. */
+TEST(B22_a_rewind_of_another_generation_does_nothing)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_op     ops[2] = { { .kind = STET_OP_INBOX },
+                           { .kind = STET_OP_RUN_WAKE, .status = STET_STATUS_PENDING } };
+    stet__fact  rewind = { .kind = STET__FACT_REWIND, .time_ms = 1, .number = 2 };
+    stet__buf   b;
+
+    fixture_up(f, services);
+    run = second_generation(f);
+    stet__buf_init(&b, &stet__platform_real()->alloc);
+    stet__fact_encode(&b, &rewind);
+    ops[0].run = ops[1].run = damage_id(&run);
+    ops[0].data = stet__buf_bytes(&b);
+    damage_do(f, ops, 2);
+    stet__buf_free(&b);
+    AWAIT(fixture_facts(f->engine, &run, "rewound", NULL) == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT(fixture_facts(f->engine, &run, "awakeable", "go on"), 1);
+    /* One of its own does. */
+    CHECK_OK(stet_run_rewind(f->engine, &run, "tell the test", "me", "again"));
+    AWAIT(fixture_facts(f->engine, &run, "step", "tell the test") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "over");
+    fixture_end(f);
+}
+
+static int
+keep_report(void *arg, const stet_replay_report *report)
+{
+    *(stet_replay_report *)arg = *report; /* numbers only */
+    return STET_OK;
+}
+
+static stet_replay_report
+replay_of(stet_engine *e, const stet_run_id *run)
+{
+    stet_replay_report report;
+    stet_bytes         bundle;
+
+    CHECK_OK(stet_run_export(e, &bundle, run));
+    CHECK_OK(stet_replay(e, bundle, NULL, keep_report, &report));
+    stet_free((void *)(uintptr_t)bundle.data);
+    return report;
+}
+
+TEST(B22_the_record_of_a_generation_is_checked_exported_and_replayed)
+{
+    fixture           *f = fixture_begin();
+    stet_check_summary summary;
+    stet_run_id        run;
+
+    fixture_up(f, services);
+    run = second_generation(f);
+    CHECK_INT(replay_of(f->engine, &run).end, STET_REPLAY_RECORD);
+    CHECK_OK(stet_check(f->engine, &summary, NULL, NULL, NULL));
+    CHECK_INT(summary.checked, 1);
+    CHECK_INT(summary.stuck, 0);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "over");
+    CHECK_INT(replay_of(f->engine, &run).end, STET_REPLAY_RETURNED);
+    CHECK_OK(stet_describe(f->engine, "t.counts", STET_DESCRIBE(.input = stet_text("3")), NULL,
+                           NULL, NULL));
+    fixture_end(f);
+}
+
+static int
+keep_rule(void *arg, const stet_finding *finding)
+{
+    (void)snprintf(arg, 256, "%s: %s", finding->rule, finding->text);
+    return STET_OK;
+}
+
+/* Facts that begin in the middle, and not with a generation. */
+TEST(B22_a_journal_that_lost_its_beginning_is_damage)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    char        found[256] = "";
+
+    if (!f->is_sqlite)
+        test_skip("a file is needed");
+    fixture_up(f, services);
+    run = second_generation(f);
+    fixture_down(f);
+    damage_sql(f,
+               "DELETE FROM facts WHERE run=?1 AND rev=(SELECT min(rev) FROM facts WHERE run=?1)",
+               &run, (stet_bytes){ NULL, 0 });
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_verify(f->engine, NULL, keep_rule, found));
+    CHECK_HAS(found, "facts: ");
+    CHECK_HAS(found, "is missing");
+    damage_end(f);
+}
+
+typedef struct readers {
+    stet_engine *engine;
+    stet_run_id  run;
+} readers;
+
+static void
+read_on(void *arg, int i)
+{
+    readers *r = arg;
+    uint64_t last = 0;
+
+    (void)i;
+    for (int n = 0; n < 100; n++) {
+        stet_run_info info = look(r->engine, &r->run);
+
+        CHECK(info.generation >= last);
+        CHECK_CODE(info.code, 0);
+        last = info.generation;
+        CHECK(all_facts(r->engine, &r->run) < 12);
+    }
+}
+
+/* Whoever looks while it begins anew sees one generation or the other, and no damage. */
+TEST(B22_readers_meet_no_half_of_a_generation)
+{
+    fixture *f = fixture_begin();
+    readers  r;
+
+    atomic_store(&is_enough, false);
+    fixture_up(f, services);
+    r.engine = f->engine;
+    r.run = fixture_start(f->engine, "t.for_ever", "x", NULL);
+    fixture_race(3, read_on, &r);
+    atomic_store(&is_enough, true);
+    EXPECT_RESULT(f->engine, &r.run, "x");
     fixture_end(f);
 }
