@@ -148,7 +148,7 @@ typedef enum stet__fact_kind {
     V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */ \
     B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */               \
     V(generation, 40)    /* STARTED: how often it began anew before; ROW: the same … */            \
-    V(since, 46)         /* … STARTED: the revision it stands at, if not the first */              \
+    V(since, 46)         /* … STARTED: the revision it stands at */                                \
     V(taken, 47)         /* … how far the inbox was taken by then */                               \
     V(epoch, 48)         /* … and of the claim that ended the generation before */                 \
     V(created_ms, 49)    /* … when the run itself began */                                         \

@@ -521,7 +521,7 @@ stet__run_attempt(const stet__run *run)
 bool
 stet__run_has_begun(const stet__run *run)
 {
-    return run->dispatch != STET__FACT_STARTED || run->generation > 0;
+    return run->dispatch != STET__FACT_STARTED || run->epoch > 0; /* in a generation before */
 }
 
 bool

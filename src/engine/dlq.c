@@ -455,8 +455,12 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
     if (started.deadline_ms != 0)
         started.deadline_ms = stet__store_now(e) + (started.deadline_ms -
                                                     (started.generation != 0 ? started.created_ms : started.time_ms));
-    started.generation = started.since = started.taken = started.epoch = started.created_ms = 0;
     started.time_ms = stet__store_now(e);
+    if (started.generation != 0) { /* what is inherited was recorded by that one, which the handler may ask for */
+        started.since = 1;
+        started.taken = started.epoch = 0;
+        started.created_ms = started.time_ms;
+    }
     started.until_ms = 0;
     started.number = stet__mono_us(e->p);
     started.completion = 0;
