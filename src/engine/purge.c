@@ -214,7 +214,7 @@ stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
     for (const stet__want_value *want = x->values; want != NULL; want = want->next)
         if (purge_is_of_facts(want->space) && !purge_value(w, want->space, want->key))
             return STET_ENOMEM;
-    for (const stet__wrote *wrote = x->wrote; wrote != NULL; wrote = wrote->next)
+    for (const stet__wrote *wrote = x->wrote; wrote != NULL && !STET__MUTANT(turn_baseless); wrote = wrote->next)
         if ((err = purge_wrote(e, w, wrote, &run)) != STET_OK)
             return err;
     return purge_children(e, w, run);
