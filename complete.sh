@@ -5,7 +5,7 @@ _stet_cli_app() {
         case $w in -*) ;; *) verb="$verb${verb:+ }$w" ;; esac
     done
     case "$verb " in
-    ' ') words=" worker start send wait ls show why cancel notes waits signal emit approve resume resolve reject rollback unstick dlq state handlers workers health verify check describe export replay move schedule completion man help" ;;
+    ' ') words=" worker start send wait ls show why cancel notes waits signal emit approve pause resume skip edit rewind fork fail retry resolve reject rollback unstick dlq state handlers workers health verify check describe export replay move schedule completion man help" ;;
     'worker '*) words=" --concurrency --worker --drain --log-level --set --until-idle --db --json --no-color --help" ;;
     'start '*) words=" --key --delay --at --attempts --idempotency-key --priority --group --timeout --deadline --label --retention --run --traceparent --tracestate --raw --wait --db --json --no-color --help" ;;
     'send '*) words=" --key --delay --at --attempts --idempotency-key --priority --group --timeout --deadline --label --retention --run --traceparent --tracestate --raw --db --json --no-color --help" ;;
@@ -13,17 +13,24 @@ _stet_cli_app() {
     'ls '*) words=" --status --handler --service --key --label --since --limit --before --payloads --db --json --no-color --help" ;;
     'show '*) words=" --payloads --db --json --no-color --help" ;;
     'why '*) words=" --db --json --no-color --help" ;;
-    'cancel '*) words=" --by --why --db --json --no-color --help" ;;
+    'cancel '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
     'notes '*) words=" --db --json --no-color --help" ;;
     'waits '*) words=" --people --for --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
     'signal '*) words=" --raw --idempotency-key --by --db --json --no-color --help" ;;
     'emit '*) words=" --raw --db --json --no-color --help" ;;
     'approve '*) words=" --by --note --db --json --no-color --help" ;;
-    'resume '*) words=" --by --note --db --json --no-color --help" ;;
+    'pause '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'resume '*) words=" --by --note --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'skip '*) words=" --raw --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'edit '*) words=" --raw --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'rewind '*) words=" --start --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'fork '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'fail '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'retry '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
     'resolve '*) words=" --raw --db --json --no-color --help" ;;
     'reject '*) words=" --by --note --db --json --no-color --help" ;;
-    'rollback '*) words=" --by --why --db --json --no-color --help" ;;
-    'unstick '*) words=" --by --db --json --no-color --help" ;;
+    'rollback '*) words=" --by --why --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
+    'unstick '*) words=" --by --all --dry-run --status --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
     'dlq ls '*) words=" --handler --service --key --label --since --limit --before --db --json --no-color --help" ;;
     'dlq retry '*) words=" --all --handler --db --json --no-color --help" ;;
     'dlq discard '*) words=" --all --handler --db --json --no-color --help" ;;

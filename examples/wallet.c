@@ -56,9 +56,22 @@ withdraw(stet_ctx *ctx, stet_bytes input)
     return balance_add(ctx, -number_of(input));
 }
 
-static const stet_handler wallet[] = { { "deposit", deposit, NULL },
-                                       { "withdraw", withdraw, NULL },
-                                       { 0 } };
+/* Only looks, so it need not wait for those who pay: it is shared. */
+static int
+look(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes balance;
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &balance, "balance"));
+    return stet_return(ctx, balance);
+}
+
+static const stet_handler_options looks = { .shared = true };
+static const stet_handler         wallet[] = { { "deposit", deposit, NULL },
+                                               { "withdraw", withdraw, NULL },
+                                               { "look", look, &looks },
+                                               { 0 } };
 static const stet_entry   empty[] = { { "balance", { "0", 1 } }, { 0 } };
 
 /* ---- self-check ----------------------------------------------------------------------------- */
@@ -96,12 +109,16 @@ pay_in(void *engine)
 static void
 check_balance(stet_engine *engine, const char *person, long long expected)
 {
-    stet_bytes value;
+    stet_bytes  value;
+    stet_result result;
 
     MUST(stet_state_read(engine, &value, "wallet", person, "balance") == STET_OK);
     printf("%s has %lld\n", person, number_of(value));
     MUST(number_of(value) == expected);
     stet_free((void *)(uintptr_t)value.data);
+    MUST(stet_invoke(engine, &result, NULL, "wallet.look", stet_text(""), STET_START(.key = person), 0) == STET_OK);
+    MUST(number_of(result.value) == expected);
+    stet_result_free(&result);
 }
 
 static int

@@ -157,6 +157,8 @@ typedef struct stet_handler_options {
     const char *category;    /* for `handlers`: people's order in a long list */
     const char *default_input;  /* for `describe` only; a start never gets it */
     const stet_sample *samples; /* ended by { 0 }; for `describe` and `check` only; copied */
+    bool        shared;      /* of an object: runs beside whoever has the key, reads state as it was last recorded, and
+                                cannot write it */
 } stet_handler_options;
 
 typedef struct stet_handler {
@@ -257,6 +259,7 @@ typedef struct stet_handler_info {
     size_t      workers;      /* living workers that serve it */
     const char *category;     /* or NULL */
     const char *default_input; /* or NULL; for `describe` only */
+    bool        is_shared;    /* of an object, and only reads */
 } stet_handler_info;
 typedef int (*stet_handler_info_fn)(void *arg, const stet_handler_info *handler);
 STET_API int stet_handler_list(stet_engine *engine, stet_handler_info_fn fn, void *arg);

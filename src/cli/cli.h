@@ -129,7 +129,8 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_schedule_history, stet__cli_schedule_ensure, stet__cli_schedule_update,
     stet__cli_schedule_pause, stet__cli_schedule_resume, stet__cli_schedule_rm,
     stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
-    stet__cli_resume, stet__cli_waits, stet__cli_notes, stet__cli_completion,
+    stet__cli_resume, stet__cli_pause, stet__cli_skip, stet__cli_edit, stet__cli_rewind,
+    stet__cli_fail_verb, stet__cli_fork, stet__cli_retry, stet__cli_waits, stet__cli_notes, stet__cli_completion,
     stet__cli_man, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
@@ -260,6 +261,17 @@ void stet__cli_json_time(cli_json *j, const char *name, int64_t ms); /* 0 is nul
 void stet__cli_json_payload(cli_json *j, const char *name, stet_bytes payload);
 void stet__cli_json_end(cli_json *j, FILE *out); /* print as one line and free */
 
+/* ---- bulk.c: the same on one run or on many -------------------------------------------------- */
+
+typedef int (*cli_act_fn)(cli *c, const stet_run_id *run, void *arg); /* a stet code */
+/* On the run in the first argument, or with --all on those the filter chooses. */
+int stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome);
+/* The i-th argument behind RUN, which is not there with --all. */
+const char *stet__cli_act_arg(const cli *c, size_t i);
+bool        stet__cli_has_bar(const cli *c); /* on a terminal only: elsewhere it would be noise */
+void        stet__cli_bar(const char *what, uint64_t done, uint64_t total);
+void        stet__cli_bar_end(void);
+
 /* ---- runs.c: what ls, dlq ls and show say of a run ------------------------------------------ */
 
 void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads);
@@ -274,8 +286,15 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "limit", "N", "at most so many (50)" },                                                      \
     { "before", "RUN", "the next page: only runs older than this one" }
 /* clang-format on */
+/* Those of an action on many runs. */
+#define CLI_BULK_OPTIONS                                                                           \
+    { "all", NULL, "all runs that the options below choose, instead of RUN" },                     \
+    { "dry-run", NULL, "with --all: only show which" },                                            \
+    { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },       \
+    CLI_FILTER_OPTIONS
 /* Reads them into a filter, then opens the store. */
 int stet__cli_filter_open(cli *c, stet_run_filter *filter);
+int stet__cli_statuses(cli *c, uint32_t *statuses); /* --status as bits; 0: any */
 /* Copies the fields of a run into the arena, to be used after the callback. */
 stet_run_info *stet__cli_run_copy(cli *c, const stet_run_info *info);
 /* What a run waits for, in one sentence, after the run was read. */

@@ -109,6 +109,62 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
 }
 
 static const char *
+runs_status_name(const void *arg, size_t i)
+{
+    static const char *const names[] = {
+#define RUNS_STATUS(name, number, text) text,
+        STET_STATUS_LIST(RUNS_STATUS)
+#undef RUNS_STATUS
+            "open",
+        "ended",
+    };
+
+    (void)arg;
+    return i < sizeof names / sizeof *names ? names[i] : NULL;
+}
+
+/* One word of --status as bits; 0 if it is none. */
+static uint32_t
+runs_status_bits(const char *word)
+{
+    bool        is_open = strcmp(word, "open") == 0, is_ended = strcmp(word, "ended") == 0;
+    stet_status status = stet_status_parse(word);
+    uint32_t    bits = status ? 1u << status : 0;
+
+    for (int s = STET_STATUS_PENDING; s <= STET_STATUS_EXPIRED; s++)
+        if (stet_status_is_terminal((stet_status)s) ? is_ended : is_open)
+            bits |= 1u << s;
+    return bits;
+}
+
+int
+stet__cli_statuses(cli *c, uint32_t *statuses)
+{
+    const char *list;
+
+    *statuses = 0;
+    for (size_t i = 0; (list = stet__cli_value_at(c, "status", i)) != NULL; i++) {
+        while (*list != '\0') {
+            size_t      len = strcspn(list, ",");
+            const char *word = stet__cli_printf(c, "%.*s", (int)len, list);
+            uint32_t    bits = runs_status_bits(word);
+            const char *near = bits ? NULL : stet__cli_nearest(word, runs_status_name, NULL);
+
+            if (bits == 0 && near != NULL)
+                return stet__cli_fail(
+                    c, CLI_USAGE, "there is no status \"%s\"; did you mean \"%s\"?", word, near);
+            if (bits == 0)
+                return stet__cli_fail(c, CLI_USAGE,
+                                      "there is no status \"%s\"; \"%s help ls\" lists them", word,
+                                      c->program);
+            *statuses |= bits;
+            list += len + (list[len] == ',');
+        }
+    }
+    return CLI_OK;
+}
+
+static const char *
 runs_text(cli *c, const char *text)
 {
     return text ? stet__arena_str(c->arena, text) : NULL;

@@ -33,22 +33,22 @@ stet__cli_done(cli *c, int err, const char *what, const char *id, const char *ou
 }
 
 static int
+cancel_one(cli *c, const stet_run_id *run, void *arg)
+{
+    (void)arg;
+    return stet_cancel(c->engine, run, stet__cli_by(c), stet__cli_value(c, "why"));
+}
+
+static int
 cancel_run(cli *c)
 {
-    stet_run_id run;
-    int         exit;
-
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
-        return exit;
-    return stet__cli_done(c,
-                          stet_cancel(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")),
-                          "run", run.text, "cancelled");
+    return stet__cli_act(c, cancel_one, NULL, "cancelled");
 }
 
 static const cli_option cancel_options[] = {
     { "by", "WHO", "who cancels (the user)" },
     { "why", "TEXT", "why, for the journal" },
+    CLI_BULK_OPTIONS,
     { 0 },
 };
 
@@ -58,28 +58,29 @@ const cli_verb stet__cli_cancel = {
     .summary = "cancel a run",
     .details =
         "Waiters are released at once; the handler learns at its next operation and may still\n"
-        "compensate; runs it called are cancelled, too. Cancelling again is harmless.",
-    .args_min = 1,
+        "compensate; runs it called are cancelled, too. Cancelling again is harmless.\n"
+        "    stet cancel --all --label batch=7 --status open --dry-run",
     .args_max = 1,
     .options = cancel_options,
     .fn = cancel_run,
 };
 
 static int
+unstick_one(cli *c, const stet_run_id *run, void *arg)
+{
+    (void)arg;
+    return stet_unstick(c->engine, run, stet__cli_by(c));
+}
+
+static int
 unstick_run(cli *c)
 {
-    stet_run_id run;
-    int         exit;
-
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
-        return exit;
-    return stet__cli_done(c, stet_unstick(c->engine, &run, stet__cli_by(c)), "run", run.text,
-                        "unstuck");
+    return stet__cli_act(c, unstick_one, NULL, "unstuck");
 }
 
 static const cli_option unstick_options[] = {
     { "by", "WHO", "who does it (the user)" },
+    CLI_BULK_OPTIONS,
     { 0 },
 };
 
@@ -87,7 +88,6 @@ const cli_verb stet__cli_unstick = {
     .name = "unstick",
     .args = "RUN",
     .summary = "let a stuck run try again, after the cause was mended",
-    .args_min = 1,
     .args_max = 1,
     .options = unstick_options,
     .fn = unstick_run,
@@ -159,22 +159,22 @@ const cli_verb stet__cli_resolve = {
 };
 
 static int
+rollback_one(cli *c, const stet_run_id *run, void *arg)
+{
+    (void)arg;
+    return stet_rollback_retry(c->engine, run, stet__cli_by(c), stet__cli_value(c, "why"));
+}
+
+static int
 rollback_run(cli *c)
 {
-    stet_run_id run;
-    int         exit;
-
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
-        return exit;
-    return stet__cli_done(
-        c, stet_rollback_retry(c->engine, &run, stet__cli_by(c), stet__cli_value(c, "why")), "run",
-        run.text, "goes on with its rollback");
+    return stet__cli_act(c, rollback_one, NULL, "goes on with its rollback");
 }
 
 static const cli_option rollback_options[] = {
     { "by", "WHO", "who says so (the user)" },
     { "why", "TEXT", "why, for the journal" },
+    CLI_BULK_OPTIONS,
     { 0 },
 };
 
@@ -184,7 +184,6 @@ const cli_verb stet__cli_rollback = {
     .summary = "go on with a rollback that failed, from the undo that failed",
     .details = "For runs that are compensation-failed. The undo has its attempts anew.\n"
                "    stet rollback run_… --why 'the bank is open again'",
-    .args_min = 1,
     .args_max = 1,
     .options = rollback_options,
     .fn = rollback_run,

@@ -1,4 +1,4 @@
-/* approve, reject, resume: what people decide; waits: who waits, and for what. */
+/* approve, reject: what people decide (resume: verb_operate.c); waits: who waits, and for what. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -40,23 +40,6 @@ const cli_verb stet__cli_approve = {
     .args_max = 1,
     .options = decide_options,
     .fn = approve_run,
-};
-
-static int
-resume_run(cli *c)
-{
-    return decide_run(c, stet_run_resume, stet__cli_value(c, "note"), "resumed");
-}
-
-const cli_verb stet__cli_resume = {
-    .name = "resume",
-    .args = "RUN",
-    .summary = "let a run go on that paused for a person",
-    .details = "    stet resume run_… --note 'stocktaking is over'",
-    .args_min = 1,
-    .args_max = 1,
-    .options = decide_options,
-    .fn = resume_run,
 };
 
 /* A run's approval, or an awakeable. */

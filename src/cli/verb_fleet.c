@@ -20,7 +20,9 @@ static int
 handlers_each(void *arg, const stet_handler_info *handler)
 {
     fleet_list *l = arg;
-    const char *cells[] = { handler->name, handler->is_object ? "object" : "service",
+    const char *cells[] = { handler->name, handler->is_shared   ? "shared"
+                                           : handler->is_object ? "object"
+                                                                : "service",
                             handler->is_here ? "yes" : "no",
                             stet__cli_printf(l->c, "%zu", handler->workers), handler->category,
                             handler->description, handler->default_input };

@@ -10,62 +10,6 @@ static const cli_option ls_options[] = {
     { 0 },
 };
 
-static const char *
-ls_status_name(const void *arg, size_t i)
-{
-    static const char *const names[] = {
-#define LS_STATUS(name, number, text) text,
-        STET_STATUS_LIST(LS_STATUS)
-#undef LS_STATUS
-            "open",
-        "ended",
-    };
-
-    (void)arg;
-    return i < sizeof names / sizeof *names ? names[i] : NULL;
-}
-
-/* One word of --status as bits; 0 if it is none. */
-static uint32_t
-ls_status_bits(const char *word)
-{
-    bool        is_open = strcmp(word, "open") == 0, is_ended = strcmp(word, "ended") == 0;
-    stet_status status = stet_status_parse(word);
-    uint32_t    bits = status ? 1u << status : 0;
-
-    for (int s = STET_STATUS_PENDING; s <= STET_STATUS_EXPIRED; s++)
-        if (stet_status_is_terminal((stet_status)s) ? is_ended : is_open)
-            bits |= 1u << s;
-    return bits;
-}
-
-static int
-ls_statuses(cli *c, uint32_t *statuses)
-{
-    const char *list;
-
-    *statuses = 0;
-    for (size_t i = 0; (list = stet__cli_value_at(c, "status", i)) != NULL; i++) {
-        while (*list != '\0') {
-            size_t      len = strcspn(list, ",");
-            const char *word = stet__cli_printf(c, "%.*s", (int)len, list);
-            uint32_t    bits = ls_status_bits(word);
-            const char *near = bits ? NULL : stet__cli_nearest(word, ls_status_name, NULL);
-
-            if (bits == 0 && near != NULL)
-                return stet__cli_fail(
-                    c, CLI_USAGE, "there is no status \"%s\"; did you mean \"%s\"?", word, near);
-            if (bits == 0)
-                return stet__cli_fail(c, CLI_USAGE,
-                                      "there is no status \"%s\"; \"%s help ls\" lists them", word,
-                                      c->program);
-            *statuses |= bits;
-            list += len + (list[len] == ',');
-        }
-    }
-    return CLI_OK;
-}
-
 static const cli_column ls_columns[] = {
     { "RUN", CLI_CELL_FIXED },     { "HANDLER", CLI_CELL_CUT }, { "KEY", CLI_CELL_CUT },
     { "STATUS", CLI_CELL_STATUS }, { "TRY", CLI_CELL_FIXED },   { "AGE", CLI_CELL_FIXED },
@@ -128,7 +72,7 @@ ls_run(cli *c)
     uint32_t        statuses;
     int             exit, err;
 
-    if ((exit = ls_statuses(c, &statuses)) != CLI_OK ||
+    if ((exit = stet__cli_statuses(c, &statuses)) != CLI_OK ||
         (exit = stet__cli_filter_open(c, &filter)) != CLI_OK)
         return exit;
     filter.statuses = statuses;

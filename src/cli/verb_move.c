@@ -1,34 +1,17 @@
 /* move: all runs of one store go on in another. */
 #include "cli/cli.h"
 
-#include <unistd.h>
-
-#define MOVE_BAR 24 /* how wide the bar is on a terminal */
-
 typedef struct move_bar {
-    cli *c;
-    bool is_shown; /* on a terminal only: elsewhere it would be noise */
+    bool is_shown;
 } move_bar;
 
 static int
 move_progress(void *arg, stet_move_phase phase, uint64_t done, uint64_t total)
 {
-    move_bar *bar = arg;
-    char      cells[MOVE_BAR + 1];
-    uint64_t  full = total > 0 ? done * MOVE_BAR / total : 0;
+    const move_bar *bar = arg;
 
-    if (!bar->is_shown)
-        return STET_OK;
-    for (uint64_t i = 0; i < MOVE_BAR; i++)
-        cells[i] = i < full ? '#' : '.';
-    cells[MOVE_BAR] = '\0';
-    if (total > 0)
-        fprintf(stderr, "\r%-10s [%s] %llu/%llu runs \033[K", stet_move_phase_name(phase), cells,
-                (unsigned long long)done, (unsigned long long)total);
-    else
-        fprintf(stderr, "\r%-10s %llu runs \033[K", stet_move_phase_name(phase),
-                (unsigned long long)done);
-    fflush(stderr);
+    if (bar->is_shown)
+        stet__cli_bar(stet_move_phase_name(phase), done, total);
     return STET_OK;
 }
 
@@ -98,7 +81,7 @@ move_undo(cli *c, const char *from)
 static int
 move_run(cli *c)
 {
-    move_bar         bar = { .c = c, .is_shown = !c->json && isatty(STDERR_FILENO) };
+    move_bar         bar = { .is_shown = stet__cli_has_bar(c) };
     const char      *from = stet__cli_value(c, "from"), *to = stet__cli_value(c, "to");
     stet_move_report report;
     int              exit, err;
@@ -115,7 +98,7 @@ move_run(cli *c)
         return stet__cli_fail(c, CLI_USAGE, "where to? Pass --to URL (for example --to new.db)");
     err = stet_move(&report, from, to, STET_MOVE(.progress = move_progress, .arg = &bar));
     if (bar.is_shown)
-        fprintf(stderr, "\r\033[K");
+        stet__cli_bar_end();
     if (err != STET_OK)
         return move_fail(c, err);
     move_print(c, &report);

@@ -199,22 +199,54 @@ worker_found(void *arg, const stet_run_info *info)
     return STET_OK;
 }
 
+typedef struct worker_look {
+    const char *handler;
+    bool        is_paused;
+} worker_look;
+
+static int
+worker_on_paused(void *arg, const stet_paused *paused)
+{
+    worker_look *l = arg;
+    size_t       len = strlen(paused->what);
+
+    l->is_paused = l->is_paused || (strncmp(l->handler, paused->what, len) == 0 &&
+                                    (l->handler[len] == '\0' || l->handler[len] == '.'));
+    return STET_OK;
+}
+
+/* Of one that is paused only what is being executed is to be waited for. */
+static int
+worker_has_work(cli *c, const char *handler, bool *has_work)
+{
+    worker_look     l = { .handler = handler };
+    stet_run_filter filter = { .size = sizeof filter, .handler = handler, .limit = 1 };
+    int             err;
+
+    filter.statuses = 1u << STET_STATUS_RUNNING;
+    if ((err = stet_paused_list(c->engine, worker_on_paused, &l)) != STET_OK)
+        return err;
+    if (!l.is_paused)
+        filter.statuses |= 1u << STET_STATUS_PENDING | 1u << STET_STATUS_RETRYING |
+                           1u << STET_STATUS_CANCELLING | 1u << STET_STATUS_COMPENSATING;
+    return stet_run_list(c->engine, &filter, worker_found, has_work);
+}
+
 static int
 worker_is_idle(cli *c, bool *is_idle)
 {
     bool has_work = false;
     int  err;
 
-    for (size_t i = 0; i < c->app->n_services && !has_work; i++) {
-        const stet_run_filter *filter =
-            STET_FILTER(.handler = c->app->services[i].name, .limit = 1,
-                        .statuses = 1u << STET_STATUS_PENDING | 1u << STET_STATUS_RUNNING |
-                                    1u << STET_STATUS_RETRYING | 1u << STET_STATUS_CANCELLING |
-                                    1u << STET_STATUS_COMPENSATING);
+    for (size_t i = 0; i < c->app->n_services; i++)
+        for (const stet_handler *h = c->app->services[i].handlers; h->name != NULL && !has_work;
+             h++) {
+            char handler[512];
 
-        if ((err = stet_run_list(c->engine, filter, worker_found, &has_work)) != STET_OK)
-            return stet__cli_fail_code(c, err);
-    }
+            (void)snprintf(handler, sizeof handler, "%s.%s", c->app->services[i].name, h->name);
+            if ((err = worker_has_work(c, handler, &has_work)) != STET_OK)
+                return stet__cli_fail_code(c, err);
+        }
     *is_idle = !has_work;
     return CLI_OK;
 }

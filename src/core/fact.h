@@ -98,12 +98,13 @@ typedef enum stet__fact_kind {
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
 #define STET__FACT_REJECTED 128u /* SETTLE: with an error */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
+#define STET__FACT_SHARED 32768u /* STARTED: beside whoever holds the key; it writes no state */
 #define STET__FACT_FORKED 16384u /* STARTED: from a step of `retry_of`, which need not know of it */
 #define STET__FACT_SKIPPED 8192u /* STEP: an operator gave its result */
 #define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */
 #define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
 #define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
-#define STET__FACT_SEEN 32768u  /* SIGNALLED: one the generation before had; only its idempotency key counts */
+#define STET__FACT_SEEN 65536u  /* SIGNALLED: one the generation before had; only its idempotency key counts */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */

@@ -164,6 +164,7 @@ run_apply_started(stet__run *run, const stet__fact *f)
     run->parent_completion = (uint64_t)f->completion;
     run->retry_of = stet__fact_id(f->retry_of);
     run->is_object = (f->flags & STET__FACT_OBJECT) != 0;
+    run->is_shared = (f->flags & STET__FACT_SHARED) != 0;
     run->is_fork = (f->flags & STET__FACT_FORKED) != 0;
     run->planned_ms = f->planned_ms;
     return run_move(run, STET_STATUS_PENDING);
@@ -229,7 +230,8 @@ stet__run_restart(const stet__run *run, stet__fact *f, stet_bytes input, uint64_
     f->retry_factor = run->retry.factor_percent;
     f->retry_jitter = run->retry.jitter_percent;
     f->completion = (int64_t)run->parent_completion;
-    f->flags = (run->is_object ? STET__FACT_OBJECT : 0) | (run->is_fork ? STET__FACT_FORKED : 0);
+    f->flags = (run->is_object ? STET__FACT_OBJECT : 0) | (run->is_fork ? STET__FACT_FORKED : 0) |
+               (run->is_shared ? STET__FACT_SHARED : 0);
     if (!stet__id_is_zero(run->parent))
         f->run = stet__id_bytes(&run->parent);
     if (!stet__id_is_zero(run->retry_of))
@@ -507,6 +509,12 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
     case STET__FACT_REWIND: return run_apply_rewrite(run, fact);
     default: return STET_OK;
     }
+}
+
+bool
+stet__run_has_lane(const stet__run *run)
+{
+    return run->key != NULL && !run->is_shared;
 }
 
 uint32_t

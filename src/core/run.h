@@ -45,6 +45,7 @@ typedef struct stet__run {
     uint64_t      parent_completion; /* 0: the parent does not wait */
     bool          is_object;
     bool          is_fork;           /* of retry_of */
+    bool          is_shared;         /* has a key, and does not stand in its lane */
     uint64_t      generation;        /* how often it began anew */
     int64_t       began_ms;          /* this generation */
 
@@ -99,6 +100,9 @@ void stet__run_restart(const stet__run *run, stet__fact *fact, stet_bytes input,
 stet_status stet__run_shown(const stet__run *run, stet_status status);
 /* May a run go from one status to another? `from` 0: before the first fact. */
 bool stet__status_can(stet_status from, stet_status to);
+
+/* Does it stand in a lane, or will when its time comes? */
+bool stet__run_has_lane(const stet__run *run);
 
 uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);

@@ -39,7 +39,7 @@ stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
-    if (l->run.visible_ms > l->run.created_ms && l->run.key != NULL && !stet__run_has_begun(&l->run)) {
+    if (l->run.visible_ms > l->run.created_ms && stet__run_has_lane(&l->run) && !stet__run_has_begun(&l->run)) {
         /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
          * would end in it and never leave it. */
         if (l->row.lane == NULL) {

@@ -225,6 +225,9 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
         return err;
     at->retry = h->options->retry;
     at->rolls_back = h->options->rollback;
+    at->is_shared = h->options->shared;
+    if (at->is_shared && !s->is_object)
+        return stet__fail(STET_EINVAL, "%s: only a handler of an object can be shared", at->name);
     at->classify = h->options->classify;
     at->classify_arg = h->options->classify_arg;
     if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
@@ -449,6 +452,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->orphans);
     stet__map_free(&e->fenced);
     stet__map_free(&e->said);
+    stet__map_free(&e->shared);
     stet__ahead_free(e);
     stet__works_free(e);
     p->ops->cond_destroy(p, &e->store_cond);
@@ -527,6 +531,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->orphans, &p->alloc);
     stet__map_init(&e->fenced, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
+    stet__map_init(&e->shared, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;

@@ -350,6 +350,7 @@ struct stet__handler {
     stet_retry      retry;
     int64_t         timeout_ms, retention_ms; /* 0: none set */
     bool            rolls_back;
+    bool            is_shared;
     stet_classify_fn classify;
     void            *classify_arg;
     char           *description, *category, *default_input; /* or NULL */
@@ -465,6 +466,7 @@ struct stet_engine {
     stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */
+    stet__map        shared;         /* handlers not served here -> until when (mono us) it is known, * 2, + 1 if shared */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__works      works;
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep: run -> epoch */

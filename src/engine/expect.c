@@ -325,7 +325,7 @@ expect_timers(stet__expect *x)
     if (run->deadline_ms != 0 && x->stop == 0 && !run->is_told &&
         !expect_timer(x, run->deadline_ms, STET__TIMER_DEADLINE))
         return false;
-    return run->key == NULL || x->is_visible ||
+    return !stet__run_has_lane(run) || x->is_visible ||
            expect_timer(x, run->visible_ms, STET__TIMER_VISIBLE);
 }
 

@@ -190,7 +190,7 @@ hold_end(stet_engine *e, stet__work *w, const char *what)
     if (err == STET_ECONFLICT)
         return stet__fail(STET_EBUSY, "%s was paused or resumed just now; look again", what);
     if (err == STET_OK)
-        err = stet__hold_look(e);
+        (void)stet__hold_look(e); /* or with the next sweep */
     stet__lock(e->p, &e->lock);
     stet__keeper_poke(e);
     stet__unlock(e->p, &e->lock);

@@ -68,7 +68,7 @@ host_load(stet_ctx *c)
             if ((err = stet__run_apply(&c->run, &fact)) != STET_OK || (err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
                 return err;
         }
-        claim->has_lane = c->run.key != NULL;
+        claim->has_lane = stet__run_has_lane(&c->run);
         return err == STET_END ? STET_OK : err;
     }
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
@@ -122,6 +122,7 @@ stet__host_begin(stet_ctx *c)
         claim->handler = h;
         c->fn = h->fn;
         c->rolls_back = h->rolls_back;
+        c->is_shared = h->is_shared;
         stet__host_info(c);
         if (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news))
             err = stet__host_refresh(c);

@@ -11,7 +11,7 @@ host_held(stet_ctx *c, stet__fact *started)
     size_t      len, own_len;
     char       *at;
 
-    if (!c->run.is_object) {
+    if (!stet__run_has_lane(&c->run)) {
         started->held = c->run.held;
         return STET_OK;
     }
@@ -35,7 +35,7 @@ host_check_deadlock(stet_ctx *c, const stet__fact *started, const char *handler)
     stet__buf   chain;
     int         err = STET_OK;
 
-    if (started->key.data == NULL || at == NULL)
+    if (started->key.data == NULL || (started->flags & STET__FACT_SHARED) || at == NULL)
         return STET_OK;
     if ((lane = stet__lane_name(&c->arena, handler, started->key.data)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");

@@ -162,6 +162,7 @@ stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
         info.category = e->handlers[i].category;
         info.default_input = e->handlers[i].default_input;
         info.is_object = e->handlers[i].is_object;
+        info.is_shared = e->handlers[i].is_shared;
         info.is_here = true;
         info.workers = (size_t)(uintptr_t)stet__map_find(&h.names, info.name, strlen(info.name));
         err = fn(arg, &info);

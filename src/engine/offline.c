@@ -493,6 +493,7 @@ offline_begin(stet_ctx *c)
     }
     c->fn = o->handler->fn;
     c->rolls_back = o->handler->rolls_back;
+    c->is_shared = o->handler->is_shared;
     c->was_stopped = c->run.stop_code != 0;
     c->journal.spared = c->journal.orphans = NULL;
     stet__host_info(c);

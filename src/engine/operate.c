@@ -250,7 +250,7 @@ operate_set(stet__work *w, stet_id run, stet_status status, uint32_t mask, int64
 static bool
 operate_is_delayed(const stet__loaded *l)
 {
-    return l->run.key != NULL && l->row.lane == NULL && !stet__run_has_begun(&l->run);
+    return stet__run_has_lane(&l->run) && l->row.lane == NULL && !stet__run_has_begun(&l->run);
 }
 
 static bool

@@ -278,12 +278,12 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
              bool has_news)
 {
     const stet__run *run = &x->l.run;
-    bool is_open = !row->is_terminal, wants_lane = is_open && run->key != NULL && x->is_visible;
+    bool is_open = !row->is_terminal, has_lane = stet__run_has_lane(run), wants_lane = is_open && has_lane && x->is_visible;
     bool             is_due = x->due == STET__DUE_NOW || has_news;
-    const char *lane = run->key != NULL ? stet__lane_name(&w->arena, run->handler, run->key) : NULL;
+    const char *lane = has_lane ? stet__lane_name(&w->arena, run->handler, run->key) : NULL;
     stet_op         *op;
 
-    if (run->key != NULL && lane == NULL)
+    if (has_lane && lane == NULL)
         return false;
     if (x->l.row.lane != NULL && (!wants_lane || strcmp(x->l.row.lane, lane) != 0)) {
         if ((op = stet__work_op(w, STET_OP_LANE_LEAVE, run->id)) == NULL)
@@ -292,7 +292,7 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
         x->l.row.lane = NULL;
     }
     if (is_open && x->due == STET__DUE_AT && !is_due && is_first &&
-        (run->key == NULL || wants_lane)) {
+        (!has_lane || wants_lane)) {
         row->due_ms = x->due_ms;
         if (x->due_ms < w->timer_ms)
             w->timer_ms = x->due_ms;
@@ -310,7 +310,7 @@ repair_place(stet_engine *e, stet__work *w, stet__expect *x, stet_run_row *row, 
         op->status = x->status == STET_STATUS_SUSPENDED ? STET_STATUS_PENDING : x->status;
         if (sleeps && !repair_set_due(w, run->id, STET_NEVER))
             return false;
-    } else if (is_open && is_due && (run->key == NULL || wants_lane)) {
+    } else if (is_open && is_due && (!has_lane || wants_lane)) {
         if ((op = stet__work_op(w, STET_OP_RUN_WAKE, run->id)) == NULL)
             return false;
         op->status = x->status == STET_STATUS_SUSPENDED ? STET_STATUS_PENDING : x->status;
@@ -456,7 +456,7 @@ repair_build(stet_engine *e, stet__work *w, stet__expect *x, const stet__crumbs_
         return err;
     if (!x->has_row && left != NULL && !repair_tell_lost(e, w, x, left, &n_lost))
         return STET_ENOMEM;
-    if (!is_first && stet__run_has_begun(&x->l.run) && !row->is_terminal && x->l.run.key != NULL &&
+    if (!is_first && stet__run_has_begun(&x->l.run) && !row->is_terminal && stet__run_has_lane(&x->l.run) &&
         (err = stet__repair_is_passed(e, x, &is_passed)) != STET_OK)
         return err;
     if (!is_passed) {

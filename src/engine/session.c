@@ -50,11 +50,17 @@ static void
 session_info(stet_engine *e, stet__buf *out)
 {
     stet__fact fact = { 0 };
-    stet__buf  handlers, functions;
+    stet__buf  handlers, functions, shared;
 
     stet__buf_init(&handlers, &e->p->alloc);
+    stet__buf_init(&shared, &e->p->alloc);
     for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
         stet__buf_printf(&handlers, "%s%s", i > 0 ? " " : "", e->handlers[i].name);
+    for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
+        if (e->handlers[i].is_shared)
+            stet__buf_add(&shared, e->handlers[i].name, strlen(e->handlers[i].name) + 1);
+    if (shared.len > 0)
+        fact.labels = stet__buf_bytes(&shared);
     fact.kind = STET__FACT_ROW;
     fact.who = stet_text(e->worker);
     fact.where = stet_text(e->host_name);
@@ -68,7 +74,8 @@ session_info(stet_engine *e, stet__buf *out)
     if (functions.len > 0 && (e->config.roles & STET_ROLE_TIMERS))
         fact.schedule = stet__buf_bytes(&functions);
     stet__fact_encode(out, &fact);
-    out->failed = out->failed || handlers.failed || functions.failed;
+    out->failed = out->failed || handlers.failed || functions.failed || shared.failed;
+    stet__buf_free(&shared);
     stet__buf_free(&handlers);
     stet__buf_free(&functions);
 }

@@ -11,6 +11,7 @@
 #define START_LABELS_MAX 32
 #define START_KEY_MAX 512
 #define START_SAID_MAX 1000
+#define START_SHARED_US 5000000 /* how long what others say of a handler is believed */
 #define START_TIME_MAX_MS 253402300800000 /* the year 10000 */
 
 void
@@ -277,6 +278,54 @@ stet__start_target(stet_engine *e, const char *handler, const char *key, stet__h
     return err != STET_OK ? err : start_key(*h, handler, key);
 }
 
+typedef struct start_look {
+    const char *handler;
+    bool        is_shared;
+} start_look;
+
+static int
+start_on_session(void *arg, const stet_session_row *row)
+{
+    start_look *l = arg;
+    stet_bytes  in = row->info;
+    stet__fact  info;
+    size_t      len = strlen(l->handler);
+
+    if (row->is_dead || stet__fact_decode(&info, &in) != STET_OK || info.labels.data == NULL)
+        return STET_OK;
+    for (const char *at = info.labels.data, *end = at + info.labels.len; at < end;) {
+        size_t n = strnlen(at, (size_t)(end - at));
+
+        l->is_shared = l->is_shared || (n == len && memcmp(at, l->handler, n) == 0);
+        at += n + 1;
+    }
+    return STET_OK;
+}
+
+/* Of a handler that others serve: what they say of it, asked for now and then. If nobody lives who could say it, the run
+ * waits for its turn as any other: that is late, and never wrong. */
+static bool
+start_is_shared(stet_engine *e, const char *handler)
+{
+    start_look l = { .handler = handler };
+    int64_t    now_us = stet__mono_us(e->p);
+    uintptr_t  known;
+
+    stet__lock(e->p, &e->lock);
+    known = (uintptr_t)stet__map_find(&e->shared, handler, strlen(handler));
+    stet__unlock(e->p, &e->lock);
+    if ((int64_t)(known >> 1) > now_us)
+        return (known & 1) != 0;
+    if (e->store->ops->sessions(e->store, start_on_session, &l) != STET_OK)
+        return false;
+    known = (uintptr_t)(now_us + START_SHARED_US) << 1 | l.is_shared;
+    stet__lock(e->p, &e->lock);
+    if (e->shared.used < START_SAID_MAX || stet__map_find(&e->shared, handler, strlen(handler)) != NULL)
+        (void)stet__map_put(&e->shared, handler, strlen(handler), (void *)known);
+    stet__unlock(e->p, &e->lock);
+    return l.is_shared;
+}
+
 int
 stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
                   const stet_start_options *options)
@@ -289,9 +338,12 @@ stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char
     if (o->size != sizeof *o)
         return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…) or stet_start_options_init()",
                           o->size);
-    if ((err = stet__start_target(e, handler, o->key, &h)) != STET_OK)
+    if ((err = stet__start_target(e, handler, o->key, &h)) != STET_OK ||
+        (err = stet__start_fill(e, arena, s, h, handler, input, o)) != STET_OK)
         return err;
-    return stet__start_fill(e, arena, s, h, handler, input, o);
+    if (h == NULL && o->key != NULL && start_is_shared(e, handler))
+        s->fact.flags |= STET__FACT_SHARED;
+    return STET_OK;
 }
 
 int
@@ -325,6 +377,8 @@ stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet_
     if (o->key != NULL) {
         s->fact.key = stet_text(o->key);
         s->fact.flags |= STET__FACT_OBJECT;
+        if (h != NULL && h->is_shared)
+            s->fact.flags |= STET__FACT_SHARED;
     }
     if (o->group != NULL)
         s->fact.group = stet_text(o->group);
@@ -393,7 +447,7 @@ stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *f, stet_id run,
     stet_run_row  *row = stet__arena_get0(&w->arena, sizeof *row);
     stet__started *started = stet__arena_get0(&w->arena, sizeof *started);
     stet_cond     *cond = stet__work_cond(w, STET_COND_JOURNAL, run);
-    bool           is_delayed = f->until_ms != 0, has_lane = f->key.data != NULL;
+    bool           is_delayed = f->until_ms != 0, has_lane = f->key.data != NULL && !(f->flags & STET__FACT_SHARED);
     stet__buf      facts;
     stet_op       *op;
     bool           ok;

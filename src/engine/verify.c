@@ -336,12 +336,12 @@ verify_lane(verify *v, const stet__expect *x, bool *waits, bool *is_passed)
     if (row->lane != NULL && row->is_terminal)
         return stet__verify_bad(v, "lane", 0, "it has ended and still stands in lane %s",
                                 row->lane);
-    if (row->lane == NULL && x->l.run.key != NULL && !row->is_terminal &&
+    if (row->lane == NULL && stet__run_has_lane(&x->l.run) && !row->is_terminal &&
         !verify_has_timer(v, x->l.run.id, x->l.run.visible_ms, STET__TIMER_VISIBLE))
         return stet__verify_bad(v, "lane", 0, "it has key %s and stands in no lane", x->l.run.key);
     if (row->lane == NULL)
         return true;
-    if (x->l.run.key == NULL || ((lane = stet__lane_name((stet__arena *)(uintptr_t)&x->l.arena,
+    if (!stet__run_has_lane(&x->l.run) || ((lane = stet__lane_name((stet__arena *)(uintptr_t)&x->l.arena,
                                                          x->l.run.handler, x->l.run.key)) != NULL &&
                                  strcmp(lane, row->lane) != 0))
         return stet__verify_bad(v, "lane", 0, "it stands in lane %s, which is not its own",
@@ -718,7 +718,7 @@ verify_put_off(verify *v, verify_lanes *lanes, const stet_run_row *row, bool *is
     *is_put_off = false;
     if (err != STET_OK)
         return err;
-    if (x.l.run.key != NULL &&
+    if (stet__run_has_lane(&x.l.run) &&
         (x.is_unreadable || (!stet__run_is_terminal(&x.l.run) && x.is_visible))) {
         if (lanes->n == lanes->cap) {
             size_t cap = stet__cap_next(&v->e->p->alloc, lanes->cap, 64);

@@ -179,6 +179,7 @@ struct stet_ctx {
     stet_future     *steps;
     stet__undo      *undos;         /* of steps that were waited for at once */
     bool             rolls_back;    /* if it fails */
+    bool             is_shared;     /* its handler only reads state */
     bool             is_undoing;    /* because it failed */
     bool             is_undone;     /* … and all of it was */
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */

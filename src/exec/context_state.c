@@ -140,6 +140,9 @@ state_write(stet_ctx *c, stet__fact_kind kind, const char *name, stet_bytes valu
     uint64_t   occurrence;
     int        err;
 
+    if (c->run.is_shared || c->is_shared)
+        return stet_fail(c, STET_EUSAGE, "state entry %s: %s is shared, and only reads; write in a handler that has the key", name,
+                         c->run.handler);
     if ((int64_t)value.len > c->exec->host->payload_max(c))
         return stet_fail(c, STET_ETOOBIG, "state entry %s of %zu bytes; the limit is payload_bytes_max, %lld", name,
                          value.len, (long long)c->exec->host->payload_max(c));

@@ -116,6 +116,7 @@ replay_begin(stet_ctx *c)
         return r->err;
     c->journal.spared = c->journal.orphans = NULL;
     c->rolls_back = r->handler->rolls_back;
+    c->is_shared = r->handler->is_shared;
     c->was_stopped = c->run.stop_code != 0;
     stet__host_info(c);
     return STET_OK;

@@ -387,6 +387,12 @@ TEST_LIMIT(B22_pairs_of_crashes_generations, 300)
     pairs_all("generations", pairs_stride());
 }
 
+/* Many calls: somebody looks again and again. */
+TEST_LIMIT(C8_pairs_of_crashes_operators, 300)
+{
+    pairs_all("operators", 4 * pairs_stride());
+}
+
 /* Both of its times start one run each, whatever crashes. */
 TEST_LIMIT(E3_pairs_of_crashes_schedule, 300)
 {

@@ -368,6 +368,53 @@ TEST(B17_once_is_true_for_one_run_of_many_and_again_when_that_one_replays)
     fixture_end(f);
 }
 
+static const stet_store_ops *real;
+static gate                  both;
+static atomic_int            readers;
+
+/* Two runs have both seen that the key is free before either of them takes it. */
+static int
+value_seen_by_both(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    int err = real->value(s, space, key, value);
+
+    if (fixture_is(key, "invoice 8") && atomic_fetch_add(&readers, 1) < 2)
+        gate_pass(&both);
+    return err;
+}
+
+TEST(B17_of_two_runs_that_both_saw_the_key_free_one_gets_it)
+{
+    fixture       *f = fixture_begin();
+    stet_store_ops ops;
+    stet_run_id    runs[2];
+    int            yes = 0;
+
+    both = (gate)GATE_INIT;
+    atomic_store(&readers, 0);
+    f->engine = fixture_open_with(f, (fixture_service[]){ { "t", onces, false, NULL }, { 0 } });
+    real = f->engine->store->ops;
+    ops = *real;
+    ops.value = value_seen_by_both;
+    f->engine->store->ops = &ops;
+    CHECK_OK(stet_engine_start(f->engine));
+    for (int i = 0; i < 2; i++)
+        runs[i] = fixture_start(f->engine, "t.once", "invoice 8", NULL);
+    gate_await(&both, 2);
+    gate_open(&both);
+    for (int i = 0; i < 2; i++) {
+        stet_result result;
+
+        fixture_paused(f->engine, &runs[i]);
+        fixture_go_on(f->engine, &runs[i]);
+        result = EXPECT_END(f->engine, &runs[i], STET_OK);
+        yes += fixture_is(result.value, "yes");
+        stet_result_free(&result);
+    }
+    CHECK_INT(yes, 1);
+    fixture_end(f);
+}
+
 TEST(B17_a_key_stays_taken_when_its_run_is_gone)
 {
     fixture    *f = fixture_begin();

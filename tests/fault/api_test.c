@@ -491,6 +491,7 @@ api_end(api *t)
 #include "api_outside.inc"
 
 #include "api_schedule.inc"
+#include "api_operate.inc"
 
 #include "api_inside.inc"
 
@@ -632,6 +633,16 @@ static const api_row api_rows[] = {
     { .name = "stet_run_approve", .engine = engine_run_approve, .ready = ready_asks },
     { .name = "stet_run_reject", .engine = engine_run_reject, .ready = ready_asks },
     { .name = "stet_run_resume", .engine = engine_run_resume, .ready = ready_pauses },
+    { .name = "stet_run_resume", .engine = engine_run_go_on, .ready = ready_held },
+    { .name = "stet_run_pause", .engine = engine_run_pause, .ready = ready_pauses },
+    { .name = "stet_run_skip", .engine = engine_run_skip, .ready = ready_pauses },
+    { .name = "stet_run_edit", .engine = engine_run_edit, .ready = ready_regrets },
+    { .name = "stet_run_rewind", .engine = engine_run_rewind, .ready = ready_pauses },
+    { .name = "stet_run_fail", .engine = engine_run_fail, .ready = ready_child },
+    { .name = "stet_run_fork", .engine = engine_run_fork, .ready = ready_pauses },
+    { .name = "stet_handler_pause", .engine = engine_handler_pause },
+    { .name = "stet_handler_resume", .engine = engine_handler_resume, .ready = ready_closed },
+    { .name = "stet_paused_list", .engine = engine_paused_list, .ready = ready_closed },
     { .name = "stet_boundary_list", .engine = engine_boundary_list, .ready = ready_asks },
     { .name = "stet_rollback_retry", .engine = engine_rollback_retry, .ready = ready_regrets },
     { .name = "stet_state_read", .engine = engine_state_read },

@@ -18,6 +18,7 @@
 #include "util/util.h"
 
 #define FLOW_SCHEDULE "schedule"
+#define FLOW_OPERATORS "operators"
 
 #define FLOW_DOUBT_MS 2000
 
@@ -587,6 +588,21 @@ flow_turns(stet_ctx *ctx, stet_bytes input)
                                                         (const char *)word.data)));
 }
 
+/* Hopeless without an operator, who skips one step and has another done again. */
+static int
+flow_helped(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes given, word;
+
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "first", "first#1"));
+    STET_TRY(stet_step(ctx, &given, "hopeless", flow_failing, (void *)(uintptr_t) "hopeless#1",
+                       STET_STEP(.attempts = 1000, .first_ms = 3600000, .max_ms = 3600000)));
+    STET_TRY(flow_step(ctx, NULL, "again", "again#1"));
+    STET_TRY(stet_await_signal(ctx, &word, "go", NULL));
+    return stet_return(ctx, given);
+}
+
 /* Longer than until the second time of its schedule, so that the second waits for the first. */
 static int
 flow_job(stet_ctx *ctx, stet_bytes input)
@@ -619,7 +635,8 @@ flow_register(stet_engine *e)
         { "settler", flow_settler, NULL }, { "flaky", flow_flaky, NULL }, { "doomed", flow_doomed, NULL },
         { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
         { "listener", flow_listener, NULL }, { "reader", flow_reader, NULL }, { "writer", flow_writer, NULL },
-        { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL }, { 0 },
+        { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL },
+        { "helped", flow_helped, NULL }, { 0 },
     };
     static const stet_handler objects[] = { { "add", flow_add, NULL }, { "turns", flow_turns, NULL }, { 0 } };
     int                       err = stet_register(e, "flow", services);
@@ -688,6 +705,10 @@ const flow flows[] = {
       { { "counter.turns", "t", STET_STATUS_COMPLETED, 0, "3 one two" } },
       1, 2, 0,
       { { "past-0#1", 1 }, { "past-1#1", 1 }, { "last#1", 1 }, { "speak#1", 1 } } },
+    { FLOW_OPERATORS,
+      { { "flow.helped", NULL, STET_STATUS_COMPLETED, 0, "by hand" } },
+      1, 1, 0,
+      { { "first#1", 1 }, { "hopeless#1", 1 }, { "again#1", 2 } } },
     { .name = FLOW_SCHEDULE, /* nothing is started: it does that, twice */
       .runs = 2,
       .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },
@@ -790,6 +811,50 @@ flow_outside(const flow *f, stet_engine *e, flow_ledger *ledger, const char *whe
     (void)pthread_mutex_unlock(&flow_here.lock);
 }
 
+typedef struct flow_story {
+    int retries, pauses, skips, resumes, waits, rewinds;
+} flow_story;
+
+static int
+flow_on_story(void *arg, const stet_fact_info *fact)
+{
+    flow_story *s = arg;
+
+    s->retries += strcmp(fact->kind, "step retry") == 0;
+    s->pauses += strcmp(fact->kind, "paused") == 0;
+    s->skips += strcmp(fact->kind, "step skipped") == 0;
+    s->resumes += strcmp(fact->kind, "resumed") == 0;
+    s->waits += strcmp(fact->kind, "signal wait") == 0;
+    s->rewinds += strcmp(fact->kind, "rewound") == 0;
+    return STET_OK;
+}
+
+/* Does what the run's story says comes next; what was not answered is found there at the next call. */
+static void
+flow_operate(const flow *f, stet_engine *e, const stet_run_id *run, const char *where)
+{
+    flow_story s = { 0 };
+    int        rc = STET_OK;
+
+    if (strcmp(f->name, FLOW_OPERATORS) != 0 || stet_run_facts(e, run, false, flow_on_story, &s) != STET_OK ||
+        s.retries == 0)
+        return;
+    if (s.pauses == 0)
+        rc = stet_run_pause(e, run, "flow", NULL);
+    else if (s.skips == 0)
+        rc = stet_run_skip(e, run, "hopeless", stet_text("by hand"), "flow", NULL);
+    else if (s.resumes == 0)
+        rc = stet_run_resume(e, run, "flow", NULL);
+    else if (s.waits > 0 && s.rewinds == 0)
+        rc = stet_run_rewind(e, run, "again", "flow", NULL);
+    else if (s.waits > 1)
+        rc = stet_signal(e, run, "go", stet_text(""), STET_SIGNAL_OPTIONS(.idempotency_key = "go"));
+    /* Not found, not paused: another one was first. */
+    if (rc != STET_OK && rc != STET_EBUSY && rc != STET_EUNCERTAIN && rc != STET_ESETTLED && rc != STET_EENDED &&
+        rc != STET_ENOTFOUND && rc != STET_ESTATE)
+        test_fail(__FILE__, __LINE__, "%s: %s: helping it: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
 /* Let time pass, real or not. */
 static void
 flow_pass_ms(stet_engine *e, int64_t ms)
@@ -881,8 +946,10 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
     flow_drive_schedule(f, e, ledger, until_ms, where);
     /* Also those that were sent and nobody waits for. */
     while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
-        if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT)
+        if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT) {
             flow_outside(f, e, ledger, where);
+            flow_operate(f, e, &open, where);
+        }
         if (stet_engine_now_ms(e) > until_ms) {
             flow_dump(e, ledger);
             test_fail(__FILE__, __LINE__, "%s: %s: not over after %lld ms", f->name, where, (long long)limit_ms);
@@ -905,6 +972,7 @@ typedef struct flow_look {
     const flow_ledger *ledger;
     const char        *where;
     size_t             runs, letters;
+    size_t             rewinds; /* several, if two operators were at it */
     /* of one run's facts */
     const flow_entry  *entry;
     size_t             records, risks;
@@ -955,6 +1023,14 @@ flow_on_fact(void *arg, const stet_fact_info *fact)
     return STET_OK;
 }
 
+static size_t
+flow_records(const flow_look *look, const char *step)
+{
+    if (strcmp(look->f->name, FLOW_OPERATORS) == 0)
+        return strcmp(step, "again#1") == 0 ? 1 + look->rewinds : strcmp(step, "hopeless#1") == 0 ? 0 : 1;
+    return strcmp(step, "break#1") == 0 || strcmp(step, "tear#1") == 0 ? 0 : 1;
+}
+
 /* One execution: its step is recorded once (or its run failed for lack of a policy); if it was lost it was
  * reported, and every later execution knew. */
 static void
@@ -963,22 +1039,24 @@ flow_check_entry(flow_look *look, size_t at)
     const flow_entry *entry = &look->ledger->entries[at];
     bool              is_past = strncmp(entry->step, "past-", 5) == 0; /* of a generation that is gone */
     stet_run_id       run;
+    bool              is_again; /* done once more, as another execution, when it was done */
 
     look->entry = entry;
     look->records = look->risks = 0;
+    is_again = flow_records(look, entry->step) > 1;
     FLOW_CHECK(look, stet_run_id_parse(&run, entry->run) == STET_OK, "%s is no run", entry->run);
     FLOW_CHECK(look, stet_run_facts(look->e, &run, false, flow_on_fact, look) == STET_OK, "%s has no facts", entry->run);
     FLOW_CHECK(look, entry->is_settled != entry->is_lost, "execution %zu of %s is %s", at, entry->step,
                entry->is_settled ? "both settled and lost" : "neither settled nor lost: it ran for nothing");
-    FLOW_CHECK(look, look->records == (is_past || strcmp(entry->step, "break#1") == 0 || strcmp(entry->step, "tear#1") == 0 ? 0 : 1), "%s has %zu records", entry->step,
-               look->records);
+    FLOW_CHECK(look, look->records == (is_past ? 0 : flow_records(look, entry->step)), "%s has %zu records", entry->step, look->records);
     FLOW_CHECK(look, !entry->is_lost || look->risks > 0 || is_past, "%s was lost and not reported at risk", entry->step);
     for (size_t i = at + 1; i < atomic_load(&look->ledger->n); i++) {
         const flow_entry *later = &look->ledger->entries[i];
 
         if (strcmp(later->run, entry->run) != 0 || strcmp(later->step, entry->step) != 0)
             continue;
-        FLOW_CHECK(look, strcmp(later->token, entry->token) == 0, "%s had two tokens", entry->step);
+        FLOW_CHECK(look, (strcmp(later->token, entry->token) == 0) != (is_again && entry->is_settled),
+                   "%s had %s", entry->step, is_again ? "one token" : "two tokens");
         FLOW_CHECK(look, !entry->is_lost || later->fence > entry->fence, "%s: fence %llu after fence %llu", entry->step,
                    (unsigned long long)later->fence, (unsigned long long)entry->fence);
         FLOW_CHECK(look, !entry->is_lost || later->is_at_risk, "%s was lost, and a later execution was not told", entry->step);
@@ -1014,6 +1092,20 @@ flow_check_starts(flow_look *look)
     }
 }
 
+static void
+flow_count_rewinds(flow_look *look)
+{
+    flow_story  s = { 0 };
+    stet_run_id run;
+
+    if (strcmp(look->f->name, FLOW_OPERATORS) != 0)
+        return;
+    FLOW_CHECK(look, stet_run_id_parse(&run, look->ledger->answered[0]) == STET_OK, "nothing was started");
+    FLOW_CHECK(look, stet_run_facts(look->e, &run, false, flow_on_story, &s) == STET_OK, "it has no facts");
+    FLOW_CHECK(look, s.rewinds > 0 && s.skips > 0 && s.pauses > 0, "it was not helped");
+    look->rewinds = (size_t)s.rewinds;
+}
+
 void
 flow_check(const flow *f, stet_engine *e, const flow_ledger *ledger, const char *where)
 {
@@ -1026,16 +1118,20 @@ flow_check(const flow *f, stet_engine *e, const flow_ledger *ledger, const char 
     FLOW_CHECK(&look, look.letters == f->letters, "%zu dead letters, expected %zu", look.letters, f->letters);
     FLOW_CHECK(&look, !ledger->is_contradicted, "two awakeables were handed out");
     FLOW_CHECK(&look, stet_verify(e, NULL, flow_on_finding, &look) == STET_OK, "verify: %s", stet_last_error());
+    flow_count_rewinds(&look);
     for (size_t i = 0; i < FLOW_STEPS_MAX && f->steps[i].step != NULL; i++) {
-        size_t executions = 0, lost = 0;
+        size_t executions = 0, lost = 0, expected = f->steps[i].executions;
+
+        if (strcmp(f->steps[i].step, "again#1") == 0)
+            expected = 1 + look.rewinds;
 
         for (size_t k = 0; k < atomic_load(&ledger->n); k++)
             if (strcmp(ledger->entries[k].step, f->steps[i].step) == 0) {
                 executions++;
                 lost += ledger->entries[k].is_lost;
             }
-        FLOW_CHECK(&look, executions == f->steps[i].executions + lost, "%s was executed %zu times, %zu of them lost; expected %zu + lost",
-                   f->steps[i].step, executions, lost, f->steps[i].executions);
+        FLOW_CHECK(&look, executions == expected + lost, "%s was executed %zu times, %zu of them lost; expected %zu + lost",
+                   f->steps[i].step, executions, lost, expected);
     }
     for (size_t i = 0; i < atomic_load(&ledger->n); i++)
         flow_check_entry(&look, i);

@@ -189,7 +189,7 @@ subject_start_full(subject *s)
           .labels = TEXT("a=1\0b=2"), .held = TEXT("o/k"), .time_ms = 500, .number = 77, .until_ms = 600,
           .deadline_ms = 70000, .retention_ms = 8, .priority = -4, .attempts_max = 3, .retry_first_ms = 10,
           .retry_max_ms = 20, .retry_factor = 150, .retry_jitter = 5, .completion = 6, .planned_ms = 450,
-          .flags = STET__FACT_OBJECT | STET__FACT_FORKED, .run = stet__id_bytes(&parent),
+          .flags = STET__FACT_OBJECT | STET__FACT_FORKED | STET__FACT_SHARED, .run = stet__id_bytes(&parent),
           .retry_of = stet__id_bytes(&before));
 }
 

@@ -1,0 +1,128 @@
+/* The verbs of operators, as their users meet them (C8, I12, H2). */
+#include <signal.h>
+#include <string.h>
+
+#include "command.h"
+
+static const char nobody[] = "run_00000000000000000000000000";
+
+TEST(C8_cli_a_run_is_paused_and_resumed_and_show_tells_the_story)
+{
+    const char *run = START("orders.post");
+    outcome     o;
+
+    drain();
+    CHECK_HAS(OK("pause", run, "--by", "ops", "--why", "stocktaking").out, "paused");
+    CHECK_HAS(OK("why", run).out, "was paused by ops");
+    CHECK_HAS(OK("why", run).out, " resume run_");
+    CHECK_HAS(CHECK_EXIT(RUN("pause", run), 9).err, "was paused by ops");
+    OK("signal", run, "paid", "1");
+    drain();
+    CHECK_HAS(OK("ls", "--status", "paused").out, run);
+    CHECK_HAS(OK("resume", run, "--by", "ops", "--note", "done").out, "resumed");
+    drain();
+    CHECK_STR(OK("wait", run).out, "1\n");
+    o = OK("show", run);
+    CHECK_HAS(o.out, "paused");
+    CHECK_HAS(o.out, "ops");
+    CHECK_HAS(o.out, "stocktaking");
+    CHECK_HAS(CHECK_EXIT(RUN("pause", run), 9).err, "has ended");
+    CHECK_EXIT(RUN("pause", nobody), 3);
+    CHECK_EXIT(RUN("resume"), 2);
+}
+
+TEST(C8_cli_a_handler_and_a_service_are_paused)
+{
+    const char *run = START("orders.echo", "0");
+
+    CHECK_HAS(OK("pause").err, "no handler or service is paused");
+    CHECK_HAS(OK("pause", "--handler", "orders.echo", "--why", "a bad release").out, "paused");
+    CHECK_HAS(OK("pause", "--service", "wallet").out, "paused");
+    CHECK_HAS(OK("pause").out, "a bad release");
+    CHECK_INT(json_lines(OK("pause", "--json").out), 2);
+    CHECK_HAS(CHECK_EXIT(RUN("pause", "--handler", "orders.echo"), 9).err, "was paused");
+    run = START("orders.echo", "1");
+    drain();
+    CHECK_HAS(OK("why", run).out, "orders.echo is paused by tester: a bad release");
+    CHECK_HAS(OK("resume", "--handler", "orders.echo").out, "resumed");
+    CHECK_EXIT(RUN("resume", "--handler", "orders.echo"), 3);
+    drain();
+    CHECK_STR(OK("wait", run).out, "1\n");
+    OK("resume", "--service", "wallet");
+}
+
+TEST(C8_cli_a_step_is_skipped_and_edited_and_the_run_rewound)
+{
+    const char *run = START("orders.post"), *gate = START("orders.gate");
+
+    drain();
+    CHECK_EXIT(RUN("skip", run), 2);
+    CHECK_EXIT(RUN("edit", run, "count"), 2);
+    CHECK_HAS(CHECK_EXIT(RUN("edit", run, "count", "1"), 3).err, "nor any step");
+    CHECK_HAS(CHECK_EXIT(RUN("rewind", run), 2).err, "--start");
+    CHECK_HAS(CHECK_EXIT(RUN("rewind", run, "x", "--start"), 2).err, "--start");
+    CHECK_HAS(CHECK_EXIT(RUN("rewind", gate, "count"), 3).err, "its steps are hand-out#1");
+    CHECK_HAS(CHECK_EXIT(RUN("skip", gate, "hand-out#1", "1"), 9).err, "edit");
+    CHECK_HAS(OK("edit", gate, "hand-out", "{\"x\":1}", "--why", "test").out, "new result");
+    CHECK_HAS(OK("rewind", gate, "hand-out", "--json").out, "\"done\"");
+    CHECK_HAS(OK("rewind", gate, "--start").out, "goes on");
+    drain();
+    CHECK_HAS(OK("show", gate).out, "result replaced");
+    CHECK_HAS(OK("show", gate).out, "rewound");
+    OK("skip", run, "later", "null");
+    CHECK_HAS(OK("show", run).out, "step skipped");
+}
+
+TEST(C8_cli_a_run_is_failed_retried_and_forked)
+{
+    const char *run = START("orders.post"), *again, *fork;
+
+    drain();
+    CHECK_HAS(OK("fail", run, "--why", "the customer is gone").out, "failed");
+    CHECK_HAS(CHECK_EXIT(RUN("wait", run), 4).err, "the customer is gone");
+    CHECK_HAS(CHECK_EXIT(RUN("fail", run), 9).err, "has ended");
+    again = word(OK("retry", run).out, "run_");
+    CHECK_EXIT(RUN("retry", run), 9);
+    fork = word(OK("fork", run, "--json").out, "run_");
+    CHECK_HAS(CHECK_EXIT(RUN("fork", run, "nowhere"), 3).err, "nowhere");
+    OK("signal", again, "paid", "1");
+    OK("signal", fork, "paid", "2");
+    drain();
+    CHECK_STR(OK("wait", again).out, "1\n");
+    CHECK_STR(OK("wait", fork).out, "2\n");
+    CHECK_EXIT(RUN("fork"), 2);
+    CHECK_EXIT(RUN("fail", nobody), 3);
+}
+
+TEST(I12_cli_an_action_on_many_runs_is_shown_first_and_refusals_keep_none_of_the_others)
+{
+    const char *a = START("orders.post", "--label", "batch=7"), *b = START("orders.post", "--label", "batch=7"),
+               *other = START("orders.post");
+    outcome     o;
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("cancel", "--all"), 2).err, "of which runs?");
+    CHECK_HAS(CHECK_EXIT(RUN("cancel", a, "--dry-run"), 2).err, "go with --all");
+    CHECK_HAS(CHECK_EXIT(RUN("cancel"), 2).err, "which run?");
+    o = OK("pause", "--all", "--label", "batch=7", "--dry-run");
+    CHECK_HAS(o.out, a);
+    CHECK_HAS(o.out, b);
+    CHECK(strstr(o.out, other) == NULL);
+    CHECK_HAS(o.err, "2 runs are chosen, nothing was done");
+    CHECK_INT(json_lines(OK("pause", "--all", "--label", "batch=7", "--dry-run", "--json").out), 2);
+    CHECK_HAS(OK("ls", "--status", "paused").err, "no runs");
+    OK("pause", b);
+    o = OK("pause", "--all", "--label", "batch=7");
+    CHECK_HAS(o.out, "1 of 2 paused; the others were left as they are");
+    CHECK_HAS(o.err, "was paused by tester");
+    CHECK_INT(json_lines(OK("resume", "--all", "--status", "paused", "--limit", "1", "--json").out), 1);
+    CHECK_HAS(OK("resume", "--all", "--status", "paused").out, "1 of 1 resumed");
+    CHECK_HAS(OK("fail", "--all", "--label", "batch=7", "--status", "open").out, "2 of 2 failed");
+    o = OK("retry", "--all", "--label", "batch=7", "--status", "failed");
+    CHECK_HAS(o.out, "2 of 2 retried");
+    CHECK_HAS(OK("cancel", "--all", "--service", "orders", "--status", "open", "--why", "closing").out,
+              "3 of 3 cancelled");
+    CHECK_EXIT(RUN("cancel", "--all", "--status", "opem"), 2);
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("wait", other), 5).err, "closing");
+}
