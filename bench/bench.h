@@ -51,6 +51,7 @@ void bench_parked(bench_result *r); /* parked.c */
 void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */
 void bench_verify1m(bench_result *r); /* verify.c */
+void bench_ls1m(bench_result *r); /* ls.c */
 void bench_testkit_30days(bench_result *r); /* testkit.c */
 void bench_replay_ops(bench_result *r); /* replay.c */
 void bench_check100k(bench_result *r);
@@ -132,6 +133,14 @@ extern bench_long bench_long_hooks;
 /* Written through the store port in large commits, as the engine would have written them. */
 void bench_fixture_sleeping(const char *path, int64_t n, int64_t sleep_ms);
 void bench_fixture_finished(const char *path, int64_t n);
+/* Runs of many handlers, statuses, keys: one half over a day, the other in a burst of 50 a
+ * millisecond half an hour ago. Every so manieth: */
+#define BENCH_LISTED_FEW  40009 /* of the handler "bench.rare" */
+#define BENCH_LISTED_RARE 90001 /* cancelled */
+#define BENCH_LISTED_OPEN 5003  /* pending */
+#define BENCH_LISTED_GOLD 1009  /* labelled "tier=gold" */
+#define BENCH_LISTED_KEYS 10000 /* every second one has a key "customer-N" with N below that */
+void bench_fixture_listed(const char *path, int64_t n);
 
 /* ---- children (child.c) ---------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ typedef struct fixture_unit {
     size_t       at[FIXTURE_OPS_MAX], len[FIXTURE_OPS_MAX]; /* their facts in the batch's buffer */
     size_t       extra_at, extra_len;
     stet_run_row row, suspended;
+    char         key[48], label[64];
 } fixture_unit;
 
 typedef struct fixture {
@@ -280,5 +281,96 @@ bench_fixture_finished(const char *path, int64_t n)
         u->row.is_terminal = 1;
         u->row.ended_ms = u->row.created_ms; /* as its facts say */
     }
+    fixture_close(&f);
+}
+
+/* ---- runs of many kinds ---------------------------------------------------------------------- */
+
+static bool
+fixture_is_nth(int64_t i, int64_t every)
+{
+    return i % every == every / 2;
+}
+
+static stet_status
+fixture_status(int64_t i)
+{
+    if (fixture_is_nth(i, BENCH_LISTED_RARE))
+        return STET_STATUS_CANCELLED;
+    if (fixture_is_nth(i, BENCH_LISTED_OPEN))
+        return STET_STATUS_PENDING;
+    if (i % 97 == 5)
+        return STET_STATUS_SUSPENDED;
+    return i % 101 == 7 ? STET_STATUS_FAILED : STET_STATUS_COMPLETED;
+}
+
+static void
+fixture_label(fixture_unit *u, const char *label)
+{
+    size_t   len = strlen(label);
+    stet_op *op = fixture_op(u, STET_OP_VALUE_PUT);
+
+    memcpy(u->label, label, len + 1);
+    memcpy(u->label + len + 1, u->row.id.bytes, sizeof u->row.id.bytes);
+    op->space = "label";
+    op->key = (stet_bytes){ u->label, len + 1 + sizeof u->row.id.bytes };
+    op->data = stet_text("");
+    op->number = 1;
+}
+
+static void
+fixture_listed(fixture *f, int64_t i, int64_t created_ms)
+{
+    static const char *const handlers[] = { "bench.steps3", "bench.echo", "bench.adds" };
+    bool                     is_rare = fixture_is_nth(i, BENCH_LISTED_FEW);
+    fixture_unit            *u = fixture_next(f);
+    stet__fact               facts[2];
+    uint64_t                 next = 1;
+
+    fixture_row(f, u, i, created_ms, is_rare ? "bench.rare" : handlers[i % 3]);
+    u->row.status = fixture_status(i);
+    facts[0] = fixture_started(u->row.handler);
+    if (i % 2 == 0) {
+        (void)snprintf(u->key, sizeof u->key, "customer-%lld",
+                       (long long)(i * 7919 % BENCH_LISTED_KEYS));
+        u->row.key = u->key;
+        facts[0].key = stet_text(u->key);
+    }
+    if (fixture_is_nth(i, BENCH_LISTED_GOLD)) {
+        facts[0].labels = (stet_bytes){ "tier=gold", sizeof "tier=gold" };
+        fixture_label(u, "tier=gold");
+    }
+    fixture_facts(f, u, &next, facts, 1);
+    if (u->row.status == STET_STATUS_PENDING) {
+        u->row.due_ms = created_ms;
+        return;
+    }
+    facts[0] = fixture_claimed();
+    facts[1] = (stet__fact){ .kind = STET__FACT_COMPLETED,
+                             .value = stet_text(FIXTURE_RESULT),
+                             .attempt = 1 };
+    if (u->row.status == STET_STATUS_SUSPENDED)
+        facts[1] =
+            (stet__fact){ .kind = STET__FACT_SUSPENDED, .text = stet_text("signal wait paid") };
+    else {
+        u->row.is_terminal = 1;
+        u->row.ended_ms = created_ms;
+    }
+    fixture_facts(f, u, &next, facts, 2);
+}
+
+void
+bench_fixture_listed(const char *path, int64_t n)
+{
+    fixture f;
+    int64_t now_ms, i, half = n / 2;
+
+    fixture_open(&f, path);
+    f.store->quiet = 1u << STET_STATUS_SUSPENDED; /* as an engine does */
+    now_ms = f.store->ops->now_ms(f.store);
+    for (i = 0; i < half; i++)
+        fixture_listed(&f, i, now_ms - 24 * FIXTURE_HOUR_MS + i * 23 * FIXTURE_HOUR_MS / half);
+    for (; i < n; i++)
+        fixture_listed(&f, i, now_ms - FIXTURE_HOUR_MS / 2 + (i - half) / 50);
     fixture_close(&f);
 }

@@ -5,6 +5,7 @@
  *   stet/run.h       start runs, wait for them, look at them, cancel, dead letters
  *   stet/operate.h   help a run: pause, skip, edit, rewind, fail, fork
  *   stet/context.h   what a handler can do
+ *   stet/live.h      queries and updates of a run that is under way
  *   stet/move.h      move all runs from one store to another
  *   stet/replay.h    execute handlers against a record: deploy gate, bundles, descriptions
  *   stet/schedule.h  when things are due: cron expressions, time zones
@@ -19,6 +20,7 @@
 #include <stet/base.h>
 #include <stet/context.h>
 #include <stet/engine.h>
+#include <stet/live.h>
 #include <stet/move.h>
 #include <stet/operate.h>
 #include <stet/replay.h>

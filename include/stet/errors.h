@@ -20,6 +20,7 @@
     X(ECONFLICT, -6, RETRY, "something else changed it first")                                     \
     X(ESTOPPED, -7, RETRY, "the engine is stopping or stopped")                                    \
     X(EDEFER, -8, RETRY, "asked to come back later")                                               \
+    X(EUNSERVED, -9, RETRY, "no worker serves the handler")                                        \
     /* lasting */                                                                                  \
     X(EPERMANENT, -20, PERMANENT, "failed for good")                                               \
     X(ESTEP, -21, PERMANENT, "a step failed for good")                                             \

@@ -256,11 +256,22 @@ typedef struct stet_run_info {
     int64_t     planned_ms;     /* … for this time; 0: none */
     uint64_t    generation;     /* how often it began anew, see stet_continue(); facts are of the last one only */
     int64_t     began_ms;       /* this generation; 0: it is the first */
+    /* Of stet_run_get() and lists with payloads: */
+    int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay */
+    int64_t     begun_ms;       /* a worker first had it; 0: no execution has recorded anything yet. Not in lists */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 
 /** Full detail of one run, handed to fn. */
 STET_API int stet_run_get(stet_engine *engine, const stet_run_id *run, stet_run_info_fn fn, void *arg);
+
+/** How far a list came. */
+typedef struct stet_run_looked {
+    size_t      runs;       /* so many were looked at, */
+    stet_run_id last;       /* this was the oldest of them: go on with .before = &last; "": there was none */
+    int64_t     created_ms; /* … and when it was created */
+    bool        is_all;     /* there are none behind it */
+} stet_run_looked;
 
 typedef struct stet_run_filter {
     size_t             size;
@@ -272,9 +283,31 @@ typedef struct stet_run_filter {
     const stet_run_id *before;    /* page: only runs older than this one */
     size_t             limit;     /* 0: 50 */
     bool               with_payloads; /* fill input, result, error (slower) */
+    /* A piece of text in handler, key, labels, input, error or idempotency key; small and capital letters of
+     * ASCII are the same. At most 256 bytes. */
+    const char        *text;
+    const char        *waits_for_signal; /* open runs that wait for this signal, */
+    const char        *waits_for_topic;  /* … for an event on this topic */
+    bool               is_here;   /* only what this engine has claimed at the moment */
+    const char        *worker;    /* … what this worker has (its ID) */
+    /* Texts and signals are looked for run by run among those the rest of the filter leaves: at most so many
+     * in one call. 0: 10,000; at most 1,000,000. */
+    size_t             look_max;
+    stet_run_looked   *looked;    /* out: how far it came; may be NULL */
 } stet_run_filter;
 #define STET_FILTER(...) (&(stet_run_filter){ .size = sizeof(stet_run_filter), __VA_ARGS__ })
-/** Runs, newest first. */
+/** Runs, newest first. With `text` or `waits_for_signal` fewer than `limit` may be found in the runs that one call
+ * looks at; `looked` tells how far it came:
+ *
+ *     stet_run_looked at = { .is_all = false };
+ *     do
+ *         err = stet_run_list(e, STET_FILTER(.text = "4711", .before = at.runs > 0 ? &at.last : NULL, .looked = &at),
+ *                             on_run, NULL);
+ *     while (err == STET_OK && !at.is_all && at.runs > 0);
+ *
+ * Non-zero from `fn` stops it and is returned.
+ * @return STET_OK; STET_EINVAL, a filter that can find nothing (an empty or too long text, ended runs that wait) or of
+ *         another size; STET_ENAME, no name of a signal or topic; STET_ENOTFOUND, there is no such worker. */
 STET_API int stet_run_list(stet_engine *engine, const stet_run_filter *filter, stet_run_info_fn fn,
                            void *arg);
 

@@ -47,7 +47,6 @@ stet__cli_has_bar(const cli *c)
 typedef struct bulk {
     cli       *c;
     stet__buf  ids; /* of stet_run_id */
-    size_t     page;
     bool       is_dry;
     cli_table  table;
     int64_t    now_ms;
@@ -104,7 +103,6 @@ bulk_keep(void *arg, const stet_run_info *info)
 
     (void)snprintf(run.text, sizeof run.text, "%s", info->id);
     stet__buf_add(&b->ids, &run, sizeof run);
-    b->page++;
     if (b->is_dry)
         bulk_would(b, info);
     return b->ids.failed ? STET_ENOMEM : STET_OK;
@@ -127,17 +125,14 @@ bulk_choose(bulk *b)
         most = filter.limit;
     b->now_ms = stet_engine_now_ms(c->engine);
     do {
-        b->page = 0;
         filter.limit = most - bulk_count(b) < BULK_PAGE ? most - bulk_count(b) : BULK_PAGE;
         if (filter.limit == 0)
             break;
         if ((err = stet_run_list(c->engine, &filter, bulk_keep, b)) != STET_OK)
             return stet__cli_fail_code(c, err);
-        if (b->page > 0) {
-            last = bulk_at(b, bulk_count(b) - 1);
-            filter.before = &last;
-        }
-    } while (b->page == filter.limit);
+        last = filter.looked->last;
+        filter.before = &last;
+    } while (!filter.looked->is_all);
     return CLI_OK;
 }
 
@@ -223,7 +218,10 @@ bulk_all(cli *c, cli_act_fn fn, void *arg, const char *outcome)
 static bool
 bulk_has_filter(const cli *c)
 {
-    static const char *const names[] = { "handler", "service", "key", "label", "since", "status", "limit" };
+    static const char *const names[] = { "handler", "service",          "key",
+                                         "label",   "since",            "until",
+                                         "text",    "waits-for-signal", "waits-for-topic",
+                                         "status",  "limit" };
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (stet__cli_has(c, names[i]))
@@ -241,7 +239,8 @@ stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome)
         if (!bulk_has_filter(c))
             return stet__cli_fail(c, CLI_USAGE,
                                   "--all: of which runs? Choose with --status, --handler, --service, "
-                                  "--key, --label, --since or --limit, and look with --dry-run first");
+                                  "--key, --label, --text, --since or --limit, and look with --dry-run "
+                                  "first");
         return bulk_all(c, fn, arg, outcome);
     }
     if (c->n_args == 0)

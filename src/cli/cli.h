@@ -131,7 +131,7 @@ extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__c
     stet__cli_schedule_preview, stet__cli_emit, stet__cli_rollback, stet__cli_approve,
     stet__cli_resume, stet__cli_pause, stet__cli_skip, stet__cli_edit, stet__cli_rewind,
     stet__cli_fail_verb, stet__cli_fork, stet__cli_retry, stet__cli_waits, stet__cli_notes, stet__cli_completion,
-    stet__cli_man, stet__cli_help;
+    stet__cli_query, stet__cli_update, stet__cli_man, stet__cli_help;
 
 /* ---- args.c: the command line --------------------------------------------------------------- */
 
@@ -282,8 +282,13 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "service", "SERVICE", "only of this service" },                                              \
     { "key", "KEY", "only of this object key" },                                                   \
     { "label", "NAME=VALUE", "only with this label" },                                             \
+    { "text", "TEXT", "only with it in handler, keys, labels, input or error" },                   \
+    { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
+    { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
     { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
+    { "until", "WHEN", "only created until: 2h, or 2030-01-31T12:00:00Z" },                        \
     { "limit", "N", "at most so many (50)" },                                                      \
+    { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
     { "before", "RUN", "the next page: only runs older than this one" }
 /* clang-format on */
 /* Those of an action on many runs. */
@@ -294,6 +299,8 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     CLI_FILTER_OPTIONS
 /* Reads them into a filter, then opens the store. */
 int stet__cli_filter_open(cli *c, stet_run_filter *filter);
+/* Where the next page begins, if there is one; with --text and the like how far it was looked. */
+void stet__cli_note_looked(cli *c, const stet_run_filter *filter);
 int stet__cli_statuses(cli *c, uint32_t *statuses); /* --status as bits; 0: any */
 /* Copies the fields of a run into the arena, to be used after the callback. */
 stet_run_info *stet__cli_run_copy(cli *c, const stet_run_info *info);

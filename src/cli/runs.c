@@ -16,6 +16,8 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
     stet__cli_json_int(j, "priority", info->priority);
     stet__cli_json_text(j, "group", info->group);
     stet__cli_json_time(j, "created_ms", info->created_ms);
+    stet__cli_json_time(j, "eligible_ms", info->eligible_ms);
+    stet__cli_json_time(j, "begun_ms", info->begun_ms);
     stet__cli_json_time(j, "due_ms", info->due_ms);
     stet__cli_json_time(j, "ended_ms", info->ended_ms);
     stet__cli_json_time(j, "deadline_ms", info->deadline_ms);
@@ -46,9 +48,9 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
 
 /* How long ago (is_relative) or a time. */
 static int
-runs_since(cli *c, int64_t *ms, bool *is_relative)
+runs_when(cli *c, const char *option, int64_t *ms, bool *is_relative)
 {
-    const char *text = stet__cli_value(c, "since");
+    const char *text = stet__cli_value(c, option);
 
     *is_relative = false;
     /* A time first: as a duration a plain number of milliseconds since 1970 would reach back to
@@ -59,9 +61,9 @@ runs_since(cli *c, int64_t *ms, bool *is_relative)
     if (stet_duration_parse(ms, text) == STET_OK)
         return CLI_OK;
     return stet__cli_fail(c, CLI_USAGE,
-                          "--since %s: expected how long ago (2h), or a time such as "
+                          "--%s %s: expected how long ago (2h), or a time such as "
                           "2030-01-31T12:00:00Z",
-                          text);
+                          option, text);
 }
 
 /* A page begins behind a run. */
@@ -84,8 +86,9 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
 {
     const char *handler = stet__cli_value(c, "handler"), *service = stet__cli_value(c, "service");
     const char *label = stet__cli_value(c, "label");
-    int64_t     limit = 50;
-    bool        is_relative;
+    const char *text = stet__cli_value(c, "text");
+    int64_t     limit = 50, look = 0;
+    bool        is_since, is_until;
     int         exit;
 
     memset(filter, 0, sizeof *filter);
@@ -93,19 +96,50 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
     filter->handler = handler ? handler : service;
     filter->key = stet__cli_value(c, "key");
     filter->label = label;
+    filter->text = text;
+    filter->waits_for_signal = stet__cli_value(c, "waits-for-signal");
+    filter->waits_for_topic = stet__cli_value(c, "waits-for-topic");
+    filter->looked = stet__arena_get0(c->arena, sizeof *filter->looked);
+    if (text != NULL && *text == '\0')
+        return stet__cli_fail(c, CLI_USAGE, "--text: which text?");
+    if (stet__cli_has(c, "look") && text == NULL && filter->waits_for_signal == NULL)
+        return stet__cli_fail(c, CLI_USAGE, "--look goes with --text or --waits-for-signal");
     if (handler != NULL && service != NULL)
         return stet__cli_fail(c, CLI_USAGE, "--handler and --service exclude each other");
     if (label != NULL && (*label == '=' || strchr(label, '=') == NULL))
         return stet__cli_fail(c, CLI_USAGE, "--label %s: expected name=value", label);
     if ((exit = stet__cli_number(c, "limit", &limit, 1, 1000000)) != CLI_OK ||
+        (exit = stet__cli_number(c, "look", &look, 1, 1000000)) != CLI_OK ||
         (exit = runs_before(c, filter)) != CLI_OK ||
-        (exit = runs_since(c, &filter->from_ms, &is_relative)) != CLI_OK ||
+        (exit = runs_when(c, "since", &filter->from_ms, &is_since)) != CLI_OK ||
+        (exit = runs_when(c, "until", &filter->to_ms, &is_until)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     filter->limit = (size_t)limit;
-    if (is_relative)
+    filter->look_max = (size_t)look;
+    if (is_since)
         filter->from_ms = stet_engine_now_ms(c->engine) - filter->from_ms;
+    if (is_until)
+        filter->to_ms = stet_engine_now_ms(c->engine) - filter->to_ms;
+    if (filter->to_ms != 0 && filter->to_ms < filter->from_ms)
+        return stet__cli_fail(c, CLI_USAGE, "--until is before --since: nothing is in between");
     return CLI_OK;
+}
+
+void
+stet__cli_note_looked(cli *c, const stet_run_filter *filter)
+{
+    const stet_run_looked *at = filter->looked;
+
+    if (filter->text == NULL && filter->waits_for_signal == NULL) {
+        if (!at->is_all && !c->json)
+            stet__cli_note(c, "there may be more: --before %s", at->last.text);
+    } else if (at->is_all)
+        stet__cli_note(c, "looked at all %zu runs there are%s", at->runs,
+                       filter->before != NULL ? " from there on" : "");
+    else
+        stet__cli_note(c, "looked at %zu runs back to %.19sZ; go on with --before %s", at->runs,
+                       stet__cli_when(c, at->created_ms, at->created_ms), at->last.text);
 }
 
 static const char *

@@ -67,6 +67,7 @@ dlq_ls_run(cli *c)
         return stet__cli_fail_code(c, err);
     if (l.n == 0 && !c->json)
         stet__cli_note(c, "no dead letters");
+    stet__cli_note_looked(c, &filter);
     return CLI_OK;
 }
 

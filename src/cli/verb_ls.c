@@ -6,6 +6,7 @@
 static const cli_option ls_options[] = {
     { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },
     CLI_FILTER_OPTIONS,
+    { "worker", "WORKER", "only what this worker executes or holds at the moment" },
     { "payloads", NULL, "with --json: input, result and error, too" },
     { 0 },
 };
@@ -22,7 +23,6 @@ typedef struct ls_list {
     int64_t     now_ms;
     size_t      n;
     bool        with_payloads;
-    const char *last;
 } ls_list;
 
 static void
@@ -51,7 +51,6 @@ ls_each(void *arg, const stet_run_info *info)
     cli_json j;
 
     l->n++;
-    l->last = stet__arena_str(l->c->arena, info->id);
     if (!l->c->json) {
         ls_row(l, info);
         return STET_OK;
@@ -76,6 +75,7 @@ ls_run(cli *c)
         (exit = stet__cli_filter_open(c, &filter)) != CLI_OK)
         return exit;
     filter.statuses = statuses;
+    filter.worker = stet__cli_value(c, "worker");
     filter.with_payloads = l.with_payloads = stet__cli_has(c, "payloads");
     l.now_ms = stet_engine_now_ms(c->engine);
     stet__cli_table_begin(&l.table, c, ls_columns, sizeof ls_columns / sizeof *ls_columns);
@@ -85,8 +85,7 @@ ls_run(cli *c)
         return stet__cli_fail_code(c, err);
     if (l.n == 0 && !c->json)
         stet__cli_note(c, "no runs");
-    if (l.n == filter.limit && !c->json)
-        stet__cli_note(c, "there may be more: --before %s", l.last);
+    stet__cli_note_looked(c, &filter);
     return CLI_OK;
 }
 
@@ -95,7 +94,10 @@ const cli_verb stet__cli_ls = {
     .args = "",
     .summary = "list runs, newest first",
     .details = "Statuses: pending running suspended retrying paused stuck cancelling compensating\n"
-               "compensation-failed (open), completed failed cancelled expired (ended).",
+               "compensation-failed (open), completed failed cancelled expired (ended).\n"
+               "    stet ls --status open --since 2h\n"
+               "    stet ls --text 4711\n"
+               "    stet ls --waits-for-signal paid",
     .options = ls_options,
     .fn = ls_run,
 };

@@ -8,6 +8,7 @@ static const cli_verb *const verbs[] = {
     &stet__cli_ls,          &stet__cli_show,
     &stet__cli_why,         &stet__cli_cancel,
     &stet__cli_notes,       &stet__cli_waits,
+    &stet__cli_query,       &stet__cli_update,
     &stet__cli_signal,      &stet__cli_emit,
     &stet__cli_approve,     &stet__cli_pause,
     &stet__cli_resume,      &stet__cli_skip,

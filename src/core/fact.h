@@ -56,6 +56,7 @@
     X(EMIT, 42, "emit")                                                                            \
     X(ROLLBACK, 43, "rollback")                                                                    \
     X(BOUNDARY, 44, "decision wait")                                                               \
+    X(UPDATE, 45, "update") /* topic: the wait it came under; idempotency_key: of what asked for it; inherited: value: its input */ \
     /* notifications: what came from outside, through the inbox */                                 \
     X(TIMER, 60, "timer fired")                                                                    \
     X(CHILD_DONE, 61, "child ended")                                                               \
@@ -70,6 +71,7 @@
     X(ROLLBACK_RETRY, 70, "rollback tried again")                                                  \
     X(ROLLED_BACK, 71, "rolled back")                                                              \
     X(TOLD, 72, "waiters told")                                                                    \
+    X(UPDATE_ASKED, 73, "update asked")                                                            \
     /* what operators do, through the inbox */                                                     \
     X(PAUSE, 80, "paused")                                                                         \
     X(RESUME, 81, "resumed")                                                                       \
@@ -80,7 +82,9 @@
     /* not a fact: the engine's part of a run's row, in the same encoding */                       \
     X(ROW, 90, "row")                                                                              \
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
-    X(OCCURRENCE, 92, "occurrence") /* base.sched.log */
+    X(OCCURRENCE, 92, "occurrence") /* base.sched.log */                                           \
+    X(QUESTION, 95, "question") /* ask; engine/query.c */                                          \
+    X(ANSWER, 96, "answer")     /* answer */
 
 typedef enum stet__fact_kind {
 #define STET__FACT_ENUM(name, number, text) STET__FACT_##name = number,
@@ -96,7 +100,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_UNKNOWN 16u  /* LOST: what it was doing did not survive */
 #define STET__FACT_DISCARDED 32u /* ROW: taken out of the dead letters */
 #define STET__FACT_OBJECT 64u   /* STARTED: of an object */
-#define STET__FACT_REJECTED 128u /* SETTLE: with an error */
+#define STET__FACT_REJECTED 128u /* SETTLE: with an error; UPDATE: refused, nothing was changed */
 #define STET__FACT_INITIAL 512u /* STATE_CLEAR: the entry has an initial value, which must not come back */
 #define STET__FACT_SHARED 32768u /* STARTED: beside whoever holds the key; it writes no state */
 #define STET__FACT_FORKED 16384u /* STARTED: from a step of `retry_of`, which need not know of it */

@@ -16,6 +16,7 @@ stet__journal_init(stet__journal *j, stet__arena *arena, stet__alloc *alloc)
     stet__map_init(&j->completions, alloc);
     stet__map_init(&j->letters, alloc);
     stet__map_init(&j->signal_ids, alloc);
+    stet__map_init(&j->update_keys, alloc);
     stet__map_init(&j->repeats, alloc);
 }
 
@@ -26,6 +27,7 @@ stet__journal_free(stet__journal *j)
     stet__map_free(&j->completions);
     stet__map_free(&j->letters);
     stet__map_free(&j->signal_ids);
+    stet__map_free(&j->update_keys);
     stet__map_free(&j->repeats);
     j->waiting = j->spared = j->orphans = NULL;
 }
@@ -353,6 +355,148 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
     return STET_OK;
 }
 
+/* ---- updates --------------------------------------------------------------------------------- */
+
+static bool
+journal_copy(stet__journal *j, stet_bytes *out, stet_bytes from)
+{
+    out->len = from.len;
+    return (out->data = stet__arena_copy(j->arena, from.data, from.len)) != NULL;
+}
+
+static void
+journal_push(stet__update **first, stet__update **last, stet__update *u)
+{
+    u->next = NULL;
+    if (*first == NULL)
+        *first = u;
+    else
+        (*last)->next = u;
+    *last = u;
+}
+
+static stet__update *
+journal_update_new(stet__journal *j, stet_bytes name, stet_bytes input)
+{
+    stet__update *u = stet__arena_get0(j->arena, sizeof *u);
+
+    if (u == NULL || (u->name = stet__arena_copy(j->arena, name.data, name.len)) == NULL || !journal_copy(j, &u->input, input)) {
+        (void)stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+        return NULL;
+    }
+    return u;
+}
+
+/* One key, one update: of repeats the first one counts. */
+static int
+journal_apply_asked(stet__journal *j, const stet__fact *f)
+{
+    stet__update *u;
+
+    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+        j->anomalies++;
+        return STET_OK;
+    }
+    if ((u = journal_update_new(j, f->name, f->value)) == NULL)
+        return STET_ENOMEM;
+    if (!journal_copy(j, &u->key, f->idempotency_key) ||
+        stet__map_put(&j->update_keys, u->key.data, u->key.len, u) != STET_OK)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    journal_push(&j->asked, &j->asked_last, u);
+    return STET_OK;
+}
+
+/* It leaves those that wait to be decided, wherever it stands. */
+static void
+journal_take_asked(stet__journal *j, stet__update *u)
+{
+    stet__update *before = NULL;
+
+    for (stet__update *at = j->asked; at != u; at = at->next)
+        before = at;
+    if (before == NULL)
+        j->asked = u->next;
+    else
+        before->next = u->next;
+    if (j->asked_last == u)
+        j->asked_last = before;
+}
+
+/* The one an inherited record was rewound to, if that is what it is. */
+static stet__update *
+journal_inherited(const stet__journal *j, stet_bytes name)
+{
+    stet__update *u = j->asked;
+
+    while (u != NULL && (u->key.data != NULL || strlen(u->name) != name.len || memcmp(u->name, name.data, name.len) != 0))
+        u = u->next;
+    return u;
+}
+
+/* What came of one. One that was refused changed nothing, so nobody has to come there again. */
+static int
+journal_apply_update(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
+{
+    bool          is_inherited = (f->flags & STET__FACT_INHERITED) != 0, is_asked;
+    stet__update *u = is_inherited ? journal_inherited(j, f->name)
+                                   : stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len);
+
+    is_asked = u != NULL;
+    if (u == NULL && is_inherited && (u = journal_update_new(j, f->name, f->value)) == NULL)
+        return STET_ENOMEM;
+    if (u == NULL || u->cmd != NULL)
+        return stet__fail(STET_ECORRUPT, "an update that was decided and that nobody asked for");
+    if (is_asked)
+        journal_take_asked(j, u);
+    u->is_made = cmd->is_asked;
+    cmd->is_refused = (f->flags & STET__FACT_REJECTED) != 0;
+    if (cmd->is_refused && !cmd->is_asked) {
+        stet__journal_asked(j, cmd);
+        u->is_made = true;
+    }
+    if ((u->wait = stet__arena_copy(j->arena, f->topic.data, f->topic.len)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    u->cmd = cmd;
+    u->revision = f->revision;
+    journal_push(&j->updates, &j->updates_last, u);
+    return STET_OK;
+}
+
+/* Those that were made since are to be made again, before all that came later; what was refused stays so. */
+static void
+journal_rewind_updates(stet__journal *j, uint64_t from)
+{
+    stet__update *later = j->asked, *later_last = j->asked_last, *next;
+
+    j->asked = j->asked_last = NULL;
+    next = j->updates;
+    j->updates = j->updates_last = NULL;
+    for (stet__update *u = next; u != NULL; u = next) {
+        next = u->next;
+        if (u->revision < from || u->cmd->is_refused) {
+            journal_push(&j->updates, &j->updates_last, u);
+            continue;
+        }
+        u->before = u->before != NULL ? u->before : u->cmd;
+        u->cmd = NULL;
+        u->is_made = false;
+        journal_push(&j->asked, &j->asked_last, u);
+    }
+    if (j->asked == NULL)
+        j->asked = later;
+    else
+        j->asked_last->next = later;
+    j->asked_last = later != NULL ? later_last : j->asked_last;
+}
+
+void
+stet__journal_asked(stet__journal *j, stet__cmd *cmd)
+{
+    if (!cmd->is_asked && journal_must_be_asked(cmd))
+        j->unasked--;
+    cmd->is_asked = true;
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static int
@@ -403,6 +547,12 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
         return stet__journal_index(j, cmd, f->revision);
+    case STET__FACT_UPDATE:
+        if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
+            (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
+            return err;
+        stet__journal_settle(j, cmd);
+        return journal_apply_update(j, cmd, f);
     default:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
@@ -524,7 +674,7 @@ stet__journal_repeats(const stet__journal *j, const char *step, uint64_t occurre
     uint8_t key[JOURNAL_KEY_MAX + 8];
     size_t  len = journal_repeat_key(key, step, strlen(step), occurrence);
 
-    return j->repeats.used == 0 ? 0 : (uint64_t)(uintptr_t)stet__map_find(&j->repeats, key, len);
+    return j->repeats.used == 0 || STET__MUTANT(rewind_token) ? 0 : (uint64_t)(uintptr_t)stet__map_find(&j->repeats, key, len);
 }
 
 /* A signal that a forgotten wait had got is there again, before all that came later. */
@@ -591,7 +741,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
         const stet__cmd *last = NULL;
 
         for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
-            if (cmd->kind == STET__FACT_SIGNAL && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
+            if (cmd->kind == STET__FACT_SIGNAL && !STET__MUTANT(rewind_deaf) && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
                 cmd->settled_at < below && (last == NULL || cmd->settled_at > last->settled_at))
                 last = cmd;
         if (last == NULL)
@@ -600,6 +750,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
         if ((err = journal_return_letter(j, last)) != STET_OK)
             return err;
     }
+    journal_rewind_updates(j, from);
     for (stet__cmd **link = &j->waiting; *link != NULL;) {
         stet__cmd *cmd = *link;
 
@@ -647,6 +798,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     }
     switch (fact->kind) {
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
+    case STET__FACT_UPDATE_ASKED: return journal_apply_asked(j, fact);
     case STET__FACT_TIMER:
     case STET__FACT_CHILD_DONE:
     case STET__FACT_SETTLED:
@@ -774,7 +926,7 @@ stet__journal_unasked(const stet__journal *j)
         row = value;
         /* Asked for in their order: none behind the last one was. */
         for (size_t i = (size_t)row->asked; i < row->n; i++)
-            if (row->cmds[i] != NULL && journal_must_be_asked(row->cmds[i]))
+            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]))
                 return row->cmds[i];
     }
 }

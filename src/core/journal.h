@@ -21,6 +21,7 @@ typedef struct stet__cmd {
     bool            is_asked;     /* the handler asked for it in this execution */
     bool            is_inherited; /* nobody has to ask for it */
     bool            is_skipped;   /* STEP: its result is an operator's */
+    bool            is_refused;   /* UPDATE: it changed nothing */
     bool            is_settled;
     bool            is_absent;    /* STATE_GET: there was no value */
     bool            is_approval;  /* BOUNDARY */
@@ -57,6 +58,17 @@ typedef struct stet__letterbox {
     stet__cmd    *waits, *waits_last; /* in their order; settled ones (time was up) are passed over */
 } stet__letterbox;
 
+/* A change of the handler's variables that somebody asked for. */
+typedef struct stet__update {
+    struct stet__update *next;
+    stet__cmd           *cmd;      /* its record; NULL: it is not decided yet */
+    const stet__cmd     *before;   /* the record a rewind forgot: what was answered stands */
+    const char          *name, *wait; /* wait: where it was made */
+    stet_bytes           input, key; /* key: none if it is inherited */
+    uint64_t             revision; /* of the record */
+    bool                 is_made;  /* in this execution; or there is nothing to make */
+} stet__update;
+
 typedef struct stet__row_of_cmds {
     uint64_t    asked;
     size_t      n, cap;
@@ -69,6 +81,9 @@ typedef struct stet__journal {
     stet__map    completions; /* revision, 8 bytes -> stet__cmd */
     stet__cmd   *waiting;     /* list of all commands with a completion */
     stet__map    letters;     /* signal -> stet__letterbox */
+    stet__map    update_keys; /* of the updates that were asked for -> stet__update */
+    stet__update *asked, *asked_last;     /* not decided yet, in the order they came */
+    stet__update *updates, *updates_last; /* decided, in that order */
     stet__map    signal_ids;  /* idempotency keys of the signals that came -> stet__journal_came(), or another */
     stet__cmd   *spared;      /* settled, and the host removes what was put for them: timers, marks of waits */
     stet__cmd   *orphans;     /* CALLs that were forgotten by a rewind before they were answered */
@@ -108,6 +123,8 @@ int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
 /* One recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
+/* A recorded command is made out of the order of its row. */
+void stet__journal_asked(stet__journal *j, stet__cmd *cmd);
 /* What signal_ids has for a key that came with this generation; another pointer: the one before had it. */
 static inline void *
 stet__journal_came(stet__journal *j)

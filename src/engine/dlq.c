@@ -197,6 +197,17 @@ dlq_signal(const dlq_journal *d, const stet__fact *wait)
     return cmd != NULL && cmd->is_settled && cmd->code == 0 ? cmd : NULL;
 }
 
+/* What the update got, as the run itself found it. NULL: there is none. */
+static const stet__update *
+dlq_update(const dlq_journal *d, const stet__fact *update)
+{
+    const stet__update *u = d->journal.updates;
+
+    while (u != NULL && u->revision != update->revision)
+        u = u->next;
+    return u;
+}
+
 static void
 dlq_put_signal(stet__buf *out, stet_bytes signal, stet_bytes value, stet_bytes id, int64_t now_ms)
 {
@@ -306,6 +317,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_AWAKEABLE: return f->code == 0 && dlq_answer(d, f) != NULL;
     case STET__FACT_EMIT: return f->code == 0 && !(f->flags & STET__FACT_MORE);
     case STET__FACT_SIGNAL: return f->code == 0 && dlq_signal(d, f) != NULL;
+    case STET__FACT_UPDATE: return !(f->flags & STET__FACT_REJECTED) && dlq_update(d, f) != NULL;
     default: return false;
     }
 }
@@ -354,6 +366,10 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         answer = f.kind >= STET__FACT_SLEEP ? dlq_answer(d, &d->facts[i]) : NULL;
         f.time_ms = now_ms;
         f.flags |= STET__FACT_INHERITED;
+        if (f.kind == STET__FACT_UPDATE) { /* its answer is the old run's */
+            f.value = dlq_update(d, &d->facts[i])->input;
+            f.idempotency_key = (stet_bytes){ NULL, 0 };
+        }
         if (f.kind == STET__FACT_STEP)
             f.value = dlq_stands(d, &f)->value;
         stet__fact_encode(out, &f);

@@ -55,6 +55,14 @@ anew_signals(stet_ctx *c, stet__journal *j)
             err = anew_signal(c, (stet_bytes){ NULL, 0 }, (stet_bytes){ NULL, 0 },
                               (stet_bytes){ id, len }, STET__FACT_SEEN);
     stet__map_free(&l.ids);
+    for (const stet__update *u = j->asked; err == STET_OK && u != NULL; u = u->next) {
+        stet__fact asked = { .kind = STET__FACT_UPDATE_ASKED,
+                             .name = stet_text(u->name),
+                             .value = u->input,
+                             .idempotency_key = u->key };
+
+        err = stet__host_append(c, &asked, NULL);
+    }
     return err;
 }
 

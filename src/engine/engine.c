@@ -455,6 +455,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->shared);
     stet__ahead_free(e);
     stet__works_free(e);
+    p->ops->cond_destroy(p, &e->answer_cond);
     p->ops->cond_destroy(p, &e->store_cond);
     p->ops->cond_destroy(p, &e->keeper_cond);
     p->ops->cond_destroy(p, &e->renew_cond);
@@ -477,10 +478,14 @@ engine_locks(stet_engine *e)
         goto no_keeper;
     if ((err = p->ops->cond_init(p, &e->store_cond)) != STET_OK)
         goto no_store;
+    if ((err = p->ops->cond_init(p, &e->answer_cond)) != STET_OK)
+        goto no_answer;
     if ((err = stet__works_init(e)) != STET_OK)
         goto no_works;
     return STET_OK;
 no_works:
+    p->ops->cond_destroy(p, &e->answer_cond);
+no_answer:
     p->ops->cond_destroy(p, &e->store_cond);
 no_store:
     p->ops->cond_destroy(p, &e->keeper_cond);

@@ -33,6 +33,9 @@
 #define STET__SPACE_DISCARD "discard" /* run -> who */
 #define STET__SPACE_TOPIC "topic"  /* topic NUL run completion (8 bytes, big endian) -> fact TOPIC: who waits for events */
 #define STET__SPACE_BOUNDARY "boundary" /* run -> fact BOUNDARY: waits for a person; DECIDED: what was decided last */
+#define STET__SPACE_UPDATE "update" /* run, idempotency key of an update -> fact UPDATE: what came of it */
+#define STET__SPACE_ASK "ask"      /* ID of a question -> fact QUESTION, until a worker takes it; follows from nothing */
+#define STET__SPACE_ANSWER "answer" /* the same -> fact ANSWER, until who asked has it */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
@@ -55,7 +58,7 @@
 #define STET__SPACES_RUN                                                                           \
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
       STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC, \
-      STET__SPACE_BOUNDARY }
+      STET__SPACE_BOUNDARY, STET__SPACE_UPDATE }
 /* What an object holds; a move takes it over as it is, whatever facts say. */
 #define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
@@ -341,6 +344,24 @@ void stet__waiters_look(stet_engine *e);
 /* The same for those of one run (NULL: all), the less often the more often it is asked for. */
 void stet__waiters_look_at(stet_engine *e, const stet_id *run);
 
+/* ---- queries (query.c) ------------------------------------------------------------------------------ */
+
+typedef struct stet__asker { /* waits for an answer that somebody puts into the store */
+    struct stet__asker *next;
+    stet__cond          cond;
+    bool                must_look;
+} stet__asker;
+/* Call `look` until it gives something else than STET_EOPEN, or a passing failure, or it is time: then that. */
+int  stet__ask_wait(stet_engine *e, int64_t until_us, int (*look)(stet_engine *e, void *arg), void *arg);
+/* Give out what a fact has: its value (reply, or NULL), or its code with "RUN: WHAT NAME: text". */
+int  stet__answer_give(stet_bytes *reply, const stet_run_id *run, const char *what, const char *name, const stet__fact *f);
+void stet__askers_look(stet_engine *e); /* lock held: there may be answers */
+void stet__query_sweep(stet_engine *e); /* forget what nobody waits for any more */
+/* The thread that answers questions of other processes. Lock held: something changed, or it is time to look anyway; */
+void stet__answerer_hint(stet_engine *e, int64_t now_us, bool is_hint);
+void stet__answerer_look(stet_engine *e, int64_t now_us); /* … look now (at next_questions_us); */
+void stet__answerer_close(stet_engine *e); /* … when the keeper is gone, lock not held. */
+
 /* ---- handlers -------------------------------------------------------------------------------------- */
 
 struct stet__handler {
@@ -420,6 +441,7 @@ struct stet_engine {
     size_t          n_parked;
     stet_subscription *subscriptions; /* all that listen; subscribe.c */
     stet__map       waiters;    /* run -> list of stet__waiter */
+    stet__asker    *askers;     /* all that wait for answers */
     size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
@@ -451,6 +473,10 @@ struct stet_engine {
     int64_t          sched_looked_us; /* when they were looked at last, by ours */
     size_t           sched_firing;   /* their units on the way */
     int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    stet__thread    *answerer;       /* NULL: nobody asked yet; query.c for these */
+    stet__cond       answer_cond;
+    bool             is_answerer_closing, has_questions;
+    int64_t          next_questions_us, questions_looked_us;
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     stet_id          purge_after;    /* retention: cursor over old runs */
@@ -725,6 +751,16 @@ int64_t stet__keeper_round(stet_engine *e);
 
 /* inspect.c: how many living workers serve a handler, and whether anybody serves timers. */
 int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers);
+/* Which handlers have living workers. To be freed also after a failure. */
+typedef struct stet__living {
+    stet__arena arena;
+    stet__map   names; /* handler -> count of workers */
+    bool        failed;
+} stet__living;
+int  stet__living_open(stet_engine *e, stet__living *served);
+void stet__living_free(stet__living *served);
+int  stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra);
+int  stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run);
 
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */
@@ -737,6 +773,14 @@ int stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fa
 int stet__host_tell(stet_ctx *c, stet__fact *fact);
 /* Operations that signal another run from a handler, and the record of it (its code says why not). */
 int stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact);
+
+/* Put what somebody sends (SIGNALLED, UPDATE_ASKED) into an open run's inbox, and wake it. STET_EENDED; … */
+int stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact *fact);
+
+/* update.c. What came of an update, where its asker finds it. False: out of memory. */
+bool stet__update_key(stet__arena *arena, stet_bytes *out, stet_id run, stet_bytes key);
+void stet__update_mark(const stet__fact *update, stet__fact *mark);
+bool stet__update_put(stet__work *w, stet_id run, const stet__fact *update);
 
 /* hold.c: read which handlers are paused, and serve the others. Lock not held. */
 int  stet__hold_look(stet_engine *e);

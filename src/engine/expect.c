@@ -154,6 +154,19 @@ expect_decided(stet__expect *x, const stet__fact *f)
 }
 
 static bool
+expect_update(stet__expect *x, const stet__fact *f)
+{
+    stet__want_value *value = expect_value(x, STET__SPACE_UPDATE, f->revision);
+    stet__fact        mark;
+
+    if (value == NULL)
+        return false;
+    stet__update_mark(f, &mark);
+    return expect_encode(x, &value->data, &mark) && expect_copy(x, &value->name, f->name) &&
+           stet__update_key(&x->l.arena, &value->key, x->l.run.id, f->idempotency_key);
+}
+
+static bool
 expect_once(stet__expect *x, const stet__fact *f)
 {
     stet__want_value *value = expect_value(x, STET__SPACE_BASE_ONCE, f->revision);
@@ -210,6 +223,7 @@ expect_fact(stet__expect *x, const stet__fact *f)
     case STET__FACT_TOPIC: return f->code != 0 || expect_topic(x, f);
     case STET__FACT_BOUNDARY:
         return f->code != 0 || expect_boundary(x, f, f->revision, f->name, (uint32_t)f->flags);
+    case STET__FACT_UPDATE: return expect_update(x, f);
     case STET__FACT_ONCE: return f->number != 1 || expect_once(x, f);
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR: return expect_wrote(x, f);

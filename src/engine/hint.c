@@ -335,6 +335,8 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
             hint_tell(e, STET_HINT_RUN, &op->row->id, 0, NULL);
         else if (op->kind == STET_OP_INBOX && !hint_is_ours(e, op->run))
             hint_tell(e, STET_HINT_RUN, &op->run, 0, NULL);
+        else if (w->has_event && op->kind == STET_OP_VALUE_PUT && strcmp(op->space, STET__SPACE_UPDATE) == 0)
+            hint_tell(e, STET_HINT_RUN, &op->run, 0, NULL); /* who asked may wait elsewhere */
         else if (op->kind == STET_OP_TIMER_PUT && !(e->config.roles & STET_ROLE_TIMERS))
             hint_tell(e, STET_HINT_TIMER, NULL, op->fire_ms, NULL);
     }

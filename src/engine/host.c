@@ -505,4 +505,5 @@ const stet__host_ops stet__host = {
     .now_ms = host_now_ms,
     .payload_max = host_payload_max,
     .log = host_log,
+    .takes_updates = true,
 };

@@ -101,7 +101,7 @@ host_judge(stet_ctx *c)
         claim->verdict = c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
     else if (c->run.deadline_ms != 0 && stet__store_now(e) >= c->run.deadline_ms && !was_executed)
         claim->verdict = STET__FACT_EXPIRED;
-    if (claim->verdict != 0 || c->run.is_paused || c->run.is_failed)
+    if (claim->verdict != 0 || (c->run.is_paused && !STET__MUTANT(pause_unheld)) || c->run.is_failed)
         c->latch = STET_SUSPENDED;
 }
 

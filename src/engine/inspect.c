@@ -1,4 +1,5 @@
-/* Looking: runs, their facts, workers, handlers, state, health. Reads only; any thread, any process. */
+/* Looking: one run, its facts, workers, handlers, state, health. Lists of runs are in list.c. Reads only; any
+ * thread, any process. */
 #include <stdio.h>
 #include <string.h>
 
@@ -79,16 +80,10 @@ stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_
     return err;
 }
 
-typedef struct inspect_handlers {
-    stet__arena arena;
-    stet__map   names; /* handler -> count of workers */
-    bool        failed;
-} inspect_handlers;
-
 static int
 inspect_on_handlers(void *arg, const stet_worker_info *info)
 {
-    inspect_handlers *h = arg;
+    stet__living *h = arg;
     const char       *at = info->handlers;
 
     while (!info->is_dead && *at != '\0') {
@@ -102,7 +97,7 @@ inspect_on_handlers(void *arg, const stet_worker_info *info)
 }
 
 static int
-inspect_handler_elsewhere(stet_engine *e, inspect_handlers *h, stet_handler_info_fn fn, void *arg)
+inspect_handler_elsewhere(stet_engine *e, stet__living *h, stet_handler_info_fn fn, void *arg)
 {
     size_t      at = 0, len;
     const void *key;
@@ -124,9 +119,8 @@ inspect_handler_elsewhere(stet_engine *e, inspect_handlers *h, stet_handler_info
     return err;
 }
 
-/* Which handlers have living workers. To be freed also after a failure. */
-static int
-inspect_served(stet_engine *e, inspect_handlers *h)
+int
+stet__living_open(stet_engine *e, stet__living *h)
 {
     int err;
 
@@ -138,8 +132,8 @@ inspect_served(stet_engine *e, inspect_handlers *h)
     return err;
 }
 
-static void
-inspect_served_free(inspect_handlers *h)
+void
+stet__living_free(stet__living *h)
 {
     stet__map_free(&h->names);
     stet__arena_free(&h->arena);
@@ -148,12 +142,12 @@ inspect_served_free(inspect_handlers *h)
 int
 stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
 {
-    inspect_handlers h;
+    stet__living h;
     int              err;
 
     if ((err = stet__alive(e, "stet_handler_list")) != STET_OK)
         return err;
-    err = inspect_served(e, &h);
+    err = stet__living_open(e, &h);
     for (size_t i = 0; err == STET_OK && i < e->n_handlers; i++) {
         stet_handler_info info = { 0 };
 
@@ -169,7 +163,7 @@ stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
     }
     if (err == STET_OK)
         err = inspect_handler_elsewhere(e, &h, fn, arg);
-    inspect_served_free(&h);
+    stet__living_free(&h);
     return err;
 }
 
@@ -229,8 +223,8 @@ inspect_time(int64_t ms)
     return ms == STET_NEVER ? 0 : ms;
 }
 
-static int
-inspect_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra)
+int
+stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *row, const stet__fact *extra)
 {
     info->handler = row->handler;
     info->key = row->key;
@@ -257,8 +251,8 @@ inspect_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row *ro
     return STET_OK;
 }
 
-static int
-inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
+int
+stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
 {
     info->input = run->input;
     info->result = run->result;
@@ -270,6 +264,7 @@ inspect_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run
     info->idempotency_key = run->idempotency_key;
     info->schedule = run->schedule;
     info->planned_ms = run->planned_ms;
+    info->eligible_ms = run->visible_ms > run->created_ms ? run->visible_ms : run->created_ms;
     info->traceparent = run->traceparent;
     info->tracestate = run->tracestate;
     if (run->labels.len > 0) {
@@ -301,6 +296,44 @@ inspect_on_owner(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
+typedef struct inspect_begun {
+    int64_t  ms; /* 0: not found */
+    uint64_t next;
+} inspect_begun;
+
+static int
+inspect_on_begun(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    inspect_begun *b = arg;
+    stet__fact     fact;
+
+    b->next = first + count;
+    for (uint32_t i = 0; i < count && stet__fact_decode(&fact, &facts) == STET_OK; i++)
+        if (fact.kind == STET__FACT_CLAIMED) {
+            b->ms = fact.time_ms;
+            return STET_END;
+        }
+    return STET_OK;
+}
+
+/* The first claim is near the beginning, behind what a retry or fork inherited. */
+static int
+inspect_begin(stet_engine *e, const stet_run_row *row, int64_t *begun_ms)
+{
+    inspect_begun b = { .next = 1 };
+    int           err = STET_OK;
+
+    while (err == STET_OK && b.next <= row->journal) {
+        uint64_t before = b.next;
+
+        err = e->store->ops->journal(e->store, row->id, b.next, 64, inspect_on_begun, &b);
+        if (b.next == before)
+            break;
+    }
+    *begun_ms = b.ms;
+    return err == STET_END ? STET_OK : err;
+}
+
 int
 stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *arg)
 {
@@ -320,16 +353,18 @@ stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *
         return err;
     stet__arena_init(&arena, &e->p->alloc);
     if ((err = stet__load_row(e, id, &arena, &row, &extra)) == STET_OK &&
-        (err = inspect_from_row(&arena, &info, &row, &extra)) == STET_OK) {
+        (err = stet__info_from_row(&arena, &info, &row, &extra)) == STET_OK) {
         stet__run_init(&facts, &arena, id);
         err = stet__load_facts(e, &facts, NULL, &row, &bad);
         if (err == STET_OK)
-            err = inspect_from_facts(&arena, &info, &facts);
+            err = stet__info_from_facts(&arena, &info, &facts);
         else if (err == STET_ECORRUPT) {
             info.code = STET_ECORRUPT;
             info.error = stet__arena_str(&arena, stet_last_error());
             err = STET_OK;
         }
+        if (err == STET_OK)
+            err = inspect_begin(e, &row, &info.begun_ms);
         if (err == STET_OK && row.session != 0) {
             owner.arena = &arena;
             owner.session = row.session;
@@ -344,306 +379,6 @@ stet_run_get(stet_engine *e, const stet_run_id *run, stet_run_info_fn fn, void *
         err = fn(arg, &info);
     stet__arena_free(&arena);
     return err;
-}
-
-typedef struct inspect_list {
-    stet__arena   arena;
-    stet_run_row *rows;
-    size_t        n, cap;
-} inspect_list;
-
-static int
-inspect_keep_row(void *arg, const stet_run_row *row)
-{
-    inspect_list *l = arg;
-    stet_run_row *to;
-    bool          ok = true;
-
-    if (l->n == l->cap)
-        return STET_END;
-    to = &l->rows[l->n];
-    *to = *row;
-#define INSPECT_TEXT(field)                                                                        \
-    if (ok && row->field != NULL)                                                                  \
-        ok = (to->field = stet__arena_str(&l->arena, row->field)) != NULL;
-    INSPECT_TEXT(handler)
-    INSPECT_TEXT(key)
-    INSPECT_TEXT(lane)
-    INSPECT_TEXT(group)
-    INSPECT_TEXT(reason)
-#undef INSPECT_TEXT
-    to->extra.data = stet__arena_copy(&l->arena, row->extra.data, row->extra.len);
-    if (!ok || to->extra.data == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory");
-    l->n++;
-    return STET_OK;
-}
-
-/* Looked at in one go. */
-enum { INSPECT_LABELS = 400 };
-
-/* Runs with a label, of those older than `before`; oldest first, as their keys are. */
-typedef struct inspect_labelled {
-    stet_bytes label; /* "name=value" with its NUL */
-    char      *after; /* room for a key */
-    stet_id    before; /* zero: all */
-    stet_id   *ids;
-    size_t     n, cap;
-    bool       is_full; /* there were more */
-    bool       is_ring; /* then the last of them are kept, from ids[n % cap] on */
-    bool       is_all;  /* there are none older than these */
-    uint64_t   gap;     /* how far back the last ones were, in units of an ID's first half */
-} inspect_labelled;
-
-static int
-inspect_on_label(void *arg, stet_bytes key, const stet_value *value)
-{
-    inspect_labelled *l = arg;
-    stet_id           id;
-
-    (void)value;
-    if (key.len != l->label.len + sizeof id.bytes)
-        return STET_OK;
-    memcpy(id.bytes, (const char *)key.data + l->label.len, sizeof id.bytes);
-    if (!stet__id_is_zero(l->before) && memcmp(id.bytes, l->before.bytes, sizeof id.bytes) >= 0)
-        return STET_END;
-    if (l->n >= l->cap && !l->is_ring) {
-        l->is_full = true;
-        return STET_END;
-    }
-    l->ids[l->n++ % l->cap] = id;
-    return STET_OK;
-}
-
-/* Those whose ID begins with `from` or more. */
-static int
-inspect_label_from(stet_engine *e, inspect_labelled *l, uint64_t from)
-{
-    stet_bytes after = { l->after, l->label.len + sizeof(stet_id) };
-    size_t     limit = l->is_ring ? 1000000 : l->cap + 2; /* one too many, and `before` itself */
-    int        err;
-
-    l->n = 0;
-    l->is_full = false;
-    memcpy(l->after, l->label.data, l->label.len);
-    memset(l->after + l->label.len, 0, sizeof(stet_id));
-    for (int i = 0; i < 8; i++)
-        l->after[l->label.len + (size_t)i] = (char)(uint8_t)(from >> (56 - 8 * i));
-    err = e->store->ops->values(e->store, STET__SPACE_LABEL, l->label, from > 0 ? &after : NULL, limit, inspect_on_label, l);
-    return err == STET_END ? STET_OK : err;
-}
-
-static uint64_t
-inspect_id_half(stet_id id)
-{
-    uint64_t half = 0;
-
-    for (int i = 0; i < 8; i++)
-        half = half << 8 | id.bytes[i];
-    return half;
-}
-
-/* The newest before `before`, at least `want` of them unless there are fewer. A store lists keys forwards only, so
- * we look for a place near the end: further and further back until there are enough, then halving until there
- * are not too many. */
-static int
-inspect_label_newest(stet_engine *e, inspect_labelled *l, size_t want)
-{
-    uint64_t end = stet__id_is_zero(l->before) ? (uint64_t)stet__store_now(e) << 16 : inspect_id_half(l->before);
-    uint64_t few = UINT64_MAX, many = end, gap = l->gap;
-    int      err;
-
-    l->is_ring = false;
-    for (;;) {
-        if ((err = inspect_label_from(e, l, many)) != STET_OK || l->is_full)
-            break;
-        if (l->n >= want || many == 0) {
-            l->gap = gap / 256;
-            l->is_all = many == 0;
-            return STET_OK;
-        }
-        few = many;
-        gap = gap < (uint64_t)1 << 16 ? (uint64_t)1 << 16 : gap > UINT64_MAX / 16 ? UINT64_MAX : gap * 16;
-        many = gap < end ? end - gap : 0;
-    }
-    while (err == STET_OK && few - many > 1) {
-        uint64_t middle = many + (few - many) / 2;
-
-        if ((err = inspect_label_from(e, l, middle)) != STET_OK)
-            break;
-        if (l->is_full)
-            many = middle;
-        else if (l->n >= want) {
-            l->gap = end > middle ? (end - middle) / 256 : 0;
-            return STET_OK;
-        } else
-            few = middle;
-    }
-    l->is_ring = true; /* more begin with the same half than fit */
-    return err == STET_OK ? inspect_label_from(e, l, many) : err;
-}
-
-static bool
-inspect_matches(const stet_run_filter *f, const stet_run_row *row)
-{
-    size_t len = f->handler != NULL ? strlen(f->handler) : 0;
-
-    if (len > 0 && strcmp(row->handler, f->handler) != 0 && !(strncmp(row->handler, f->handler, len) == 0 && row->handler[len] == '.'))
-        return false;
-    if (f->key != NULL && (row->key == NULL || strcmp(row->key, f->key) != 0))
-        return false;
-    if (f->statuses != 0 && !(f->statuses >> row->status & 1u))
-        return false;
-    return (f->from_ms == 0 || row->created_ms >= f->from_ms) && (f->to_ms == 0 || row->created_ms <= f->to_ms);
-}
-
-typedef struct inspect_matching {
-    inspect_list          *l;
-    const stet_run_filter *f;
-} inspect_matching;
-
-static int
-inspect_keep_match(void *arg, const stet_run_row *row)
-{
-    inspect_matching *m = arg;
-
-    return inspect_matches(m->f, row) ? inspect_keep_row(m->l, row) : STET_OK;
-}
-
-static int
-inspect_by_label(stet_engine *e, inspect_list *l, const stet_run_filter *f, stet_id before)
-{
-    inspect_labelled found = { .label = { f->label, strlen(f->label) + 1 }, .before = before, .cap = INSPECT_LABELS };
-    int              err;
-
-    if ((found.after = stet__arena_get(&l->arena, found.label.len + sizeof(stet_id))) == NULL ||
-        (found.ids = stet__arena_get(&l->arena, found.cap * sizeof *found.ids)) == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory");
-    while (l->n < l->cap && !found.is_all) {
-        size_t want = l->cap - l->n < found.cap / 4 ? l->cap - l->n : found.cap / 4, n;
-
-        if ((err = inspect_label_newest(e, &found, want)) != STET_OK)
-            return err;
-        if ((n = found.n < found.cap ? found.n : found.cap) == 0)
-            break;
-        for (size_t i = 1; i <= n && l->n < l->cap; i++) {
-            found.before = found.ids[(found.n - i) % found.cap];
-            err = e->store->ops->run(e->store, found.before, inspect_keep_match, &(inspect_matching){ l, f });
-            if (err != STET_OK && err != STET_ENOTFOUND)
-                return err;
-        }
-    }
-    return STET_OK;
-}
-
-static int
-inspect_by_query(stet_engine *e, inspect_list *l, const stet_run_filter *f, stet_id before)
-{
-    stet_run_query query = { 0 };
-    char           service[2 * STET__NAME_MAX + 2];
-    int            err;
-
-    if (f->handler != NULL) {
-        (void)snprintf(service, sizeof service, "%s%s", f->handler, strchr(f->handler, '.') != NULL ? "" : ".");
-        query.handler = service;
-    }
-    query.key = f->key;
-    query.status_mask = f->statuses;
-    query.created_from_ms = f->from_ms;
-    query.created_to_ms = f->to_ms;
-    query.before = before;
-    query.limit = l->cap;
-    err = e->store->ops->runs(e->store, &query, inspect_keep_row, l);
-    return err == STET_END ? STET_OK : err;
-}
-
-static int
-inspect_hand_out(stet_engine *e, inspect_list *l, const stet_run_filter *f, bool (*skip)(const stet__fact *extra),
-                 stet_run_info_fn fn, void *arg)
-{
-    inspect_handlers served;
-    int              err;
-
-    if ((err = inspect_served(e, &served)) != STET_OK)
-        goto done;
-    for (size_t i = 0; err == STET_OK && i < l->n; i++) {
-        stet_run_info info = { 0 };
-        stet__fact    extra = { 0 };
-        stet_bytes    in = l->rows[i].extra;
-        stet__run     run;
-        uint64_t      bad;
-
-        if (in.len > 0)
-            (void)stet__fact_decode(&extra, &in);
-        if (skip != NULL && skip(&extra))
-            continue;
-        if ((err = inspect_from_row(&l->arena, &info, &l->rows[i], &extra)) != STET_OK)
-            break;
-        info.is_served = stet__map_find(&served.names, info.handler, strlen(info.handler)) != NULL;
-        if (f->with_payloads) {
-            stet__run_init(&run, &l->arena, l->rows[i].id);
-            if ((err = stet__load_facts(e, &run, NULL, &l->rows[i], &bad)) == STET_OK)
-                err = inspect_from_facts(&l->arena, &info, &run);
-            else if (err == STET_ECORRUPT) /* or removed just now: it is listed without payloads */
-                err = STET_OK;
-        }
-        if (err == STET_OK)
-            err = fn(arg, &info);
-    }
-done:
-    inspect_served_free(&served);
-    return err;
-}
-
-static int
-inspect_runs(stet_engine *e, const char *call, const stet_run_filter *filter, uint32_t only_statuses,
-             bool (*skip)(const stet__fact *extra), bool with_payloads, stet_run_info_fn fn, void *arg)
-{
-    static const stet_run_filter all = { .size = sizeof all };
-    stet_run_filter              f = filter != NULL ? *filter : all;
-    inspect_list                 l = { .n = 0 };
-    stet_id                      before = { { 0 } };
-    int                          err;
-
-    if ((err = stet__alive(e, call)) != STET_OK)
-        return err;
-    if (f.size != sizeof f)
-        return stet__fail(STET_EINVAL, "stet_run_filter.size is %zu; use STET_FILTER(…)", f.size);
-    if (f.before != NULL && (err = stet__id_parse(&before, STET__ID_RUN, f.before->text)) != STET_OK)
-        return err;
-    if (only_statuses != 0)
-        f.statuses = only_statuses;
-    f.with_payloads = f.with_payloads || with_payloads;
-    l.cap = f.limit > 0 ? f.limit : 50;
-    if (l.cap > 100000)
-        l.cap = 100000;
-    stet__arena_init(&l.arena, &e->p->alloc);
-    if ((l.rows = stet__arena_get(&l.arena, l.cap * sizeof *l.rows)) == NULL)
-        err = stet__fail(STET_ENOMEM, "out of memory");
-    else
-        err = f.label != NULL ? inspect_by_label(e, &l, &f, before) : inspect_by_query(e, &l, &f, before);
-    if (err == STET_OK)
-        err = inspect_hand_out(e, &l, &f, skip, fn, arg);
-    stet__arena_free(&l.arena);
-    return err;
-}
-
-int
-stet_run_list(stet_engine *e, const stet_run_filter *filter, stet_run_info_fn fn, void *arg)
-{
-    return inspect_runs(e, "stet_run_list", filter, 0, NULL, false, fn, arg);
-}
-
-static bool
-inspect_is_settled_letter(const stet__fact *extra)
-{
-    return extra->retried_by.data != NULL || (extra->flags & STET__FACT_DISCARDED) != 0;
-}
-
-int
-stet_dlq_list(stet_engine *e, const stet_run_filter *filter, stet_run_info_fn fn, void *arg)
-{
-    return inspect_runs(e, "stet_dlq_list", filter, 1u << STET_STATUS_FAILED, inspect_is_settled_letter, true, fn, arg);
 }
 
 /* ---- facts ------------------------------------------------------------------------------------------ */

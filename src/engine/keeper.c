@@ -441,6 +441,7 @@ keeper_sweep(stet_engine *e)
     if (e->config.roles & STET_ROLE_TIMERS) {
         stet__purge(e);
         stet__emit_sweep(e);
+        stet__query_sweep(e);
     }
     stet__lock(e->p, &e->lock);
     keeper_adopt(e);
@@ -510,6 +511,7 @@ keeper_poll(stet_engine *e, int64_t now_us)
     stet__keeper_sched(e, is_hint && now_us - e->sched_looked_us < KEEPER_SCHED_MS * 1000
                               ? stet__store_now(e) + KEEPER_SCHED_MS
                               : 0);
+    stet__answerer_hint(e, now_us, is_hint);
     keeper_look_at_inboxes(e);
     keeper_peek(e);
 }
@@ -537,6 +539,8 @@ keeper_round(stet_engine *e)
         keeper_timers_round(e);
     if (keeper_fires_schedules(e) && keeper_in(e, e->next_sched_ms, now_us) <= now_us)
         stet__sched_round(e);
+    if (now_us >= e->next_questions_us)
+        stet__answerer_look(e, now_us);
     if (keeper_in(e, e->next_due_ms, now_us) <= now_us) {
         e->next_due_ms = STET_NEVER;
         e->wants_claim = true;
@@ -550,6 +554,7 @@ keeper_round(stet_engine *e)
     now_us = stet__mono_us(e->p);
     stall_us = e->has_threads ? stet__exec_unstall(&e->exec, now_us, KEEPER_STALL_US, stet__replay_elsewhere, e) : STET__FOREVER;
     next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), keeper_least(stall_us, again_us));
+    next_us = keeper_least(next_us, e->next_questions_us);
     /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
         next_us = keeper_least(next_us, keeper_in(e, e->next_timer_ms, now_us));
@@ -612,6 +617,8 @@ stet__keeper_start(stet_engine *e)
     e->next_timer_ms = 0;
     e->next_sched_ms = 0;
     e->next_due_ms = STET_NEVER;
+    e->next_questions_us = STET__FOREVER;
+    e->is_answerer_closing = false;
     e->behind_ms = KEEPER_BEHIND_MS;
     stet__doctor_ask(e);
     if (e->is_polled)
@@ -632,5 +639,6 @@ stet__keeper_close(stet_engine *e)
         e->p->ops->thread_join(e->p, e->keeper);
         e->keeper = NULL;
     }
+    stet__answerer_close(e);
     stet__hint_unwatch(e);
 }

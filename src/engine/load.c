@@ -317,7 +317,7 @@ stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, cons
         l.bad = run->journal + 1;
         err = stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l.bad);
     }
-    if (err == STET_OK)
+    if (err == STET_OK && !tape->is_as_taken)
         err = load_take_rest(&l);
     stet__arena_free(&l.scratch);
     *bad_revision = l.bad;

@@ -6,6 +6,10 @@
  * a result is assumed and the handler goes on: only then can be said whether it comes to the rest.
  * A host that follows (describe) assumes results to the handler's end.
  *
+ * A host with a question asks it where the record ends, while the handler stands in that call, and
+ * where the handler may be in its last call; the last answer counts. It assumes nothing: what came
+ * of a new operation before the end would be in the answer.
+ *
  * No body is entered, ever: crumb_set() either refuses the attempt or puts a body of ours in its
  * place, which gives the assumed result. There is one slot and no thread; no call here reaches a
  * store.
@@ -51,6 +55,7 @@ static const struct offline_kind {
     { STET__FACT_EMIT, "run", (stet__fact_kind)0 },
     { STET__FACT_ROLLBACK, "mark", (stet__fact_kind)0 },
     { STET__FACT_BOUNDARY, "wait", STET__FACT_DECIDED },
+    { STET__FACT_UPDATE, "state", (stet__fact_kind)0 },
     { STET__FACT_AWAIT, "wait", STET__FACT_TIMER },
     { STET__FACT_ANY, "wait", STET__FACT_TIMER },
 };
@@ -169,9 +174,34 @@ offline_is_over(const stet__offline *o, const stet_ctx *c)
     return !o->follows && c->journal.unasked == 0;
 }
 
+/* Ask what is to be asked, if the handler is in a call and has nothing recorded before it. */
 static void
-offline_over(stet__offline *o, const stet_ctx *c, const char *asked)
+offline_ask(stet__offline *o, stet_ctx *c)
 {
+    stet__question *q = o->question;
+    stet__live     *live;
+
+    if (q == NULL || !c->is_watched || c->callback != NULL || o->report.end != 0 || o->err != STET_OK)
+        return;
+    live = stet__live_find(c->queries, q->name);
+    q->is_asked = true;
+    q->code = live != NULL
+                  ? stet__live_call(c, "a query", live->fn, live->arg, q->input, &q->reply)
+                  : stet__live_unknown(c->queries, "query", q->name, &q->reply);
+}
+
+/* One that failed and is rolled back does not come to its undos in a call of its own. */
+static void
+offline_entered(stet_ctx *c)
+{
+    if (c->journal.unasked == 0 || c->run.is_auto)
+        offline_ask(offline_of(c), c);
+}
+
+static void
+offline_over(stet__offline *o, stet_ctx *c, const char *asked)
+{
+    offline_ask(o, c);
     offline_end(o, STET_REPLAY_RECORD, NULL, asked, offline_where(o, c), NULL);
 }
 
@@ -186,6 +216,31 @@ offline_count(stet__offline *o, const stet_ctx *c)
                                    "asks for more than %llu operations that are not recorded",
                                    (unsigned long long)o->new_max));
     return true;
+}
+
+/* New, though more is recorded: what it gives would be in the answer. True: that ends it. */
+static bool
+offline_is_strange(stet__offline *o, const stet_ctx *c, const char *asked)
+{
+    const stet__cmd *left = stet__journal_unasked(&c->journal);
+    const char      *recorded;
+
+    if (o->question == NULL || left == NULL)
+        return false;
+    recorded = offline_operation(o, left->kind, left->name, left->occurrence);
+    offline_end(o, STET_REPLAY_UNASKED, recorded, asked, offline_where(o, c),
+                stet__arena_printf(&o->arena,
+                                   "the code comes to %s, which is not recorded, before %s, which is",
+                                   asked, recorded));
+    return true;
+}
+
+/* Those that change nothing for the handler, and a step whose body may be running now. */
+static bool
+offline_is_harmless(stet__fact_kind kind)
+{
+    return kind == STET__FACT_NOTE || kind == STET__FACT_VERSION || kind == STET__FACT_AWAIT ||
+           kind == STET__FACT_ANY || kind == STET__FACT_STEP;
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -321,6 +376,11 @@ offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occu
         (void)stet__ctx_latch(c, STET_SUSPENDED);
         return;
     }
+    if (cmd == NULL && o->question != NULL && !offline_is_harmless(kind) &&
+        offline_is_strange(o, c, offline_operation(o, kind, name, occurrence))) {
+        (void)stet__ctx_latch(c, STET_SUSPENDED);
+        return;
+    }
     if (cmd == NULL && !o->follows && o->strange == NULL && stet__journal_is_binding(kind)) {
         o->strange = offline_operation(o, kind, name, occurrence);
         o->strange_where = offline_where(o, c);
@@ -334,6 +394,8 @@ offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occu
     }
     if (o->err != STET_OK || (cmd == NULL && offline_count(o, c)))
         (void)stet__ctx_latch(c, STET_SUSPENDED);
+    else if (cmd != NULL)
+        offline_entered(c); /* perhaps it was the last */
 }
 
 /* ---- results that are not recorded ----------------------------------------------------------- */
@@ -495,6 +557,7 @@ offline_begin(stet_ctx *c)
     c->rolls_back = o->handler->rolls_back;
     c->is_shared = o->handler->is_shared;
     c->was_stopped = c->run.stop_code != 0;
+    c->is_watched = o->question != NULL;
     c->journal.spared = c->journal.orphans = NULL;
     stet__host_info(c);
     /* As if it was claimed, also behind its end: what is assumed comes there. */
@@ -580,7 +643,8 @@ offline_crumb_set(stet_ctx *c, stet_attempt *a)
         offline_over(o, c, offline_operation(o, STET__FACT_STEP, a->step, a->occurrence));
         return false;
     }
-    if (o->report.end != 0 || o->err != STET_OK)
+    if (o->report.end != 0 || o->err != STET_OK ||
+        offline_is_strange(o, c, offline_operation(o, STET__FACT_STEP, a->step, a->occurrence)))
         return false;
     if ((n = offline_node(o, STET__FACT_STEP, a->step, strlen(a->step), a->occurrence)) != NULL) {
         n->op.attempts = (int)a->future->retry.attempts;
@@ -608,6 +672,8 @@ offline_suspend(stet_ctx *c)
 
     if (offline_is_over(o, c))
         offline_over(o, c, offline_text(o, c->waits_for));
+    else if (offline_is_strange(o, c, offline_text(o, c->waits_for)))
+        ; /* that is all there is to say */
     else if (cmd == NULL)
         offline_end(
             o, o->follows ? STET_REPLAY_RECORD : STET_REPLAY_UNASKED,
@@ -860,6 +926,7 @@ static const stet__host_ops offline_host = {
     .payload_max = offline_payload_max,
     .log = offline_log,
     .asked = offline_asked,
+    .entered = offline_entered,
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
  *   errand.c    work done in a forked child, one piece after the other, which may die of it
  *   check.c     stet_check(), stet_replay(), stet_run_export()
  *   describe.c  stet_describe()
+ *   query.c     stet_query()
  */
 #ifndef STET_ENGINE_OFFLINE_H
 #define STET_ENGINE_OFFLINE_H
@@ -30,6 +31,7 @@ typedef struct stet__tape {
     stet_bytes      version, build; /* texts */
     stet__tape_row *journal, *inbox;
     size_t          n_journal, n_inbox;
+    bool            is_as_taken; /* without the entries of the inbox nobody took */
 } stet__tape;
 
 /* load.c: the tape into run and journal, and behind it the inbox entries nobody took yet.
@@ -67,6 +69,16 @@ void stet__offline_lost(stet_replay_report *r, const stet__offline_place *place,
 
 typedef struct stet__offline_node stet__offline_node;
 
+/* What is asked of the handler when it has come to the end of the record. Then the record is all it
+ * goes by: nothing is assumed. */
+typedef struct stet__question {
+    const char *name;
+    stet_bytes  input;
+    bool        is_asked; /* there was a point to ask at */
+    int         code;     /* of the answer */
+    stet_reply  reply;    /* the value, or the text to the code */
+} stet__question;
+
 typedef struct stet__offline {
     stet_engine         *e;      /* lends handlers and initial state, never its store */
     stet__platform      *p;
@@ -79,6 +91,7 @@ typedef struct stet__offline {
     uint64_t             new_max;  /* operations that are not recorded */
     const stet__journal *from;     /* results for what is not recorded; NULL: samples only */
     stet__offline_place *place;    /* or NULL */
+    stet__question      *question; /* or NULL */
     stet_operation_fn    fn;       /* or NULL; each as it is asked for; if it follows, at the end */
     void                *arg;
     /* Of the run under way. */

@@ -333,7 +333,7 @@ operate_fail(stet_engine *e, stet__work *w, stet__loaded *l)
 }
 
 static int
-operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op, stet_status before)
+operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op, stet_status before, bool is_dead)
 {
     stet_cond *cond;
     stet_op   *entry;
@@ -341,11 +341,16 @@ operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op
     if ((cond = stet__work_cond(w, STET_COND_INBOX, l->run.id)) == NULL)
         return STET_ENOMEM;
     cond->number = l->row.inbox;
-    if (l->row.session == 0) {
-        if ((cond = stet__work_cond(w, STET_COND_CLAIM, l->run.id)) == NULL)
-            return STET_ENOMEM;
-        cond->epoch = l->row.epoch;
-    }
+    /* Still owned, by nobody or by somebody alive: one that was given back meanwhile may be held, and then nothing
+     * would wake it for this. The owner may be dead: then it has recorded nothing since. */
+    if ((cond = stet__work_cond(w, is_dead ? STET_COND_JOURNAL : STET_COND_CLAIM, l->run.id)) == NULL)
+        return STET_ENOMEM;
+    cond->session = l->row.session;
+    cond->epoch = l->row.epoch;
+    if (is_dead)
+        cond->number = l->row.journal;
+    if (STET__MUTANT(helped_unowned) && l->row.session != 0)
+        w->unit.n_conds--;
     if ((entry = stet__work_op(w, STET_OP_INBOX, l->run.id)) == NULL || !stet__work_fact(w, &entry->data, &op->fact))
         return STET_ENOMEM;
     /* One that is being executed is found by what it records next; should it be suspended meanwhile, it is woken. */
@@ -355,8 +360,9 @@ operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op
                : STET_ENOMEM;
 }
 
+/* is_dead: should somebody own the run, it is asked whether that is so otherwise than by its being alive. */
 static int
-operate_once(stet_engine *e, stet_id id, operation *op)
+operate_once(stet_engine *e, stet_id id, operation *op, bool is_dead)
 {
     char         name[STET__UNDO_NAME_MAX];
     stet__loaded l;
@@ -378,7 +384,7 @@ operate_once(stet_engine *e, stet_id id, operation *op)
     if (op->fact.kind == STET__FACT_FAIL && l.row.session == 0)
         err = operate_fail(e, w, &l);
     else
-        err = operate_tell(e, w, &l, op, before);
+        err = operate_tell(e, w, &l, op, before, is_dead && l.row.session != 0);
     if (err != STET_OK) {
         stet__work_free(w);
         err = err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
@@ -413,7 +419,7 @@ operate(stet_engine *e, const stet_run_id *run, operation *op, const char *by, c
         op->fact.text = stet_text(why);
     err = STET_ECONFLICT;
     for (int i = 0; i < OPERATE_TRIES_MAX && err == STET_ECONFLICT; i++)
-        err = operate_once(e, id, op);
+        err = operate_once(e, id, op, i % 2 != 0);
     return err == STET_ECONFLICT
                ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
                : err;

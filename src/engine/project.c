@@ -167,6 +167,7 @@ stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__f
         return stet__start_ops(e, w, &started, stet__fact_id(f->run), true, NULL, 0);
     }
     case STET__FACT_BOUNDARY: return f->code != 0 || stet__boundary_put(w, run->id, f);
+    case STET__FACT_UPDATE: return (f->flags & STET__FACT_INHERITED) != 0 || stet__update_put(w, run->id, f);
     case STET__FACT_ROLLBACK: return project_status(w, run, STET_STATUS_COMPENSATING);
     case STET__FACT_ROLLED_BACK:
         return project_status(w, run, run->stop_code != 0 ? STET_STATUS_CANCELLING : STET_STATUS_RUNNING);

@@ -42,7 +42,7 @@ signal_ops(stet__work *w, const signal_target *to, const stet__fact *signal)
 
 /* May it be told? STET_OK: it is open. */
 static int
-signal_look(stet_engine *e, stet_id run, stet_bytes signal, signal_target *to)
+signal_look(stet_engine *e, stet_id run, const stet__fact *signal, signal_target *to)
 {
     stet__arena  arena;
     stet_run_row row = { 0 };
@@ -57,9 +57,10 @@ signal_look(stet_engine *e, stet_id run, stet_bytes signal, signal_target *to)
                            row.session == 0 && (row.epoch == 0 || row.status == STET_STATUS_STUCK),
                            row.epoch };
     if (err == STET_OK && row.is_terminal)
-        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for signal %.*s any more",
-                         text, stet_status_name((stet_status)row.status), (int)signal.len,
-                         (const char *)signal.data);
+        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for %s %.*s any more", text,
+                         stet_status_name((stet_status)row.status),
+                         signal->kind == STET__FACT_UPDATE_ASKED ? "update" : "signal",
+                         (int)signal->name.len, (const char *)signal->name.data);
     stet__arena_free(&arena);
     return err;
 }
@@ -96,31 +97,18 @@ signal_check(stet_engine *e, const stet_run_id *run, const char *signal, stet_by
 }
 
 int
-stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_bytes value,
-            const stet_signal_options *options)
+stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact *fact)
 {
-    stet__fact    fact = { 0 };
     signal_target to;
-    stet_id       id;
-    int           err;
+    int           err = STET_ECONFLICT;
 
-    if ((err = signal_check(e, run, signal, value, options, &id)) != STET_OK)
-        return err;
-    fact.kind = STET__FACT_SIGNALLED;
-    fact.name = stet_text(signal);
-    fact.value = value.data != NULL ? value : stet_text("");
-    if (options != NULL && options->idempotency_key != NULL)
-        fact.idempotency_key = stet_text(options->idempotency_key);
-    if (options != NULL && options->by != NULL)
-        fact.who = stet_text(options->by);
-    err = STET_ECONFLICT;
     for (int i = 0; i < SIGNAL_TRIES_MAX && err == STET_ECONFLICT; i++) {
         stet__work *w = stet__work_new(e, NULL, NULL);
 
-        fact.time_ms = stet__store_now(e);
+        fact->time_ms = stet__store_now(e);
         if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory")
-                             : signal_look(e, id, fact.name, &to)) != STET_OK ||
-            (err = signal_ops(w, &to, &fact)
+                             : signal_look(e, id, fact, &to)) != STET_OK ||
+            (err = signal_ops(w, &to, fact)
                        ? STET_OK
                        : stet__fail(STET_ENOMEM, "out of memory")) != STET_OK) {
             stet__work_free(w);
@@ -135,6 +123,26 @@ stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_byt
 }
 
 int
+stet_signal(stet_engine *e, const stet_run_id *run, const char *signal, stet_bytes value,
+            const stet_signal_options *options)
+{
+    stet__fact fact = { 0 };
+    stet_id    id;
+    int        err;
+
+    if ((err = signal_check(e, run, signal, value, options, &id)) != STET_OK)
+        return err;
+    fact.kind = STET__FACT_SIGNALLED;
+    fact.name = stet_text(signal);
+    fact.value = value.data != NULL ? value : stet_text("");
+    if (options != NULL && options->idempotency_key != NULL)
+        fact.idempotency_key = stet_text(options->idempotency_key);
+    if (options != NULL && options->by != NULL)
+        fact.who = stet_text(options->by);
+    return stet__signal_put(e, run, id, &fact);
+}
+
+int
 stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
 {
     stet__claim  *claim = c->host;
@@ -143,7 +151,7 @@ stet__signal_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     stet_id       run = stet__fact_id(fact->run);
     const char   *text;
     signal_target to;
-    int           refusal = signal_look(e, run, fact->name, &to);
+    int           refusal = signal_look(e, run, fact, &to);
 
     if (refusal == STET_OK) {
         signal.kind = STET__FACT_SIGNALLED;

@@ -40,6 +40,7 @@ struct stet_subscription {
 void
 stet__events_look(stet_engine *e)
 {
+    stet__askers_look(e);
     for (stet_subscription *s = e->subscriptions; s != NULL; s = s->next) {
         s->must_look = true;
         stet__broadcast(e->p, &s->cond);

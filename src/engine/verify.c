@@ -215,9 +215,9 @@ verify_status(verify *v, const stet__expect *x)
         want = STET_STATUS_COMPENSATING;
     if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
-    if (is == want && x->pause == 0)
-        return true;
-    if (is == x->status && (x->status == STET_STATUS_PAUSED || x->pause < 0))
+    if (x->pause != 0 && x->stop == 0)
+        want = x->status;
+    if (is == want)
         return true;
     if (row->due_ms != STET_NEVER && (is == STET_STATUS_PENDING || is == STET_STATUS_RUNNING))
         return true; /* running: let go by a worker that could not even read its facts */
@@ -430,6 +430,7 @@ verify_value_name(const char *space)
                   { STET__SPACE_LABEL, "a label" },
                   { STET__SPACE_TOPIC, "the mark that it waits for an event" },
                   { STET__SPACE_BOUNDARY, "the mark that it waits for a person" },
+                  { STET__SPACE_UPDATE, "the answer to update " },
                   { STET__SPACE_RETRY, "the mark that it was retried" },
                   { STET__SPACE_DISCARD, "the mark that it was discarded" },
                   { STET__SPACE_BASE_DISCARD, "the record that it was discarded" },

@@ -169,7 +169,8 @@ stet__verify_owned(verify *v)
     static const char *const spaces[] = { STET__SPACE_IDEM,      STET__SPACE_LABEL,
                                           STET__SPACE_AWAKEABLE, STET__SPACE_RETRY,
                                           STET__SPACE_DISCARD,   STET__SPACE_BASE_DISCARD,
-                                          STET__SPACE_TOPIC,     STET__SPACE_BOUNDARY };
+                                          STET__SPACE_TOPIC,     STET__SPACE_BOUNDARY,
+                                          STET__SPACE_UPDATE };
     int                      err = STET_OK;
 
     for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof spaces[0]; i++)

@@ -144,9 +144,10 @@ stet__waiters_look_at(stet_engine *e, const stet_id *run)
     const void *key;
     void       *value = NULL;
 
-    if (run != NULL)
+    if (run != NULL) {
         value = stet__map_find(&e->waiters, run->bytes, sizeof run->bytes);
-    else
+        stet__askers_look(e);
+    } else
         stet__events_look(e);
     while (run != NULL ? value != NULL : stet__map_next(&e->waiters, &at, &key, &len, &value)) {
         for (stet__waiter *w = value; w != NULL; w = w->next) {

@@ -35,10 +35,15 @@ ctx_is_in_body(stet_ctx *c)
 int
 stet__ctx_enter(stet_ctx *c, const char *call)
 {
+    int err;
+
     if (c == NULL || c->magic != STET__CTX_MAGIC)
         return stet__fail(STET_EUSAGE, "%s: the handler of this context has returned", call);
-    if (STET__LIKELY(c->is_inside && !c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p)))
+    if (STET__LIKELY(c->is_inside && !c->is_in_body && c->thread == c->exec->p->ops->thread_self(c->exec->p))) {
+        if (c->is_watched && (err = stet__live_enter(c, call)) != STET_OK)
+            return err;
         return c->latch == 0 && c->is_let_go ? stet__ctx_latch(c, STET_SUSPENDED) : c->latch;
+    }
     if (ctx_is_in_body(c))
         return stet__fail(STET_EUSAGE,
                           "%s: a step body cannot use the context; return a result with "

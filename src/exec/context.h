@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 #include <stet/context.h>
+#include <stet/live.h>
 #include <stet/sys/store.h>
 
 #include "core/journal.h"
@@ -126,6 +127,22 @@ typedef struct stet__undo {
     stet__backoff      retry;
 } stet__undo;
 
+/* What a registered function answers with. */
+struct stet_reply {
+    stet__buf value;
+    int64_t   most; /* bytes */
+    char      text[512]; /* of a refusal; "": none */
+};
+
+/* A query or update the handler registered; lives in the context's arena. */
+typedef struct stet__live {
+    struct stet__live *next;
+    const char        *name;
+    stet_reply_fn      validate; /* of an update; or NULL */
+    stet_reply_fn      fn;
+    void              *arg;
+} stet__live;
+
 typedef struct stet__exit_hook {
     struct stet__exit_hook *next;
     void (*fn)(void *arg);
@@ -184,6 +201,9 @@ struct stet_ctx {
     bool             is_undone;     /* … and all of it was */
     bool             was_stopped;   /* a cancel or deadline was known before the handler was entered */
     stet__exit_hook *exits;
+    stet__live      *queries, *updates;
+    bool             is_watched;    /* calls are refused (`callback`), or the host looks at each (entered) */
+    const char      *callback;      /* a registered function of this kind runs; else NULL */
     const stet__log_fields *log_fields; /* NULL: none */
     stet__rng        rng;
     stet_failure     failure;
@@ -272,6 +292,9 @@ typedef struct stet__host_ops {
                 size_t n, const char *message);
     /* May be NULL. The handler asked for this operation; cmd NULL: it is not recorded. */
     void (*asked)(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, const stet__cmd *cmd);
+    bool takes_updates; /* those that were asked for are decided here */
+    /* May be NULL. While c->is_watched: the handler is in a call, or has registered something in it. */
+    void (*entered)(stet_ctx *c);
 } stet__host_ops;
 
 /* ---- the executor: slots and queues (slot.c) ------------------------------------------------------ */
@@ -396,6 +419,28 @@ bool stet__ctx_is_undone(stet_ctx *c);
 void stet__ctx_returned(stet_ctx *c);
 /* The handler returned: if that is a passing failure, ask what it means. */
 void stet__ctx_judge(stet_ctx *c);
+
+/* Queries and updates (context_live.c, context_update.c). */
+/* stet__ctx_enter() of a watched context: STET_OK, or why the call is refused. */
+int  stet__live_enter(stet_ctx *c, const char *call);
+/* The handler has returned: what it registered points to nothing any more. */
+void stet__live_over(stet_ctx *c);
+stet__live *stet__live_find(stet__live *first, const char *name);
+/* Call it; STET_OK, or the code it refused with, and then reply->text. `kind` names it to who calls the context. */
+int  stet__live_call(stet_ctx *c, const char *kind, stet_reply_fn fn, void *arg, stet_bytes input, stet_reply *reply);
+/* "there is no KIND NAME here; there are: …", into reply->text; STET_ENOTFOUND. */
+int  stet__live_unknown(const stet__live *first, const char *kind, const char *name, stet_reply *reply);
+void stet__reply_init(stet_reply *reply, stet__alloc *alloc, int64_t most);
+/* The handler waits, for what is named by this: make the updates that were recorded here, and decide those that were
+ * asked for since. Before the outcome of the wait is looked at. */
+int  stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence);
+static inline int
+stet__updates_here(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    return STET__LIKELY(c->journal.updates == NULL && c->journal.asked == NULL)
+               ? STET_OK
+               : stet__updates_make(c, kind, name, occurrence);
+}
 
 /* Compensation (context_rollback.c). */
 /* The step was done and can be undone. */

@@ -180,7 +180,8 @@ stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_
     int                err;
 
     while (!f->cmd->is_settled) {
-        if ((err = stet__ctx_catch_up(c)) != STET_OK)
+        if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+            (err = stet__updates_here(c, f->cmd_kind, f->name, f->occurrence)) != STET_OK)
             return err;
         if (f->cmd->is_settled)
             break;
@@ -191,7 +192,7 @@ stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_
         if (err != STET_OK)
             return err;
     }
-    return STET_OK;
+    return stet__updates_here(c, f->cmd_kind, f->name, f->occurrence);
 }
 
 /* A retry inherits the choice and not the future, if that had failed: it is tried again, and chosen anew. */
@@ -211,6 +212,8 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
 {
     int err;
 
+    if ((err = stet__updates_here(c, w->kind, w->name, w->occurrence)) != STET_OK)
+        return err;
     if (wait_is_void(w))
         w->cmd = NULL;
     if (w->cmd != NULL && w->cmd->is_settled) {
@@ -221,7 +224,8 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
         bool     is_over;
         uint64_t first_at, order;
 
-        if ((err = stet__ctx_catch_up(c)) != STET_OK)
+        if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+            (err = stet__updates_here(c, w->kind, w->name, w->occurrence)) != STET_OK)
             return err;
         order = c->journal.order;
         if ((err = wait_restart_steps(c, w)) != STET_OK)

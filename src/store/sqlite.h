@@ -7,6 +7,8 @@
  *   sqlite_check.c       units, first pass: conditions and rules
  *   sqlite_apply.c       units, second pass: operations
  *   sqlite_runs.c        rows of runs in memory, written back once a commit
+ *   sqlite_stretch.c     in which stretches of time there are runs of a handler, a status, a key
+ *   sqlite_list.c        lists of runs by what they are asked for
  *   sqlite_session.c     sessions, proofs of death, crumbs
  *   sqlite_read.c        reads, each on a connection of the pool
  *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
@@ -41,6 +43,9 @@
     "AND (?5 IS NULL OR r.key=?5) "                                                                \
     "AND (?6=0 OR (r.status<64 AND ((?6>>r.status)&1))) "                                          \
     "AND r.created>=?7 AND (?8=0 OR r.created<=?8) "
+
+#define LITE_STRETCH_LOT      1024u
+#define LITE_STRETCH_IS_SMALL "n<1024"
 
 /* Every statement, once. '$' stands for the table prefix. */
 #define LITE_SQL_LIST(X)                                                                           \
@@ -109,6 +114,30 @@
     X(RUN_GET, LITE_ROW "WHERE r.id=?1")                                                           \
     X(RUNS_NEWEST, LITE_ROW "WHERE r.id<?1 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")        \
     X(RUNS_OLDEST, LITE_ROW "WHERE r.id>?1 " LITE_ROW_FILTER "ORDER BY r.id LIMIT ?9")             \
+    X(RUNS_BETWEEN,                                                                                \
+      LITE_ROW "WHERE r.id<?1 AND r.id>=?11 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")       \
+    X(RUNS_AT_HAND, "SELECT id,status FROM $runs INDEXED BY $runs_work WHERE work IS NOT NULL "    \
+                    "LIMIT ?1")                                                                    \
+    X(READ_BEGIN, "BEGIN")                                                                         \
+    X(STRETCH_ADD, "INSERT OR IGNORE INTO $stretches(what,stretch) VALUES(?1,?2)")                 \
+    X(STRETCH_DEL, "DELETE FROM $stretches WHERE what=?1 AND stretch=?2")                          \
+    X(STRETCH_BEFORE, "SELECT stretch FROM $stretches WHERE what=?1 AND stretch<=?2 "              \
+                      "ORDER BY stretch DESC LIMIT 1")                                             \
+    X(STRETCH_AFTER, "SELECT what,stretch FROM $stretches WHERE (what,stretch)>(?1,?2) "           \
+                     "ORDER BY what,stretch LIMIT 1")                                              \
+    X(STRETCH_NAME, "SELECT what FROM $stretches WHERE what>?1 ORDER BY what LIMIT 1")             \
+    X(STRETCH_FILL, "SELECT id,handler,status,work,created,key FROM $runs")                        \
+    X(STRETCH_HAS_HANDLER, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 AND handler=?3 LIMIT 1")   \
+    X(STRETCH_HAS_STATUS, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 AND "                       \
+                          "status=CAST(?3 AS INTEGER) AND work IS NULL LIMIT 1")                   \
+    X(STRETCH_HAS_ANY, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 LIMIT 1")                      \
+    X(STRETCH_KEYS_ADD, "INSERT INTO $stretch_keys(n,data) VALUES(?1,?2)")                         \
+    X(STRETCH_KEYS_DEL, "DELETE FROM $stretch_keys WHERE lot=?1")                                  \
+    X(STRETCH_KEYS_SMALL, "SELECT lot,data FROM $stretch_keys INDEXED BY $stretch_small WHERE "    \
+                          LITE_STRETCH_IS_SMALL)                                                   \
+    X(STRETCH_KEYS_AFTER, "SELECT lot,data FROM $stretch_keys WHERE lot>?1 AND n>=?2 "             \
+                          "ORDER BY lot LIMIT 1")                                                  \
+    X(STRETCH_KEYS, "SELECT data FROM $stretch_keys")                                              \
     X(RUNS_OF_NEWEST,                                                                              \
       LITE_ROW_OF "AND r.id<?1 " LITE_ROW_FILTER "ORDER BY r.id DESC LIMIT ?9")                    \
     X(RUNS_OF_OLDEST,                                                                              \
@@ -260,6 +289,31 @@ typedef struct sqlite_runs {
     bool              is_known; /* `version` is valid */
 } sqlite_runs;
 
+/* ---- stretches of time (sqlite_stretch.c) ----------------------------------------------------- */
+
+#define LITE_STRETCH_BITS       2 /* milliseconds */
+#define LITE_STRETCH_MS_MAX     ((int64_t)0xffffffffffff)
+#define LITE_STRETCH_MAX        (LITE_STRETCH_MS_MAX >> LITE_STRETCH_BITS)
+#define LITE_STRETCH_KNOWN_BITS 8
+#define LITE_STRETCH_WHAT_MAX   (2 * STET__NAME_MAX + 4)
+
+typedef struct sqlite_stretch_mark {
+    uint64_t tag; /* 0: none */
+    int64_t  stretch;
+} sqlite_stretch_mark;
+
+typedef struct sqlite_stretch_place {
+    char    what[LITE_STRETCH_WHAT_MAX];
+    int64_t stretch;
+} sqlite_stretch_place;
+
+typedef struct sqlite_stretches {
+    sqlite_stretch_mark  known[1u << LITE_STRETCH_KNOWN_BITS]; /* that are in the file */
+    stet__buf            keys;  /* of the commit under way */
+    sqlite_stretch_place swept; /* how far upkeep came; Locks: side_lock */
+    int64_t              swept_lot;
+} sqlite_stretches;
+
 /* ---- heads of lanes in memory (sqlite_lanes.c) ------------------------------------------------ */
 
 typedef struct sqlite_lane {
@@ -306,6 +360,8 @@ typedef struct sqlite_store {
     _Atomic bool is_poisoned;
     sqlite_runs  runs;
     stet__map    lanes; /* name -> sqlite_lane */
+    sqlite_stretches stretches;
+    bool         has_stretches; /* a file of an older stet that is only read has none */
     stet__map    values; /* space NUL key -> sqlite_value */
     struct sqlite_value *dirty_values;
     /* During a commit. */
@@ -481,6 +537,32 @@ void stet__sqlite_runs_begin(sqlite_store *st);
 /* After COMMIT: forget what needs no remembering. */
 void stet__sqlite_runs_end(sqlite_store *st);
 
+/* ---- sqlite_stretch.c ---- */
+
+int64_t stet__sqlite_stretch_of(const stet_id *id);
+int64_t stet__sqlite_stretch_of_ms(int64_t ms);
+/* The least and the greatest ID in it. */
+stet_id stet__sqlite_stretch_first(int64_t stretch);
+stet_id stet__sqlite_stretch_last(int64_t stretch);
+/* Runs created in this time are in these stretches, or in one of "o". 0: no limit. */
+void     stet__sqlite_stretch_window(int64_t from_ms, int64_t to_ms, int64_t *first, int64_t *last);
+uint32_t stet__sqlite_stretch_hash(const char *key);
+/* A row is about to be inserted; a row without `work` is about to be written. Before COMMIT: flush. */
+int  stet__sqlite_stretch_put(sqlite_store *st, const sqlite_run *run, const stet_run_row *row);
+int  stet__sqlite_stretch_status(sqlite_store *st, const sqlite_run *run);
+int  stet__sqlite_stretch_flush(sqlite_store *st);
+void stet__sqlite_stretch_clear(sqlite_store *st);
+/* Of all runs there are, inside a transaction. */
+int stet__sqlite_stretch_fill(sqlite_store *st, sqlite_conn *c);
+/* Upkeep, in small transactions on `side`. Locks: takes side_lock. */
+int stet__sqlite_stretch_tend(sqlite_store *st);
+
+/* ---- sqlite_list.c ---- */
+
+/* Newest first, on a connection of the pool; *is_done false: it has nothing to go by, walk all runs. */
+int stet__sqlite_list(sqlite_store *st, const stet_run_query *query, stet_run_row_fn fn, void *arg,
+                      bool *is_done);
+
 /* ---- sqlite_lanes.c ---- */
 
 void stet__sqlite_lanes_init(sqlite_store *st);
@@ -555,6 +637,14 @@ void stet__sqlite_reader_give(sqlite_store *st, sqlite_conn *c);
 int  stet__sqlite_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg);
 int  stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn,
                             void *arg);
+/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. That text is in `end`, which
+ * must live until the statement was reset: SQLite may find no memory for a copy, and nothing is before
+ * NULL. */
+#define LITE_END_MAX (2 * STET__NAME_MAX + 4)
+void stet__sqlite_bind_query(sqlite3_stmt *stmt, const stet_run_query *query, const stet_id *from,
+                             size_t limit, char end[LITE_END_MAX]);
+/* Hands out rows until there are no more or fn says so; *rc: the last result of SQLite. */
+int stet__sqlite_read_rows(sqlite3_stmt *stmt, stet_run_row_fn fn, void *arg, int *rc, size_t *n);
 int  stet__sqlite_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
                                stet_facts_fn fn, void *arg);
 int  stet__sqlite_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,

@@ -196,6 +196,8 @@ stet__sqlite_maintain(stet_store *s)
     stet__lock(s->platform, &st->side_lock);
     err = log_forget(st);
     stet__unlock(s->platform, &st->side_lock);
+    if (err == STET_OK)
+        err = stet__sqlite_stretch_tend(st);
     stet__lock(s->platform, &st->log_lock);
     log_checkpoint(st, LOG_PAGES_PASSIVE);
     stet__unlock(s->platform, &st->log_lock);

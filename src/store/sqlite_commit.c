@@ -76,7 +76,8 @@ stet__sqlite_apply_alone(sqlite_store *st, const stet_unit *unit, stet_outcome *
     stet__sqlite_runs_clear(st); /* the rows in memory are those of another transaction */
     st->n_units = 0;
     if ((err = commit_unit(st, unit, out)) == STET_OK && out->result == STET_OK &&
-        (err = stet__sqlite_runs_flush(st)) == STET_OK)
+        (err = stet__sqlite_runs_flush(st)) == STET_OK &&
+        (err = stet__sqlite_stretch_flush(st)) == STET_OK)
         err = stet__sqlite_values_flush(st);
     stet__sqlite_runs_clear(st);
     return err;
@@ -389,7 +390,8 @@ commit_units(sqlite_store *st, const stet_unit *units, size_t *n, stet_outcome *
     }
     if (err != STET_OK || !effect->must_write)
         return err; /* what is remembered of the last commit stays */
-    if ((err = stet__sqlite_runs_flush(st)) != STET_OK || (err = stet__sqlite_values_flush(st)) != STET_OK)
+    if ((err = stet__sqlite_runs_flush(st)) != STET_OK || (err = stet__sqlite_stretch_flush(st)) != STET_OK ||
+        (err = stet__sqlite_values_flush(st)) != STET_OK)
         return err;
     /* Waking what is awake and the like is no news; idle workers would else wake each other. */
     effect->is_news = effect->is_news && sqlite3_total_changes(st->writer.db) != changes;
@@ -409,9 +411,10 @@ commit_locked(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *
     if ((err = stet__sqlite_begin(st, &st->writer)) != STET_OK)
         return err;
     /* Looking for work in vain writes nothing, or idle workers would flush all day. */
-    if ((err = commit_units(st, units, &n, outcomes, &effect)) != STET_OK || !effect.must_write)
+    if ((err = commit_units(st, units, &n, outcomes, &effect)) != STET_OK || !effect.must_write) {
         stet__sqlite_rollback(st, &st->writer);
-    else if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
+        stet__sqlite_stretch_clear(st);
+    } else if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
         atomic_store(&st->is_poisoned, true);
     st->has_seq = st->has_seq && err == STET_OK;
     if (err == STET_OK) {

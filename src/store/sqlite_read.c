@@ -119,8 +119,8 @@ read_row(sqlite3_stmt *stmt, stet_run_row *row)
     row->journal = (uint64_t)sqlite3_column_int64(stmt, 17);
 }
 
-static int
-read_rows(sqlite3_stmt *stmt, stet_run_row_fn fn, void *arg, int *rc, size_t *n)
+int
+stet__sqlite_read_rows(sqlite3_stmt *stmt, stet_run_row_fn fn, void *arg, int *rc, size_t *n)
 {
     stet_run_row row;
     int          err;
@@ -146,7 +146,7 @@ stet__sqlite_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
     if ((err = read_begin(st, LITE_SQL_RUN_GET, &c, &stmt)) != STET_OK)
         return err;
     sqlite_bind_id(stmt, 1, &run);
-    err = read_rows(stmt, fn, arg, &rc, &n);
+    err = stet__sqlite_read_rows(stmt, fn, arg, &rc, &n);
     err = read_end(st, c, stmt, rc, err);
     if (err == STET_OK && n == 0) {
         stet__id_text(text, STET__ID_RUN, run);
@@ -163,25 +163,34 @@ read_runs_sql(const stet_run_query *q)
     return q->oldest_first ? LITE_SQL_RUNS_OLDEST : LITE_SQL_RUNS_NEWEST;
 }
 
-#define READ_END_MAX (2 * STET__NAME_MAX + 4)
-
-/* "orders." means from "orders." up to "orders/": '/' follows '.' in ASCII. That text is in `end`, which
- * must live until the statement was reset: SQLite may find no memory for a copy, and nothing is before NULL. */
 static void
-read_bind_handler(sqlite3_stmt *stmt, const char *handler, char end[READ_END_MAX])
+read_bind_handler(sqlite3_stmt *stmt, const char *handler, char end[LITE_END_MAX])
 {
     size_t len = handler != NULL ? strlen(handler) : 0;
     bool   is_service = len > 0 && handler[len - 1] == '.';
 
     sqlite_bind_text(stmt, 2, is_service ? NULL : handler);
     sqlite_bind_text(stmt, 3, is_service ? handler : NULL);
-    if (!is_service || len >= READ_END_MAX) {
+    if (!is_service || len >= LITE_END_MAX) {
         sqlite3_bind_null(stmt, 4);
         return;
     }
     memcpy(end, handler, len + 1);
     end[len - 1] = '/';
     sqlite_bind_text(stmt, 4, end);
+}
+
+void
+stet__sqlite_bind_query(sqlite3_stmt *stmt, const stet_run_query *query, const stet_id *from,
+                        size_t limit, char end[LITE_END_MAX])
+{
+    sqlite_bind_id(stmt, 1, from);
+    read_bind_handler(stmt, query->handler, end);
+    sqlite_bind_text(stmt, 5, query->key);
+    sqlite_bind_u64(stmt, 6, query->status_mask);
+    sqlite3_bind_int64(stmt, 7, query->created_from_ms);
+    sqlite3_bind_int64(stmt, 8, query->created_to_ms);
+    sqlite3_bind_int64(stmt, 9, read_limit(limit));
 }
 
 static const stet_id read_last = { { 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -217,26 +226,23 @@ stet__sqlite_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_
     sqlite_conn   *c;
     sqlite3_stmt  *stmt;
     const stet_id *from = &query->before;
-    char           end[READ_END_MAX];
+    char           end[LITE_END_MAX];
     size_t         n;
+    bool           is_done;
     int            err, rc;
 
     if (query->is_lost)
         return read_lost(st, query, fn, arg);
+    if ((err = stet__sqlite_list(st, query, fn, arg, &is_done)) != STET_OK || is_done)
+        return err;
     if ((err = read_begin(st, read_runs_sql(query), &c, &stmt)) != STET_OK)
         return err;
     if (!query->oldest_first && stet__id_is_zero(query->before))
         from = &read_last;
-    sqlite_bind_id(stmt, 1, from);
-    read_bind_handler(stmt, query->handler, end);
-    sqlite_bind_text(stmt, 5, query->key);
-    sqlite_bind_u64(stmt, 6, query->status_mask);
-    sqlite3_bind_int64(stmt, 7, query->created_from_ms);
-    sqlite3_bind_int64(stmt, 8, query->created_to_ms);
-    sqlite3_bind_int64(stmt, 9, read_limit(query->limit));
+    stet__sqlite_bind_query(stmt, query, from, query->limit, end);
     if (query->session != 0)
         sqlite_bind_u64(stmt, 10, query->session);
-    err = read_rows(stmt, fn, arg, &rc, &n);
+    err = stet__sqlite_read_rows(stmt, fn, arg, &rc, &n);
     return read_end(st, c, stmt, rc, err);
 }
 

@@ -36,6 +36,7 @@ stet__sqlite_runs_init(sqlite_store *st)
     stet__sqlite_lanes_init(st);
     stet__sqlite_values_init(st);
     stet__map_init(&runs->names, st->base.alloc);
+    stet__buf_init(&st->stretches.keys, st->base.alloc);
     runs->buckets = stet__get0(st->base.alloc, LITE_RUN_BUCKETS * sizeof *runs->buckets);
     return runs->buckets != NULL ? STET_OK
                                  : stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
@@ -60,6 +61,7 @@ stet__sqlite_runs_clear(sqlite_store *st)
 
     stet__sqlite_lanes_clear(st);
     stet__sqlite_values_clear(st);
+    stet__sqlite_stretch_clear(st);
     st->n_alive = 0;
     runs->is_known = false;
     runs->dirty = NULL;
@@ -250,14 +252,20 @@ stet__sqlite_run_put(sqlite_store *st, sqlite_run *run, const stet_run_row *row)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void
-runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
+static bool
+runs_has_work(const sqlite_store *st, const sqlite_run *run)
 {
     bool is_quiet = run->status < 64 && (st->base.quiet >> run->status & 1u) != 0;
 
+    return run->session != 0 || !(run->is_terminal || (run->due_ms == STET_NEVER && is_quiet));
+}
+
+static void
+runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
+{
     if (run->session != 0)
         sqlite_bind_u64(stmt, at, run->session);
-    else if (run->is_terminal || (run->due_ms == STET_NEVER && is_quiet))
+    else if (!runs_has_work(st, run))
         sqlite3_bind_null(stmt, at);
     else if (run->due_ms == STET_NEVER)
         sqlite3_bind_int64(stmt, at, -1 - (int64_t)run->status);
@@ -367,6 +375,11 @@ runs_write(sqlite_store *st, sqlite_run *run)
     int err = STET_OK;
 
     if (run->n_facts > 0 && (err = runs_write_facts(st, run)) != STET_OK)
+        return err;
+    if (run->exists && run->put != NULL && (err = stet__sqlite_stretch_put(st, run, run->put)) != STET_OK)
+        return err;
+    if (run->exists && (run->put != NULL || (run->dirty & ~LITE_DIRTY_INBOX) != 0) && !runs_has_work(st, run) &&
+        (err = stet__sqlite_stretch_status(st, run)) != STET_OK)
         return err;
     if (!run->exists)
         err = STET_OK; /* put and removed, or removed: its rows are gone already */

@@ -23,6 +23,9 @@
  * handle that lives may have a commit in doubt, and without its row in committers a repeat would be applied
  * twice; its commits fail while the table is missing, and nobody makes it anew under it. Sessions that may
  * have left something undone come back as dead ones, so that their runs are given on in the usual way.
+ *
+ * stretches and stretch_keys are made again from runs, also in a file of version 1, which had none. Not under
+ * a handle that lives: one of an older stet would go on writing runs and leave them out.
  */
 #include <stdio.h>
 #include <string.h>
@@ -31,7 +34,7 @@
 #include "store/sqlite.h"
 
 #define LITE_APPLICATION_ID 0x73746574 /* "stet" */
-#define LITE_VERSION        1
+#define LITE_VERSION        2 /* 2: stretches */
 
 static const char sqlite_tables[] =
     "CREATE TABLE IF NOT EXISTS $meta(k TEXT PRIMARY KEY, v) WITHOUT ROWID;"
@@ -57,11 +60,15 @@ static const char sqlite_tables[] =
     /* With row numbers, because only such a table keeps up to a page of bytes in the row itself. */
     "CREATE TABLE IF NOT EXISTS $committers(id BLOB PRIMARY KEY, last_seq INTEGER, at INTEGER,"
     " outcomes BLOB);"
+    "CREATE TABLE IF NOT EXISTS $stretches(what TEXT, stretch INTEGER, PRIMARY KEY(what, stretch))"
+    " WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS $stretch_keys(lot INTEGER PRIMARY KEY, n INTEGER, data BLOB);"
+    "CREATE INDEX IF NOT EXISTS $stretch_small ON $stretch_keys(lot) WHERE " LITE_STRETCH_IS_SMALL ";"
     "INSERT OR IGNORE INTO $meta(k, v) VALUES('instance', randomblob(16)), ('base', 1);";
 
 typedef struct sqlite_part {
     const char *name;
-    enum { PART_SOURCE, PART_PROJECTION, PART_BASE, PART_INDEX, PART_LIFE } kind;
+    enum { PART_SOURCE, PART_PROJECTION, PART_BASE, PART_INDEX, PART_LIFE, PART_STRETCH } kind;
 } sqlite_part;
 
 static const sqlite_part sqlite_parts[] = {
@@ -69,10 +76,13 @@ static const sqlite_part sqlite_parts[] = {
     { "runs", PART_PROJECTION },   { "timers", PART_PROJECTION }, { "values_", PART_PROJECTION },
     { "base", PART_BASE },         { "runs_work", PART_INDEX },   { "runs_lane", PART_INDEX },
     { "timers_run", PART_INDEX },  { "sessions", PART_LIFE },     { "committers", PART_LIFE },
+    { "stretches", PART_STRETCH }, { "stretch_keys", PART_STRETCH }, { "stretch_small", PART_INDEX },
 };
 #define SQLITE_PARTS    (sizeof sqlite_parts / sizeof *sqlite_parts)
 #define SQLITE_RUNS     3
 #define SQLITE_SESSIONS 10
+#define SQLITE_STRETCH  (3u << 12)
+#define SQLITE_SMALL    14
 
 bool
 stet__sqlite_is_part(const sqlite_store *st, const char *name)
@@ -292,6 +302,14 @@ sqlite_remake_sessions(sqlite_store *st, sqlite_conn *c, uint32_t found)
 }
 
 static int
+sqlite_remake_stretches(sqlite_store *st, sqlite_conn *c)
+{
+    int err = stet__sqlite_exec(st, c, "DELETE FROM $stretches;DELETE FROM $stretch_keys", "make its tables");
+
+    return err == STET_OK ? stet__sqlite_stretch_fill(st, c) : err;
+}
+
+static int
 sqlite_create(sqlite_store *st, sqlite_conn *c)
 {
     char     numbers[96];
@@ -310,6 +328,8 @@ sqlite_create(sqlite_store *st, sqlite_conn *c)
         (found != 0 && (err = sqlite_mark(st, c, found)) != STET_OK) ||
         (found != 0 && (found >> SQLITE_SESSIONS & 1u) == 0 &&
          (err = sqlite_remake_sessions(st, c, found)) != STET_OK) ||
+        (found != 0 && (found & SQLITE_STRETCH) != SQLITE_STRETCH &&
+         (err = sqlite_remake_stretches(st, c)) != STET_OK) ||
         (err = stet__sqlite_exec(st, c, numbers, "mark it as a store")) != STET_OK ||
         (err = stet__sqlite_exec(st, c, "COMMIT", "make its tables")) != STET_OK) {
         if (!sqlite3_get_autocommit(c->db))
@@ -339,7 +359,7 @@ sqlite_check_parts(sqlite_store *st, sqlite_conn *c, uint32_t found)
                               st->path, st->prefix, part->name);
         if (is_gone && part->kind == PART_PROJECTION && lost == NULL)
             lost = part->name;
-        if (is_gone && part->kind == PART_LIFE && life == NULL)
+        if (is_gone && (part->kind == PART_LIFE || part->kind == PART_STRETCH) && life == NULL)
             life = part->name;
         if (err == STET_OK && !is_gone && lost == NULL && strcmp(part->name, "values_") == 0) {
             err = sqlite_count(st, c, "space='mend'", "values_", &n);
@@ -375,9 +395,10 @@ stet__sqlite_is_whole(sqlite_store *st, sqlite_conn *c)
     if (found == 0)
         return stet__fail(STET_ENOTDB, "%s has no store in it, or one with another prefix", st->path);
     for (size_t i = 0; i < SQLITE_PARTS; i++)
-        if ((found >> i & 1u) == 0)
+        if ((found >> i & 1u) == 0 && sqlite_parts[i].kind != PART_STRETCH && i != SQLITE_SMALL)
             return stet__fail(STET_ECORRUPT, "store %s: its table %s%s is missing; open it without readonly=1 first",
                               st->path, st->prefix, sqlite_parts[i].name);
+    st->has_stretches = (found & SQLITE_STRETCH) == SQLITE_STRETCH;
     return sqlite_instance(st, c);
 }
 
@@ -395,5 +416,6 @@ stet__sqlite_prepare_file(sqlite_store *st, sqlite_conn *c)
         (found != 0 && (err = sqlite_check_parts(st, c, found)) != STET_OK) ||
         (found != (1u << SQLITE_PARTS) - 1 && (err = sqlite_create(st, c)) != STET_OK))
         return err;
+    st->has_stretches = true;
     return sqlite_instance(st, c);
 }

@@ -84,6 +84,10 @@
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \
+    X(helped_unowned, "an operator does not ask whether the run is still with who had it")         \
+    X(pause_unheld, "a run that is paused is executed when its turn comes")                        \
+    X(rewind_deaf, "signals consumed behind the step of a rewind are gone")                        \
+    X(rewind_token, "a step that is done again after a rewind has the token it had")               \
     X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \

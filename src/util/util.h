@@ -294,6 +294,7 @@ bool  stet__map_next(const stet__map *m, size_t *at, const void **key, size_t *l
 #define STET__ID_RUN "run"
 #define STET__ID_AWAKEABLE "awk"
 #define STET__ID_WORKER "wrk"
+#define STET__ID_UPDATE "upd" /* a key nobody gave; never parsed */
 
 stet_id stet__id_make(int64_t now_ms, const uint8_t random[10]);
 int64_t stet__id_time_ms(stet_id id);

@@ -2,6 +2,7 @@
 #include <stet.h>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,6 +106,54 @@ hear(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, value);
 }
 
+typedef struct parcel {
+    int  legs;
+    char to[64];
+} parcel;
+
+static int
+where(void *arg, stet_bytes input, stet_reply *reply)
+{
+    const parcel *p = arg;
+
+    if (input.len == 5 && memcmp(input.data, "false", 5) == 0)
+        return stet_reply_fail(reply, STET_EPERMANENT, "that cannot be known");
+    return stet_reply_json(reply, "{\"legs\":%d,\"to\":%Q}", p->legs, p->to);
+}
+
+static int
+may_divert(void *arg, stet_bytes input, stet_reply *reply)
+{
+    const parcel *p = arg;
+
+    return p->legs > 0 || input.len < 3 || input.len > 60
+               ? stet_reply_fail(reply, STET_EPERMANENT, "it is on its way to %s already", p->to)
+               : STET_OK;
+}
+
+static int
+divert(void *arg, stet_bytes input, stet_reply *reply)
+{
+    parcel *p = arg;
+
+    (void)snprintf(p->to, sizeof p->to, "%.*s", (int)input.len - 2, (const char *)input.data + 1);
+    return stet_reply_json(reply, "{\"to\":%Q}", p->to);
+}
+
+/* Goes on with each leg, and has arrived after two. */
+static int
+ship(stet_ctx *ctx, stet_bytes input)
+{
+    parcel p = { 0, "Bremen" };
+
+    (void)input;
+    STET_TRY(stet_on_query(ctx, "where", where, &p));
+    STET_TRY(stet_on_update(ctx, "divert", may_divert, divert, &p));
+    for (; p.legs < 2; p.legs++)
+        STET_TRY(stet_await_signal(ctx, NULL, "leg", NULL));
+    return stet_return_json(ctx, "%Q", p.to);
+}
+
 static int
 charge(stet_attempt *a, void *arg)
 {
@@ -183,6 +232,7 @@ static const stet_handler orders[] = {
     { "hang", hang, NULL },
     { "shape", shape, NULL },
     { "speak", speak, NULL },
+    { "ship", ship, NULL },
     { 0 },
 };
 static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };

@@ -49,8 +49,26 @@ lose_rows(const char *sql)
     sqlite3 *db = NULL;
 
     CHECK_INT(sqlite3_open(test_path("contract.db"), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000); /* the thread of the log may be at it */
     CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
     sqlite3_close(db);
+}
+
+static int64_t
+count_rows(const char *sql)
+{
+    sqlite3      *db = NULL;
+    sqlite3_stmt *stmt = NULL;
+    int64_t       n;
+
+    CHECK_INT(sqlite3_open(test_path("contract.db"), &db), SQLITE_OK);
+    sqlite3_busy_timeout(db, 10000);
+    CHECK_INT(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
+    CHECK_INT(sqlite3_step(stmt), SQLITE_ROW);
+    n = sqlite3_column_int64(stmt, 0);
+    sqlite3_finalize(stmt);
+    sqlite3_close(db);
+    return n;
 }
 
 TEST(F2_sqlite_runs_that_have_facts_and_no_row_are_listed_and_restored)
@@ -88,6 +106,102 @@ TEST(F2_sqlite_runs_that_have_facts_and_no_row_are_listed_and_restored)
     unit_restore(&twice, restored_row(2, 3, 0)); /* its facts end at 2 */
     CHECK_CODE(decide(&c, &twice), STET_ECONFLICT);
     contract_end(&c);
+}
+
+/* ==== only here: stretches of time, which files of version 1 have not ========================= */
+
+static const char version_1[] =
+    "DROP TABLE stretches; DROP TABLE stretch_keys; PRAGMA user_version=1";
+
+static void
+check_ten(contract *c)
+{
+    seen *v = see_runs(c, (stet_run_query){ .handler = "b.two", .limit = 3 });
+
+    CHECK_INT(v->n, 3);
+    check_is(v->ids[0], 10);
+    CHECK_INT(see_runs(c, (stet_run_query){ .key = "k" })->n, 5);
+    CHECK_INT(see_runs(c, (stet_run_query){ .key = "k2" })->n, 0);
+    CHECK_INT(see_runs(c, (stet_run_query){ .status_mask = 1u << DONE })->n, 2);
+    CHECK_INT(see_runs(c, (stet_run_query){ .status_mask = 1u << STUCK })->n, 4);
+    CHECK_INT(see_runs(c, (stet_run_query){ .created_from_ms = 1700000000008 })->n, 3);
+}
+
+TEST(G2_sqlite_a_file_of_version_1_is_brought_up_to_date_and_lists_its_runs)
+{
+    contract c;
+    unit     end = { 0 };
+
+    contract_begin(&c);
+    put_ten(&c);
+    unit_finish(&end, 5);
+    unit_finish(&end, 6);
+    CHECK_CODE(decide(&c, &end), STET_OK);
+    check_ten(&c);
+    lose_rows(version_1);
+    contract_restart(&c);
+    check_ten(&c);
+    CHECK_OK(c.store->ops->maintain(c.store));
+    check_ten(&c);
+    contract_end(&c);
+}
+
+/* A stet of that version that has it open would go on writing runs without them. */
+TEST(G2_sqlite_a_file_of_version_1_is_left_alone_while_others_have_it_open)
+{
+    contract    c;
+    stet_store *late = NULL;
+
+    contract_begin(&c);
+    put_ten(&c);
+    lose_rows(version_1);
+    CHECK_CODE(stet__store_open(&late, c.platform, test_path("contract.db")), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "other processes have the file open");
+    contract_restart(&c);
+    CHECK_INT(see_runs(&c, (stet_run_query){ .handler = "b.two" })->n, 5);
+    contract_end(&c);
+}
+
+TEST(G2_sqlite_a_file_of_version_1_can_be_listed_while_it_is_only_read)
+{
+    contract    c;
+    stet_store *reader = NULL;
+    char        address[512];
+
+    contract_begin(&c);
+    put_ten(&c);
+    contract_close(&c, c.store);
+    lose_rows(version_1);
+    (void)snprintf(address, sizeof address, "%s?readonly=1", test_path("contract.db"));
+    CHECK_OK(stet__store_open(&reader, c.platform, address));
+    c.store = reader;
+    CHECK_INT(see_runs(&c, (stet_run_query){ .handler = "b.two" })->n, 5);
+    CHECK_INT(see_runs(&c, (stet_run_query){ .status_mask = 1u << STUCK })->n, 5);
+    stet__store_close(reader);
+    stamp_end(&c);
+}
+
+/* What is true no longer is removed, and what is true stays. */
+TEST(C8_sqlite_upkeep_forgets_stretches_whose_runs_are_gone)
+{
+    contract c;
+    unit     end = { 0 }, gone = { 0 };
+
+    contract_begin(&c);
+    put_ten(&c);
+    for (uint32_t i = 1; i <= 10; i++)
+        unit_finish(&end, i);
+    CHECK_CODE(decide(&c, &end), STET_OK);
+    for (uint32_t i = 1; i <= 9; i += 2)
+        unit_run_del(&gone, i);
+    CHECK_CODE(decide(&c, &gone), STET_OK);
+    CHECK_OK(c.store->ops->maintain(c.store));
+    CHECK_INT(see_runs(&c, (stet_run_query){ .handler = "b.two" })->n, 5);
+    contract_close(&c, c.store);
+    CHECK_INT(count_rows("SELECT count(*) FROM stretches WHERE what='ha.one'"), 0);
+    CHECK_INT(count_rows("SELECT count(*)>0 FROM stretches WHERE what='hb.two'"), 1);
+    CHECK_INT(count_rows("SELECT count(*)>0 FROM stretches WHERE what='s9'"), 1);
+    stamp_end(&c);
 }
 
 /* ==== only here: the live file ================================================================ */

@@ -398,3 +398,9 @@ TEST_LIMIT(E3_pairs_of_crashes_schedule, 300)
 {
     pairs_all("schedule", pairs_stride());
 }
+
+/* What was answered stays, and is made once. */
+TEST_LIMIT(I12_pairs_of_crashes_updates, 300)
+{
+    pairs_all("updates", pairs_stride());
+}

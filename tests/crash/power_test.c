@@ -266,6 +266,10 @@ TEST_LIMIT(E3_the_power_goes_at_every_flush_schedule, 300)
 {
     power_all("schedule");
 }
+TEST_LIMIT(I12_the_power_goes_at_every_flush_updates, 300)
+{
+    power_all("updates");
+}
 #else
 TEST(G2_power)
 {

@@ -250,3 +250,8 @@ TEST_LIMIT(E3_processes_killed_everywhere_schedule, 300)
 {
     processes_all("schedule");
 }
+
+TEST_LIMIT(I12_processes_killed_everywhere_updates, 300)
+{
+    processes_all("updates");
+}

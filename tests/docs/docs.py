@@ -144,7 +144,7 @@ def codes(_build):
 
 def names(_build):
     """What users read names only functions and types that the public headers have."""
-    known = "".join(read("include/stet/%s.h" % h) for h in ("app", "base", "context", "engine", "move", "replay", "run", "schedule",
+    known = "".join(read("include/stet/%s.h" % h) for h in ("app", "base", "context", "engine", "live", "move", "replay", "run", "schedule",
                                                                "test", "transaction"))
     for path in documents():
         if "decisions" in path or path == "CONTRIBUTING.md":

@@ -28,7 +28,8 @@ TEST(cli_help_is_made_from_the_tables)
                                          "resolve",  "reject",    "unstick",     "verify",
                                          "handlers", "workers",   "health",      "help",
                                          "dlq ls",   "dlq retry", "dlq discard", "state get",
-                                         "move",     "signal",    "schedule preview" };
+                                         "move",     "signal",    "schedule preview",
+                                         "query",    "update" };
     outcome                  o = OK("help");
 
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
@@ -157,6 +158,8 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("resolve", awakeable, "1", NOWHERE),
         ARGS("reject", awakeable, "no", NOWHERE),
         ARGS("signal", run, "paid", NOWHERE),
+        ARGS("query", run, "where", NOWHERE),
+        ARGS("update", run, "divert", NOWHERE),
         ARGS("emit", "news", NOWHERE),
         ARGS("approve", run, NOWHERE),
         ARGS("reject", run, "no", NOWHERE),
@@ -214,6 +217,10 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--limit", "1000001" }, "expected a number" },
         { { "ls", "--limit", "99999999999999999999" }, "expected a number" },
         { { "ls", "--since", "2030-13-01T00:00:00Z" }, "how long ago" },
+        { { "ls", "--until", "soon" }, "--until soon: expected how long ago" },
+        { { "ls", "--text", "" }, "which text?" },
+        { { "ls", "--look", "5" }, "--look goes with" },
+        { { "ls", "--text", "x", "--look", "0" }, "expected a number" },
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
         { { "start", "orders.echo", "--priority", "x" }, "expected a number" },
@@ -542,6 +549,40 @@ TEST(cli_tables_are_cut_at_the_width_of_the_terminal)
         CHECK(n > 0);
     }
     CHECK_HAS(OK("ls").out, "-and-a-very-long-tail");
+}
+
+TEST(C8_cli_ls_finds_by_text_and_says_how_far_it_looked)
+{
+    char    first[64];
+    outcome o;
+
+    (void)snprintf(first, sizeof first, "%s", START("orders.echo", "{\"order\":\"A-4711\"}"));
+    (void)START("orders.echo", "1");
+    (void)START("orders.echo", "2");
+    o = OK("ls", "--text", "a-4711");
+    CHECK_HAS(o.out, first);
+    CHECK_HAS(o.err, "looked at all 3 runs there are");
+    o = OK("ls", "--text", "a-4711", "--look", "2");
+    CHECK_STR(o.out, "");
+    CHECK_HAS(o.err, "no runs");
+    CHECK_HAS(o.err, "looked at 2 runs back to 2");
+    CHECK_HAS(o.err, "; go on with --before run_");
+    o = OK("ls", "--text", "a-4711", "--look", "2", "--before",
+           word(strstr(o.err, "--before "), "run_"));
+    CHECK_HAS(o.out, first);
+    CHECK_HAS(o.err, "looked at all 1 runs there are from there on");
+    CHECK_INT(json_lines(OK("ls", "--json", "--until", "1h").out), 0);
+    CHECK_INT(json_lines(OK("ls", "--json", "--until", "2090-01-01").out), 3);
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--since", "1h", "--until", "2h"), 2).err,
+              "nothing is in between");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--waits-for-signal", "x", "--status", "failed"), 2).err,
+              "ask for suspended ones");
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--worker", "wrk_00000000000000000000000000"), 3).err,
+              "there is no worker");
+    CHECK(strstr(OK("show", first).out, "began") == NULL);
+    drain();
+    CHECK_HAS(OK("show", first).out, "began");
+    CHECK_HAS(OK("show", first, "--json").out, "\"begun_ms\":1");
 }
 
 TEST(F8_cli_show_tells_the_journal_in_order)
@@ -895,6 +936,9 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     drain();
     CHECK_STR(OK("wait", early).out, "1\n");
     CHECK_HAS(OK("why", run).out, "waits for signal paid, at most until its limit");
+    CHECK_HAS(OK("ls", "--waits-for-signal", "paid").out, run);
+    CHECK(strstr(OK("ls", "--waits-for-signal", "paid").out, early) == NULL);
+    CHECK_STR(OK("ls", "--waits-for-topic", "paid").out, "");
     CHECK_HAS(OK("why", run).out, " signal run_");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid", "not json"), 2).err, "byte");
     CHECK_EXIT(RUN("signal", run), 2);
@@ -907,6 +951,66 @@ TEST(B8_cli_signals_reach_the_run_that_waits)
     CHECK_STR(OK("wait", run).out, "{\"cents\":250}\n");
     CHECK_HAS(OK("show", run).out, "till");
     CHECK_HAS(CHECK_EXIT(RUN("signal", run, "paid"), 9).err, "has ended");
+}
+
+TEST(I12_cli_a_run_is_asked_by_its_program_and_through_a_worker)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    /* The program has the handler: no worker is needed. */
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    CHECK_INT(json_lines(OK("query", run, "where", "--json").out), 1);
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "were"), 3).err, "no query were; it has where");
+    CHECK_HAS(CHECK_EXIT(RUN("query", run, "where", "false"), 10).err, "that cannot be known");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 9).err,
+              "no worker serves it");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":0,\"to\":\"Bremen\"}\n");
+    OK("signal", run, "leg");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Bremen\"\n");
+    CHECK_STR(CHECK_EXIT(STET("query", run, "where", "--db", "cli_app.db"), 0).out,
+              "{\"legs\":2,\"to\":\"Bremen\"}\n");
+    CHECK_HAS(CHECK_EXIT(STET("query", run, "were", "--db", "cli_app.db"), 3).err,
+              "no query were; it has where");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("query", run), 2);
+    CHECK_EXIT(RUN("query", run, "where", "{no"), 2);
+    CHECK_EXIT(RUN("query", run, "where", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("query", "run_00000000000000000000000000", "where"), 3);
+}
+
+TEST(I12_cli_a_run_is_changed_and_answers)
+{
+    const char *run = START("orders.ship");
+    worker      w;
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Bonn\"", "--key", "k", "--timeout", "1ms"),
+                         7).err,
+              "ask again with the idempotency key k");
+    w = worker_start(ARGS("worker"));
+    CHECK_STR(OK("update", run, "divert", "\"Bonn\"", "--key", "k").out, "{\"to\":\"Bonn\"}\n");
+    CHECK_STR(CHECK_EXIT(STET("update", run, "divert", "\"Mainz\"", "--by", "anna", "--db",
+                              "cli_app.db"), 0).out,
+              "{\"to\":\"Mainz\"}\n");
+    CHECK_INT(json_lines(OK("update", run, "divert", "\"Bonn\"", "--key", "k", "--json").out), 1);
+    CHECK_STR(OK("query", run, "where").out, "{\"legs\":0,\"to\":\"Mainz\"}\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "diver", "1"), 3).err, "no update diver; it has div");
+    OK("signal", run, "leg");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 10).err, "on its way to Mainz");
+    CHECK_HAS(OK("show", run).out, "anna");
+    OK("signal", run, "leg");
+    CHECK_STR(OK("wait", run).out, "\"Mainz\"\n");
+    CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 9).err, "has ended");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_EXIT(RUN("update", run), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "{no"), 2);
+    CHECK_EXIT(RUN("update", run, "divert", "--timeout", "soon"), 2);
+    CHECK_EXIT(RUN("update", "run_00000000000000000000000000", "divert"), 3);
 }
 
 TEST(B15_cli_people_approve_reject_and_resume)

@@ -209,6 +209,24 @@ TEST_LIMIT(the_command_line_of_an_example_works, DEADLINE_S)
     CHECK_HAS(output(), "worker");
 }
 
+TEST_LIMIT(I12_the_parcel_is_asked_and_diverted, DEADLINE_S)
+{
+    const char *const start[] = { "start", "parcels.ship", "\"Bremen\"", NULL };
+    char              run[64] = "";
+    pid_t             worker;
+
+    CHECK_INT(ended(begin_with(example("parcel"), start)), 0);
+    CHECK_INT(sscanf(output(), "%63s", run), 1);
+    worker = begin(example("parcel"), "worker");
+    CHECK_INT(ended(begin_with(example("parcel"), (const char *const[]){ "update", run, "divert",
+                                                                         "\"Bonn\"", NULL })), 0);
+    CHECK_INT(ended(begin_with(example("parcel"),
+                               (const char *const[]){ "query", run, "where", NULL })), 0);
+    CHECK_INT(count(output(), "{\"legs\":0,\"to\":\"Bonn\"}"), 2);
+    CHECK_INT(kill(worker, SIGTERM), 0);
+    CHECK_INT(ended(worker), 0);
+}
+
 TEST_LIMIT(the_demo_finishes_every_order, DEADLINE_S)
 {
     char path[1024];

@@ -270,23 +270,41 @@ h_regrets(stet_ctx *ctx, stet_bytes input)
     return stet_continue(ctx, stet_text("second"));
 }
 
-static const stet_handler    handlers[] = { { "counts", h_counts, NULL },
-                                            { "empty", h_empty, NULL },
-                                            { "collects", h_collects, NULL },
-                                            { "relays", h_relays, NULL },
-                                            { "pauses", h_pauses_on, NULL },
-                                            { "parent", h_parent, NULL },
-                                            { "leaves", h_leaves, NULL },
-                                            { "tokens", h_tokens, NULL },
-                                            { "falters", h_falters, NULL },
-                                            { "wrong", h_wrong, NULL },
-                                            { "in_body", h_in_body, NULL },
-                                            { "for_ever", h_for_ever, NULL },
-                                            { "unawaited", h_unawaited, NULL },
-                                            { "cleans_up", h_cleans_up, NULL },
-                                            { "echo", h_echo, NULL },
-                                            { "regrets", h_regrets, NULL },
-                                            { 0 } };
+static gate told_door = GATE_INIT;
+
+static int
+note_it(void *arg, stet_bytes input, stet_reply *reply)
+{
+    (void)snprintf(arg, 32, "%.*s", (int)input.len, (const char *)input.data);
+    return stet_reply_json(reply, "%Q", (const char *)arg);
+}
+
+/* Executes in its first generation while it is told, and listens in its second. */
+static int
+h_told(stet_ctx *ctx, stet_bytes input)
+{
+    char note[32] = "-";
+
+    if (!fixture_is(input, "next")) {
+        STET_TRY(stet_step(ctx, NULL, "door", body_gate, &told_door, NULL));
+        return stet_continue(ctx, stet_text("next"));
+    }
+    STET_TRY(stet_on_update(ctx, "note", NULL, note_it, note));
+    STET_TRY(stet_await_signal(ctx, NULL, "end", NULL));
+    return stet_return(ctx, stet_text(note));
+}
+
+static const stet_handler handlers[] = {
+    { "counts", h_counts, NULL },       { "empty", h_empty, NULL },
+    { "collects", h_collects, NULL },   { "relays", h_relays, NULL },
+    { "pauses", h_pauses_on, NULL },    { "parent", h_parent, NULL },
+    { "leaves", h_leaves, NULL },       { "tokens", h_tokens, NULL },
+    { "falters", h_falters, NULL },     { "wrong", h_wrong, NULL },
+    { "in_body", h_in_body, NULL },     { "for_ever", h_for_ever, NULL },
+    { "unawaited", h_unawaited, NULL }, { "cleans_up", h_cleans_up, NULL },
+    { "echo", h_echo, NULL },           { "regrets", h_regrets, NULL },
+    { "told", h_told, NULL },           { 0 }
+};
 static const stet_handler    objects[] = { { "deposits", h_deposits, NULL },
                                            { "pauses", h_pauses_on, NULL },
                                            { "reads", h_reads, NULL },
@@ -660,7 +678,7 @@ TEST(B22_a_retry_of_a_failed_one_begins_with_its_last_generation)
     EXPECT_ANSWER(f->engine, &retried, STET_ERUN);
     CHECK_STR(fixture_look(f->engine, &retried).input, "bad");
     CHECK_INT(look(f->engine, &retried).generation, 1); /* as its handler knows it */
-    CHECK_INT(effects("worked"), 2); /* the retry inherits the step */
+    CHECK_INT(effects("worked"), 2);                    /* the retry inherits the step */
     fixture_end(f);
 }
 
@@ -924,5 +942,38 @@ TEST(B22_readers_meet_no_half_of_a_generation)
     fixture_race(3, read_on, &r);
     atomic_store(&is_enough, true);
     EXPECT_RESULT(f->engine, &r.run, "x");
+    fixture_end(f);
+}
+
+/* One asks for an update, the other lets the generation end that has not come to decide it. */
+static void
+update_or_open(void *arg, int i)
+{
+    readers   *r = arg;
+    stet_bytes reply;
+
+    if (i == 0) {
+        AWAIT(look(r->engine, &r->run).inbox > 0);
+        gate_open(&told_door);
+        return;
+    }
+    CHECK_OK(stet_update(r->engine, &reply, &r->run, "note", stet_text("noted"), NULL));
+    CHECK(fixture_is(reply, "\"noted\""));
+    stet_free((void *)(uintptr_t)reply.data);
+}
+
+TEST(B22_an_update_nobody_decided_is_for_the_next_generation)
+{
+    fixture *f = fixture_begin();
+    readers  r;
+
+    fixture_up(f, services);
+    r.engine = f->engine;
+    r.run = fixture_start(f->engine, "t.told", "", NULL);
+    gate_await(&told_door, 1);
+    fixture_race(2, update_or_open, &r);
+    CHECK_INT(look(f->engine, &r.run).generation, 1);
+    CHECK_OK(stet_signal(f->engine, &r.run, "end", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &r.run, "noted");
     fixture_end(f);
 }

@@ -218,6 +218,31 @@ api_asks(stet_ctx *c, stet_bytes input)
 }
 
 static int
+api_get(void *arg, stet_bytes input, stet_reply *reply)
+{
+    (void)input;
+    return stet_reply_set(reply, stet_text(arg));
+}
+
+static int
+api_change(void *arg, stet_bytes input, stet_reply *reply)
+{
+    memcpy(arg, "some", 5);
+    return api_get(arg, input, reply);
+}
+
+static int
+api_live(stet_ctx *c, stet_bytes input)
+{
+    char state[8] = "none";
+
+    (void)input;
+    STET_TRY(stet_on_query(c, "get", api_get, state));
+    STET_TRY(stet_on_update(c, "set", api_get, api_change, state));
+    return stet_await_signal(c, NULL, "end", NULL);
+}
+
+static int
 api_cannot_undo(stet_attempt *a, stet_bytes result)
 {
     (void)result;
@@ -249,7 +274,7 @@ static const stet_handler api_services[] = {
     { "done", api_done, NULL }, { "waits", api_waits, NULL }, { "fails", api_fails, NULL },
     { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { "calls", api_calls, NULL },
     { "listens", api_listens, NULL }, { "asks", api_asks, NULL }, { "regrets", api_regrets, NULL },
-    { 0 },
+    { "live", api_live, NULL }, { 0 },
 };
 static const stet_handler api_objects[] = { { "set", api_set, NULL },
                                             { "ctx", api_ctx, NULL },
@@ -626,6 +651,11 @@ static const api_row api_rows[] = {
     { .name = "stet_resolve", .engine = engine_resolve },
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_signal", .engine = engine_signal },
+    { .name = "stet_query", .engine = engine_query, .ready = ready_live },
+    { .name = "stet_update", .engine = engine_update, .ready = ready_live, .is_vague = true },
+    { .name = "stet_reply_set", .pure = pure_reply_set },
+    { .name = "stet_reply_json", .pure = pure_reply_json },
+    { .name = "stet_reply_fail", .pure = pure_reply_fail },
     { .name = "stet_emit", .engine = engine_emit, .ready = ready_listener },
     { .name = "stet_subscribe", .engine = engine_subscribe },
     { .name = "stet_unsubscribe", .engine = engine_subscribe },
@@ -689,6 +719,8 @@ static const api_row api_rows[] = {
     { .name = "stet_await_event", .ctx = ctx_await_event },
     { .name = "stet_ctx_emit", .ctx = ctx_emit, .ready = ready_listener },
     { .name = "stet_approve", .ctx = ctx_approve },
+    { .name = "stet_on_query", .ctx = ctx_on_query },
+    { .name = "stet_on_update", .ctx = ctx_on_update },
     { .name = "stet_pause", .ctx = ctx_pause },
     { .name = "stet_switch", .ctx = ctx_switch },
     { .name = "stet_note", .ctx = ctx_note },

@@ -226,7 +226,7 @@ hunt_crashes(hunt *h, int mutant)
         return false;
     if (server == NULL)
         (void)snprintf(pattern, sizeof pattern,
-                       "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary}}_test",
+                       "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate}}_test",
                        h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);

@@ -18,6 +18,7 @@
 #include "util/util.h"
 
 #define FLOW_SCHEDULE "schedule"
+#define FLOW_UPDATES "updates"
 #define FLOW_OPERATORS "operators"
 
 #define FLOW_DOUBT_MS 2000
@@ -469,6 +470,42 @@ flow_listener(stet_ctx *ctx, stet_bytes input)
                                                       (int)two.len, (const char *)two.data)));
 }
 
+typedef struct flow_words {
+    char text[64];
+} flow_words;
+
+static int
+flow_add_word(void *arg, stet_bytes input, stet_reply *reply)
+{
+    flow_words *w = arg;
+    size_t      len = strlen(w->text);
+
+    (void)snprintf(w->text + len, sizeof w->text - len, "%.*s ", (int)input.len, (const char *)input.data);
+    return stet_reply_set(reply, stet_text(w->text));
+}
+
+static int
+flow_read_words(void *arg, stet_bytes input, stet_reply *reply)
+{
+    (void)input;
+    return stet_reply_set(reply, stet_text(((flow_words *)arg)->text));
+}
+
+/* Gets its words from outside, while it waits; see flow_drive_updates(). */
+static int
+flow_told(stet_ctx *ctx, stet_bytes input)
+{
+    flow_words w = { "" };
+
+    (void)input;
+    STET_TRY(stet_on_query(ctx, "words", flow_read_words, &w));
+    STET_TRY(stet_on_update(ctx, "word", NULL, flow_add_word, &w));
+    STET_TRY(flow_step(ctx, NULL, "listen", "listen#1"));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", "1h"));
+    STET_TRY(flow_step(ctx, NULL, "understood", "understood#1"));
+    return stet_return(ctx, stet_text(w.text));
+}
+
 /* Emits until somebody has heard it: once, since there is one. */
 static int
 flow_writer(stet_ctx *ctx, stet_bytes input)
@@ -636,7 +673,7 @@ flow_register(stet_engine *e)
         { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
         { "listener", flow_listener, NULL }, { "reader", flow_reader, NULL }, { "writer", flow_writer, NULL },
         { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL },
-        { "helped", flow_helped, NULL }, { 0 },
+        { "told", flow_told, NULL },     { "helped", flow_helped, NULL }, { 0 },
     };
     static const stet_handler objects[] = { { "add", flow_add, NULL }, { "turns", flow_turns, NULL }, { 0 } };
     int                       err = stet_register(e, "flow", services);
@@ -688,6 +725,10 @@ const flow flows[] = {
       { { "flow.listener", NULL, STET_STATUS_COMPLETED, 0, "one two" } },
       1, 2, 0,
       { { "speak#1", 1 }, { "heard#1", 1 } } },
+    { FLOW_UPDATES,
+      { { "flow.told", NULL, STET_STATUS_COMPLETED, 0, "a b " } },
+      1, 1, 0,
+      { { "listen#1", 1 }, { "understood#1", 1 } } },
     { "events",
       { { "flow.reader", NULL, STET_STATUS_COMPLETED, 0, "first" } },
       1, 2, 0,
@@ -916,6 +957,73 @@ flow_drive_schedule(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t 
 }
 
 static int
+flow_count_update(void *arg, const stet_fact_info *fact)
+{
+    *(int *)arg += strcmp(fact->kind, "update") == 0;
+    return STET_OK;
+}
+
+/* What was answered is recorded, before anybody asks for it again. */
+static void
+flow_check_updates(const flow *f, stet_engine *e, const flow_ledger *ledger, const stet_run_id *run, const char *where)
+{
+    int n = 0, answered = ledger->is_updated[0] + ledger->is_updated[1];
+
+    if (stet_run_facts(e, run, false, flow_count_update, &n) == STET_OK && n < answered)
+        test_fail(__FILE__, __LINE__, "%s: %s: %d updates were answered, %d are recorded", f->name, where, answered, n);
+}
+
+/* One word, with a key: the same answer as often as it is asked for, and for good once it was given. */
+static void
+flow_update(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *run, int i, int64_t until_ms,
+            const char *where)
+{
+    static const char *const words[] = { "a", "b" }, *const answers[] = { "a ", "a b " };
+    stet_bytes               reply = { NULL, 0 };
+    int                      rc;
+
+    do {
+        rc = stet_update(e, &reply, run, "word", stet_text(words[i]),
+                         STET_UPDATE_OPTIONS(.idempotency_key = words[i], .timeout_ms = 1000));
+        if (rc == STET_EBUSY)
+            flow_pass_ms(e, 5);
+    } while ((rc == STET_EBUSY || rc == STET_EUNCERTAIN || rc == STET_ETIMEOUT) && stet_engine_now_ms(e) < until_ms);
+    if (rc != STET_OK || reply.len != strlen(answers[i]) || memcmp(reply.data, answers[i], reply.len) != 0)
+        test_fail(__FILE__, __LINE__, "%s: %s: update %s%s: %s: %s: \"%.*s\"", f->name, where, words[i],
+                  ledger->is_updated[i] ? ", which was answered before" : "", stet_code_name(rc),
+                  rc != STET_OK ? stet_last_error() : "", (int)reply.len, reply.data != NULL ? (const char *)reply.data : "");
+    stet_free((void *)(uintptr_t)reply.data);
+    (void)pthread_mutex_lock(&flow_here.lock);
+    ledger->is_updated[i] = true;
+    (void)pthread_mutex_unlock(&flow_here.lock);
+}
+
+static void
+flow_drive_updates(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *run, int64_t until_ms,
+                   const char *where)
+{
+    stet_bytes reply = { NULL, 0 };
+    int        tries = 0, rc;
+
+    if (strcmp(f->name, FLOW_UPDATES) != 0)
+        return;
+    flow_check_updates(f, e, ledger, run, where);
+    for (int i = 0; i < 2; i++)
+        flow_update(f, e, ledger, run, i, until_ms, where);
+    /* What was answered is recorded: whoever asks sees it. A child process for it would be in the way of crashes. */
+    if (e->p != stet__platform_real() && (rc = stet_query(e, &reply, run, "words", stet_text(""), 0)) != STET_EBUSY &&
+        (rc != STET_OK || reply.len != 4 || memcmp(reply.data, "a b ", 4) != 0))
+        test_fail(__FILE__, __LINE__, "%s: %s: query: %s: %s: \"%.*s\"", f->name, where, stet_code_name(rc),
+                  rc != STET_OK ? stet_last_error() : "", (int)reply.len, reply.data != NULL ? (const char *)reply.data : "");
+    stet_free((void *)(uintptr_t)reply.data);
+    do
+        rc = stet_signal(e, run, "go", stet_text(""), STET_SIGNAL_OPTIONS(.idempotency_key = "go"));
+    while ((rc == STET_EBUSY || rc == STET_EUNCERTAIN) && ++tries < 100);
+    if (rc != STET_OK && rc != STET_EENDED)
+        test_fail(__FILE__, __LINE__, "%s: %s: signal: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
+static int
 flow_find_open(void *arg, const stet_run_info *info)
 {
     if (stet_status_is_terminal(info->status))
@@ -944,6 +1052,7 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
 
     flow_start_all(f, e, ledger, runs, where);
     flow_drive_schedule(f, e, ledger, until_ms, where);
+    flow_drive_updates(f, e, ledger, &runs[0], until_ms, where);
     /* Also those that were sent and nobody waits for. */
     while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
         if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT) {

@@ -43,6 +43,7 @@ typedef struct flow_ledger {
      * acknowledged; that the awakeable was settled. */
     char            answered[FLOW_STARTS_MAX][STET_ID_TEXT_MAX];
     bool            is_resolved;
+    bool            is_updated[2]; /* by update "a", by update "b" */
     int64_t         planned_ms;   /* the first time of the schedule; the second is a little later */
     uint32_t        planned_life; /* in which that was said: a life that finds no schedule says it anew */
 } flow_ledger;

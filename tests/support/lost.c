@@ -80,6 +80,36 @@ lost_turns(stet_ctx *ctx, stet_bytes input)
                                                       (const char *)other.data)));
 }
 
+static int
+lost_note(void *arg, stet_bytes input, stet_reply *reply)
+{
+    (void)snprintf(arg, 32, "%.*s", (int)input.len, (const char *)input.data);
+    return stet_reply_json(reply, "%Q", (const char *)arg);
+}
+
+static int
+lost_told(stet_ctx *ctx, stet_bytes input)
+{
+    char note[32] = "-";
+
+    (void)input;
+    STET_TRY(stet_on_update(ctx, "note", NULL, lost_note, note));
+    STET_TRY(stet_await_signal(ctx, NULL, "end", NULL));
+    return stet_return(ctx, stet_text(note));
+}
+
+/* The same answer, however often it is asked for. */
+static void
+lost_update(fixture *f, const lost_story *s, const char *input)
+{
+    stet_bytes reply;
+
+    CHECK_OK(stet_update(f->engine, &reply, &s->told, "note", stet_text(input),
+                         STET_UPDATE_OPTIONS(.idempotency_key = "k")));
+    CHECK_STR(reply.data, "\"noted\"");
+    stet_free((void *)(uintptr_t)reply.data);
+}
+
 static const stet_handler lost_t[] = {
     { "quick", h_echo, NULL },
     { "nap", h_hour, NULL },
@@ -87,6 +117,7 @@ static const stet_handler lost_t[] = {
     { "fails", h_bank_closed, NULL },
     { "letter", h_no_account, NULL },
     { "approval", h_approval, NULL },
+    { "told", lost_told, NULL },
     { 0 },
 };
 static const stet_handler lost_o[] = {
@@ -216,7 +247,10 @@ lost_fill(fixture *f, lost_story *s)
     EXPECT_RESULT(f->engine, &run, "kid");
     run = lost_child(f, s, "c2", "1ms", NULL);
     AWAIT(fixture_is_gone(f->engine, &run));
-    s->runs += 11;
+    s->told = fixture_start(f->engine, "t.told", "", NULL);
+    lost_update(f, s, "noted");
+    fixture_await_status(f->engine, &s->told, STET_STATUS_SUSPENDED);
+    s->runs += 12;
     fixture_down(f);
 }
 
@@ -257,6 +291,9 @@ lost_goes_on(fixture *f, const lost_story *s)
     CHECK_CODE(stet_resolve(f->engine, s->spent, stet_text("1")), STET_ESETTLED);
     CHECK_OK(stet_resolve(f->engine, s->awakeable, stet_text("\"ok\"")));
     EXPECT_RESULT(f->engine, &s->approval, "\"ok\"");
+    lost_update(f, s, "again");
+    CHECK_OK(stet_signal(f->engine, &s->told, "end", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &s->told, "noted");
     CHECK_OK(stet_dlq_list(f->engine, NULL, lost_count_letter, &letters));
     CHECK_INT(letters, 1); /* the retry of the first; that one was retried, the other discarded */
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "turns=3")), 1);

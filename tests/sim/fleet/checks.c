@@ -220,6 +220,7 @@ check_failure(fleet *w, const fleet_run *run)
             fleet_fail(w, run, "it failed after %u attempts of %u", run->attempts,
                        run->attempts_max);
         return;
+    case STET_EFORCED: is_plain = run->is_forced; break;
     case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
     case STET_ESTEP:
     case STET_ECHILD:
@@ -241,6 +242,8 @@ check_undone(fleet *w, const fleet_run *run)
 {
     size_t undone = 0, left = 0;
 
+    if (run->is_forced) /* in the middle of it */
+        return;
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
         if (s->done > 0) {
             undone += s->is_undone;

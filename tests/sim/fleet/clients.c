@@ -483,7 +483,24 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 18)) {
+    switch (client_draw(w, 23)) {
+    case 18:
+    case 19:
+        err = stet_run_pause(node->engine, &id, "operator", "a whim");
+        operator_check(w, run, "pause", err, err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED || err == STET_ECORRUPT);
+        break;
+    case 20:
+    case 21:
+        err = stet_run_resume(node->engine, &id, "operator", "another whim");
+        operator_check(w, run, "resume", err, err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT);
+        break;
+    case 22:
+        if (client_draw(w, 4) != 0)
+            break;
+        run->is_forced = true;
+        err = stet_run_fail(node->engine, &id, "operator", FLEET_FAILED);
+        operator_check(w, run, "fail", err, err == STET_EENDED || err == STET_ECORRUPT);
+        break;
     case 15:
     case 16:
     case 17: fleet_emit(node); break;

@@ -37,6 +37,8 @@
 /* What lies further ahead does not happen in a seed. */
 #define FLEET_FAR_MS ((int64_t)86400000)
 
+#define FLEET_FAILED "enough of it" /* what an operator says who fails a run */
+
 enum {
     FLEET_NODES_MAX = 10,
     FLEET_OPS_MAX = 30,
@@ -289,6 +291,7 @@ struct fleet_run {
     uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
     int64_t       answered_us; /* when somebody was first told that it completed or failed; 0 */
     bool          is_told;    /* somebody was told its result */
+    bool          is_forced;  /* an operator wanted it failed */
     bool          is_exact;   /* somebody was told in which of its operations it failed: */
     size_t        failed_in;  /* in this one; behind the last: when it was through */
     fleet_run    *next;       /* in the order of their appearance */

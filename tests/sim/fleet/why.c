@@ -256,6 +256,30 @@ why_no_worker(const fleet_run *run, const mem_run *row, const why_said *said)
     return strstr(said->text, row->row.handler) != NULL ? NULL : "it does not name the handler";
 }
 
+static bool
+why_is_pause(const stet__fact *fact, const void *arg)
+{
+    (void)arg;
+    return fact->kind == STET__FACT_PAUSE;
+}
+
+static bool
+why_is_resume(const stet__fact *fact, const void *arg)
+{
+    (void)arg;
+    return fact->kind == STET__FACT_RESUME;
+}
+
+static const char *
+why_paused(const mem_run *row, const why_said *said)
+{
+    if (row->row.status != STET_STATUS_PAUSED || row->row.session != 0)
+        return "it is not paused";
+    if (why_count(&row->inbox, why_is_pause, NULL) <= why_count(&row->inbox, why_is_resume, NULL))
+        return "nobody paused it";
+    return strstr(said->text, "was paused by operator") != NULL ? NULL : "it does not say by whom";
+}
+
 /* NULL: it may wait so, and it is true. */
 static const char *
 why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
@@ -278,6 +302,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return "it was helped";
     if (strcmp(said->kind, "stuck") == 0)
         return why_stuck(run, row, said);
+    if (strcmp(said->kind, "paused") == 0)
+        return why_paused(row, said);
     if (strcmp(said->kind, "timer") == 0)
         return run->is_idle ? why_timer(w, run, row, said) : "no timer of its is far away";
     if (strcmp(said->kind, "delay") == 0)

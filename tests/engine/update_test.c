@@ -1,0 +1,721 @@
+/* Updates of a live run (I12). tsan: yes */
+#include "damage.h"
+#include "engine/engine.h"
+#include "fixture.h"
+
+/* A letter that is written by whoever asks. */
+typedef struct letter {
+    char      text[256];
+    stet_ctx *ctx;
+} letter;
+
+static int
+u_check(void *arg, stet_bytes input, stet_reply *reply)
+{
+    letter *l = arg;
+
+    effect("checked %.*s", (int)input.len, (const char *)input.data);
+    if (fixture_is(input, "silent"))
+        return STET_EKEY;
+    if (fixture_is(input, "own"))
+        return stet_reply_fail(reply, -1234, "not in this %s", "house");
+    if (fixture_is(input, "meddle") &&
+        (stet_note(l->ctx, "no") != STET_EUSAGE || strstr(stet_last_error(), "validation") == NULL))
+        return STET_EPERMANENT;
+    return STET_OK;
+}
+
+/* Adds a word; "half" adds it and fails. */
+static int
+u_add(void *arg, stet_bytes input, stet_reply *reply)
+{
+    letter *l = arg;
+    size_t  len = strlen(l->text);
+
+    if (fixture_is(input, "meddle") && stet_sleep(l->ctx, "nap", "1h") != STET_EUSAGE)
+        return STET_EPERMANENT;
+    (void)snprintf(l->text + len, sizeof l->text - len, "%.*s ", (int)input.len,
+                   (const char *)input.data);
+    if (fixture_is(input, "half"))
+        return stet_reply_fail(reply, -1235, "only half");
+    if (fixture_is(input, "mute"))
+        return STET_OK;
+    return stet_reply_json(reply, "%Q", l->text);
+}
+
+static int
+q_read(void *arg, stet_bytes input, stet_reply *reply)
+{
+    (void)input;
+    return stet_reply_set(reply, stet_text(((letter *)arg)->text));
+}
+
+/* Registers all, and marks in the letter where it is. */
+static int
+letter_begin(stet_ctx *ctx, letter *l)
+{
+    l->text[0] = '\0';
+    l->ctx = ctx;
+    STET_TRY(stet_on_query(ctx, "read", q_read, l));
+    STET_TRY(stet_on_update(ctx, "add", u_check, u_add, l));
+    return stet_on_update(ctx, "put", NULL, u_add, l);
+}
+
+static void
+letter_mark(letter *l, const char *mark)
+{
+    size_t len = strlen(l->text);
+
+    (void)snprintf(l->text + len, sizeof l->text - len, "%s ", mark);
+}
+
+static int
+letter_end(stet_ctx *ctx, const letter *l)
+{
+    return stet_return(ctx, stet_text(l->text));
+}
+
+/* Waits for two signals. */
+static int
+h_letter(stet_ctx *ctx, stet_bytes input)
+{
+    letter l;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    letter_mark(&l, "|1");
+    STET_TRY(stet_step(ctx, NULL, "post", body_effect, "posted", NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    letter_mark(&l, "|2");
+    return letter_end(ctx, &l);
+}
+
+/* … as one who no longer knows of "add", and one who no longer waits for the first signal. */
+static int
+h_letter_deaf(stet_ctx *ctx, stet_bytes input)
+{
+    letter l = { "", ctx };
+
+    (void)input;
+    STET_TRY(stet_on_update(ctx, "put", NULL, u_add, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    STET_TRY(stet_step(ctx, NULL, "post", body_effect, "posted", NULL));
+    return letter_end(ctx, &l);
+}
+
+static int
+h_letter_hasty(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *one;
+    letter       l;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_signal_start(ctx, &one, "one", NULL));
+    STET_TRY(stet_step(ctx, NULL, "post", body_effect, "posted", NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    return letter_end(ctx, &l);
+}
+
+static gate door = GATE_INIT;
+
+/* One of every wait. */
+static int
+h_waits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future      *slow, *signal, *both[2];
+    stet_awakeable_id id;
+    stet_bytes        value;
+    letter            l;
+    int               err;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_step_start(ctx, &slow, "slow", body_gate, &door, NULL));
+    STET_TRY(stet_signal_start(ctx, &signal, "go", NULL));
+    both[0] = slow;
+    both[1] = signal;
+    STET_TRY(stet_await_any(ctx, NULL, both, 2, NULL));
+    letter_mark(&l, "|any");
+    STET_TRY(stet_await_all(ctx, both, 2));
+    letter_mark(&l, "|all");
+    STET_TRY(stet_awakeable(ctx, &id, &signal, "approval"));
+    STET_TRY(stet_step(ctx, NULL, "hand out", body_hand_out, id.text, NULL));
+    STET_TRY(stet_await(ctx, &value, signal));
+    letter_mark(&l, "|awakeable");
+    STET_TRY(stet_approve(ctx, NULL, "boss", stet_text("{}")));
+    letter_mark(&l, "|approval");
+    STET_TRY(stet_await_event(ctx, NULL, "news", NULL));
+    letter_mark(&l, "|event");
+    err = stet_await_signal(ctx, NULL, "never", "50ms");
+    if (err != STET_ETIMEOUT)
+        return err;
+    letter_mark(&l, "|time");
+    return letter_end(ctx, &l);
+}
+
+/* Takes a word, then fails until it is told not to. */
+static int
+h_fails(stet_ctx *ctx, stet_bytes input)
+{
+    letter l;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    letter_mark(&l, "|1");
+    if (stet_info(ctx)->n_depended_on == 0)
+        return stet_fail(ctx, STET_EPERMANENT, "no luck");
+    STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    return letter_end(ctx, &l);
+}
+
+static const stet_handler handlers[] = { { "letter", h_letter, NULL },
+                                         { "waits", h_waits, NULL },
+                                         { "fails", h_fails, NULL },
+                                         { "hour", h_hour, NULL },
+                                         { 0 } };
+static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
+static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* The answer, or the code's name; static, one at a time. */
+static const char *
+put_with(stet_engine *e, const stet_run_id *run, const char *name, const char *input,
+         const stet_update_options *o)
+{
+    static char text[1024];
+    stet_bytes  reply;
+    int         err = stet_update(e, &reply, run, name, stet_text(input), o);
+
+    if (err != STET_OK) {
+        CHECK(reply.data == NULL);
+        return stet_code_name(err) != NULL ? stet_code_name(err) : "own";
+    }
+    (void)snprintf(text, sizeof text, "%.*s", (int)reply.len, (const char *)reply.data);
+    stet_free((void *)(uintptr_t)reply.data);
+    return text;
+}
+
+static const char *
+put(stet_engine *e, const stet_run_id *run, const char *input)
+{
+    return put_with(e, run, "add", input, NULL);
+}
+
+static const char *
+letter_of(stet_engine *e, const stet_run_id *run)
+{
+    static char text[1024];
+    stet_bytes  reply;
+
+    CHECK_OK(stet_query(e, &reply, run, "read", stet_text(""), 0));
+    (void)snprintf(text, sizeof text, "%.*s", (int)reply.len, (const char *)reply.data);
+    stet_free((void *)(uintptr_t)reply.data);
+    return text;
+}
+
+static stet_run_id
+start_waiting(fixture *f, const char *handler)
+{
+    stet_run_id run = fixture_start(f->engine, handler, "", NULL);
+
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    return run;
+}
+
+static void
+tell(stet_engine *e, const stet_run_id *run, const char *signal)
+{
+    CHECK_OK(stet_signal(e, run, signal, stet_text(""), NULL));
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+TEST(I12_an_update_is_validated_applied_recorded_and_answered_and_every_replay_has_it)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    CHECK_STR(put(f->engine, &run, "b"), "\"a b \"");
+    CHECK_STR(put_with(f->engine, &run, "put", "mute", NULL), "");
+    CHECK_STR(letter_of(f->engine, &run), "a b mute ");
+    CHECK_INT(fixture_facts(f->engine, &run, "update", "add"), 2);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_STR(letter_of(f->engine, &run), "a b mute ");
+    tell(f->engine, &run, "one");
+    effects_await("posted", 1);
+    CHECK_STR(put(f->engine, &run, "c"), "\"a b mute |1 c \"");
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_STR(put(f->engine, &run, "d"), "\"a b mute |1 c d \"");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "a b mute |1 c d |2 ");
+    CHECK_INT(effects("posted"), 1);
+    CHECK_INT(effects("checked a"), 1);
+    CHECK_INT(effects("checked c"), 1);
+    fixture_end(f);
+}
+
+TEST(I12_a_parked_handler_takes_updates_without_being_executed_anew)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    CHECK_STR(put(f->engine, &run, "b"), "\"a b \"");
+    tell(f->engine, &run, "one");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "a b |1 |2 ");
+    fixture_end(f);
+}
+
+TEST(I12_an_update_is_refused_by_its_validation_or_by_name_and_changes_nothing)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "own"), "own");
+    CHECK_HAS(stet_last_error(), "update add: not in this house");
+    CHECK_STR(put(f->engine, &run, "silent"), "STET_EKEY");
+    CHECK_STR(put_with(f->engine, &run, "ad", "x", NULL), "STET_ENOTFOUND");
+    CHECK_HAS(stet_last_error(), "this run has no update ad; it has add, put");
+    CHECK_STR(put(f->engine, &run, "meddle"), "\"meddle \"");
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    tell(f->engine, &run, "one");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "meddle |1 |2 ");
+    CHECK_INT(effects("checked own"), 1);
+    fixture_end(f);
+}
+
+TEST(I12_an_update_that_fails_while_it_is_made_is_made_again_by_every_replay)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "half"), "own");
+    CHECK_HAS(stet_last_error(), "only half");
+    CHECK_STR(put(f->engine, &run, "more"), "\"half more \"");
+    tell(f->engine, &run, "one");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "half more |1 |2 ");
+    fixture_end(f);
+}
+
+TEST(I12_updates_are_taken_in_at_every_kind_of_wait)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    size_t      resumed = 0;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.waits", "", NULL);
+    gate_await(&door, 1);
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \""); /* beside a body that runs */
+    tell(f->engine, &run, "go");
+    AWAIT(strcmp(letter_of(f->engine, &run), "a |any ") == 0);
+    CHECK_STR(put(f->engine, &run, "b"), "\"a |any b \"");
+    gate_open(&door);
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "awakeable approval") != NULL);
+    CHECK_STR(put(f->engine, &run, "c"), "\"a |any b |all c \"");
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("1")));
+    AWAIT(strstr(fixture_why(f->engine, &run).text, "boss") != NULL);
+    CHECK_STR(put(f->engine, &run, "d"), "\"a |any b |all c |awakeable d \"");
+    CHECK_OK(stet_run_approve(f->engine, &run, NULL, NULL));
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "news") != NULL);
+    CHECK_STR(put(f->engine, &run, "e"), "\"a |any b |all c |awakeable d |approval e \"");
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_emit(f->engine, &resumed, "news", stet_text("")));
+    CHECK_INT(resumed, 1);
+    EXPECT_RESULT(f->engine, &run, "a |any b |all c |awakeable d |approval e |event |time ");
+    fixture_end(f);
+}
+
+TEST(I12_an_update_that_comes_with_the_end_of_a_wait_is_made_before_it_and_never_at_an_earlier_one)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run, second;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    second = start_waiting(f, "t.letter");
+    tell(f->engine, &second, "one");
+    AWAIT(effects("posted") == 1);
+    AWAIT(strstr(fixture_look(f->engine, &second).reason, "two") != NULL);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    CHECK_STR(put_with(client, &run, "add", "x", STET_UPDATE_OPTIONS(.timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    CHECK_HAS(stet_last_error(),
+              "no worker serves its handler; ask again with the idempotency key upd_");
+    tell(client, &run, "one");
+    CHECK_STR(put_with(client, &second, "add", "y",
+                       STET_UPDATE_OPTIONS(.idempotency_key = "why", .timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    CHECK_HAS(stet_last_error(), "idempotency key why");
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    CHECK_STR(
+        put_with(client, &second, "add", "other", STET_UPDATE_OPTIONS(.idempotency_key = "why")),
+        "\"|1 y \"");
+    tell(client, &run, "two");
+    tell(client, &second, "two");
+    EXPECT_RESULT(f->engine, &run, "x |1 |2 ");
+    EXPECT_RESULT(f->engine, &second, "|1 y |2 ");
+    stet_close(client);
+    fixture_end(f);
+}
+
+typedef struct crowd {
+    stet_engine       *e;
+    const stet_run_id *run;
+    const char        *key; /* NULL: each its own */
+} crowd;
+
+static void
+crowd_asks(void *arg, int i)
+{
+    const crowd *c = arg;
+    stet_bytes   reply;
+    char         input[16];
+
+    (void)snprintf(input, sizeof input, "w%d", c->key != NULL ? 0 : i);
+    CHECK_OK(stet_update(c->e, &reply, c->run, "put", stet_text(input),
+                         STET_UPDATE_OPTIONS(.idempotency_key = c->key, .timeout_ms = 60000)));
+    CHECK_HAS(reply.data, input);
+    stet_free((void *)(uintptr_t)reply.data);
+}
+
+TEST(I12_one_key_is_one_update_and_one_answer_whoever_asks_and_however_often)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    fixture_race(6, crowd_asks, &(crowd){ f->engine, &run, "k" });
+    fixture_race(4, crowd_asks, &(crowd){ client, &run, "k" });
+    CHECK_STR(letter_of(f->engine, &run), "w0 ");
+    CHECK_STR(put_with(client, &run, "put", "again", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"w0 \"");
+    CHECK_STR(put_with(client, &run, "add", "again", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "STET_EMISMATCH");
+    CHECK_HAS(stet_last_error(), "of an update put, not add");
+    tell(client, &run, "one");
+    tell(client, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "w0 |1 |2 ");
+    /* The answer is as long as the run is; nothing new is taken in. */
+    CHECK_STR(put_with(client, &run, "put", "late", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"w0 \"");
+    CHECK_STR(put(client, &run, "late"), "STET_EENDED");
+    CHECK_HAS(stet_last_error(), "has ended (completed) before it came to the update");
+    stet_close(client);
+    fixture_end(f);
+}
+
+TEST(I12_updates_from_many_sides_are_each_made_once)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    char       *text, want[8];
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    fixture_race(8, crowd_asks, &(crowd){ f->engine, &run, NULL });
+    text = strdup(letter_of(f->engine, &run));
+    CHECK(text != NULL);
+    CHECK_INT(strlen(text), 8 * 3);
+    for (int i = 0; i < 8; i++) {
+        (void)snprintf(want, sizeof want, "w%d ", i);
+        CHECK_HAS(text, want);
+    }
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_STR(letter_of(f->engine, &run), text);
+    free(text);
+    fixture_end(f);
+}
+
+TEST(I12_a_run_that_ends_without_coming_to_a_wait_answers_that_it_has_ended)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.hour");
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    CHECK_STR(put_with(client, &run, "add", "x",
+                       STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    CHECK_OK(stet_cancel(client, &run, NULL, NULL));
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    /* It was taken in and refused, or not taken in at all. */
+    CHECK(stet_update(client, NULL, &run, "add", stet_text("x"),
+                      STET_UPDATE_OPTIONS(.idempotency_key = "k")) != STET_OK);
+    stet_close(client);
+    fixture_end(f);
+}
+
+static void
+is_stuck_on(fixture *f, const stet_run_id *run, const stet_handler *code, const char *recorded,
+            const char *asked)
+{
+    fixture_up_with(f, code);
+    fixture_await_status(f->engine, run, STET_STATUS_STUCK);
+    CHECK_HAS(fixture_look(f->engine, run).error, recorded);
+    CHECK_HAS(fixture_look(f->engine, run).error, asked);
+    fixture_down(f);
+}
+
+TEST(I12_code_without_a_recorded_update_or_its_wait_is_stuck_until_it_is_mended)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    CHECK_STR(put(f->engine, &run, "b"), "\"a |1 b \"");
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    tell(f->engine, &run, "two");
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    is_stuck_on(f, &run, deaf, "recorded update add#1", "signal wait one#1");
+    is_stuck_on(f, &run, hasty, "recorded update add#1", "signal wait two#1");
+    fixture_up_with(f, handlers);
+    EXPECT_RESULT(f->engine, &run, "a |1 b |2 ");
+    fixture_end(f);
+}
+
+static int
+on_report(void *arg, const stet_replay_report *r)
+{
+    (void)snprintf(arg, 512, "%s; %s", r->recorded != NULL ? r->recorded : "", r->text);
+    return STET_OK;
+}
+
+TEST(I12_the_deploy_gate_and_a_query_know_updates)
+{
+    fixture           *f = fixture_begin();
+    stet_check_summary summary;
+    stet_run_id        run;
+    char               text[512] = "";
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    CHECK_OK(stet_check(f->engine, &summary, NULL, on_report, text));
+    CHECK_INT(summary.stuck, 0);
+    fixture_down(f);
+    f->engine = fixture_open_with(f, (fixture_service[]){ { "t", deaf, false, NULL }, { 0 } });
+    CHECK_OK(stet_check(f->engine, &summary, NULL, on_report, text));
+    CHECK_INT(summary.stuck, 1);
+    CHECK_HAS(text, "update add#1");
+    fixture_close(f);
+    fixture_end(f);
+}
+
+TEST(I12_a_retry_of_a_dead_letter_has_its_updates)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.fails");
+    CHECK_STR(put_with(f->engine, &run, "add", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
+    CHECK_STR(put(f->engine, &run, "own"), "own");
+    tell(f->engine, &run, "one");
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    AWAIT(strstr(fixture_look(f->engine, &again).reason, "two") != NULL);
+    CHECK_STR(letter_of(f->engine, &again), "a |1 ");
+    CHECK_STR(put_with(f->engine, &again, "add", "b", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a |1 b \"");
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_STR(letter_of(f->engine, &again), "a |1 b ");
+    CHECK_OK(stet_run_rewind(f->engine, &again, NULL, NULL, NULL));
+    AWAIT(strcmp(letter_of(f->engine, &again), "a b |1 ") == 0);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    tell(f->engine, &again, "two");
+    EXPECT_RESULT(f->engine, &again, "a b |1 ");
+    fixture_end(f);
+}
+
+TEST(I12_what_a_rewind_forgets_is_made_again_with_the_answer_that_was_given)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, forked;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put_with(f->engine, &run, "add", "a", STET_UPDATE_OPTIONS(.idempotency_key = "a")),
+              "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    CHECK_STR(put_with(f->engine, &run, "add", "b", STET_UPDATE_OPTIONS(.idempotency_key = "b")),
+              "\"a |1 b \"");
+    CHECK_STR(put(f->engine, &run, "own"), "own");
+    CHECK_OK(stet_run_fork(f->engine, &forked, &run, "post", NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "post", NULL, NULL));
+    effects_await("posted", 3);
+    /* Nothing is recorded behind its first wait any more, so that is where it is made. */
+    AWAIT(strcmp(letter_of(f->engine, &run), "a b |1 ") == 0);
+    CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "b")),
+              "\"a |1 b \"");
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    AWAIT(strcmp(letter_of(f->engine, &run), "a b |1 ") == 0);
+    CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "a")),
+              "\"a \"");
+    CHECK_INT(effects("checked a"), 1);
+    CHECK_INT(effects("checked b"), 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "a b |1 |2 ");
+    tell(f->engine, &forked, "two");
+    EXPECT_RESULT(f->engine, &forked, "a |1 |2 ");
+    fixture_end(f);
+}
+
+TEST(I12_bad_updates_are_refused_each_with_its_own_error)
+{
+    fixture            *f = fixture_begin();
+    stet_run_id         run, none = { "run_00000000000000000000000001" };
+    stet_update_options bad = { .size = 3 };
+    char                key[300];
+
+    f->options.payload_bytes_max = 1000;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    memset(key, 'k', sizeof key);
+    key[sizeof key - 1] = '\0';
+    CHECK_STR(put_with(f->engine, &run, "", "", NULL), "STET_ENAME");
+    CHECK_STR(put_with(f->engine, &none, "add", "", NULL), "STET_ENOTFOUND");
+    CHECK_STR(put_with(f->engine, &run, "add", "", &bad), "STET_EINVAL");
+    CHECK_STR(put_with(f->engine, &run, "add", "", STET_UPDATE_OPTIONS(.timeout_ms = -7)),
+              "STET_EINVAL");
+    CHECK_STR(put_with(f->engine, &run, "add", "", STET_UPDATE_OPTIONS(.idempotency_key = "")),
+              "STET_ETOOBIG");
+    CHECK_STR(put_with(f->engine, &run, "add", "", STET_UPDATE_OPTIONS(.idempotency_key = key)),
+              "STET_ETOOBIG");
+    CHECK_CODE(stet_update(f->engine, NULL, &run, "add", (stet_bytes){ "x", 1001 }, NULL),
+               STET_ETOOBIG);
+    CHECK_CODE(stet_update(f->engine, NULL, NULL, "add", stet_text(""), NULL), STET_EINVAL);
+    CHECK_OK(stet_update(f->engine, NULL, &run, "add", stet_text("a"), NULL));
+    CHECK_STR(letter_of(f->engine, &run), "a ");
+    fixture_end(f);
+}
+
+/* ---- its value ------------------------------------------------------------------------------- */
+
+static int
+on_finding(void *arg, const stet_finding *finding)
+{
+    (void)snprintf(arg, 512, "%s %d", finding->text, finding->is_repaired);
+    return STET_OK;
+}
+
+static int
+count_value(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+answers_kept(stet_engine *e)
+{
+    stet_bytes all = { NULL, 0 };
+    int        n = 0;
+
+    CHECK_OK(e->store->ops->values(e->store, STET__SPACE_UPDATE, all, NULL, 100, count_value, &n));
+    return n;
+}
+
+TEST(I12_verify_misses_an_answer_repair_puts_it_again_and_retention_takes_it)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_id     id;
+    stet_bytes  key;
+    stet__arena arena;
+    stet__work *w;
+    stet_op    *op;
+    char        text[512] = "";
+
+    f->options.retention_ms = 1;
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put_with(f->engine, &run, "add", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
+    CHECK_INT(fixture_sound(f->engine), 1);
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));
+    stet__arena_init(&arena, &f->engine->p->alloc);
+    CHECK(stet__update_key(&arena, &key, id, stet_text("k")));
+    CHECK((w = stet__work_new(f->engine, NULL, NULL)) != NULL);
+    CHECK((op = stet__work_op(w, STET_OP_VALUE_DEL, id)) != NULL);
+    op->space = STET__SPACE_UPDATE;
+    CHECK(stet__work_bytes(w, &op->key, key));
+    CHECK_OK(stet__commit_sync(f->engine, w, NULL));
+    stet__arena_free(&arena);
+    CHECK_OK(stet_verify(f->engine, NULL, on_finding, text));
+    CHECK_HAS(text, "the answer to update add is missing 0");
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_repair(f->engine, NULL, on_finding, text));
+    CHECK_HAS(text, "the answer to update add is missing 1");
+    CHECK_INT(fixture_sound(f->engine), 1);
+    CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
+    tell(f->engine, &run, "one");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "a |1 |2 ");
+    AWAIT(fixture_is_gone(f->engine, &run) && answers_kept(f->engine) == 0);
+    fixture_end(f);
+}
