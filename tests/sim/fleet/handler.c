@@ -685,7 +685,7 @@ handler_turn(stet_ctx *ctx, fleet_execution *x, stet_bytes input)
     stet_future *left;
     int          rc;
 
-    if ((rc = stet_sleep_start(ctx, &left, "left", "1h")) != STET_OK)
+    if ((rc = stet_sleep_start(ctx, &left, "left", "30d")) != STET_OK)
         return rc;
     if (x->order.seed % 3 != 0 && (rc = stet_sleep_ms(ctx, "turn", 20)) != STET_OK)
         return rc;

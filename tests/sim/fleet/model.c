@@ -155,6 +155,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     if (run->is_stopped)
         fleet_fail(w, run, "it was stopped, and begins anew");
     model_turn_timers(w, run);
+    run->is_damaged = false; /* struck since its facts were read for the last time: gone with them */
     run->generation = fact->generation;
     run->steps = NULL;
     run->n_done = 0;
