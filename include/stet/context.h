@@ -327,6 +327,20 @@ STET_API int stet_return_json(stet_ctx *ctx, const char *fmt, ...);
 STET_API int stet_fail(stet_ctx *ctx, int code, const char *fmt, ...) STET_PRINTF(3, 4);
 /** End this attempt and come back at that time; uses no attempt. Returns STET_EDEFER. */
 STET_API int stet_defer_until(stet_ctx *ctx, int64_t time_ms, const char *why);
+/** Begin anew with another input and an empty record: `return stet_continue(ctx, input);` For runs that would
+ * grow without end.
+ *
+ * The run stays the same to everybody else: its ID, key, place in the line for that key, parent, labels, deadline and
+ * those who wait for it. What it recorded is removed when the next generation is durable, in one unit; its
+ * attempts are counted anew. Signals it did not take are there for the next generation, in their order. What it
+ * wrote to its object's state stands; its awakeables, timers, undos and child keys are gone, and runs it
+ * called and did not wait for go on without it.
+ *
+ * The handler must return what this returns: a run that returns something else after it, or STET_CONTINUED
+ * without it, fails with STET_EHANDLER. A run that was stopped ends instead of beginning anew.
+ * @param input  copied
+ * @return STET_CONTINUED; STET_ETOOBIG; STET_EUSAGE; STET_SUSPENDED; STET_ENOMEM. */
+STET_API STET_MUST_USE int stet_continue(stet_ctx *ctx, stet_bytes input);
 
 /* ---- about this run ------------------------------------------------------------------------- */
 
@@ -356,6 +370,7 @@ typedef struct stet_ctx_info {
     bool        is_replaying;
     /* Trace context to hand on, with this run as the parent; NULL: it was started without. */
     const char *traceparent, *tracestate;
+    uint64_t    generation; /* how often it began anew, see stet_continue() */
 } stet_ctx_info;
 /** Valid until the handler returns. */
 STET_API const stet_ctx_info *stet_info(stet_ctx *ctx);

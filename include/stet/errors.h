@@ -72,7 +72,8 @@
     X(EUNCERTAIN, -91, UNKNOWN, "the store did not answer; the outcome is not known")              \
     /* not failures */                                                                             \
     X(SUSPENDED, -100, RETRY, "the run is suspended; return at once")                              \
-    X(END, -101, RETRY, "no more")
+    X(END, -101, RETRY, "no more")                                                                 \
+    X(CONTINUED, -102, RETRY, "the run begins anew; return this")
 
 typedef enum stet_code {
     STET_OK = 0,

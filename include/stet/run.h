@@ -254,6 +254,8 @@ typedef struct stet_run_info {
     const char *traceparent, *tracestate; /* as it was started with, or NULL */
     const char *schedule;       /* that started it, or NULL */
     int64_t     planned_ms;     /* … for this time; 0: none */
+    uint64_t    generation;     /* how often it began anew, see stet_continue(); facts are of the last one only */
+    int64_t     began_ms;       /* this generation; 0: it is the first */
     /* Of stet_run_get() and lists with payloads: */
     int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay */
     int64_t     begun_ms;       /* a worker first had it; 0: no execution has recorded anything yet. Not in lists */

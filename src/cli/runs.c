@@ -31,6 +31,8 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
     stet__cli_json_time(j, "planned_ms", info->planned_ms);
     stet__cli_json_text(j, "traceparent", info->traceparent);
     stet__cli_json_text(j, "tracestate", info->tracestate);
+    stet__cli_json_int(j, "generation", (int64_t)info->generation);
+    stet__cli_json_time(j, "began_ms", info->began_ms);
     stet__cli_json_int(j, "facts", (int64_t)info->facts);
     stet__cli_json_int(j, "lost", (int64_t)info->lost);
     stet__cli_json_bool(j, "served", info->is_served);

@@ -127,6 +127,10 @@ show_fields(cli *c, const stet_run_info *info, int64_t now_ms)
     show_time(c, "created", info->created_ms, now_ms);
     show_time(c, "eligible", info->eligible_ms != info->created_ms ? info->eligible_ms : 0, now_ms);
     show_time(c, "began", info->begun_ms, now_ms);
+    if (info->generation > 0)
+        show_field(c, "generation",
+                   stet__cli_printf(c, "%llu", (unsigned long long)info->generation));
+    show_time(c, "began anew", info->began_ms, now_ms);
     show_time(c, "due", is_open ? info->due_ms : 0, now_ms);
     show_time(c, "ended", info->ended_ms, now_ms);
     show_time(c, "deadline", info->deadline_ms, now_ms);

@@ -108,6 +108,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */
 #define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
 #define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
+#define STET__FACT_SEEN 65536u  /* SIGNALLED: one the generation before had; only its idempotency key counts */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */
@@ -152,6 +153,11 @@ typedef enum stet__fact_kind {
     V(replaces, 38)      /* STATE_SET, STATE_CLEAR: stet__fact_writer() of what was there before this run wrote */ \
     B(topic, 39)         /* SIGNAL: the signal, if the wait has a name of its own */               \
     V(took_ms, 59)       /* STEP, STEP_RETRY: how long the body ran */                             \
+    V(generation, 40)    /* STARTED: how often it began anew before; ROW: the same … */            \
+    V(since, 46)         /* … STARTED: the revision it stands at */                                \
+    V(taken, 47)         /* … how far the inbox was taken by then */                               \
+    V(epoch, 48)         /* … and of the claim that ended the generation before */                 \
+    V(created_ms, 49)    /* … when the run itself began */                                         \
     B(schedule, 60)      /* STARTED: the schedule that did … */                                    \
     V(planned_ms, 61)    /* … and for which time; SCHEDULE, OCCURRENCE: see core/schedule.h */     \
     B(cron, 62)                                                                                    \

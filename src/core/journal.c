@@ -260,6 +260,20 @@ stet__journal_has_signal(const stet__journal *j, const char *signal)
     return box != NULL && box->first != NULL;
 }
 
+int
+stet__journal_letters(const stet__journal *j, stet__letter_fn fn, void *arg)
+{
+    size_t      at = 0, len;
+    const void *name;
+    void       *value;
+    int         err = STET_OK;
+
+    while (err == STET_OK && stet__map_next(&j->letters, &at, &name, &len, &value))
+        for (const stet__letter *l = ((stet__letterbox *)value)->first; err == STET_OK && l != NULL; l = l->next)
+            err = fn(arg, (stet_bytes){ name, len }, l);
+    return err;
+}
+
 /* A wait for a signal takes the oldest one nobody took, or stands in line. */
 static int
 journal_apply_wait(stet__journal *j, stet__cmd *cmd, const stet__fact *f)
@@ -311,9 +325,12 @@ journal_apply_signal(stet__journal *j, const stet__fact *f)
             return STET_OK;
         }
         if ((id.data = stet__arena_copy(j->arena, f->idempotency_key.data, f->idempotency_key.len)) == NULL ||
-            stet__map_put(&j->signal_ids, id.data, id.len, j) != STET_OK)
+            stet__map_put(&j->signal_ids, id.data, id.len,
+                          f->flags & STET__FACT_SEEN ? (void *)&j->signal_ids : stet__journal_came(j)) != STET_OK)
             return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
     }
+    if (f->flags & STET__FACT_SEEN)
+        return STET_OK;
     if ((box = journal_letterbox(j, f->name)) == NULL)
         return STET_ENOMEM;
     if ((value.data = stet__arena_copy(j->arena, f->value.data, f->value.len)) == NULL)
@@ -775,6 +792,10 @@ journal_apply_rewind(stet__journal *j, const stet__fact *f)
 int
 stet__journal_apply(stet__journal *j, const stet__fact *fact)
 {
+    if (stet__fact_is_rewrite(fact->kind) && fact->generation != j->generation) {
+        j->anomalies++; /* it was meant for another record */
+        return STET_OK;
+    }
     switch (fact->kind) {
     case STET__FACT_SIGNALLED: return journal_apply_signal(j, fact);
     case STET__FACT_UPDATE_ASKED: return journal_apply_asked(j, fact);
@@ -786,6 +807,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_ROLLED_BACK:
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
     case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
+    case STET__FACT_STARTED: j->generation = fact->generation; return STET_OK;
     case STET__FACT_SKIP: return journal_apply_skip(j, fact);
     case STET__FACT_EDIT: return journal_apply_edit(j, fact);
     case STET__FACT_REWIND: return journal_apply_rewind(j, fact);

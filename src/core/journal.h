@@ -84,13 +84,14 @@ typedef struct stet__journal {
     stet__map    update_keys; /* of the updates that were asked for -> stet__update */
     stet__update *asked, *asked_last;     /* not decided yet, in the order they came */
     stet__update *updates, *updates_last; /* decided, in that order */
-    stet__map    signal_ids;  /* idempotency keys of the signals that came */
+    stet__map    signal_ids;  /* idempotency keys of the signals that came -> stet__journal_came(), or another */
     stet__cmd   *spared;      /* settled, and the host removes what was put for them: timers, marks of waits */
     stet__cmd   *orphans;     /* CALLs that were forgotten by a rewind before they were answered */
     stet__map    repeats;     /* STEP, as in rows, + occurrence -> how often it was forgotten */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
+    int64_t      generation;  /* of the run */
     uint64_t     anomalies;   /* notifications that answered nothing; kept, never replayed */
 } stet__journal;
 
@@ -124,6 +125,15 @@ const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, si
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* A recorded command is made out of the order of its row. */
 void stet__journal_asked(stet__journal *j, stet__cmd *cmd);
+/* What signal_ids has for a key that came with this generation; another pointer: the one before had it. */
+static inline void *
+stet__journal_came(stet__journal *j)
+{
+    return j;
+}
+/* Signals that came and that nobody waited for, those of one name in their order. Non-zero stops it. */
+typedef int (*stet__letter_fn)(void *arg, stet_bytes signal, const stet__letter *letter);
+int stet__journal_letters(const stet__journal *j, stet__letter_fn fn, void *arg);
 /* Has a signal come that nobody waited for? */
 bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 /* The one command of this kind, name and occurrence, or NULL. Does not ask. */

@@ -148,9 +148,10 @@ run_apply_started(stet__run *run, const stet__fact *f)
         return stet__fail(STET_ECORRUPT, "a started fact without a handler");
     if (run->traceparent != NULL && !stet__traceparent_is_legal(run->traceparent))
         return stet__fail(STET_ECORRUPT, "a started fact with a traceparent that is none");
-    run->created_ms = f->time_ms;
+    run->created_ms = f->generation != 0 ? f->created_ms : f->time_ms;
+    run->began_ms = f->time_ms;
     run->created_us = f->number;
-    run->visible_ms = f->until_ms != 0 ? f->until_ms : f->time_ms;
+    run->visible_ms = f->until_ms != 0 ? f->until_ms : run->created_ms;
     run->deadline_ms = f->deadline_ms;
     run->retention_ms = f->retention_ms;
     run->priority = (int32_t)f->priority;
@@ -167,6 +168,74 @@ run_apply_started(stet__run *run, const stet__fact *f)
     run->is_fork = (f->flags & STET__FACT_FORKED) != 0;
     run->planned_ms = f->planned_ms;
     return run_move(run, STET_STATUS_PENDING);
+}
+
+/* What the generation before knew is gone, and what it left to this one is in the fact. */
+static int
+run_apply_anew(stet__run *run, const stet__fact *f)
+{
+    stet__run next;
+    int       err;
+
+    if (run->rollback != 0 || run->is_paused || run->is_failed || stet__run_is_answered(run))
+        return stet__fail(STET_ECORRUPT, "a run that is %s began anew", stet_status_name(run->status));
+    if ((uint64_t)f->taken < run->taken || (uint64_t)f->epoch < run->epoch)
+        return stet__fail(STET_ECORRUPT, "a generation that knows less than the one before");
+    stet__run_init(&next, run->arena, run->id);
+    if ((err = run_apply_started(&next, f)) != STET_OK)
+        return err;
+    next.generation = (uint64_t)f->generation;
+    next.dispatch = f->kind;
+    next.epoch = (uint64_t)f->epoch;
+    next.taken = (uint64_t)f->taken;
+    *run = next;
+    return STET_OK;
+}
+
+void
+stet__run_restart(const stet__run *run, stet__fact *f, stet_bytes input, uint64_t epoch)
+{
+    memset(f, 0, sizeof *f);
+    f->kind = STET__FACT_STARTED;
+    f->value = input;
+    f->generation = (int64_t)run->generation + 1;
+    f->since = (int64_t)run->journal + 1;
+    f->taken = (int64_t)run->taken;
+    f->epoch = (int64_t)epoch;
+    f->created_ms = run->created_ms;
+    f->number = run->created_us;
+    f->until_ms = run->visible_ms;
+#define RUN_SAME(member, from)                                                                     \
+    if (run->from != NULL)                                                                         \
+        f->member = stet_text(run->from);
+    RUN_SAME(name, handler)
+    RUN_SAME(key, key)
+    RUN_SAME(group, group)
+    RUN_SAME(idempotency_key, idempotency_key)
+    RUN_SAME(parent_step, parent_step)
+    RUN_SAME(child_key, child_key)
+    RUN_SAME(traceparent, traceparent)
+    RUN_SAME(tracestate, tracestate)
+    RUN_SAME(schedule, schedule)
+#undef RUN_SAME
+    f->labels = run->labels;
+    f->held = run->held;
+    f->planned_ms = run->planned_ms;
+    f->deadline_ms = run->deadline_ms;
+    f->retention_ms = run->retention_ms;
+    f->priority = run->priority;
+    f->attempts_max = run->retry.attempts;
+    f->retry_first_ms = run->retry.first_ms;
+    f->retry_max_ms = run->retry.max_ms;
+    f->retry_factor = run->retry.factor_percent;
+    f->retry_jitter = run->retry.jitter_percent;
+    f->completion = (int64_t)run->parent_completion;
+    f->flags = (run->is_object ? STET__FACT_OBJECT : 0) | (run->is_fork ? STET__FACT_FORKED : 0) |
+               (run->is_shared ? STET__FACT_SHARED : 0);
+    if (!stet__id_is_zero(run->parent))
+        f->run = stet__id_bytes(&run->parent);
+    if (!stet__id_is_zero(run->retry_of))
+        f->retry_of = stet__id_bytes(&run->retry_of);
 }
 
 static int
@@ -281,7 +350,7 @@ run_apply_kind(stet__run *run, const stet__fact *f)
     if (f->kind <= STET__FACT_STUCK)
         run->dispatch = f->kind;
     switch (f->kind) {
-    case STET__FACT_STARTED: return run_apply_started(run, f);
+    case STET__FACT_STARTED: return f->generation != 0 ? run_apply_anew(run, f) : run_apply_started(run, f);
     case STET__FACT_CLAIMED: return run_apply_claimed(run, f);
     case STET__FACT_ATTEMPT_FAILED:
     case STET__FACT_DEFERRED: return run_apply_failed_attempt(run, f);
@@ -309,12 +378,15 @@ run_apply_kind(stet__run *run, const stet__fact *f)
 int
 stet__run_apply(stet__run *run, const stet__fact *fact)
 {
-    int err;
+    /* Where it stands tells a generation from a journal that lost its beginning. */
+    bool is_anew = fact->kind == STET__FACT_STARTED && fact->generation > 0 && (uint64_t)fact->since == fact->revision &&
+                   (run->journal == 0 || (uint64_t)fact->generation == run->generation + 1);
+    int  err;
 
-    if (fact->revision != run->journal + 1)
+    if (fact->revision != run->journal + 1 && !(run->journal == 0 && is_anew))
         return stet__fail(STET_ECORRUPT, "revision %llu follows revision %llu",
                           (unsigned long long)fact->revision, (unsigned long long)run->journal);
-    if ((fact->kind == STET__FACT_STARTED) != (run->journal == 0))
+    if ((fact->kind == STET__FACT_STARTED) != (run->journal == 0) && !is_anew)
         return stet__fail(STET_ECORRUPT, "%s fact at revision %llu", stet__fact_kind_name(fact->kind),
                           (unsigned long long)fact->revision);
     if (stet__run_is_terminal(run))
@@ -457,7 +529,7 @@ stet__run_attempt(const stet__run *run)
 bool
 stet__run_has_begun(const stet__run *run)
 {
-    return run->dispatch != STET__FACT_STARTED;
+    return run->dispatch != STET__FACT_STARTED || run->epoch > 0; /* in a generation before */
 }
 
 bool

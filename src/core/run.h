@@ -5,8 +5,9 @@
  * read off this struct.
  *
  * Invariants (stet__run_check):
- *   1. the first fact is STARTED, and only the first
- *   2. journal is the revision of the last applied fact; revisions have no gaps
+ *   1. the first fact is STARTED, and only the first; a run that begins anew has one for each generation, which
+ *      says at which revision it stands, and the facts before it are gone
+ *   2. journal is the revision of the last applied fact; revisions have no gaps behind the first fact that is left
  *   3. a terminal run takes no fact
  *   4. taken <= the inbox sequence; entries are taken in order, once
  *   5. attempt is 1 + failed attempts; it never exceeds the maximum while the run is open
@@ -45,6 +46,8 @@ typedef struct stet__run {
     bool          is_object;
     bool          is_fork;           /* of retry_of */
     bool          is_shared;         /* has a key, and does not stand in its lane */
+    uint64_t      generation;        /* how often it began anew */
+    int64_t       began_ms;          /* this generation */
 
     stet_status status;
     stet__fact_kind dispatch; /* the last fact that began or ended an execution, or STARTED */
@@ -89,6 +92,9 @@ void stet__run_init(stet__run *run, stet__arena *arena, stet_id id);
 int stet__run_apply(stet__run *run, const stet__fact *fact);
 /* Apply an inbox entry as it is taken (a TAKEN fact stands for it in the journal). */
 int stet__run_apply_inbox(stet__run *run, const stet__fact *fact);
+
+/* The STARTED fact of its next generation: all that the first one said, with another input. Bytes are the run's. */
+void stet__run_restart(const stet__run *run, stet__fact *fact, stet_bytes input, uint64_t epoch);
 
 /* What an open run is shown as that is `status` by its dispatch: a rollback and a stop outlast that. */
 stet_status stet__run_shown(const stet__run *run, stet_status status);

@@ -21,6 +21,7 @@
 #define BUNDLE_MAGIC   "stetrun\n"
 #define BUNDLE_VERSION 1
 #define BUNDLE_PAGE    256u
+#define BUNDLE_TRIES_MAX 100
 
 typedef enum bundle_tag {
     BUNDLE_END = 0,
@@ -194,8 +195,6 @@ bundle_row(stet__arena *arena, stet__tape_row **rows, size_t *n, stet_bytes in, 
         return bundle_bad("a row with an impossible number");
     if (*n > 0 && row.first != (*rows)[*n - 1].first + (*rows)[*n - 1].count)
         return bundle_bad("rows with a gap");
-    if (*n == 0 && row.first != 1)
-        return bundle_bad("its first row is missing");
     row.count = (uint32_t)count;
     row.facts = in;
     if (!bundle_grow(arena, rows, *n))
@@ -288,6 +287,7 @@ typedef struct bundle_rows {
     uint64_t   next, upto;
     size_t     rows;
     bool       is_inbox;
+    bool       is_passed; /* the run began anew while it was read */
 } bundle_rows;
 
 static int
@@ -296,8 +296,10 @@ bundle_on_row(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     bundle_rows *r = arg;
 
     r->rows++;
-    if (first > r->upto)
+    if (first > r->upto) {
+        r->is_passed = r->next <= r->upto;
         return STET_END;
+    }
     if (r->is_inbox)
         stet__bundle_inbox(r->b, first, facts);
     else
@@ -311,11 +313,22 @@ bundle_on_row(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
-/* The inbox first: whatever a fact that is read later took is in it. */
-int
-stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
+static int
+bundle_on_head(void *arg, const stet_run_row *row)
 {
-    bundle_rows r = { b, b->len, 1, UINT64_MAX, 0, true };
+    stet_run_row *to = arg;
+
+    to->status = row->status; /* nothing else of it is looked at */
+    to->journal = row->journal;
+    to->inbox = row->inbox;
+    return STET_OK;
+}
+
+/* The inbox first: whatever a fact that is read later took is in it. */
+static int
+bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
+{
+    bundle_rows r = { b, b->len, 1, UINT64_MAX, 0, true, false };
     int         err = STET_OK;
 
     stet__bundle_begin(b, row->id, (stet_status)row->status, row->journal, stet__wall_ms(e->p));
@@ -335,6 +348,8 @@ stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
     stet__bundle_end(b, r.from);
     if (err == STET_END)
         err = STET_OK;
+    if (err == STET_OK && r.is_passed)
+        return stet__fail(STET_ECONFLICT, "the run began anew while it was read; try again");
     if (err == STET_OK && r.next == 1) {
         char text[STET_ID_TEXT_MAX];
 
@@ -343,4 +358,19 @@ stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
                           text);
     }
     return b->failed ? stet__fail(STET_ENOMEM, "out of memory for a bundle") : err;
+}
+
+int
+stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
+{
+    stet_run_row now = *row;
+    size_t       from = b->len;
+    int          err = bundle_load(e, b, &now);
+
+    for (int i = 0; err == STET_ECONFLICT && i < BUNDLE_TRIES_MAX; i++) {
+        b->len = from;
+        if ((err = e->store->ops->run(e->store, row->id, bundle_on_head, &now)) == STET_OK)
+            err = bundle_load(e, b, &now);
+    }
+    return err;
 }

@@ -39,6 +39,10 @@ stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
+    /* An entry nobody took may have settled a wait before its timer fired. */
+    for (const stet__cmd *cmd = l->journal.spared; cmd != NULL; cmd = cmd->spared)
+        if (cmd->had_timer && !stet__work_timer_gone(w, l->run.id, cmd->until_ms, cmd->completion))
+            return STET_ENOMEM;
     if (l->run.visible_ms > l->run.created_ms && stet__run_has_lane(&l->run) && !stet__run_has_begun(&l->run)) {
         /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now
          * would end in it and never leave it. */

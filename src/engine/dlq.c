@@ -16,8 +16,8 @@ typedef struct dlq_journal {
     stet__fact  *facts; /* journal facts, inbox entries where they were taken */
     size_t       n, cap;
     stet_bytes  *inbox;
-    size_t       n_inbox, cap_inbox, taken;
-    uint64_t     next;
+    size_t       n_inbox, cap_inbox, taken; /* taken: so many of those that are left */
+    uint64_t     inbox_first, next;
     size_t       rows;
     bool         has_undo;
     stet__journal journal; /* what became of it all */
@@ -57,10 +57,11 @@ dlq_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     dlq_journal *d = arg;
     void        *grown = dlq_grow(d, d->inbox, d->n_inbox, &d->cap_inbox, sizeof *d->inbox);
 
-    (void)first;
     (void)count;
     if (grown == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
+    if (d->n_inbox == 0)
+        d->inbox_first = first;
     d->inbox = grown;
     d->inbox[d->n_inbox].len = facts.len;
     if ((d->inbox[d->n_inbox].data = stet__arena_copy(&d->arena, facts.data, facts.len)) == NULL)
@@ -88,7 +89,11 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
         fact.revision = first + i;
         if ((err = dlq_keep(d, &fact)) != STET_OK)
             return err;
-        for (; fact.kind == STET__FACT_TAKEN && d->taken < d->n_inbox && d->taken < (size_t)fact.number; d->taken++) {
+        /* What a generation before this one took is no part of it. */
+        while (fact.kind == STET__FACT_STARTED && d->taken < d->n_inbox && d->inbox_first + d->taken <= (uint64_t)fact.taken)
+            d->taken++;
+        for (; fact.kind == STET__FACT_TAKEN && d->taken < d->n_inbox && d->inbox_first + d->taken <= (uint64_t)fact.number;
+             d->taken++) {
             stet__fact entry;
             stet_bytes entry_in = d->inbox[d->taken];
 
@@ -135,10 +140,10 @@ dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
     int err;
 
     stet__journal_init(&d->journal, &d->arena, &e->p->alloc);
-    d->next = 1;
+    d->next = d->inbox_first = 1;
     do {
         d->rows = 0;
-        if ((err = e->store->ops->inbox(e->store, run, d->n_inbox + 1, 256, dlq_on_inbox, d)) != STET_OK)
+        if ((err = e->store->ops->inbox(e->store, run, d->inbox_first + d->n_inbox, 256, dlq_on_inbox, d)) != STET_OK)
             return err;
     } while (d->rows == 256);
     do {
@@ -214,6 +219,22 @@ dlq_put_signal(stet__buf *out, stet_bytes signal, stet_bytes value, stet_bytes i
     f.value = value;
     f.idempotency_key = id;
     stet__fact_encode(out, &f);
+}
+
+typedef struct dlq_letters {
+    stet__buf *out;
+    uint64_t   n;
+    int64_t    now_ms;
+} dlq_letters;
+
+static int
+dlq_on_letter(void *arg, stet_bytes signal, const stet__letter *letter)
+{
+    dlq_letters *l = arg;
+
+    l->n++;
+    dlq_put_signal(l->out, signal, letter->value, letter->id, l->now_ms);
+    return STET_OK;
 }
 
 /* Behind the read: one in front of it says nothing about what was made of the value. */
@@ -334,9 +355,7 @@ static uint32_t
 dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
 {
     uint64_t    revision = 2 + dlq_skipped(d, out, now_ms);
-    size_t      at = 0, len;
-    const void *name;
-    void       *value;
+    dlq_letters letters = { out, 0, now_ms };
 
     for (size_t i = 0; i < d->n; i++) {
         stet__fact        f = d->facts[i];
@@ -369,10 +388,8 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         }
         revision++;
     }
-    while (stet__map_next(&d->journal.letters, &at, &name, &len, &value))
-        for (const stet__letter *l = ((stet__letterbox *)value)->first; l != NULL; l = l->next, revision++)
-            dlq_put_signal(out, (stet_bytes){ name, len }, l->value, l->id, now_ms);
-    return (uint32_t)(revision - 2);
+    (void)stet__journal_letters(&d->journal, dlq_on_letter, &letters);
+    return (uint32_t)(revision - 2 + letters.n);
 }
 
 /* ---- retry ------------------------------------------------------------------------------------------ */
@@ -452,8 +469,14 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
     int        err;
 
     if (started.deadline_ms != 0)
-        started.deadline_ms = stet__store_now(e) + (started.deadline_ms - started.time_ms);
+        started.deadline_ms = stet__store_now(e) + (started.deadline_ms -
+                                                    (started.generation != 0 ? started.created_ms : started.time_ms));
     started.time_ms = stet__store_now(e);
+    if (started.generation != 0) { /* what is inherited was recorded by that one, which the handler may ask for */
+        started.since = 1;
+        started.taken = started.epoch = 0;
+        started.created_ms = started.time_ms;
+    }
     started.until_ms = 0;
     started.number = stet__mono_us(e->p);
     started.completion = 0;

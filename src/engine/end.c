@@ -164,7 +164,8 @@ end_returned(stet_ctx *c, int64_t *due_ms)
 {
     const stet__cmd *unasked = stet__journal_unasked(&c->journal);
     stet_class       class_ = stet_code_class(c->rc);
-    bool             is_final = c->rc == STET_OK || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
+    bool             is_well = c->rc == STET_OK || c->rc == STET_CONTINUED;
+    bool             is_final = is_well || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
     stet__fact       fact = { 0 };
     char             text[96];
 
@@ -184,11 +185,15 @@ end_returned(stet_ctx *c, int64_t *due_ms)
     if (is_final && c->run.is_paused)
         return end_release(c, due_ms);
     if (is_final && c->run.stop_code != 0) {
-        bool is_told = c->rc == STET_OK || c->rc == c->run.stop_code;
+        bool is_told = is_well || c->rc == c->run.stop_code;
 
         return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
                              c->run.stop_code, is_told ? 0 : c->rc,
                              !is_told && c->failure.text != NULL ? c->failure.text : c->run.stop_why, NULL);
+    }
+    if (c->rc == STET_CONTINUED) {
+        *due_ms = stet__store_now(host_claim(c)->engine);
+        return stet__end_anew(c);
     }
     if (c->rc == STET_OK) {
         fact.kind = STET__FACT_COMPLETED;
@@ -325,8 +330,9 @@ end_unit(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
     bool         was_answered = (c->run.stop_code != 0 && !c->run.is_answer_owed) || c->run.is_told;
+    uint64_t     generation = c->run.generation;
     int64_t      due_ms;
-    bool         ok;
+    bool         ok, is_anew;
     int          err;
 
     if ((err = stet__host_spare(c)) != STET_OK || (err = stet__host_mark(c)) != STET_OK || (err = end_decide(c, &due_ms)) != STET_OK ||
@@ -334,6 +340,7 @@ end_unit(stet_ctx *c)
         return err;
     if (c->run.status == STET_STATUS_PAUSED)
         due_ms = STET__HELD_MS;
+    is_anew = c->run.generation != generation;
     if (stet__run_is_terminal(&c->run)) {
         stet__lock(e->p, &e->lock);
         ok = stet__project_end(e, claim->open, &c->run, &c->journal, claim->has_lane, !was_answered);
@@ -341,14 +348,24 @@ end_unit(stet_ctx *c)
     } else
         ok = (!STET__MUTANT(parent_early) || c->run.status != STET_STATUS_RETRYING ||
               stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
-             end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED) &&
+             end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED ||
+                                  is_anew) &&
              (c->run.status != STET_STATUS_COMPENSATION_FAILED || end_tell(c, was_answered)) &&
              stet__project_row(claim->open, &c->run,
-                               STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON, due_ms);
+                               STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON |
+                                   (is_anew ? STET_RUN_EXTRA : 0),
+                               due_ms);
     if (!ok)
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
     claim->open->done = end_done;
     return STET_OK;
+}
+
+/* A generation ends with a unit of its own: what the facts it removes were is read from the store. */
+static bool
+end_must_wait(stet_ctx *c)
+{
+    return c->latch == 0 && c->rc == STET_CONTINUED && !stet__host_is_durable(c);
 }
 
 static void
@@ -512,6 +529,10 @@ stet__host_end(stet_ctx *c)
         if (claim->verdict == STET__FACT_STUCK && c->run.lost < (uint32_t)e->config.lost_max) {
             claim->verdict = 0; /* unstuck meanwhile */
             c->stuck_code = 0;
+        }
+        if (end_must_wait(c)) {
+            stet__host_commit(c);
+            return true;
         }
         err = end_unit(c);
         if (err == STET_ECORRUPT) { /* it would be so for ever; if the run is not ours, this is refused */

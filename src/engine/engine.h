@@ -576,6 +576,7 @@ int  stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, co
 /* The same up to revision `upto` and with the whole inbox, whatever its row says, telling `fn` each fact when it was
  * applied (seq 0), and each inbox entry with its sequence where it was taken, or at the end. Of an entry that does not decode the kind is 0. Non-zero stops it. */
 typedef int (*stet__fact_seen_fn)(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken);
+/* STET_ECONFLICT: the run began anew meanwhile, and it is to be read from its row on. */
 int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
@@ -584,6 +585,8 @@ int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted
 /* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
 int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);
 void stet__loaded_free(stet__loaded *l);
+/* Has the parent begun anew since it started this child? Then the child's key is gone. */
+bool stet__child_is_past(const stet__run *child, const stet__fact *parent_extra);
 /* The row's extra of a run. */
 void stet__extra_of(const stet__run *run, stet__fact *extra);
 
@@ -859,6 +862,9 @@ void   stet__mirror_hint(stet_engine *e);
 size_t stet__mirror_failing(stet_engine *e);
 
 /* purge.c */
+/* Operations that remove what follows from a run's facts, which go with the same unit; what it wrote becomes a
+ * baseline. STET_ENOMEM, or what the store said. */
+int  stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x);
 void stet__purge(stet_engine *e);
 
 #endif

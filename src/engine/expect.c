@@ -8,6 +8,8 @@
 
 #include "engine/engine.h"
 
+#define EXPECT_TRIES_MAX 100
+
 /* ---- what the facts tell --------------------------------------------------------------------- */
 
 typedef struct expect_scan {
@@ -113,7 +115,7 @@ expect_topic(stet__expect *x, const stet__fact *f)
 static void
 expect_rewound(stet__expect *x, const stet__fact *f)
 {
-    if (x->l.run.rollback != 0)
+    if (x->l.run.rollback != 0 || (uint64_t)f->generation != x->l.run.generation)
         return; /* it came too late */
     for (stet__want_value **at = &x->values; *at != NULL;)
         if ((*at)->revision >= (uint64_t)f->number &&
@@ -284,9 +286,11 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
     stet__expect *x = scan->x;
     bool          ok;
 
-    if (seq == 0)
+    if (seq == 0) {
+        if (f->kind == STET__FACT_STARTED) /* entries that were taken before this generation need not be there */
+            x->inbox = (uint64_t)f->taken;
         ok = expect_fact(x, f);
-    else {
+    } else {
         x->inbox = seq > x->inbox ? seq : x->inbox;
         ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
              (f->kind != STET__FACT_DECIDED || expect_decided(x, f)) &&
@@ -538,8 +542,8 @@ expect_row_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row 
     return err;
 }
 
-int
-stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
+static int
+expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
 {
     expect_scan scan = { e, x };
     int         err;
@@ -582,6 +586,16 @@ stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_ro
 failed:
     stet__expect_free(x);
     return err;
+}
+
+int
+stet__expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *lost)
+{
+    int err = STET_ECONFLICT;
+
+    for (int i = 0; err == STET_ECONFLICT && i < EXPECT_TRIES_MAX; i++)
+        err = expect_load(e, x, id, lost);
+    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "the run began anew all the time it was read; try again") : err;
 }
 
 void

@@ -338,8 +338,11 @@ stet__host_rollback(stet_ctx *c, stet__work *w)
     w->unit.n_ops = claim->mark_ops;
     w->unit.n_conds = claim->mark_conds;
     for (size_t i = 0; i < w->unit.n_ops; i++)
-        if (w->ops[i].kind == STET_OP_FACTS && stet__id_equal(w->ops[i].run, w->run))
+        if (w->ops[i].kind == STET_OP_FACTS && stet__id_equal(w->ops[i].run, w->run)) {
             w->ops[i].data = (stet_bytes){ NULL, 0 };
+            w->ops[i].flags = 0;
+            w->ops[i].session = 0;
+        }
     w->done = stet__host_unit_done;
     w->is_sealed = false;
     claim->open = w;

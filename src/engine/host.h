@@ -1,5 +1,5 @@
 /* What the files of the host share: host.c (recording, and the table of what a context may ask for), host_begin.c,
- * host_inbox.c, host_park.c, host_state.c, host_child.c, host_tx.c, host_crumbs.c, and end.c.
+ * host_inbox.c, host_park.c, host_state.c, host_child.c, host_tx.c, host_crumbs.c, and end.c, end_anew.c.
  */
 #ifndef STET_ENGINE_HOST_H
 #define STET_ENGINE_HOST_H
@@ -29,6 +29,9 @@ int  stet__host_spare(stet_ctx *c);
 int  stet__host_mark(stet_ctx *c);
 void stet__host_rollback(stet_ctx *c, stet__work *w);
 int  stet__host_inbox_cond(stet_ctx *c);
+/* Facts and operations that end this generation and begin the next, in the open unit; everything before them is
+ * durable. Due now. */
+int  stet__end_anew(stet_ctx *c);
 bool stet__host_is_news(const stet__work *w, const stet_outcome *o);
 
 /* ---- what a context may ask for, by file; see exec/context.h ------------------------------------ */

@@ -43,7 +43,9 @@ stet__host_info(stet_ctx *c)
     c->info.attempts_max = (uint32_t)c->run.retry.attempts;
     c->info.created_ms = c->run.created_ms;
     c->info.deadline_ms = c->run.deadline_ms;
-    stet__rng_seed(&c->rng, stet__hash64(c->run.id.bytes, sizeof c->run.id.bytes, STET__MUTANT(random_anew) ? 7 + c->run.epoch : 7));
+    c->info.generation = c->run.generation;
+    stet__rng_seed(&c->rng, stet__hash64(c->run.id.bytes, sizeof c->run.id.bytes,
+                                         (STET__MUTANT(random_anew) ? 7 + c->run.epoch : 7) + c->run.generation * 0x10001));
 }
 
 static int

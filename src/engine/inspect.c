@@ -260,6 +260,8 @@ stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row 
     info->deadline_ms = extra->deadline_ms;
     info->facts = row->journal;
     info->inbox = row->inbox;
+    info->generation = (uint64_t)extra->generation;
+    info->began_ms = extra->generation != 0 ? extra->time_ms : 0;
     if (!inspect_id(arena, &info->id, STET__ID_RUN, row->id) ||
         !inspect_id(arena, &info->parent, STET__ID_RUN, stet__fact_id(extra->run)) ||
         !inspect_id(arena, &info->retry_of, STET__ID_RUN, stet__fact_id(extra->retry_of)) ||
@@ -407,10 +409,11 @@ typedef struct inspect_facts {
     void        *arg;
     bool         with_payloads;
     bool         is_at_risk_next;
-    uint64_t     next, taken;
+    uint64_t     next;
     size_t       rows;
     stet_bytes  *inbox;
-    size_t       n_inbox, cap_inbox;
+    size_t       n_inbox, cap_inbox, taken; /* taken: so many of those that are left */
+    uint64_t     inbox_first;
 } inspect_facts;
 
 static bool
@@ -475,14 +478,15 @@ inspect_emit_inbox(inspect_facts *f, uint64_t upto, uint64_t revision)
 {
     int err = STET_OK;
 
-    for (; f->taken < upto && f->taken < f->n_inbox && err == STET_OK; f->taken++) {
+    for (; f->taken < f->n_inbox && f->inbox_first + f->taken <= upto && err == STET_OK; f->taken++) {
         stet_bytes in = f->inbox[f->taken];
+        uint64_t   seq = f->inbox_first + f->taken;
         stet__fact fact;
 
         if (stet__fact_decode(&fact, &in) != STET_OK)
-            err = inspect_corrupt(f, revision, f->taken + 1);
+            err = inspect_corrupt(f, revision, seq);
         else
-            err = inspect_emit(f, &fact, revision, f->taken + 1);
+            err = inspect_emit(f, &fact, revision, seq);
     }
     return err;
 }
@@ -505,8 +509,13 @@ inspect_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
             err = inspect_corrupt(f, first + i, 0);
         else if (fact.kind == STET__FACT_TAKEN)
             err = inspect_emit_inbox(f, (uint64_t)fact.number, first + i);
-        else
+        else {
+            /* What a generation before this one took is no part of it. */
+            while (fact.kind == STET__FACT_STARTED && f->taken < f->n_inbox &&
+                   f->inbox_first + f->taken <= (uint64_t)fact.taken)
+                f->taken++;
             err = inspect_emit(f, &fact, first + i, 0);
+        }
     }
     f->next = first + count;
     return err;
@@ -517,8 +526,9 @@ inspect_keep_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 {
     inspect_facts *f = arg;
 
-    (void)first;
     (void)count;
+    if (f->n_inbox == 0)
+        f->inbox_first = first;
     if (f->n_inbox == f->cap_inbox) {
         size_t      cap = stet__cap_next(&f->e->p->alloc, f->cap_inbox, 16);
         stet_bytes *grown = stet__arena_get(&f->arena, cap * sizeof *grown);
@@ -541,7 +551,7 @@ inspect_keep_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 int
 stet_run_facts(stet_engine *e, const stet_run_id *run, bool with_payloads, stet_fact_fn fn, void *arg)
 {
-    inspect_facts f = { .e = e, .fn = fn, .arg = arg, .with_payloads = with_payloads, .next = 1 };
+    inspect_facts f = { .e = e, .fn = fn, .arg = arg, .with_payloads = with_payloads, .next = 1, .inbox_first = 1 };
     stet_run_row  row;
     stet__fact    extra;
     stet_id       id;
@@ -553,7 +563,7 @@ stet_run_facts(stet_engine *e, const stet_run_id *run, bool with_payloads, stet_
     if ((err = stet__load_row(e, id, &f.arena, &row, &extra)) == STET_OK)
         do {
             f.rows = 0;
-            err = e->store->ops->inbox(e->store, id, f.n_inbox + 1, 256, inspect_keep_inbox, &f);
+            err = e->store->ops->inbox(e->store, id, f.inbox_first + f.n_inbox, 256, inspect_keep_inbox, &f);
         } while (err == STET_OK && f.rows == 256);
     while (err == STET_OK && f.next <= row.journal) {
         f.rows = 0;
@@ -562,7 +572,7 @@ stet_run_facts(stet_engine *e, const stet_run_id *run, bool with_payloads, stet_
             break;
     }
     if (err == STET_OK)
-        err = inspect_emit_inbox(&f, f.n_inbox, 0);
+        err = inspect_emit_inbox(&f, UINT64_MAX, 0);
     stet__arena_free(&f.arena);
     return err;
 }

@@ -5,6 +5,7 @@
 #include "engine/offline.h"
 
 #define LOAD_PAGE_ROWS 256u
+#define LOAD_TRIES_MAX 100
 
 typedef struct load_row {
     stet__arena  *arena;
@@ -68,6 +69,7 @@ typedef struct load_facts {
     uint64_t       bad;
     size_t         rows;
     bool           skips_inbox; /* what was taken is not looked at */
+    bool           is_passed; /* the run began anew while it was read */
     /* Inbox entries, copied: they are applied where the journal took them. */
     stet__arena    scratch;
     stet_bytes    *inbox;
@@ -128,6 +130,16 @@ load_take(load_facts *l, uint64_t from, uint64_t upto)
     return STET_OK;
 }
 
+/* Does a generation begin there? Else the journal lost its beginning. */
+static bool
+load_is_anew(uint64_t first, stet_bytes facts)
+{
+    stet__fact fact;
+
+    return stet__fact_decode(&fact, &facts) == STET_OK && fact.kind == STET__FACT_STARTED && fact.generation != 0 &&
+           (uint64_t)fact.since == first;
+}
+
 static int
 load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 {
@@ -136,14 +148,22 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     int         err;
 
     l->rows++;
-    if (first > l->upto)
+    if (first > l->upto) {
+        l->is_passed = l->next <= l->upto && l->upto != UINT64_MAX;
         return STET_END;
+    }
+    if (first != l->next && l->run->journal == 0 && load_is_anew(first, facts))
+        l->next = first;
     if (first != l->next) {
         l->bad = l->next;
         return stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l->next);
     }
     while ((err = stet__fact_decode(&fact, &facts)) == STET_OK) {
         fact.revision = l->next;
+        if (fact.kind == STET__FACT_STARTED && l->run->journal != 0 && fact.generation != 0) {
+            l->is_passed = true;
+            return STET_END;
+        }
         if (fact.kind == STET__FACT_TAKEN &&
             (err = load_take(l, l->run->taken + 1,
                              (uint64_t)fact.number - (STET__MUTANT(inbox_short) ? 1 : 0))) != STET_OK)
@@ -175,7 +195,8 @@ load_inbox(load_facts *l)
         l->rows = 0;
         if ((err = l->e->store->ops->inbox(l->e->store, l->run->id, from, LOAD_PAGE_ROWS, load_on_inbox, l)) != STET_OK)
             return err;
-        from += l->rows;
+        if (l->n_inbox > 0)
+            from = l->inbox_first + l->n_inbox;
     } while (l->rows == LOAD_PAGE_ROWS);
     return STET_OK;
 }
@@ -224,6 +245,8 @@ load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, 
         } while (err == STET_OK && l.rows == LOAD_PAGE_ROWS);
     if (err == STET_END)
         err = STET_OK;
+    if (l.is_passed)
+        err = stet__fail(STET_ECONFLICT, "the run began anew while it was read; look again");
     if (err == STET_OK && run->journal == 0)
         err = stet__fail(STET_ECORRUPT, "the run has no facts");
     if (err == STET_OK)
@@ -233,12 +256,30 @@ load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, 
     return err;
 }
 
+static int
+load_on_last(void *arg, const stet_run_row *row)
+{
+    *(uint64_t *)arg = row->journal;
+    return STET_OK;
+}
+
 int
 stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row, uint64_t *bad_revision)
 {
     uint64_t upto = row->journal - (STET__MUTANT(journal_short) && row->session != 0 ? 1 : 0);
+    int      err = load_all(e, run, journal, upto, row->inbox > 0, bad_revision, NULL, NULL);
 
-    return load_all(e, run, journal, upto, row->inbox > 0, bad_revision, NULL, NULL);
+    /* A handler can begin anew for ever, faster than we read, but hardly so often. */
+    for (int i = 0; err == STET_ECONFLICT && i < LOAD_TRIES_MAX; i++) {
+        stet__run_init(run, run->arena, run->id);
+        if (journal != NULL) {
+            stet__journal_free(journal);
+            stet__journal_init(journal, run->arena, &e->p->alloc);
+        }
+        if ((err = e->store->ops->run(e->store, run->id, load_on_last, &upto)) == STET_OK)
+            err = load_all(e, run, journal, upto, true, bad_revision, NULL, NULL);
+    }
+    return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "the run began anew all the time it was read; try again") : err;
 }
 
 int
@@ -271,6 +312,8 @@ stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, cons
         err = load_on_inbox(&l, tape->inbox[i].first, 1, tape->inbox[i].facts);
     for (size_t i = 0; err == STET_OK && i < tape->n_journal; i++)
         err = load_on_facts(&l, tape->journal[i].first, tape->journal[i].count, tape->journal[i].facts);
+    if (l.is_passed)
+        err = stet__fail(STET_ECORRUPT, "a generation behind facts of the one before");
     if (err == STET_OK && run->journal < tape->revision) {
         l.bad = run->journal + 1;
         err = stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l.bad);
@@ -373,13 +416,15 @@ int
 stet__load_next(stet_engine *e, stet__loaded *l, stet_id id)
 {
     uint64_t bad;
-    int      err;
+    int      err, tries = 0;
 
-    load_begin(e, l, id);
-    if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
-        err = stet__load_facts_seen(e, &l->run, &l->journal, l->row.journal, &bad, load_on_next, l);
-    if (err != STET_OK)
-        stet__loaded_free(l);
+    do {
+        load_begin(e, l, id);
+        if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
+            err = stet__load_facts_seen(e, &l->run, &l->journal, l->row.journal, &bad, load_on_next, l);
+        if (err != STET_OK)
+            stet__loaded_free(l);
+    } while (err == STET_ECONFLICT && ++tries < LOAD_TRIES_MAX);
     return err;
 }
 

@@ -60,6 +60,7 @@ typedef struct copy_run {
     const stet_run_row *row;            /* in the source */
     bool                exists;         /* in the target, or will by the units on their way */
     uint64_t            journal, inbox; /* the same */
+    uint64_t            inbox_first;    /* in the source; behind the last one if it is empty */
     stet__work         *w;
     size_t              bytes;
 } copy_run;
@@ -132,16 +133,27 @@ copy_open(copy_run *c)
     return STET_OK;
 }
 
+/* Does a generation begin there? In the target its facts and inbox begin where they do in the source. */
+static bool
+copy_is_anew(const copy_run *c, uint64_t first, stet_bytes facts)
+{
+    stet__fact fact;
+
+    return c->journal == 0 && stet__fact_decode(&fact, &facts) == STET_OK && fact.kind == STET__FACT_STARTED &&
+           fact.generation != 0 && (uint64_t)fact.since == first;
+}
+
 /* Runs in the middle of a read: it only builds units, copy_open() before the read made room. */
 static int
 copy_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
 {
     copy_run *c = arg;
     stet_op  *op;
+    bool      is_anew = false;
 
     if (first > c->row->journal)
         return STET_END;
-    if (first != c->journal + 1)
+    if (first != c->journal + 1 && !(is_anew = copy_is_anew(c, first, facts)))
         return stet__fail(STET_ECORRUPT, "revision %llu follows %llu", (unsigned long long)first,
                           (unsigned long long)c->journal);
     if ((op = stet__work_op(c->w, STET_OP_FACTS, c->row->id)) == NULL ||
@@ -149,7 +161,11 @@ copy_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
         return stet__move_no_memory();
     op->number = first;
     op->count = count;
-    c->journal += count;
+    if (is_anew) {
+        op->flags = STET_OP_ANEW;
+        op->session = c->inbox = c->inbox_first - 1;
+    }
+    c->journal = first + count - 1;
     c->bytes += facts.len + 64;
     return c->bytes < c->m->unit_bytes ? STET_OK : STET_END; /* the next unit goes on from here */
 }
@@ -175,6 +191,15 @@ copy_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes entry)
 }
 
 static int
+copy_on_first(void *arg, uint64_t first, uint32_t count, stet_bytes entry)
+{
+    (void)count;
+    (void)entry;
+    ((copy_run *)arg)->inbox_first = first;
+    return STET_END;
+}
+
+static int
 copy_damaged(const copy_run *c)
 {
     char text[512], run[STET_ID_TEXT_MAX];
@@ -191,6 +216,9 @@ copy_read_all(copy_run *c)
     uint64_t    before;
     int         err = STET_OK;
 
+    c->inbox_first = c->row->inbox + 1;
+    if (c->row->inbox > 0 && (err = s->ops->inbox(s, c->row->id, 1, 1, copy_on_first, c)) == STET_END)
+        err = STET_OK;
     while (err == STET_OK && c->journal < c->row->journal) {
         before = c->journal;
         if ((err = copy_open(c)) != STET_OK)

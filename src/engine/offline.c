@@ -696,8 +696,9 @@ offline_returned(stet__offline *o, stet_ctx *c)
 {
     const stet__cmd *left = stet__journal_unasked(&c->journal);
     stet_class       class_ = stet_code_class(c->rc);
+    bool             is_well = c->rc == STET_OK || c->rc == STET_CONTINUED;
     bool             is_final =
-        c->rc == STET_OK || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
+        is_well || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
     const char *recorded =
         left != NULL ? offline_operation(o, left->kind, left->name, left->occurrence) : NULL;
     const char *failure = c->failure.code == c->rc && c->failure.text != NULL
@@ -717,7 +718,7 @@ offline_returned(stet__offline *o, stet_ctx *c)
                         recorded, o->strange != NULL ? o->strange : "nothing like it",
                         o->strange_where != NULL ? " at " : "",
                         o->strange_where != NULL ? o->strange_where : "",
-                        c->rc == STET_OK ? "without it" : failure));
+                        is_well ? "without it" : failure));
     else if (left != NULL)
         offline_end(
             o, STET_REPLAY_FAILED, recorded,
@@ -726,7 +727,8 @@ offline_returned(stet__offline *o, stet_ctx *c)
             stet__arena_printf(&o->arena, "fails before it comes to %s: %s", recorded, failure));
     else
         offline_end(o, STET_REPLAY_RETURNED, NULL, "the handler returned", NULL,
-                    c->rc == STET_OK && o->follows ? "returns"
+                    c->rc == STET_CONTINUED          ? "begins anew"
+                    : c->rc == STET_OK && o->follows ? "returns"
                     : c->rc == STET_OK
                         ? NULL
                         : stet__arena_printf(&o->arena, "returned %s: %s",

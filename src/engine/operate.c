@@ -375,6 +375,7 @@ operate_once(stet_engine *e, stet_id id, operation *op, bool is_dead)
     before = l.run.status;
     op->fact.time_ms = stet__store_now(e);
     op->fact.revision = l.run.journal + 1;
+    op->fact.generation = (int64_t)l.run.generation;
     if ((err = operate_may(op, &l, name)) != STET_OK || (err = stet__run_apply_inbox(&l.run, &op->fact)) != STET_OK ||
         (w = stet__work_new(e, NULL, NULL)) == NULL) {
         stet__loaded_free(&l);

@@ -186,10 +186,19 @@ stet__extra_of(const stet__run *run, stet__fact *extra)
     extra->deadline_ms = run->deadline_ms;
     extra->attempts_max = run->retry.attempts;
     extra->retention_ms = run->retention_ms;
+    extra->generation = (int64_t)run->generation;
+    extra->time_ms = run->generation != 0 ? run->began_ms : 0;
     if (!stet__id_is_zero(run->parent))
         extra->run = stet__id_bytes(&run->parent);
     if (!stet__id_is_zero(run->retry_of))
         extra->retry_of = stet__id_bytes(&run->retry_of);
+}
+
+/* By the time they tell: both are of one run's lifetime, and who does not know had better not complain. */
+bool
+stet__child_is_past(const stet__run *child, const stet__fact *parent_extra)
+{
+    return parent_extra->generation != 0 && child->created_ms <= parent_extra->time_ms;
 }
 
 bool
@@ -212,6 +221,12 @@ stet__project_row(stet__work *w, const stet__run *run, uint32_t mask, int64_t du
         return false;
     if (due_ms != STET_NEVER && due_ms < w->timer_ms)
         w->timer_ms = due_ms;
+    if (mask & STET_RUN_EXTRA) {
+        stet__fact extra;
+
+        stet__extra_of(run, &extra);
+        return stet__work_fact(w, &row->extra, &extra);
+    }
     return true;
 }
 

@@ -158,8 +158,16 @@ purge_child_key(stet_engine *e, stet__work *w, const stet__expect *x, const stet
     stet__fact   extra;
     stet_value   v = { 0 };
     stet_cond   *cond;
-    int          err = stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra);
+    int          err;
 
+    /* A generation of its parent that came later may have used it again. */
+    if ((err = e->store->ops->value(e->store, STET__SPACE_CHILD, want->key, &v)) != STET_OK)
+        return err == STET_ENOTFOUND ? STET_OK : err;
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (!stet__id_equal(v.run, x->l.run.id))
+        return STET_OK;
+    v = (stet_value){ 0 };
+    err = stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra);
     if (err == STET_ENOTFOUND)
         return purge_value(w, STET__SPACE_CHILD, want->key) ? STET_OK : STET_ENOMEM;
     if (err != STET_OK)
@@ -200,24 +208,45 @@ purge_children(stet_engine *e, stet__work *w, stet_id run)
     return err;
 }
 
-static int
-purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
+/* Does it follow from what the run did, not from its start? */
+static bool
+purge_is_of_facts(const char *space)
+{
+    return strcmp(space, STET__SPACE_AWAKEABLE) == 0 || strcmp(space, STET__SPACE_TOPIC) == 0 ||
+           strcmp(space, STET__SPACE_BOUNDARY) == 0;
+}
+
+int
+stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
 {
     stet_id run = x->l.run.id;
     int     err;
 
+    for (const stet__want_value *want = x->values; want != NULL; want = want->next)
+        if (purge_is_of_facts(want->space) && !purge_value(w, want->space, want->key))
+            return STET_ENOMEM;
+    for (const stet__wrote *wrote = x->wrote; wrote != NULL && !STET__MUTANT(turn_baseless); wrote = wrote->next)
+        if ((err = purge_wrote(e, w, wrote, &run)) != STET_OK)
+            return err;
+    return purge_children(e, w, run);
+}
+
+static int
+purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
+{
+    stet_id run = x->l.run.id;
+    int     err = stet__purge_facts(e, w, x);
+
+    if (err != STET_OK)
+        return err;
     for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
         if (strcmp(want->space, STET__SPACE_CHILD) == 0) {
             if ((err = purge_child_key(e, w, x, want)) != STET_OK)
                 return err;
-        } else if (strcmp(want->space, STET__SPACE_BASE_ONCE) != 0 && !purge_value(w, want->space, want->key))
+        } else if (strcmp(want->space, STET__SPACE_BASE_ONCE) != 0 && !purge_is_of_facts(want->space) &&
+                   !purge_value(w, want->space, want->key))
             return STET_ENOMEM;
     }
-    for (const stet__wrote *wrote = x->wrote; wrote != NULL; wrote = wrote->next)
-        if ((err = purge_wrote(e, w, wrote, &run)) != STET_OK)
-            return err;
-    if ((err = purge_children(e, w, run)) != STET_OK)
-        return err;
     return purge_value(w, STET__SPACE_RETRY, stet__id_bytes(&run)) &&
                    purge_value(w, STET__SPACE_DISCARD, stet__id_bytes(&run)) &&
                    purge_value(w, STET__SPACE_BASE_DISCARD, stet__id_bytes(&run)) &&

@@ -390,7 +390,8 @@ repair_is_wanted(stet_engine *e, stet__work *w, const stet__expect *x, const ste
     stet__fact   extra;
 
     return strcmp(want->space, STET__SPACE_CHILD) != 0 ||
-           stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra) != STET_ENOTFOUND;
+           (stet__load_row(e, x->l.run.parent, &w->arena, &row, &extra) != STET_ENOTFOUND &&
+            !stet__child_is_past(&x->l.run, &extra));
 }
 
 static int

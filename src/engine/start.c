@@ -435,6 +435,8 @@ start_row(stet__work *w, stet_run_row *row, const stet__fact *f, stet_id run)
     extra.retention_ms = f->retention_ms;
     extra.run = f->run;
     extra.retry_of = f->retry_of;
+    extra.generation = f->generation;
+    extra.time_ms = f->generation != 0 ? f->time_ms : 0;
     return row->handler != NULL && stet__work_fact(w, &row->extra, &extra);
 }
 

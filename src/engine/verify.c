@@ -364,19 +364,28 @@ verify_lane(verify *v, const stet__expect *x, bool *waits, bool *is_passed)
     return true;
 }
 
+/* As a parent whose child has a key (`child`), or NULL. */
 static bool
-verify_is_open(verify *v, stet_id run)
+verify_is_open_for(verify *v, stet_id run, const stet__run *child)
 {
     stet__arena  arena;
     stet_run_row row;
     stet__fact   extra;
+    bool         is_past;
     int          err;
 
     stet__arena_init(&arena, &v->e->p->alloc);
     err = stet__load_row(v->e, run, &arena, &row, &extra);
     verify_note(v, err);
+    is_past = child != NULL && stet__child_is_past(child, &extra);
     stet__arena_free(&arena);
-    return err == STET_OK && !row.is_terminal;
+    return err == STET_OK && !row.is_terminal && !is_past;
+}
+
+static bool
+verify_is_open(verify *v, stet_id run)
+{
+    return verify_is_open_for(v, run, NULL);
 }
 
 /* Something must make it go on. */
@@ -433,11 +442,11 @@ verify_value_name(const char *space)
     return space;
 }
 
-/* Child keys serve those who start children of an open parent. */
+/* Child keys serve those who start children of an open parent, in the generation that started this one. */
 static bool
 verify_is_wanted(verify *v, const stet__expect *x, const stet__want_value *want)
 {
-    return strcmp(want->space, STET__SPACE_CHILD) != 0 || verify_is_open(v, x->l.run.parent);
+    return strcmp(want->space, STET__SPACE_CHILD) != 0 || verify_is_open_for(v, x->l.run.parent, &x->l.run);
 }
 
 static bool

@@ -343,7 +343,7 @@ stet__ctx_judge(stet_ctx *c)
     if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || c->run.stop_code != 0 || c->run.is_auto ||
         c->exec->host->judge == NULL)
         return;
-    if (c->latch == 0 && (c->rc >= 0 || c->rc == STET_EDEFER || c->rc == STET_SUSPENDED || c->rc == STET_END ||
+    if (c->latch == 0 && (c->rc >= 0 || c->rc == STET_EDEFER || c->rc == STET_CONTINUED || c->rc == STET_SUSPENDED || c->rc == STET_END ||
                           class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE))
         return;
     if (c->latch != 0)
@@ -432,6 +432,40 @@ stet_defer_until(stet_ctx *c, int64_t time_ms, const char *why)
         return err;
     c->defer_ms = time_ms > 0 ? time_ms : 1;
     return stet__ctx_fail(c, STET_EDEFER, 0, why, NULL, 0);
+}
+
+int
+stet_continue(stet_ctx *c, stet_bytes input)
+{
+    int   err = stet__ctx_enter(c, "stet_continue");
+    void *copy;
+
+    if (err != STET_OK)
+        return err;
+    if ((int64_t)input.len > c->exec->host->payload_max(c))
+        return stet_fail(c, STET_ETOOBIG, "an input of %zu bytes; the limit is payload_bytes_max, %lld", input.len,
+                         (long long)c->exec->host->payload_max(c));
+    if ((copy = stet__arena_copy(&c->arena, input.data, input.len)) == NULL)
+        return stet__ctx_latch(c, stet__fail(STET_ENOMEM, "out of memory for an input"));
+    c->next_input = (stet_bytes){ copy, input.len };
+    c->has_next = true;
+    return STET_CONTINUED;
+}
+
+void
+stet__ctx_returned(stet_ctx *c)
+{
+    char text[160];
+
+    if (c->latch != 0 || c->is_let_go || c->has_next == (c->rc == STET_CONTINUED))
+        return;
+    if (c->has_next)
+        (void)snprintf(text, sizeof text, "the handler called stet_continue() and returned %d instead of what that returned",
+                       c->rc);
+    else
+        (void)snprintf(text, sizeof text, "the handler returned STET_CONTINUED and did not call stet_continue()");
+    c->has_next = false;
+    c->rc = stet__ctx_fail(c, STET_EHANDLER, 0, text, NULL, 0);
 }
 
 uint64_t

@@ -214,6 +214,8 @@ struct stet_ctx {
     char             service[STET__NAME_MAX + 1];
     bool             has_result;
     stet_bytes       result;
+    bool             has_next;      /* it asked to begin anew … */
+    stet_bytes       next_input;    /* … with this */
     int              rc;            /* what the handler returned */
     int              judged;        /* 0, or what a classifier made of it: STET_EPERMANENT, STET_EDEFER */
     int64_t          defer_ms;
@@ -413,6 +415,8 @@ int  stet__step_run(stet_ctx *c, stet_future *f, stet_bytes *out);
 
 /* Is the run being rolled back because it failed? Then the handler does nothing new: its call ends with the latch. */
 bool stet__ctx_is_undone(stet_ctx *c);
+/* The handler returned: whether it begins anew must be what it returned. */
+void stet__ctx_returned(stet_ctx *c);
 /* The handler returned: if that is a passing failure, ask what it means. */
 void stet__ctx_judge(stet_ctx *c);
 

@@ -215,7 +215,7 @@ rollback_is_end(const stet_ctx *c)
 
     if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || stet__journal_unasked(&c->journal) != NULL)
         return false;
-    if ((c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER)) || c->judged == STET_EDEFER)
+    if ((c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER || c->rc == STET_CONTINUED)) || c->judged == STET_EDEFER)
         return false;
     if (c->judged == STET_EPERMANENT)
         return true;

@@ -315,6 +315,7 @@ void
 stet__attempt_init(stet_attempt *a, stet_future *f)
 {
     stet_ctx *c = f->ctx;
+    uint64_t  seed = f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48);
 
     memset(a, 0, sizeof *a);
     a->ctx = c;
@@ -330,9 +331,10 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     a->deadline_ms = INT64_MAX;
     stet__buf_init(&a->result, &c->exec->p->alloc);
     stet__buf_init(&a->text, &c->exec->p->alloc);
+    if (c->run.generation != 0) /* the same step of another generation is another one */
+        seed = stet__hash64(&c->run.generation, sizeof c->run.generation, seed);
     (void)snprintf(a->token, sizeof a->token, "%s-%016llx", c->run_text,
-                   (unsigned long long)stet__hash64(f->name, strlen(f->name),
-                                                    f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48)));
+                   (unsigned long long)stet__hash64(f->name, strlen(f->name), seed));
 }
 
 /* A stop is told by what the handler asks for, and an undo is not. */

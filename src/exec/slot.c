@@ -201,6 +201,7 @@ slot_enter(stet__co *co, void *arg)
 
     (void)co;
     c->rc = c->fn(c, c->run.input);
+    stet__ctx_returned(c);
     stet__live_over(c);
     stet__ctx_judge(c);
     stet__rollback_after(c);

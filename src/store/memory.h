@@ -137,6 +137,8 @@ typedef enum mem_undo_kind {
     UNDO_RUN_REMOVE,
     UNDO_JOURNAL_ADD, /* run, record */
     UNDO_INBOX_ADD,
+    UNDO_JOURNAL_REMOVE,
+    UNDO_INBOX_REMOVE,
     UNDO_TIMER_ADD,
     UNDO_TIMER_REMOVE,
     UNDO_VALUE_ADD,

@@ -361,16 +361,51 @@ mem_op_run_wake(mem_tx *tx, const stet_op *op)
     return run != NULL ? mem_wake(tx, run, op->flags, op->status, op->claimer) : STET_OK;
 }
 
+/* What begins up to `upto`. */
+static int
+mem_facts_remove(mem_tx *tx, mem_run *run, mem_tree *tree, mem_undo_kind kind, uint64_t upto)
+{
+    mem_node *node;
+
+    while ((node = stet__mem_tree_first(tree)) != NULL && MEM_OF(mem_facts, node, node)->first <= upto) {
+        if (!stet__mem_note_record(tx, kind, run, MEM_OF(mem_facts, node, node)))
+            return STET_ENOMEM;
+        stet__mem_tree_remove(tree, node);
+    }
+    return STET_OK;
+}
+
+static int
+mem_facts_anew(mem_tx *tx, mem_run *run, const stet_op *op)
+{
+    int err = mem_facts_remove(tx, run, &run->journal, UNDO_JOURNAL_REMOVE, op->number - 1);
+
+    if (err == STET_OK)
+        err = mem_facts_remove(tx, run, &run->inbox, UNDO_INBOX_REMOVE, op->session);
+    if (err == STET_OK && !mem_note_columns(tx, run))
+        err = STET_ENOMEM;
+    if (err != STET_OK)
+        return err;
+    run->row.journal = op->number - 1;
+    if (run->row.inbox < op->session)
+        run->row.inbox = op->session;
+    return STET_OK;
+}
+
 static int
 mem_op_facts(mem_tx *tx, const stet_op *op)
 {
     mem_run   *run = stet__mem_run(tx->db, op->run);
     mem_facts *facts;
+    int        err;
 
     if (op->count == 0)
         return stet__fail(STET_EINVAL, "an operation appends no facts");
-    if (run == NULL || op->number != run->row.journal + 1)
+    if (run == NULL || op->number <= run->row.journal ||
+        (op->number != run->row.journal + 1 && !(op->flags & STET_OP_ANEW)))
         return STET_ECONFLICT;
+    if ((op->flags & STET_OP_ANEW) && (err = mem_facts_anew(tx, run, op)) != STET_OK)
+        return err;
     if (!mem_note_columns(tx, run))
         return STET_ENOMEM;
     run->row.journal += op->count;

@@ -116,6 +116,12 @@ mem_undo_one(stet__memory_db *db, const mem_undo *undo)
     case UNDO_RUN_REMOVE: stet__mem_run_link(db, undo->run); break;
     case UNDO_JOURNAL_ADD: mem_facts_undo(db, &undo->run->journal, undo->record); break;
     case UNDO_INBOX_ADD: mem_facts_undo(db, &undo->run->inbox, undo->record); break;
+    case UNDO_JOURNAL_REMOVE:
+        stet__mem_tree_add(&undo->run->journal, &((mem_facts *)undo->record)->node);
+        break;
+    case UNDO_INBOX_REMOVE:
+        stet__mem_tree_add(&undo->run->inbox, &((mem_facts *)undo->record)->node);
+        break;
     case UNDO_TIMER_ADD:
         stet__mem_timer_unlink(db, undo->record);
         stet__free(db->alloc, undo->record);
@@ -160,6 +166,8 @@ stet__mem_settle(stet__memory_db *db)
             stet__free(db->alloc, (void *)(uintptr_t)undo->stale);
         else if (undo->kind == UNDO_RUN_REMOVE)
             stet__mem_run_free(db, undo->run);
+        else if (undo->kind == UNDO_JOURNAL_REMOVE || undo->kind == UNDO_INBOX_REMOVE)
+            stet__mem_facts_free(db, undo->record);
         else if (undo->kind == UNDO_TIMER_REMOVE)
             stet__free(db->alloc, undo->record);
         else if (undo->kind == UNDO_VALUE_REMOVE)

@@ -503,6 +503,7 @@ encode_run_op(pg_batch *b, const stet_op *op)
     case STET_OP_FACTS:
         l.kind = DO_FACTS;
         l.n = op->number;
+        l.s = op->session;
         l.x = op->count;
         l.d = op->data;
         l.has_d = true;

@@ -270,7 +270,7 @@ const char *const stet__pg_function[] = {
     "cur_session=0 AND cur_due IS NULL AND cur_epoch=l.e"
     "  AND cur_inbox=l.n AND s_until>x_now AND s_own;\n",
     "WHEN 10 THEN holds := cur_exists;\n", "WHEN 11 THEN holds := NOT cur_exists;\n",
-    "WHEN 12 THEN holds := cur_journal=l.n;\n", "WHEN 13 THEN holds := NOT cur_terminal;\n",
+    "WHEN 12 THEN holds := cur_journal=l.n OR (l.f&16=16 AND cur_journal<l.n);\n", "WHEN 13 THEN holds := NOT cur_terminal;\n",
     "WHEN 14 THEN holds := cur_lane IS NULL OR cur_lane=l.a;\n",
     "WHEN 15 THEN holds := cur_terminal;\n",
     "WHEN 16 THEN SELECT max(i.seq) INTO number FROM @inbox i WHERE i.run=l.run;"
@@ -323,7 +323,10 @@ const char *const stet__pg_function[] = {
     " IF l.f&8<>0 THEN cur_reason := l.y; END IF;\n",
     " IF l.f&16<>0 THEN cur_extra := l.y; END IF;\n",
     "WHEN 34 THEN do_wake := true; hasten := l.f&2<>0; wake_status := l.x; who := l.y;\n",
-    "WHEN 35 THEN\n", /* facts */
+    "WHEN 35 THEN\n", /* facts; of a run that begins anew */
+    " IF l.f&16=16 THEN " FN_WRITE_FACTS
+    "  DELETE FROM @facts WHERE run=l.run; DELETE FROM @inbox WHERE run=l.run AND seq<=l.s;"
+    "  IF cur_inbox<l.s THEN cur_inbox := l.s; cur_dirty := true; END IF; changed := true; END IF;\n",
     " n_facts := n_facts+1; w_run[n_facts] := l.run; w_rev[n_facts] := l.n; w_count[n_facts] := "
     "l.x;"
     " w_data[n_facts] := l.d; cur_journal := l.n+l.x-1;\n",

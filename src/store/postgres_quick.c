@@ -153,6 +153,7 @@ step_fits(quick_step *s, quick_steps *q)
         const stet_op *op = &u->ops[i];
 
         if (op->kind == STET_OP_FACTS && s->facts == NULL && s->set == NULL && op->count > 0 &&
+            op->flags == 0 &&
             quick_is_small(op) && stet__id_equal(op->run, s->claim->run))
             s->facts = op;
         else if (s->set == NULL && step_is_set(op, &s->claim->run))

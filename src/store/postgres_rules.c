@@ -132,9 +132,12 @@ rule_facts(rules *r, foreseen *run, const stet_op *op)
     if ((err = rule_must_exist(r, run)) != STET_OK)
         return err;
     if (!run->has_journal)
-        stet__pg_line(r->b,
-                      &(pg_line){ .kind = RULE_JOURNAL, .run = run->id, .n = op->number - 1 });
-    else if (op->number != run->journal + 1)
+        stet__pg_line(r->b, &(pg_line){ .kind = RULE_JOURNAL,
+                                        .run = run->id,
+                                        .n = op->number - 1,
+                                        .f = op->flags & STET_OP_ANEW });
+    else if (op->number <= run->journal ||
+             (op->number != run->journal + 1 && (op->flags & STET_OP_ANEW) == 0))
         return STET_ECONFLICT;
     run->has_journal = true;
     run->journal = op->number - 1 + op->count;

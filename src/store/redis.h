@@ -21,7 +21,7 @@
  *
  *   m             hash    format, instance, session (the last number)
  *   r:ID          string  a run's row, packed: the columns of stet_run_row in their order
- *   j:ID  i:ID    list    journal (first, count, facts), inbox
+ *   j:ID  i:ID    list    journal (first, count, facts), inbox;  b:ID  string, how many entries of that are gone
  *   ids           zset    all runs
  *   q:HANDLER     zset    unclaimed and due: due time, ID
  *   w:STATUS:HANDLER zset unclaimed, open, due never, of statuses that may be asked for

@@ -116,7 +116,15 @@ end
 
 local function flush_facts()
     for id, f in pairs(facts) do
-        if f.is_wiped then call('DEL', K .. 'j:' .. id, K .. 'i:' .. id) end
+        if f.is_wiped then call('DEL', K .. 'j:' .. id, K .. 'i:' .. id, K .. 'b:' .. id) end
+        if f.is_anew then call('DEL', K .. 'j:' .. id) end
+        if f.cut then
+            local gone = tonumber(call('GET', K .. 'b:' .. id) or 0)
+            if f.cut > gone then
+                call('LTRIM', K .. 'i:' .. id, f.cut - gone, -1)
+                call('SET', K .. 'b:' .. id, string.format('%.0f', f.cut))
+            end
+        end
         each('RPUSH', K .. 'j:' .. id, f.journal)
         each('RPUSH', K .. 'i:' .. id, f.inbox)
     end

@@ -312,10 +312,14 @@ encode_facts(stet__buf *b, const stet_op *o)
 {
     uint8_t head[12];
 
-    encode_head(b, 5, STET_OP_FACTS);
+    encode_head(b, 6, STET_OP_FACTS);
     redis_pack_id(b, o->run);
     redis_pack_uint(b, o->number);
     redis_pack_uint(b, o->count);
+    if (o->flags & STET_OP_ANEW)
+        redis_pack_uint(b, o->session);
+    else
+        redis_pack_bool(b, false);
     redis_put_be64(head, o->number);
     for (int i = 0; i < 4; i++)
         head[8 + i] = (uint8_t)(o->count >> 8 * (3 - i));

@@ -66,7 +66,7 @@ local function run_restore(id, row)
         journal, inbox = r[JOURNAL], r[INBOX]
     else
         local last = call('LINDEX', K .. 'j:' .. id, -1)
-        journal, inbox = 0, call('LLEN', K .. 'i:' .. id)
+        journal, inbox = 0, call('LLEN', K .. 'i:' .. id) + (call('GET', K .. 'b:' .. id) or 0)
         if last then
             local first, count = struct.unpack('>I8I4', last)
             journal = first + count - 1
@@ -118,13 +118,28 @@ local function run_set(o)
     if band(mask, 16) ~= 0 then edit(id, r, EXTRA, o[10]) end
 end
 
+-- All facts go, and the inbox up to `cut`; what this call puts into the inbox behind that stays.
+local function begin_anew(id, r, cut)
+    local old = facts_of(id)
+    local f = { journal = {}, inbox = {}, is_wiped = old.is_wiped, is_anew = true,
+                cut = math.max(cut, old.cut or 0) }
+    for i = 1, #old.inbox do
+        if r[INBOX] - #old.inbox + i > cut then f.inbox[#f.inbox + 1] = old.inbox[i] end
+    end
+    put(facts, id, f)
+    if r[INBOX] < cut then edit(id, r, INBOX, cut) end
+end
+
 local function op_facts(o)
-    local id, number, count = o[2], o[3], o[4]
+    local id, number, count, cut = o[2], o[3], o[4], o[5]
     local r = run(id)
-    if not r or number ~= r[JOURNAL] + 1 then return CONFLICT end
-    edit(id, r, JOURNAL, r[JOURNAL] + count)
+    if not r or number <= r[JOURNAL] or (number ~= r[JOURNAL] + 1 and not cut) then
+        return CONFLICT
+    end
+    if cut then begin_anew(id, r, cut) end
+    edit(id, r, JOURNAL, number - 1 + count)
     local j = facts_of(id).journal
-    put(j, #j + 1, o[5]) -- with number and count in front
+    put(j, #j + 1, o[6]) -- with number and count in front
 end
 
 local function op_inbox(o)

@@ -229,19 +229,21 @@ stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, 
     redis_store *st = redis_of(s);
     redis_words  w = { 0 };
     redisReply  *reply;
-    uint64_t     seq = from > 0 ? from : 1;
+    uint64_t     before;
     int          err;
 
     if (limit == 0)
         return stet__redis_enter(st);
-    redis_word(&w, "LRANGE");
-    redis_word_int(&w, (int64_t)seq - 1);
-    redis_word_int(&w, (int64_t)seq - 2 + read_limit(limit));
-    if ((err = read_key(st, &w, "i:", run.bytes, sizeof run.bytes, &reply, "read an inbox")) !=
-        STET_OK)
-        return freeReplyObject(reply), err;
-    for (size_t i = 0; err == STET_OK && i < reply->elements; i++, seq++)
-        err = fn(arg, seq, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });
+    redis_word_script(st, &w, REDIS_READ);
+    redis_word(&w, "inbox");
+    redis_word_bytes(&w, run.bytes, sizeof run.bytes);
+    redis_word_int(&w, from > 0 ? (int64_t)from : 1);
+    redis_word_int(&w, read_limit(limit));
+    if ((err = stet__redis_read_script(st, &w, &reply, "read an inbox")) != STET_OK)
+        return err;
+    before = reply->elements > 0 ? strtoull(reply->element[0]->str, NULL, 10) : 0;
+    for (size_t i = 1; err == STET_OK && i < reply->elements; i++)
+        err = fn(arg, before + i, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });
     freeReplyObject(reply);
     return err;
 }

@@ -66,6 +66,15 @@ function reads.journal(id, from, limit)
     return list
 end
 
+-- Entries of an inbox from a sequence on, behind how many were removed before the first there is.
+function reads.inbox(id, from, limit)
+    local gone = tonumber(call('GET', K .. 'b:' .. id) or 0)
+    local at = math.max(tonumber(from) - 1 - gone, 0)
+    local list = call('LRANGE', K .. 'i:' .. id, at, at + limit - 1)
+    table.insert(list, 1, string.format('%.0f', gone + at))
+    return list
+end
+
 -- Values of a space: bounds as ZRANGEBYLEX takes them. Answers key and value in turn.
 function reads.values(space, low, high, limit)
     local keys = call('ZRANGEBYLEX', K .. 'x:' .. space, low, high, 'LIMIT', 0, limit)

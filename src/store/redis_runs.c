@@ -286,29 +286,34 @@ lost_scan(redis_store *st, stet__buf *found)
 static int
 lost_look(redis_store *st, const stet_id *id, stet_run_row *row, bool *is_lost)
 {
-    static const char *const kinds[] = { "r:", "j:", "i:" };
-    redis_words w[3] = { { 0 }, { 0 }, { 0 } };
-    redisReply *replies[3] = { NULL };
-    stet__buf   keys[3];
+    static const struct {
+        const char *kind, *ask;
+    } asks[] = { { "r:", "EXISTS" }, { "j:", "LINDEX" }, { "i:", "LLEN" }, { "b:", "GET" } };
+    redis_words w[4] = { { 0 } };
+    redisReply *replies[4] = { NULL };
+    stet__buf   keys[4];
     bool        has_room = true;
     int         err = STET_ENOMEM;
 
-    for (int i = 0; i < 3; i++) {
-        has_room = stet__redis_key(st, &keys[i], kinds[i], id->bytes, sizeof id->bytes) && has_room;
-        redis_word(&w[i], i == 0 ? "EXISTS" : i == 1 ? "LINDEX" : "LLEN");
+    for (int i = 0; i < 4; i++) {
+        has_room =
+            stet__redis_key(st, &keys[i], asks[i].kind, id->bytes, sizeof id->bytes) && has_room;
+        redis_word(&w[i], asks[i].ask);
         redis_word_bytes(&w[i], keys[i].data, keys[i].len);
     }
     redis_word(&w[1], "-1");
     if (has_room)
-        err = stet__redis_read(st, w, 3, replies, "look for lost runs");
+        err = stet__redis_read(st, w, 4, replies, "look for lost runs");
     *is_lost = err == STET_OK && replies[0]->integer == 0 &&
                replies[1]->type == REDIS_REPLY_STRING && replies[1]->len >= 12;
     if (*is_lost) {
         *row = (stet_run_row){ .id = *id, .ended_ms = STET_NEVER, .due_ms = STET_NEVER };
         row->journal = redis_get_be64(replies[1]->str) + redis_get_be32(replies[1]->str + 8) - 1;
         row->inbox = (uint64_t)replies[2]->integer;
+        if (replies[3]->type == REDIS_REPLY_STRING)
+            row->inbox += strtoull(replies[3]->str, NULL, 10);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         freeReplyObject(replies[i]);
         stet__buf_free(&keys[i]);
     }

@@ -74,6 +74,7 @@
     X(FACTS_DEL, "DELETE FROM $facts WHERE run=?1")                                                \
     X(INBOX_ADD, "INSERT INTO $inbox(run,seq,data) VALUES(?1,?2,?3)")                              \
     X(INBOX_DEL, "DELETE FROM $inbox WHERE run=?1")                                                \
+    X(INBOX_CUT, "DELETE FROM $inbox WHERE run=?1 AND seq<=?2")                                    \
     X(TIMER_HAS, "SELECT 1 FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")               \
     X(TIMER_ADD, "INSERT OR IGNORE INTO $timers(fire,run,completion) VALUES(?1,?2,?3)")            \
     X(TIMER_DEL, "DELETE FROM $timers WHERE fire=?1 AND run=?2 AND completion=?3")                 \

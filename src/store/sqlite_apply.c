@@ -221,6 +221,31 @@ apply_set(sqlite_store *st, const stet_op *op)
     return STET_OK;
 }
 
+/* What was recorded so far goes; what follows counts on from there. */
+static int
+apply_anew(sqlite_store *st, sqlite_run *run, const stet_op *op)
+{
+    sqlite3_stmt *facts, *inbox;
+    int           err;
+
+    if ((err = stet__sqlite_runs_flush(st)) != STET_OK ||
+        (facts = sqlite_writer_stmt(st, LITE_SQL_FACTS_DEL, &err)) == NULL ||
+        (inbox = sqlite_writer_stmt(st, LITE_SQL_INBOX_CUT, &err)) == NULL)
+        return err;
+    sqlite_bind_id(facts, 1, &run->id);
+    sqlite_bind_id(inbox, 1, &run->id);
+    sqlite_bind_u64(inbox, 2, op->session);
+    if ((err = stet__sqlite_run(st, &st->writer, facts, "remove facts")) != STET_OK ||
+        (err = stet__sqlite_run(st, &st->writer, inbox, "remove inbox entries")) != STET_OK)
+        return err;
+    run->journal = op->number - 1;
+    if (run->inbox < op->session) {
+        run->inbox = op->session;
+        stet__sqlite_run_touch(st, run, LITE_DIRTY_INBOX);
+    }
+    return STET_OK;
+}
+
 /* Facts are written with the row: all that a run records in one commit is one entry. */
 static int
 apply_facts(sqlite_store *st, sqlite_run *run, const stet_op *op)
@@ -228,6 +253,8 @@ apply_facts(sqlite_store *st, sqlite_run *run, const stet_op *op)
     char *both;
     int   err;
 
+    if ((op->flags & STET_OP_ANEW) != 0 && (err = apply_anew(st, run, op)) != STET_OK)
+        return err;
     if (run->n_facts > 0 && run->facts.len + op->data.len > APPLY_ENTRY_MAX &&
         (err = stet__sqlite_runs_flush(st)) != STET_OK)
         return err;

@@ -321,9 +321,10 @@ check_rule_run(sqlite_run *run, const stet_op *op)
     case STET_OP_FACTS:
         if (op->count == 0)
             return STET_EINVAL;
-        if (!run->will_exist || op->number != run->will_journal + 1)
+        if (!run->will_exist || op->number <= run->will_journal ||
+            (op->number != run->will_journal + 1 && (op->flags & STET_OP_ANEW) == 0))
             return STET_ECONFLICT;
-        run->will_journal += op->count;
+        run->will_journal = op->number - 1 + op->count;
         return STET_OK;
     case STET_OP_INBOX:
         if ((op->flags & STET_OP_IF_OPEN) != 0 || (run->will_exist && !run->will_end))

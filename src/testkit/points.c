@@ -43,7 +43,9 @@ points_fact(points_words *w, const stet__fact *f)
     switch (f->kind) {
     case STET__FACT_CLAIMED:
     case STET__FACT_TAKEN: break; /* they come with something that says more */
-    case STET__FACT_STARTED: points_phrase(w, "the start of", f->name, 0); break;
+    case STET__FACT_STARTED:
+        points_phrase(w, f->generation != 0 ? "the new beginning of" : "the start of", f->name, 0);
+        break;
     case STET__FACT_STEP_RETRY:
         points_phrase(w, "the record of a failed attempt of step", f->name, f->occurrence);
         break;
@@ -231,10 +233,13 @@ points_durable(stet_test *kit, const char *run, const stet__fact *fact)
         step->entered = 0;
         step->is_recorded = step->is_recorded || fact->kind == STET__FACT_STEP;
     }
-    if (fact->kind == STET__FACT_ATTEMPT_FAILED || fact->kind == STET__FACT_COMPENSATION_FAILED)
+    if (fact->kind == STET__FACT_ATTEMPT_FAILED || fact->kind == STET__FACT_COMPENSATION_FAILED ||
+        (fact->kind == STET__FACT_STARTED && fact->generation != 0))
         for (step = kit->all_steps; step != NULL; step = step->next)
-            if (strcmp(step->run, run) == 0)
+            if (strcmp(step->run, run) == 0) {
                 step->entered = 0;
+                step->is_recorded = step->is_recorded && fact->kind != STET__FACT_STARTED;
+            }
 }
 
 void
@@ -250,7 +255,9 @@ stet__kit_applied(void *arg, const stet_unit *unit)
             continue;
         stet__id_text(run, STET__ID_RUN, unit->ops[i].run);
         while (stet__fact_decode(&fact, &in) == STET_OK)
-            points_durable(arg, run, &fact);
+            /* Among facts it is one that came before, to another generation or run. */
+            if (fact.kind != STET__FACT_SIGNALLED || unit->ops[i].kind == STET_OP_INBOX)
+                points_durable(arg, run, &fact);
     }
 }
 

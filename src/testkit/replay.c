@@ -198,7 +198,7 @@ replay_compare(stet_ctx *c)
     char             recorded[256], asked[256];
     const char      *left = replay_left(c, recorded, sizeof recorded);
 
-    if (left != NULL && stet_code_class(c->rc) != STET_CLASS_RETRY)
+    if (left != NULL && (stet_code_class(c->rc) != STET_CLASS_RETRY || c->rc == STET_CONTINUED))
         replay_contradiction(c, left, "returned");
     else if (end->status == STET_STATUS_COMPLETED && c->rc != STET_OK) {
         (void)snprintf(asked, sizeof asked, "failed with %s (%s)",
@@ -210,7 +210,8 @@ replay_compare(stet_ctx *c)
         replay_quote(asked, sizeof asked, "returned", c->result);
         c->file = NULL; /* the last call is not where it went wrong */
         replay_contradiction(c, recorded, asked);
-    } else if (end->status == STET_STATUS_FAILED && c->rc == STET_OK && !end->is_told)
+    } else if (end->status == STET_STATUS_FAILED && (c->rc == STET_OK || c->rc == STET_CONTINUED) &&
+               !end->is_told)
         replay_contradiction(c, "that it failed", "returned without a failure");
 }
 

@@ -134,14 +134,26 @@ fixture_batch(fixture *x)
     b[5] = (stet_op){ .kind = STET_OP_RUN_DEL, .run = x->ids[0] };
     c[0] = (stet_op){ .kind = STET_OP_REAP, .session = x->claimer.session };
     c[1] = (stet_op){ .kind = STET_OP_VALUE_DEL, .space = "s", .key = stet_text("k") };
-    x->units[0] = (stet_unit){ .seq = 2, .ops = a, .n_ops = 5 };
+    a[5] = (stet_op){ .kind = STET_OP_FACTS, .flags = STET_OP_ANEW, .run = x->ids[0], .number = 2,
+                      .count = 1, .session = 1, .data = stet_text("anew") };
+    x->units[0] = (stet_unit){ .seq = 2, .ops = a, .n_ops = 6 };
     x->units[1] = (stet_unit){ .seq = 3, .ops = b, .n_ops = 6 };
     x->units[2] = (stet_unit){ .seq = 4, .ops = c, .n_ops = 2 };
+}
+
+static int
+faulty_first(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    (void)count;
+    (void)facts;
+    *(uint64_t *)arg = first;
+    return STET_OK;
 }
 
 static void
 fixture_check_untouched(fixture *x)
 {
+    uint64_t     first = 0;
     stet_run_row row;
     stet_value   value;
     stet_store  *s = x->store;
@@ -152,6 +164,10 @@ fixture_check_untouched(fixture *x)
     CHECK_INT(row.journal, 1);
     CHECK_INT(row.inbox, 1);
     CHECK(row.lane != NULL);
+    CHECK_OK(s->ops->journal(s, x->ids[0], 1, 9, faulty_first, &first));
+    CHECK_INT(first, 1);
+    CHECK_OK(s->ops->inbox(s, x->ids[0], 1, 9, faulty_first, &first));
+    CHECK_INT(first, 1);
     CHECK_CODE(s->ops->run(s, x->ids[1], faulty_ignore, &row), STET_ENOTFOUND);
     CHECK_CODE(s->ops->run(s, x->ids[2], faulty_ignore, &row), STET_ENOTFOUND);
     CHECK_OK(s->ops->value(s, "s", stet_text("k"), &value));

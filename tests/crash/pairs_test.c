@@ -381,6 +381,12 @@ PAIRS_TEST(signals, "signals")
 PAIRS_TEST(events, "events")
 PAIRS_TEST(rollback, "rollback")
 
+/* Each generation ends once, with all its words, whatever crashes. */
+TEST_LIMIT(B22_pairs_of_crashes_generations, 300)
+{
+    pairs_all("generations", pairs_stride());
+}
+
 /* Many calls: somebody looks again and again. */
 TEST_LIMIT(C8_pairs_of_crashes_operators, 300)
 {

@@ -257,6 +257,11 @@ POWER_TEST(torn_futures, "torn futures")
 POWER_TEST(first_of_with_timeout, "first of with timeout")
 POWER_TEST(signals, "signals")
 
+TEST_LIMIT(B22_the_power_goes_at_every_flush_generations, 300)
+{
+    power_all("generations");
+}
+
 TEST_LIMIT(E3_the_power_goes_at_every_flush_schedule, 300)
 {
     power_all("schedule");

@@ -241,6 +241,11 @@ PROCESSES_TEST(torn_futures, "torn futures")
 PROCESSES_TEST(first_of_with_timeout, "first of with timeout")
 PROCESSES_TEST(signals, "signals")
 
+TEST_LIMIT(B22_processes_killed_everywhere_generations, 300)
+{
+    processes_all("generations");
+}
+
 TEST_LIMIT(E3_processes_killed_everywhere_schedule, 300)
 {
     processes_all("schedule");

@@ -750,6 +750,7 @@ static const api_row api_rows[] = {
     { .name = "stet_return_json",
       .ctx = ctx_return_json,
       .result = "{\"a\":\"x\\\"y\",\"b\":[1]}" },
+    { .name = "stet_continue", .ctx = ctx_continue, .result = "anew" },
     { .name = "stet_fail", .ctx = ctx_fail },
     { .name = "stet_defer_until", .ctx = ctx_defer_until },
     { .name = "stet_failure_get", .ctx = ctx_failure_get },

@@ -89,6 +89,7 @@ TEST_LIMIT(C6_every_fault_strikes_and_every_operation_is_executed, 60)
     CHECK(stats.polls > 0);
     CHECK(stats.exits > 0);
     CHECK(stats.reasons > 0);
+    CHECK(stats.turns > 100);
     CHECK(stats.orders == 400 && stats.undecided == 0);
     CHECK(stats.recoveries > 100 && stats.recovered > 10);
 }

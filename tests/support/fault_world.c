@@ -283,6 +283,7 @@ world_late(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, out);
 }
 
+/* The second one in its second generation. */
 static int
 world_add(stet_ctx *ctx, stet_bytes input)
 {
@@ -292,6 +293,10 @@ world_add(stet_ctx *ctx, stet_bytes input)
     char            *text;
     long             n;
 
+    if (is_second && stet_info(ctx)->generation == 0) {
+        STET_TRY(stet_state_set(ctx, "turn", input));
+        return stet_continue(ctx, input);
+    }
     STET_TRY(stet_state_get(ctx, &v, "n"));
     n = v.data != NULL ? strtol(v.data, NULL, 10) : -100;
     STET_TRY(stet_step(ctx, NULL, "add", body_plain, (void *)(uintptr_t)&bodies[is_second], NULL));

@@ -58,6 +58,28 @@ lost_read(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(text));
 }
 
+/* Three generations, a word in each; each leaves something to its object. */
+static int
+lost_turns(stet_ctx *ctx, stet_bytes input)
+{
+    uint64_t   turn = stet_info(ctx)->generation;
+    stet_bytes word, other;
+    char      *text;
+
+    if (turn == 0)
+        STET_TRY(stet_state_set(ctx, "note", stet_text("first turn")));
+    if (turn == 1)
+        STET_TRY(stet_state_clear(ctx, "greeting"));
+    STET_TRY(stet_await_signal(ctx, &word, "word", "2h"));
+    text = stet_ctx_printf(ctx, "%.*s%.*s", (int)input.len, (const char *)input.data, (int)word.len,
+                           (const char *)word.data);
+    if (turn < 2)
+        return stet_continue(ctx, stet_text(text));
+    STET_TRY(stet_await_signal(ctx, &other, "other", NULL));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s%.*s", text, (int)other.len,
+                                                      (const char *)other.data)));
+}
+
 static int
 lost_note(void *arg, stet_bytes input, stet_reply *reply)
 {
@@ -100,7 +122,8 @@ static const stet_handler lost_t[] = {
 };
 static const stet_handler lost_o[] = {
     { "put", lost_put, NULL },   { "clear", lost_clear, NULL }, { "hold", lost_hold, NULL },
-    { "tell", lost_tell, NULL }, { "read", lost_read, NULL },   { 0 },
+    { "tell", lost_tell, NULL }, { "read", lost_read, NULL },   { "turns", lost_turns, NULL },
+    { 0 },
 };
 static const stet_entry lost_initial[] = { { "greeting", { "hello", 5 } }, { NULL, { NULL, 0 } } };
 
@@ -144,6 +167,23 @@ lost_objects(fixture *f, lost_story *s)
 }
 
 static void
+lost_generations(fixture *f, lost_story *s)
+{
+    static const char *const labels[] = { "turns=3", NULL };
+
+    s->turns = fixture_start(f->engine, "o.turns", "",
+                             STET_START(.key = "g", .timeout = "3h", .labels = labels));
+    fixture_await_status(f->engine, &s->turns, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &s->turns, "other", stet_text("!"), NULL));
+    CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("b"),
+                         STET_SIGNAL_OPTIONS(.idempotency_key = "b")));
+    AWAIT(strcmp(fixture_look(f->engine, &s->turns).input, "ab") == 0);
+    fixture_await_status(f->engine, &s->turns, STET_STATUS_SUSPENDED);
+    s->runs++;
+}
+
+static void
 lost_letters(fixture *f, lost_story *s)
 {
     s->letter = fixture_start(f->engine, "t.letter", "a", STET_START(.priority = 7, .group = "g"));
@@ -178,6 +218,7 @@ lost_fill(fixture *f, lost_story *s)
     f->options.sweep_ms = 10;
     fixture_up(f, lost_services);
     lost_objects(f, s);
+    lost_generations(f, s);
     lost_letters(f, s);
     s->napping =
         fixture_start(f->engine, "t.nap", "",
@@ -255,6 +296,12 @@ lost_goes_on(fixture *f, const lost_story *s)
     EXPECT_RESULT(f->engine, &s->told, "noted");
     CHECK_OK(stet_dlq_list(f->engine, NULL, lost_count_letter, &letters));
     CHECK_INT(letters, 1); /* the retry of the first; that one was retried, the other discarded */
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "turns=3")), 1);
+    CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("b"),
+                         STET_SIGNAL_OPTIONS(.idempotency_key = "b"))); /* once more: still known */
+    CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("c"), NULL));
+    EXPECT_RESULT(f->engine, &s->turns, "abc!");
+    lost_expect_state(f, "g", "first turn|-");
     lost_expect_state(f, "p", "baseline|hello");
     lost_expect_state(f, "q", "-|-");
     lost_expect_state(f, "r", "fact|hello");

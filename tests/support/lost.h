@@ -17,6 +17,7 @@ typedef struct lost_story {
     stet_run_id caller, retrying, letter, discarded, retried;
     stet_run_id told;     /* waits for signal "end"; update "k" was answered */
     stet_run_id parent;   /* of child keys c1 (there) and c2 (removed) */
+    stet_run_id turns;    /* in its third generation, with a signal of the first that nobody took */
     size_t      runs;     /* that are there at the end */
 } lost_story;
 

@@ -435,6 +435,7 @@ TEST(F6_the_format_on_disk_stays)
     full.planned_ms = full.every_ms = full.at_ms = full.after_ms = full.overlap = 0;
     full.missed = full.missed_max = full.grace_ms = full.look_ms = full.waiting_ms = 0;
     full.fired = full.skipped = full.logged = full.updated_ms = full.fired_ms = 0;
+    full.generation = full.since = full.taken = full.epoch = full.created_ms = 0; /* … */
     stet__fact_encode(&b, &full);
     CHECK_INT(b.len, 510);
     stet__sha256(sum, b.data, b.len);

@@ -165,6 +165,135 @@ TEST(F7_facts_that_cannot_follow_are_refused)
     subject_free(&s);
 }
 
+/* ---- generations (B22) ---------------------------------------------------------------------------- */
+
+static stet__fact
+subject_restart(const subject *s, uint64_t epoch)
+{
+    stet__fact fact;
+
+    stet__run_restart(&s->run, &fact, TEXT("next"), epoch);
+    fact.time_ms = 9000;
+    return fact;
+}
+
+static void
+subject_start_full(subject *s)
+{
+    static const stet_id parent = { { 2 } }, before = { { 3 } };
+
+    subject_init(s);
+    APPLY(s, STARTED, .name = TEXT("o.work"), .value = TEXT("first"), .key = TEXT("k"), .group = TEXT("g"),
+          .idempotency_key = TEXT("once"), .parent_step = TEXT("s"), .child_key = TEXT("c"), .schedule = TEXT("nightly"),
+          .traceparent = TEXT("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), .tracestate = TEXT("a=b"),
+          .labels = TEXT("a=1\0b=2"), .held = TEXT("o/k"), .time_ms = 500, .number = 77, .until_ms = 600,
+          .deadline_ms = 70000, .retention_ms = 8, .priority = -4, .attempts_max = 3, .retry_first_ms = 10,
+          .retry_max_ms = 20, .retry_factor = 150, .retry_jitter = 5, .completion = 6, .planned_ms = 450,
+          .flags = STET__FACT_OBJECT | STET__FACT_FORKED | STET__FACT_SHARED, .run = stet__id_bytes(&parent),
+          .retry_of = stet__id_bytes(&before));
+}
+
+/* Every field of the first start, written and read once more. */
+TEST(B22_a_generation_is_started_as_the_run_was)
+{
+    subject    s, loaded;
+    stet__fact first, again, as_first;
+    stet__buf  a, b;
+
+    subject_start_full(&s);
+    stet__run_restart(&s.run, &first, s.run.input, 0);
+    subject_claim(&s);
+    APPLY(&s, TAKEN, .number = 4);
+    APPLY(&s, ATTEMPT_FAILED, .code = STET_ERETRY, .text = TEXT("no"), .until_ms = 2000);
+    subject_claim(&s);
+    CHECK_OK(subject_apply(&s, subject_restart(&s, 2)));
+    CHECK_INT(s.run.status, STET_STATUS_PENDING);
+    CHECK_INT(s.run.generation, 1);
+    CHECK_INT(s.run.created_ms, 500);
+    CHECK_INT(s.run.began_ms, 9000);
+    CHECK_INT(s.run.visible_ms, 600);
+    CHECK_INT(s.run.failed, 0);
+    CHECK_INT(s.run.epoch, 2);
+    CHECK_INT(s.run.taken, 4);
+    CHECK_INT(s.run.journal, 6);
+    CHECK(s.run.error == NULL && s.run.is_fork && stet__run_has_begun(&s.run));
+    stet__run_restart(&s.run, &again, s.run.input, 0);
+    as_first = again;
+    as_first.generation = first.generation;
+    as_first.since = first.since;
+    as_first.taken = first.taken;
+    as_first.value = first.value;
+    stet__buf_init(&a, s.arena.alloc);
+    stet__buf_init(&b, s.arena.alloc);
+    stet__fact_encode(&a, &first);
+    stet__fact_encode(&b, &as_first);
+    CHECK(a.len == b.len && memcmp(a.data, b.data, a.len) == 0);
+    /* From its own fact alone it is the same. */
+    subject_init(&loaded);
+    again = subject_restart(&s, 3);
+    again.revision = 7;
+    CHECK_OK(subject_apply(&loaded, again));
+    CHECK_INT(loaded.run.journal, 7);
+    CHECK_INT(loaded.run.taken, 4);
+    CHECK_INT(loaded.run.epoch, 3);
+    CHECK_INT(loaded.run.generation, 2);
+    CHECK_STR(loaded.run.key, "k");
+    stet__buf_free(&a);
+    stet__buf_free(&b);
+    subject_free(&loaded);
+    subject_free(&s);
+}
+
+TEST(B22_what_is_no_generation_is_damage)
+{
+    subject    s, loaded;
+    stet__fact fact;
+
+    subject_start(&s);
+    subject_claim(&s);
+    fact = subject_restart(&s, 1);
+    fact.since++; /* it stands elsewhere */
+    CHECK_CODE(subject_apply(&s, fact), STET_ECORRUPT);
+    fact = subject_restart(&s, 1);
+    fact.generation++; /* one is missing */
+    CHECK_CODE(subject_apply(&s, fact), STET_ECORRUPT);
+    fact = subject_restart(&s, 0); /* of an older claim */
+    CHECK_CODE(subject_apply(&s, fact), STET_ECORRUPT);
+    fact = subject_restart(&s, 1);
+    fact.generation = 0; /* a second start */
+    CHECK_CODE(subject_apply(&s, fact), STET_ECORRUPT);
+    CHECK_INT(s.run.journal, 2);
+    /* A journal that lost its beginning. */
+    subject_init(&loaded);
+    CHECK_CODE(subject_apply(&loaded, FACT(CLAIMED, .number = 1, .revision = 5)), STET_ECORRUPT);
+    fact = subject_restart(&s, 1);
+    fact.revision = 5;
+    CHECK_CODE(subject_apply(&loaded, fact), STET_ECORRUPT);
+    /* Those who were answered cannot begin anew. */
+    CHECK_OK(stet__run_apply_inbox(&s.run, &FACT(CANCEL, .time_ms = 1)));
+    CHECK_CODE(subject_apply(&s, subject_restart(&s, 1)), STET_ECORRUPT);
+    subject_free(&loaded);
+    subject_free(&s);
+}
+
+TEST(B22_a_key_of_the_generation_before_is_known_and_brings_nothing)
+{
+    subject s;
+
+    subject_start(&s);
+    APPLY(&s, SIGNALLED, .idempotency_key = TEXT("old"), .flags = STET__FACT_SEEN);
+    CHECK_OK(stet__journal_apply(&s.journal, &FACT(SIGNALLED, .name = TEXT("go"), .value = TEXT("x"),
+                                                   .idempotency_key = TEXT("old"))));
+    CHECK(!stet__journal_has_signal(&s.journal, "go"));
+    CHECK(!stet__journal_has_signal(&s.journal, ""));
+    CHECK_OK(stet__journal_apply(&s.journal, &FACT(SIGNALLED, .name = TEXT("go"), .value = TEXT("x"),
+                                                   .idempotency_key = TEXT("new"))));
+    CHECK(stet__journal_has_signal(&s.journal, "go"));
+    CHECK(stet__map_find(&s.journal.signal_ids, "new", 3) == stet__journal_came(&s.journal));
+    CHECK(stet__map_find(&s.journal.signal_ids, "old", 3) != stet__journal_came(&s.journal));
+    subject_free(&s);
+}
+
 TEST(B20_nothing_follows_an_end)
 {
     static const stet__fact_kind ends[] = { STET__FACT_COMPLETED, STET__FACT_FAILED, STET__FACT_CANCELLED, STET__FACT_EXPIRED };

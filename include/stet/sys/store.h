@@ -1,7 +1,8 @@
 /* The store port, for people who write stores. Weaker promise of stability than <stet.h>.
  *
  * A store keeps five families of records and knows nothing of steps, sleeps or handlers:
- *   facts    the journal of a run (revisions 1, 2, 3 …) and its inbox (a sequence of its own)
+ *   facts    the journal of a run (revisions 1, 2, 3 …) and its inbox (a sequence of its own); the beginning of both
+ *            may be removed
  *   runs     one header row a run, with the few columns that are looked up
  *   timers   fire-at -> run, completion
  *   values   (space, key) -> bytes with a version; those of spaces that begin with "base." are baselines:
@@ -129,7 +130,10 @@ typedef enum stet_op_kind {
      * lies in the future. */
     STET_OP_RUN_WAKE,
     /* Append `count` facts (opaque bytes) as revisions number … number + count - 1; number must be
-     * the run's journal + 1, else the unit conflicts. */
+     * the run's journal + 1, else the unit conflicts.
+     * With STET_OP_ANEW all facts before them are removed, and the inbox entries up to sequence `session`;
+     * both go on counting: number may be any revision behind the journal's last (else the unit conflicts), and
+     * an inbox that ends before `session` ends there from now on. */
     STET_OP_FACTS,
     /* Append one entry to the run's inbox with the next sequence. A missing or terminal run: the unit
      * conflicts, or with STET_OP_IF_OPEN the op does nothing. */
@@ -165,6 +169,7 @@ typedef enum stet_op_kind {
 #define STET_OP_HASTEN 2u
 #define STET_OP_RESTORE 4u
 #define STET_OP_SETTLE 8u
+#define STET_OP_ANEW 16u
 
 typedef struct stet_op {
     stet_op_kind        kind;
@@ -174,7 +179,7 @@ typedef struct stet_op {
     uint32_t            count;
     stet_id             run;
     uint64_t            number;
-    uint64_t            session;
+    uint64_t            session; /* STET_OP_FACTS: a sequence */
     int64_t             fire_ms;
     const stet_run_row *row;
     const char         *space;

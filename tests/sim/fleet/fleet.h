@@ -182,6 +182,7 @@ typedef struct fleet_program {
     uint8_t  fails;        /* its first attempts fail passingly at the end */
     bool     is_doomed;    /* fails for good at the end */
     bool     is_undone;    /* … and undoes its steps if it does */
+    uint8_t  turns;        /* so often it begins anew before it does all that */
 } fleet_program;
 
 /* What a run is told: its input as text. */
@@ -262,6 +263,7 @@ struct fleet_run {
     fleet_entry  *entries;
     fleet_step   *steps;
     uint32_t      n_done;   /* steps recorded with a result */
+    int64_t       generation;
     /* From its facts. */
     uint64_t      journal, inbox;
     uint32_t      attempts; /* failed ones */
@@ -406,6 +408,7 @@ typedef struct fleet_stats {
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
     uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
+    uint64_t turns;   /* generations that ended, also in vain */
     uint64_t reasons; /* why a run has not ended */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */

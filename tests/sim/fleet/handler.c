@@ -678,6 +678,21 @@ handler_return(stet_ctx *ctx, fleet_execution *x)
     return stet_return(ctx, (stet_bytes){ x->seen, x->n * sizeof x->seen[0] });
 }
 
+/* A generation that leaves everything to the next: signals that come meanwhile, and a wait. */
+static int
+handler_turn(stet_ctx *ctx, fleet_execution *x, stet_bytes input)
+{
+    stet_future *left;
+    int          rc;
+
+    if ((rc = stet_sleep_start(ctx, &left, "left", "30d")) != STET_OK)
+        return rc;
+    if (x->order.seed % 3 != 0 && (rc = stet_sleep_ms(ctx, "turn", 20)) != STET_OK)
+        return rc;
+    x->w->stats.turns++;
+    return stet_continue(ctx, input);
+}
+
 int
 fleet_handler(stet_ctx *ctx, stet_bytes input)
 {
@@ -696,6 +711,8 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
     if (x->program.is_undone && (rc = stet_rollback_on_failure(ctx, true)) != STET_OK)
         return rc;
+    if (stet_info(ctx)->generation < x->program.turns)
+        return handler_turn(ctx, x, input);
     for (size_t op = 0; op < x->program.n; op++) {
         uint64_t value = 0;
 

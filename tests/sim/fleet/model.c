@@ -90,6 +90,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
         run->retry_nonce = fleet_nonce_of_retry(text);
     }
     run->created_ms = fact->time_ms;
+    run->generation = fact->generation;
     run->attempts_max = (uint32_t)fact->attempts_max;
     run->is_called = fact->completion != 0;
     run->not_before_ms = fact->until_ms;
@@ -112,6 +113,54 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     model_put(&w->runs, id.bytes, sizeof id.bytes, run);
     model_check_once(w, run, fact);
     return run;
+}
+
+/* ---- generations ----------------------------------------------------------------------------- */
+
+/* Only the deadline's timer stays. */
+static void
+model_turn_timers(fleet *w, const fleet_run *run)
+{
+    mem_timer probe = { .fire_ms = INT64_MIN, .run = run->id };
+
+    for (const mem_node *at = stet__mem_tree_ge(&w->db->timers_of, &probe.by_run); at != NULL;
+         at = stet__mem_tree_next(at)) {
+        const mem_timer *timer = MEM_OF(const mem_timer, by_run, at);
+
+        if (!stet__id_equal(timer->run, run->id))
+            break;
+        if (timer->completion != STET__TIMER_DEADLINE)
+            fleet_fail(w, run, "it began anew, and a timer of the generation before is left");
+    }
+}
+
+/* The same run once more: one generation after the other, and nothing that came is passed over. */
+static void
+model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
+{
+    fleet_order order;
+
+    if (!is_anew || fact->generation != run->generation + 1)
+        fleet_fail(w, run, "generation %lld is started after generation %lld",
+                   (long long)fact->generation, (long long)run->generation);
+    if ((uint64_t)fact->taken != run->inbox)
+        fleet_fail(w, run, "it began anew over %llu entries of its inbox",
+                   (unsigned long long)(run->inbox - (uint64_t)fact->taken));
+    if (fact->created_ms != run->created_ms || model_key(fact->key) != run->key ||
+        !stet__id_equal(stet__fact_id(fact->run), run->parent) ||
+        fact->deadline_ms != run->deadline_ms || (fact->completion != 0) != run->is_called)
+        fleet_fail(w, run, "it is another run since it began anew");
+    if (!fleet_order_parse(&order, fact->value) || order.nonce != run->order.nonce)
+        fleet_fail(w, run, "its input is not what it continued with");
+    if (run->is_stopped)
+        fleet_fail(w, run, "it was stopped, and begins anew");
+    model_turn_timers(w, run);
+    run->is_damaged = false; /* struck since its facts were read for the last time: gone with them */
+    run->generation = fact->generation;
+    run->steps = NULL;
+    run->n_done = 0;
+    run->attempts = 0;
+    run->not_before_ms = 0;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -275,14 +324,16 @@ model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
 }
 
 static fleet_run *
-model_fact(fleet *w, const fleet_node *node, fleet_run *run, stet_id id, uint64_t epoch,
+model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, uint64_t epoch,
            const stet__fact *fact)
 {
     char   name[20];
     size_t n;
 
+    if (run != NULL && fact->kind == STET__FACT_STARTED)
+        model_turned(w, run, fact, (op->flags & STET_OP_ANEW) != 0);
     if (run == NULL && fact->kind == STET__FACT_STARTED)
-        run = model_started(w, id, fact);
+        run = model_started(w, op->run, fact);
     if (run == NULL) {
         fleet_fail(w, NULL, "a fact of a run that was never started");
         return NULL;
@@ -346,7 +397,7 @@ model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
                    (unsigned long long)run->journal);
     while ((err = stet__fact_decode(&fact, &in)) == STET_OK) {
         fact.revision = revision++;
-        if ((run = model_fact(w, node, run, op->run, model_epoch(unit, op->run), &fact)) == NULL)
+        if ((run = model_fact(w, node, run, op, model_epoch(unit, op->run), &fact)) == NULL)
             return;
         run->journal = fact.revision;
     }

@@ -161,6 +161,8 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
     if (order->awakeable[0] != '\0')
         p->ops[p->n - 1] =
             (fleet_op){ .kind = FLEET_OP_SETTLE, .key = -1, .is_reject = program_one_in(&r, 4) };
+    if (program_one_in(&r, 6))
+        p->turns = (uint8_t)(1 + fleet_draw(&r, 3));
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

@@ -223,6 +223,15 @@ recover_once(fleet *w, const fleet_image *image, uint64_t seed, unsigned crashes
 
 /* ---- what was recorded stands ---------------------------------------------------------------- */
 
+/* Has it begun anew since? Then what was recorded went with its generation. */
+static bool
+recover_is_anew(const mem_run *before, const mem_run *after)
+{
+    const mem_node *first = stet__mem_tree_first(&after->journal);
+
+    return first != NULL && MEM_OF(const mem_facts, node, first)->first > before->row.journal;
+}
+
 static void
 recover_check_run(fleet *w, const mem_run *before, const mem_run *after)
 {
@@ -232,6 +241,8 @@ recover_check_run(fleet *w, const mem_run *before, const mem_run *after)
         fleet_fail(w, run, "a recovery loses it");
     else if (before->row.is_terminal && fleet_hash_run(before) != fleet_hash_run(after))
         fleet_fail(w, run, "it had ended, and a recovery changes what was recorded of it");
+    else if (recover_is_anew(before, after))
+        return;
     else if (fleet_hash_facts(&before->journal, before->row.journal, 1) !=
                  fleet_hash_facts(&after->journal, before->row.journal, 1) ||
              fleet_hash_facts(&before->inbox, before->row.inbox, 1) !=
