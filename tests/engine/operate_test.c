@@ -1,6 +1,6 @@
 /* What operators do to runs and handlers (C8, I12). tsan: yes */
 #include "engine/engine.h"
-#include "fixture.h"
+#include "damage.h"
 
 static char tokens[8][64]; /* of "charge", one an execution */
 static atomic_int n_tokens;
@@ -643,5 +643,45 @@ TEST(C8_what_is_wrong_is_refused_and_changes_nothing)
     CHECK_CODE(stet_run_resume(f->engine, &run, NULL, NULL), STET_ESTATE);
     CHECK_INT((int)fixture_look(f->engine, &run).facts, (int)facts);
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_SUSPENDED);
+    fixture_end(f);
+}
+
+static int
+count_timer(void *n, const stet_timer *timer)
+{
+    (void)timer;
+    ++*(int *)n;
+    return STET_OK;
+}
+
+static int
+h_listens(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_await_event(ctx, NULL, "news", "30d"));
+    return stet_return(ctx, input);
+}
+
+/* An event that came while it was paused ended its wait, and nobody had taken it in. */
+TEST(C8_a_run_that_is_failed_leaves_no_timer_of_a_wait_that_had_ended)
+{
+    const stet_handler listens[] = { { "listens", h_listens, NULL }, { 0 } };
+    fixture           *f = fixture_begin();
+    stet_run_id        run;
+    stet_store        *s;
+    size_t             n = 0;
+    int                timers = 0;
+
+    fixture_up_with(f, listens);
+    run = fixture_start(f->engine, "t.listens", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_pause(f->engine, &run, "me", NULL));
+    CHECK_OK(stet_emit(f->engine, &n, "news", stet_text("")));
+    CHECK_INT(n, 1);
+    CHECK_OK(stet_run_fail(f->engine, &run, "me", "enough"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    s = damage_open(f);
+    CHECK_OK(s->ops->timers_of(s, damage_id(&run), count_timer, &timers));
+    stet__store_close(s);
+    CHECK_INT(timers, 0);
     fixture_end(f);
 }
