@@ -52,6 +52,7 @@ void bench_steps100k(bench_result *r); /* long.c */
 void bench_history1m(bench_result *r); /* history.c */
 void bench_verify1m(bench_result *r); /* verify.c */
 void bench_ls1m(bench_result *r); /* ls.c */
+void bench_retention(bench_result *r); /* retention.c */
 void bench_testkit_30days(bench_result *r); /* testkit.c */
 void bench_replay_ops(bench_result *r); /* replay.c */
 void bench_check100k(bench_result *r);

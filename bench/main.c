@@ -45,6 +45,9 @@ const bench_figure bench_figures[] = {
     { "verify.1mfacts", "verify of a file with 1,000,000 facts", "< 10 s", "3 s", bench_verify1m },
     { "ls.1m", "the newest 50 of 1,000,000 runs, by the slowest of several filters", "< 50 ms",
       "5 ms", bench_ls1m },
+    { "retention",
+      "the file after STET_BENCH_RUNS workflows came and were removed; raw: after half", "<= 1.5",
+      "1", bench_retention },
     { "testkit.30days", "a test of a workflow of thirty days, with the test kit, p50", "< 10 ms",
       "3 ms", bench_testkit_30days },
 #ifdef STET_WITH_REDIS

@@ -476,7 +476,7 @@ struct stet_engine {
     int64_t          next_sched_ms;  /* when to look at schedules, by the store's clock */
     int64_t          sched_looked_us; /* when they were looked at last, by ours */
     size_t           sched_firing;   /* their units on the way */
-    int64_t          next_poll_us, next_sweep_us, next_maintain_us, poll_us;
+    int64_t          next_poll_us, next_sweep_us, next_purge_us, next_maintain_us, poll_us;
     stet__thread    *answerer;       /* NULL: nobody asked yet; query.c for these */
     stet__cond       answer_cond;
     bool             is_answerer_closing, has_questions;
@@ -865,6 +865,7 @@ size_t stet__mirror_failing(stet_engine *e);
 /* Operations that remove what follows from a run's facts, which go with the same unit; what it wrote becomes a
  * baseline. STET_ENOMEM, or what the store said. */
 int  stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x);
-void stet__purge(stet_engine *e);
+/* Remove runs whose retention is over. True: there are more. is_again: only a few now, between two sweeps. */
+bool stet__purge(stet_engine *e, bool is_again);
 
 #endif

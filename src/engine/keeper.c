@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 
+#define KEEPER_PURGE_US 10000 /* between two goes at runs whose retention is over */
 #define KEEPER_TIMERS_MAX 512u
 #define KEEPER_GATHER_US 1000 /* how long a commit waits for runs that were woken together */
 #define KEEPER_CLAIM_MAX 256u
@@ -439,13 +440,28 @@ keeper_sweep(stet_engine *e)
     (void)stet__reap(e);
     if (e->config.roles & STET_ROLE_WORKER)
         (void)stet__hold_look(e);
+    e->next_purge_us = STET__FOREVER;
     if (e->config.roles & STET_ROLE_TIMERS) {
-        stet__purge(e);
+        if (stet__purge(e, false))
+            e->next_purge_us = stet__mono_us(e->p) + KEEPER_PURGE_US;
         stet__emit_sweep(e);
         stet__query_sweep(e);
     }
     stet__lock(e->p, &e->lock);
     keeper_adopt(e);
+}
+
+/* More runs end than sweeps remove: a few between them, time and again, or the store would grow without end. Lock held
+ * on entry and return. */
+static void
+keeper_purge(stet_engine *e)
+{
+    bool has_more;
+
+    stet__unlock(e->p, &e->lock);
+    has_more = stet__purge(e, true);
+    stet__lock(e->p, &e->lock);
+    e->next_purge_us = has_more ? stet__mono_us(e->p) + KEEPER_PURGE_US : STET__FOREVER;
 }
 
 /* ---- the round ------------------------------------------------------------------------------------- */
@@ -533,6 +549,8 @@ keeper_round(stet_engine *e)
         e->next_sweep_us = now_us + e->config.sweep_ms * 1000;
         keeper_sweep(e);
     }
+    if (now_us >= e->next_purge_us)
+        keeper_purge(e);
     if (e->has_hint || now_us >= e->next_poll_us)
         keeper_poll(e, now_us);
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned &&
@@ -555,6 +573,7 @@ keeper_round(stet_engine *e)
     now_us = stet__mono_us(e->p);
     stall_us = e->has_threads ? stet__exec_unstall(&e->exec, now_us, KEEPER_STALL_US, stet__replay_elsewhere, e) : STET__FOREVER;
     next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), keeper_least(stall_us, again_us));
+    next_us = keeper_least(next_us, e->next_purge_us);
     next_us = keeper_least(next_us, e->next_questions_us);
     /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
@@ -614,6 +633,7 @@ stet__keeper_start(stet_engine *e)
     e->poll_us = e->config.poll_ms * 1000;
     e->next_poll_us = now_us;
     e->next_sweep_us = now_us;
+    e->next_purge_us = STET__FOREVER;
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
     e->next_sched_ms = 0;

@@ -12,6 +12,7 @@
 
 #define PURGE_PAGE 200u
 #define PURGE_PAGES_MAX 20
+#define PURGE_PAGES_AGAIN 2 /* of those between two sweeps */
 #define PURGE_CHILDREN_MAX 100000u
 #define PURGE_LATE_SWEEPS 12  /* beyond that it is told that a run waits for the audit hook */
 #define PURGE_BASES_MAX 1000u /* looked at in a round */
@@ -477,16 +478,18 @@ purge_page_round(stet_engine *e, purge_page *page)
 
 /* An idle sweep reads one page; one that finds old runs goes on, within bounds, so that the keeper
  * is not kept from its timers. */
-void
-stet__purge(stet_engine *e)
+bool
+stet__purge(stet_engine *e, bool is_again)
 {
     purge_page *page = stet__get0(&e->p->alloc, sizeof *page);
+    bool        has_more = true;
 
     if (page == NULL)
-        return;
+        return false;
     page->e = e;
     page->now_ms = stet__store_now(e);
-    for (int i = 0; i < PURGE_PAGES_MAX && purge_page_round(e, page); i++)
-        ;
+    for (int i = 0; i < (is_again ? PURGE_PAGES_AGAIN : PURGE_PAGES_MAX) && has_more; i++)
+        has_more = purge_page_round(e, page);
     stet__free(&e->p->alloc, page);
+    return has_more;
 }
