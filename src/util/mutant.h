@@ -67,7 +67,7 @@
     X(choice_unrecorded, "which of several futures came first is not recorded")                    \
     X(now_unrecorded, "the time a run saw is not recorded")                                        \
     X(random_anew, "random numbers differ from one execution to the next")                         \
-    X(turn_letters, "signals nobody took are lost when a run begins anew")                          \
+    X(turn_letters, "signals nobody took are lost when a run begins anew") \
     X(turn_timers, "timers of a generation are left behind when the next begins")                  \
     X(turn_baseless, "what a generation wrote is nowhere on record when the next begins")          \
     X(failure_inherited, "a retried dead letter inherits the step that failed")                    \
