@@ -128,9 +128,17 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     case $program in *@*) local -x STET_TEST_STORE=${program#*@} ;; esac
     program=${program%@*}
     # Each point is tried in one configuration, some of them in the other: where memory may be handled wrongly on
-    # the way back, all of them with AddressSanitizer; where it is what was stored that counts, without.
+    # the way back, all of them with AddressSanitizer; where it is what was stored that counts, without. Of pairs
+    # of crashes and of killed processes there are too many for that: every second or so.
     # `make soak` and whoever runs a program alone try all of them.
     case $config/$program in
+    plain/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-3} ;;
+    plain/crash_processes_test)
+        case ${STET_TEST_STORE:-} in
+        postgres) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-24} ;;
+        redis) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-9} ;;
+        *) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-2} ;;
+        esac ;;
     asan/fault_*_cut_test)
         local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} STET_CUT_KINDS=${STET_CUT_KINDS:-3} ;;
     asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
