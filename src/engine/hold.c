@@ -161,20 +161,19 @@ hold_check(stet_engine *e, const char *call, const char *what, const char *by, c
     return STET_OK;
 }
 
-/* The value as it is, and a unit that holds only while it is that. */
+/* The value as it is, to be freed, and a unit that holds only while it is that. */
 static int
 hold_begin(stet_engine *e, const char *what, stet_value *v, stet__work **w)
 {
-    stet_cond *cond;
+    stet_cond *cond = NULL;
     int        err = e->store->ops->value(e->store, STET__SPACE_BASE_PAUSED, stet_text(what), v);
 
     if (err != STET_OK && err != STET_ENOTFOUND)
         return err;
-    if ((*w = stet__work_new(e, NULL, NULL)) == NULL)
-        return STET_ENOMEM;
-    if ((cond = stet__work_cond(*w, STET_COND_VALUE, (stet_id){ { 0 } })) == NULL ||
+    if ((*w = stet__work_new(e, NULL, NULL)) == NULL || (cond = stet__work_cond(*w, STET_COND_VALUE, (stet_id){ { 0 } })) == NULL ||
         !stet__work_bytes(*w, &cond->key, stet_text(what))) {
         stet__work_free(*w);
+        stet__free(e->store->alloc, (void *)(uintptr_t)v->data.data);
         return stet__fail(STET_ENOMEM, "out of memory");
     }
     cond->space = STET__SPACE_BASE_PAUSED;
