@@ -262,11 +262,9 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
         c->finished != NULL || claim->open != NULL || claim->returned != NULL ||
         atomic_load(&claim->submitted) != atomic_load(&claim->answered))
         return false;
-    (void)stet__map_remove(&e->claims, claim->run.bytes, sizeof claim->run.bytes);
-    if ((fresh = claim_begin(e, claim->run, claim->session, claim->epoch, (stet_bytes){ NULL, 0 })) == NULL) {
-        (void)stet__map_put(&e->claims, claim->run.bytes, sizeof claim->run.bytes, c);
+    /* It takes the other's place in the map, which needs no memory; without memory before that, the other stays in it. */
+    if ((fresh = claim_begin(e, claim->run, claim->session, claim->epoch, (stet_bytes){ NULL, 0 })) == NULL)
         return false;
-    }
     /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
     fresh->is_new = claim->is_new;
     fresh->is_soft = atomic_load(&claim->is_soft);
