@@ -87,7 +87,7 @@ const bench_figure bench_figures[] = {
       bench_amqp_wait },
 #endif
 #endif
-    { "size", "the shared library, stripped", "< 1 MiB, libc and what its stores and queues need",
+    { "size", "the shared library with the embedded store, stripped", "< 1 MiB, libc and SQLite",
       "400 KiB", bench_size },
     { NULL, NULL, NULL, NULL, NULL }
 };

@@ -442,6 +442,17 @@ committer_take(stet__committer *m, bool is_thread)
     return n;
 }
 
+uint64_t
+stet__committer_count(stet_engine *e)
+{
+    uint64_t n;
+
+    stet__lock(e->p, &e->committer.lock);
+    n = e->committer.seq;
+    stet__unlock(e->p, &e->committer.lock);
+    return n;
+}
+
 bool
 stet__committer_help(stet_engine *e)
 {

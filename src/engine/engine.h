@@ -202,6 +202,7 @@ void stet__submit(stet_engine *e, stet__work *w);
 void stet__committer_kick(stet_engine *e);
 /* Commit what is queued here and now, unless somebody is at it. True: something was committed. */
 bool stet__committer_help(stet_engine *e);
+uint64_t stet__committer_count(stet_engine *e); /* of units there were */
 /* Submit and wait for the outcome. STET_OK: applied; STET_ECONFLICT with *cond; or why not. */
 int  stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond);
 /* The same for several (NULL ones are skipped), with a result for each. Takes the works, also on failure. */
@@ -477,6 +478,9 @@ struct stet_engine {
     int64_t          sched_looked_us; /* when they were looked at last, by ours */
     size_t           sched_firing;   /* their units on the way */
     int64_t          next_poll_us, next_sweep_us, next_purge_us, next_maintain_us, poll_us;
+    bool             is_stirred;     /* another process committed since the last sweep */
+    uint64_t         stirred_seen;   /* units of our own until the last sweep */
+    int64_t          quiet_left, quiet_every; /* sweeps until one that looks for all, and how many there were before it */
     stet__thread    *answerer;       /* NULL: nobody asked yet; query.c for these */
     stet__cond       answer_cond;
     bool             is_answerer_closing, has_questions;
@@ -816,7 +820,7 @@ bool stet__topic_wait_put(stet__work *w, stet_id run, const stet__fact *wait);
 bool stet__topic_wait_gone(stet__work *w, stet_id run, const char *topic, uint64_t completion);
 int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 /* Finish emissions whose process is gone, forget old ones. */
-void stet__emit_sweep(stet_engine *e);
+bool stet__emit_sweep(stet_engine *e); /* true: an event is on its way, or was; look again */
 /* subscribe.c: there may be events. Lock held. */
 void stet__events_look(stet_engine *e);
 

@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 
 #define KEEPER_PURGE_US 10000 /* between two goes at runs whose retention is over */
+#define KEEPER_QUIET_MAX 4 /* sweeps that only look for dead workers and pauses, between two that look for all */
 #define KEEPER_TIMERS_MAX 512u
 #define KEEPER_GATHER_US 1000 /* how long a commit waits for runs that were woken together */
 #define KEEPER_CLAIM_MAX 256u
@@ -432,23 +433,51 @@ stet__requeue_stuck(stet_engine *e)
     (void)stet__commit_sync(e, w, NULL);
 }
 
+static int64_t
+keeper_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* May there be something to find? Where nothing is committed, here or elsewhere, it is looked for less and less often: an
+ * idle fleet leaves its store alone. Lock held. */
+static bool
+keeper_is_stirred(stet_engine *e)
+{
+    uint64_t committed = stet__committer_count(e);
+
+    if (e->is_stirred || e->stirred_seen != committed || e->orphans.used > 0 || e->fenced.used > 0)
+        e->quiet_left = e->quiet_every = 0;
+    e->is_stirred = false;
+    e->stirred_seen = committed;
+    if (e->quiet_left > 0) {
+        e->quiet_left--;
+        return false;
+    }
+    e->quiet_every = e->quiet_every == 0 ? 1 : keeper_least(e->quiet_every * 2, KEEPER_QUIET_MAX);
+    e->quiet_left = e->quiet_every;
+    return true;
+}
+
 /* Lock held on entry and return. */
 static void
 keeper_sweep(stet_engine *e)
 {
+    bool is_stirred = keeper_is_stirred(e);
+
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
     if (e->config.roles & STET_ROLE_WORKER)
         (void)stet__hold_look(e);
-    e->next_purge_us = STET__FOREVER;
-    if (e->config.roles & STET_ROLE_TIMERS) {
-        if (stet__purge(e, false))
-            e->next_purge_us = stet__mono_us(e->p) + KEEPER_PURGE_US;
-        stet__emit_sweep(e);
+    if (is_stirred && (e->config.roles & STET_ROLE_TIMERS)) {
+        e->next_purge_us = stet__purge(e, false) ? stet__mono_us(e->p) + KEEPER_PURGE_US : STET__FOREVER;
+        if (stet__emit_sweep(e))
+            e->is_stirred = true;
         stet__query_sweep(e);
     }
     stet__lock(e->p, &e->lock);
-    keeper_adopt(e);
+    if (is_stirred)
+        keeper_adopt(e);
 }
 
 /* More runs end than sweeps remove: a few between them, time and again, or the store would grow without end. Lock held
@@ -483,12 +512,6 @@ keeper_in(stet_engine *e, int64_t ms, int64_t now_us)
     return now_us + in_ms * 1000 - stet__wall_us(e->p) % 1000;
 }
 
-static int64_t
-keeper_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Runs that wait beside a body are claimed, so nobody wakes them when another process puts something into
  * their inbox. */
 static void
@@ -516,9 +539,10 @@ keeper_poll(stet_engine *e, int64_t now_us)
     bool is_hint = e->has_hint;
 
     e->has_hint = false;
-    if (is_hint)
+    if (is_hint) {
         e->poll_us = e->config.poll_ms * 1000;
-    else if (e->poll_us < e->config.poll_ms * 8000)
+        e->is_stirred = true;
+    } else if (e->poll_us < e->config.poll_ms * 8000)
         e->poll_us *= 2;
     if (e->poll_us > 5000000 && e->config.poll_ms * 1000 < 5000000)
         e->poll_us = 5000000;
@@ -634,6 +658,7 @@ stet__keeper_start(stet_engine *e)
     e->next_poll_us = now_us;
     e->next_sweep_us = now_us;
     e->next_purge_us = STET__FOREVER;
+    e->quiet_left = e->quiet_every = 0;
     e->next_maintain_us = now_us + KEEPER_MAINTAIN_US;
     e->next_timer_ms = 0;
     e->next_sched_ms = 0;

@@ -130,14 +130,15 @@ load_take(load_facts *l, uint64_t from, uint64_t upto)
     return STET_OK;
 }
 
-/* Does a generation begin there? Else the journal lost its beginning. */
+/* Does a generation begin there? Else the journal lost its beginning, unless that cannot be told: then the fact is what is
+ * damaged. */
 static bool
-load_is_anew(uint64_t first, stet_bytes facts)
+load_may_be_anew(uint64_t first, stet_bytes facts)
 {
     stet__fact fact;
 
-    return stet__fact_decode(&fact, &facts) == STET_OK && fact.kind == STET__FACT_STARTED && fact.generation != 0 &&
-           (uint64_t)fact.since == first;
+    return stet__fact_decode(&fact, &facts) != STET_OK ||
+           (fact.kind == STET__FACT_STARTED && fact.generation != 0 && (uint64_t)fact.since == first);
 }
 
 static int
@@ -152,7 +153,7 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
         l->is_passed = l->next <= l->upto && l->upto != UINT64_MAX;
         return STET_END;
     }
-    if (first != l->next && l->run->journal == 0 && load_is_anew(first, facts))
+    if (first != l->next && l->run->journal == 0 && load_may_be_anew(first, facts))
         l->next = first;
     if (first != l->next) {
         l->bad = l->next;

@@ -354,6 +354,7 @@ stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact)
 typedef struct emit_old {
     stet__arena arena;
     int64_t     now_ms, stale_ms;
+    bool        is_any; /* goes on, or went on when its emitter died */
     size_t      n;
     struct {
         stet_id    id;
@@ -374,6 +375,7 @@ emit_on_record(void *arg, stet_bytes key, const stet_value *value)
         return stet__fail(STET_ENOMEM, "out of memory for an event");
     if (stet__fact_decode(&record, &in) != STET_OK)
         return STET_OK; /* kept for who looks into it */
+    old->is_any = old->is_any || (record.flags & STET__FACT_MORE);
     if (record.until_ms + (record.flags & STET__FACT_MORE ? old->stale_ms : TOPIC_KEPT_MS) > old->now_ms)
         return STET_OK;
     old->found[old->n].id = stet__fact_id(key);
@@ -396,14 +398,15 @@ emit_forget(stet_engine *e, stet_id id)
     stet__submit(e, w);
 }
 
-void
+bool
 stet__emit_sweep(stet_engine *e)
 {
     emit_old  *old = stet__get0(&e->p->alloc, sizeof *old);
     stet_bytes all = { NULL, 0 };
+    bool       is_any;
 
     if (old == NULL)
-        return;
+        return true;
     stet__arena_init(&old->arena, &e->p->alloc);
     old->now_ms = stet__store_now(e);
     old->stale_ms = e->config.lease_ms; /* so long without a lot: nobody is at it any more */
@@ -427,6 +430,8 @@ stet__emit_sweep(stet_engine *e)
         stet__arena_free(&m.arena);
     }
     stet__committer_kick(e);
+    is_any = old->is_any;
     stet__arena_free(&old->arena);
     stet__free(&e->p->alloc, old);
+    return is_any;
 }

@@ -269,9 +269,16 @@ stet__sqlite_end(sqlite_store *st, sqlite_conn *c)
         return STET_OK;
     }
     err = stet__sqlite_fail(st, c->db, rc, "make it durable");
-    /* Locks run out before anything is written; memory may be missing when the log is written already and only its
-     * index is not; all else leaves the outcome open, too. */
-    if (err == STET_ENOMEM)
+    /* Locks run out before anything is written, and constraints (of the application's tables, in a transaction that
+     * is lent to it) speak before that; memory may be missing when the log is written already and only its index is
+     * not; all else leaves the outcome open, too. */
+    if ((rc & 0xff) == SQLITE_CONSTRAINT)
+        err = stet__fail(
+            STET_ERETRY,
+            "store %s: the commit was refused: %s; see to it that what the body wrote keeps to the "
+            "constraints of its tables",
+            st->path, sqlite3_errmsg(c->db));
+    else if (err == STET_ENOMEM)
         err = stet__fail(STET_EUNCERTAIN, "store %s: out of memory in a commit", st->path);
     else if (err != STET_EBUSY)
         err =

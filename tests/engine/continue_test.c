@@ -339,6 +339,13 @@ count_fact(void *arg, const stet_fact_info *fact)
 }
 
 static int
+keep_first_revision(void *arg, const stet_fact_info *fact)
+{
+    *(uint64_t *)arg = fact->revision;
+    return STET_END;
+}
+
+static int
 all_facts(stet_engine *e, const stet_run_id *run)
 {
     int n = 0;
@@ -904,6 +911,31 @@ TEST(B22_a_journal_that_lost_its_beginning_is_damage)
     CHECK_OK(stet_verify(f->engine, NULL, keep_rule, found));
     CHECK_HAS(found, "facts: ");
     CHECK_HAS(found, "is missing");
+    damage_end(f);
+}
+
+/* The fact that would tell that a generation begins there: it is named itself, not one long gone. */
+TEST(B22_the_damaged_first_fact_of_a_generation_is_named)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    uint64_t    since = 0;
+    char        named[64];
+
+    if (!f->is_sqlite)
+        test_skip("a file is needed");
+    fixture_up(f, services);
+    run = second_generation(f);
+    CHECK_INT(stet_run_facts(f->engine, &run, false, keep_first_revision, &since), STET_END);
+    CHECK(since > 1);
+    fixture_down(f);
+    damage_sql(f,
+               "UPDATE facts SET data=x'00' || data WHERE run=?1 AND rev=(SELECT min(rev) FROM "
+               "facts WHERE run=?1)",
+               &run, (stet_bytes){ NULL, 0 });
+    f->engine = fixture_open(f);
+    (void)snprintf(named, sizeof named, "fact %llu is not readable", (unsigned long long)since);
+    CHECK_HAS(fixture_why(f->engine, &run).text, named);
     damage_end(f);
 }
 

@@ -398,9 +398,60 @@ answered(int code, bool is_applied, int bodies)
     bank_end(f, db);
 }
 
-TEST(I4_a_commit_that_failed_is_an_attempt_that_failed) { answered(STET_EBUSY, false, 2); }
-TEST(I4_a_lost_reply_of_a_commit_that_was_applied) { answered(STET_EUNCERTAIN, true, 1); }
-TEST(I4_a_lost_reply_of_a_commit_that_was_not) { answered(STET_EUNCERTAIN, false, 2); }
+TEST(I4_a_commit_that_failed_is_an_attempt_that_failed)
+{
+    answered(STET_EBUSY, false, 2);
+}
+TEST(I4_a_lost_reply_of_a_commit_that_was_applied)
+{
+    answered(STET_EUNCERTAIN, true, 1);
+}
+TEST(I4_a_lost_reply_of_a_commit_that_was_not)
+{
+    answered(STET_EUNCERTAIN, false, 2);
+}
+
+/* The first commit is refused by the application itself, as a deferred constraint would. */
+static int
+veto_once(void *arg)
+{
+    (void)arg;
+    effect("vetoed");
+    return effects("vetoed") == 1;
+}
+
+static int
+body_vetoed(stet_attempt *a, void *arg)
+{
+    sqlite3_commit_hook(stet_attempt_sqlite(a), veto_once, NULL);
+    return body_pay(a, arg);
+}
+
+static int
+h_vetoed(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "pay", body_vetoed, (void *)"ann",
+                       STET_STEP(.transaction = true, .attempts = 3, .first_ms = 1)));
+    return stet_return(ctx, stet_text("done"));
+}
+
+TEST(I4_a_commit_the_application_refuses_is_an_attempt_that_failed_and_harms_no_other)
+{
+    static const stet_handler handlers[] = { { "vetoed", h_vetoed, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    sqlite3                  *db = bank_up(f, handlers);
+    stet_run_id               run;
+
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.vetoed", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "done");
+    CHECK_INT(bank_ask(db, "SELECT count(*) FROM paid"), 1);
+    CHECK_INT(effects("paying"), 2);
+    CHECK_INT(fixture_facts(f->engine, &run, "at risk", NULL), 0);
+    CHECK_INT(fixture_logged(f, "flush failed"), 0);
+    bank_end(f, db);
+}
 
 /* The run was taken from the worker while the body ran. */
 static int
@@ -455,7 +506,7 @@ body_none(stet_attempt *a, void *arg)
 {
     (void)arg;
     return stet_attempt_sqlite(a) == NULL && stet_attempt_postgres(a) == NULL ? STET_OK
-                                                                               : STET_EPERMANENT;
+                                                                              : STET_EPERMANENT;
 }
 
 static int
@@ -598,14 +649,14 @@ TEST(I4_a_wrong_connection_is_told)
         stet_start_in(f->engine, stet_conn_sqlite(db), &run, "t.nothing", stet_text(""), NULL),
         STET_ESTATE);
     CHECK_HAS(stet_last_error(), "begin one");
-    CHECK_CODE(stet_start_in(f->engine, stet_conn_postgres(NULL), &run, "t.nothing", stet_text(""),
-                             NULL),
-               STET_EUSAGE);
+    CHECK_CODE(
+        stet_start_in(f->engine, stet_conn_postgres(NULL), &run, "t.nothing", stet_text(""), NULL),
+        STET_EUSAGE);
     CHECK_INT(sqlite3_open(":memory:", &other), SQLITE_OK);
     bank_sql(other, "BEGIN");
-    CHECK_CODE(stet_start_in(f->engine, stet_conn_sqlite(other), &run, "t.nothing", stet_text(""),
-                             NULL),
-               STET_EMISMATCH);
+    CHECK_CODE(
+        stet_start_in(f->engine, stet_conn_sqlite(other), &run, "t.nothing", stet_text(""), NULL),
+        STET_EMISMATCH);
     sqlite3_close(other);
     bank_sql(db, "BEGIN IMMEDIATE; INSERT INTO paid VALUES('ann', 1)");
     CHECK_CODE(stet_start_in(f->engine, stet_conn_sqlite(db), &run, "no name", stet_text(""), NULL),

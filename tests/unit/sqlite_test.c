@@ -1098,3 +1098,60 @@ TEST(G2_many_threads_on_one_handle)
     stet__store_close(other);
     stet__store_close(s);
 }
+
+/* ---- lent transactions ----------------------------------------------------------------------- */
+
+static int
+count_row(void *arg, const stet_run_row *row)
+{
+    (void)row;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int
+count_runs(stet_store *s, stet_run_query query)
+{
+    int n = 0;
+
+    query.limit = 10;
+    CHECK_OK(s->ops->runs(s, &query, count_row, &n));
+    return n;
+}
+
+static int
+lend_and_put(stet_store *s, uint64_t seq, unsigned n, const char *sql)
+{
+    stet_run_row row = { .handler = "a.b", .status = STET_STATUS_COMPLETED, .key = "k" };
+    stet_op      op = { .kind = STET_OP_RUN_PUT, .row = &row };
+    stet_unit    unit = { .seq = seq, .ops = &op, .n_ops = 1 };
+    stet_tx     *tx = NULL;
+    stet_outcome out;
+
+    row.id = run_id(n);
+    CHECK_OK(s->ops->tx_begin(s, 20000, &tx));
+    CHECK_INT(sqlite3_exec(tx->conn.handle, sql, NULL, NULL, NULL), SQLITE_OK);
+    return s->ops->tx_commit(s, tx, &unit, &out);
+}
+
+/* What the first put remembered of where runs are went with its transaction; the second has it. */
+TEST(C8_a_run_is_listed_whose_transaction_failed_at_its_commit_before)
+{
+    const char *path = test_path("lent.db");
+    stet_store *s = open_ok(path);
+    stet_tx    *tx = NULL;
+
+    shell_sql(path, "CREATE TABLE parent(id INTEGER PRIMARY KEY);"
+                    "CREATE TABLE child(of REFERENCES parent(id) DEFERRABLE INITIALLY DEFERRED)");
+    CHECK_OK(s->ops->tx_begin(s, 20000, &tx));
+    s->ops->tx_rollback(s, tx);
+    CHECK_INT(sqlite3_exec(tx->conn.handle, "PRAGMA foreign_keys = ON", NULL, NULL, NULL),
+              SQLITE_OK);
+    CHECK_INT(lend_and_put(s, 1, 1, "INSERT INTO child VALUES(7)"), STET_ERETRY);
+    CHECK_INT(count_runs(s, (stet_run_query){ .handler = "a.b" }), 0);
+    CHECK_OK(lend_and_put(s, 2, 1, "INSERT INTO parent VALUES(7)"));
+    CHECK_INT(count_runs(s, (stet_run_query){ .handler = "a.b" }), 1);
+    CHECK_INT(count_runs(s, (stet_run_query){ .key = "k" }), 1);
+    CHECK_INT(count_runs(s, (stet_run_query){ .status_mask = 1u << STET_STATUS_COMPLETED }), 1);
+    stet__store_close(s);
+}
