@@ -153,8 +153,22 @@ checkout(stet_ctx *ctx, stet_bytes input)
                             parcel);
 }
 
-static const stet_handler orders[] = { { "checkout", checkout, NULL }, { 0 } };
-static const stet_handler shipping[] = { { "ship", ship, NULL }, { 0 } };
+/* For `handlers` and `describe`, which executes no body: what stands for an order, and for results. */
+#define ORDER  "{\"order\":1,\"to\":\"Rome\"}"
+#define PARCEL "{\"parcel\":\"P1\"}"
+static const stet_sample          bought[] = { { .name = "charge", .value = "{\"order\":1}" },
+                                               { .name = "shipping.ship", .value = PARCEL },
+                                               { 0 } };
+static const stet_sample          shipped_off[] = { { .name = "carrier", .value = PARCEL }, { 0 } };
+static const stet_handler_options buys = { .description =
+                                               "takes an order to its parcel, or undoes it",
+                                           .default_input = ORDER,
+                                           .samples = bought };
+static const stet_handler_options ships = { .description = "hands an order to a carrier",
+                                            .default_input = ORDER,
+                                            .samples = shipped_off };
+static const stet_handler         orders[] = { { "checkout", checkout, &buys }, { 0 } };
+static const stet_handler         shipping[] = { { "ship", ship, &ships }, { 0 } };
 
 /* ---- self-check ----------------------------------------------------------------------------- */
 

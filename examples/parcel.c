@@ -88,7 +88,10 @@ ship(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(p.to));
 }
 
-static const stet_handler parcels[] = { { "ship", ship, NULL }, { 0 } };
+static const stet_handler_options ships = { .description =
+                                                "two legs, each when the carrier signals",
+                                            .default_input = "\"Rome\"" };
+static const stet_handler         parcels[] = { { "ship", ship, &ships }, { 0 } };
 
 int
 main(int argc, char **argv)

@@ -122,8 +122,17 @@ checkout(stet_ctx *ctx, stet_bytes input)
     return stet_return_json(ctx, "{\"order\":%d,\"shipped\":%J}", o.number, parcel);
 }
 
-static const stet_handler orders[] = { { "checkout", checkout, NULL }, { 0 } };
-static const stet_handler shipping[] = { { "ship", ship, NULL }, { 0 } };
+/* For `handlers` and `describe`, which executes no body: what stands for an order, and for results. */
+#define ORDER "{\"order\":1,\"pause_ms\":50,\"bank\":\"fast\"}"
+static const stet_sample parcel[] = { { .name = "shipping.ship", .value = "{\"parcel\":\"P1\"}" },
+                                      { 0 } };
+static const stet_handler_options buys = { .description = "takes an order to its parcel",
+                                           .default_input = ORDER,
+                                           .samples = parcel };
+static const stet_handler_options ships = { .description = "packs an order and labels it",
+                                            .default_input = ORDER };
+static const stet_handler         orders[] = { { "checkout", checkout, &buys }, { 0 } };
+static const stet_handler         shipping[] = { { "ship", ship, &ships }, { 0 } };
 
 int
 main(int argc, char **argv)

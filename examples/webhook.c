@@ -83,9 +83,17 @@ counter(stet_ctx *ctx, stet_bytes input)
     return invoice_within(ctx, input, "300ms");
 }
 
-static const stet_handler shop[] = { { "invoice", invoice, NULL },
-                                     { "counter", counter, NULL },
-                                     { 0 } };
+/* For `handlers` and `describe`, which asks no provider. */
+static const stet_sample paid[] = { { .name = "payment", .value = "{\"paid\":true}" }, { 0 } };
+static const stet_handler_options month = { .description = "an invoice to be paid within a month",
+                                            .default_input = "1",
+                                            .samples = paid };
+static const stet_handler_options moment = { .description = "the same at the counter",
+                                             .default_input = "1",
+                                             .samples = paid };
+static const stet_handler         shop[] = { { "invoice", invoice, &month },
+                                             { "counter", counter, &moment },
+                                             { 0 } };
 
 /* ---- self-check ----------------------------------------------------------------------------- */
 

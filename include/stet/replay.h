@@ -51,6 +51,7 @@ typedef struct stet_replay_report {
     const char     *text;       /* a sentence */
     uint64_t        operations; /* so many were asked for */
     uint64_t        assumed;    /* so many results were assumed; with 0 the report is certain */
+    int             code;       /* what the handler returned where it failed, else 0 */
 } stet_replay_report;
 typedef int (*stet_replay_fn)(void *arg, const stet_replay_report *report);
 

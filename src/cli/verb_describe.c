@@ -26,6 +26,7 @@ typedef struct describe_picture {
     size_t          n;
     stet_replay_end end;
     const char     *text, *asked, *where;
+    int             code;
 } describe_picture;
 
 /* ---- gathering ------------------------------------------------------------------------------ */
@@ -73,6 +74,7 @@ describe_report(void *arg, const stet_replay_report *r)
     p->text = describe_copy(p->c, r->text);
     p->asked = describe_copy(p->c, r->asked);
     p->where = describe_copy(p->c, r->where);
+    p->code = r->code;
     return STET_OK;
 }
 
@@ -82,8 +84,8 @@ describe_report(void *arg, const stet_replay_report *r)
 static const char *
 describe_branch(const stet_operation *op, const char *at)
 {
-    const char *end = op->branches.len > 0 ? (const char *)op->branches.data + op->branches.len
-                                           : NULL;
+    const char *end =
+        op->branches.len > 0 ? (const char *)op->branches.data + op->branches.len : NULL;
 
     at = at == NULL ? op->branches.data : at + strlen(at) + 1;
     return at != NULL && at < end ? at : NULL;
@@ -148,10 +150,10 @@ describe_details(cli *c, const stet_operation *op)
     if (op->attempts > 0)
         text = describe_add(c, text, stet__cli_printf(c, "up to %d attempts", op->attempts));
     if (op->timeout_ms > 0)
-        text = describe_add(
-            c, text,
-            stet__cli_printf(c, "at most %s",
-                             stet_duration_text(span, sizeof span, op->timeout_ms)));
+        text =
+            describe_add(c, text,
+                         stet__cli_printf(c, "at most %s",
+                                          stet_duration_text(span, sizeof span, op->timeout_ms)));
     if (op->is_transaction)
         text = describe_add(c, text, "in a transaction");
     if (op->has_undo)
@@ -161,15 +163,15 @@ describe_details(cli *c, const stet_operation *op)
     if (strcmp(op->kind, "note") == 0 && op->text != NULL)
         text = describe_add(c, text, stet__cli_clean(c, stet_text(op->text)));
     if (op->key != NULL)
-        text = describe_add(
-            c, text, stet__cli_printf(c, "key %s", stet__cli_clean(c, stet_text(op->key))));
+        text = describe_add(c, text,
+                            stet__cli_printf(c, "key %s", stet__cli_clean(c, stet_text(op->key))));
     if (op->is_parallel)
         text = describe_add(c, text, "awaited later");
     if (op->code != 0)
         text = describe_add(c, text,
-                            stet__cli_printf(c, "fails: %s", stet_code_name(op->code)
-                                                                 ? stet_code_name(op->code)
-                                                                 : "a code of its own"));
+                            stet__cli_printf(c, "fails: %s",
+                                             stet_code_name(op->code) ? stet_code_name(op->code)
+                                                                      : "a code of its own"));
     return text;
 }
 
@@ -227,8 +229,13 @@ describe_as_text(const describe_picture *p)
     for (const describe_op *o = p->first; o != NULL; o = o->next)
         describe_text_line(p, &o->op, width);
     printf("%s└─ ", pad);
-    stet__cli_paint(p->c, p->end == STET_REPLAY_RETURNED ? CLI_PLAIN : CLI_BAD, p->text);
+    stet__cli_paint(p->c, p->end == STET_REPLAY_RETURNED && p->code == 0 ? CLI_PLAIN : CLI_BAD,
+                    p->text);
     putchar('\n');
+    if (p->code != 0 && !p->has_progress)
+        printf("\nInput and results may be what led it there: give --input JSON or --from RUN, or "
+               "register the\n"
+               "handler with a default_input and samples.\n");
 }
 
 /* ---- Mermaid -------------------------------------------------------------------------------- */
@@ -258,12 +265,8 @@ describe_mermaid_node(const describe_picture *p, size_t i, const stet_operation 
 {
     static const struct {
         const char *shape, *open, *close;
-    } shapes[] = { { "work", "[", "]" },
-                   { "wait", "([", "])" },
-                   { "run", "[[", "]]" },
-                   { "state", "[(", ")]" },
-                   { "choice", "{", "}" },
-                   { "mark", "{{", "}}" } };
+    } shapes[] = { { "work", "[", "]" },    { "wait", "([", "])" }, { "run", "[[", "]]" },
+                   { "state", "[(", ")]" }, { "choice", "{", "}" }, { "mark", "{{", "}}" } };
     const char *details = describe_details(p->c, op);
     size_t      at = 0;
 
@@ -287,8 +290,8 @@ describe_mermaid_edge(const describe_picture *p, size_t i, const stet_operation 
         return;
     }
     for (const char *b = describe_branch(before, NULL); b != NULL; b = describe_branch(before, b)) {
-        const char *label = stet__cli_printf(p->c, "%s%s", b,
-                                             describe_is_default(before, b) ? " (default)" : "");
+        const char *label =
+            stet__cli_printf(p->c, "%s%s", b, describe_is_default(before, b) ? " (default)" : "");
 
         if (describe_is_chosen(before, b))
             printf("    n%zu -->|\"%s\"| n%zu\n", i - 1, label, i);
@@ -349,9 +352,9 @@ describe_dot_edge(const describe_picture *p, size_t i, const stet_operation *bef
         return;
     }
     for (const char *b = describe_branch(before, NULL); b != NULL; b = describe_branch(before, b)) {
-        const char *label = stet__cli_printf(p->c, "%s%s", b,
-                                             describe_is_default(before, b) ? " (default)" : "");
-        size_t      at = (size_t)(b - (const char *)before->branches.data);
+        const char *label =
+            stet__cli_printf(p->c, "%s%s", b, describe_is_default(before, b) ? " (default)" : "");
+        size_t at = (size_t)(b - (const char *)before->branches.data);
 
         if (describe_is_chosen(before, b))
             printf("    n%zu -> n%zu [label=\"%s\"];\n", i - 1, i, label);

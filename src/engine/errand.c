@@ -275,6 +275,7 @@ stet__report_encode(stet__buf *b, const stet_replay_report *r)
     f.flags = r->is_fine;
     f.number = (int64_t)r->operations;
     f.attempt = (int64_t)r->assumed;
+    f.occurrence = r->code;
     stet__fact_encode(b, &f);
 }
 
@@ -303,6 +304,7 @@ stet__report_decode(stet_replay_report *r, stet__arena *arena, stet_bytes *in)
     r->is_fine = f.flags != 0;
     r->operations = (uint64_t)f.number;
     r->assumed = (uint64_t)f.attempt;
+    r->code = (int)f.occurrence;
     return STET_OK;
 }
 

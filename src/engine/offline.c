@@ -705,6 +705,7 @@ offline_returned(stet__offline *o, stet_ctx *c)
                               ? c->failure.text
                               : stet_code_text(c->rc);
 
+    o->report.code = c->rc == STET_CONTINUED ? 0 : c->rc;
     if (c->rc > 0 || c->rc == STET_SUSPENDED || c->rc == STET_END)
         offline_end(
             o, STET_REPLAY_FAILED, recorded, "the handler returned", NULL,

@@ -88,8 +88,7 @@ choose(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_await_event(ctx, NULL, "prices", "5m"));
     STET_TRY(stet_approve(ctx, NULL, "manager", input));
     STET_TRY(stet_ctx_emit(ctx, NULL, "packed", input));
-    STET_TRY(stet_send(ctx, NULL, "wallet.book", input,
-                       STET_START(.key = "anna", .delay = "1d")));
+    STET_TRY(stet_send(ctx, NULL, "wallet.book", input, STET_START(.key = "anna", .delay = "1d")));
     return stet_return(ctx, input);
 }
 
@@ -107,6 +106,13 @@ broken(stet_ctx *ctx, stet_bytes input)
     (void)input;
     STET_TRY(stet_step(ctx, NULL, "fine", entered, NULL, NULL));
     abort();
+}
+
+static int
+picky(stet_ctx *ctx, stet_bytes input)
+{
+    return input.len == 0 ? stet_fail(ctx, STET_EPERMANENT, "nothing to work on")
+                          : stet_return(ctx, input);
 }
 
 static int
@@ -130,7 +136,7 @@ static const stet_handler_options choose_options = { .description = "packs what 
 static const stet_handler orders[] = {
     { "checkout", checkout, NULL }, { "choose", choose, &choose_options },
     { "endless", endless, NULL },   { "broken", broken, NULL },
-    { 0 },
+    { "picky", picky, NULL },       { 0 },
 };
 static const stet_handler wallet[] = { { "book", book, NULL }, { 0 } };
 

@@ -136,6 +136,27 @@ TEST_LIMIT(processes_survive_one_of_them, DEADLINE_S)
     check_example("processes");
 }
 
+/* Each draws its handlers to the end, with nothing given by hand and nothing executed. */
+TEST_LIMIT(B14_examples_describe_themselves, DEADLINE_S)
+{
+    static const char *const all[][2] = {
+        { "shop", "orders.checkout" },   { "shop", "shipping.ship" },
+        { "orders", "orders.checkout" }, { "orders", "shipping.ship" },
+        { "webhook", "shop.invoice" },   { "webhook", "shop.counter" },
+        { "parcel", "parcels.ship" },    { "wallet", "wallet.deposit" },
+        { "mirror", "tea.serve" },       { "reports", "reports.write" },
+    };
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const char *const args[] = { "describe", all[i][1], NULL };
+
+        CHECK_INT(ended(begin_with(example(all[i][0]), args)), 0);
+        CHECK_HAS(output(), "┌─ start");
+        CHECK_HAS(output(), "└─ returns\n");
+    }
+    CHECK(access(test_path("shop.ledger"), F_OK) != 0);
+}
+
 TEST_LIMIT(examples_leave_nothing_behind, DEADLINE_S)
 {
     DIR           *dir;
@@ -293,10 +314,12 @@ TEST_LIMIT(I12_the_parcel_is_asked_and_diverted, DEADLINE_S)
     CHECK_INT(ended(begin_with(example("parcel"), start)), 0);
     CHECK_INT(sscanf(output(), "%63s", run), 1);
     worker = begin(example("parcel"), "worker");
-    CHECK_INT(ended(begin_with(example("parcel"), (const char *const[]){ "update", run, "divert",
-                                                                         "\"Bonn\"", NULL })), 0);
     CHECK_INT(ended(begin_with(example("parcel"),
-                               (const char *const[]){ "query", run, "where", NULL })), 0);
+                               (const char *const[]){ "update", run, "divert", "\"Bonn\"", NULL })),
+              0);
+    CHECK_INT(
+        ended(begin_with(example("parcel"), (const char *const[]){ "query", run, "where", NULL })),
+        0);
     CHECK_INT(count(output(), "{\"legs\":0,\"to\":\"Bonn\"}"), 2);
     CHECK_INT(kill(worker, SIGTERM), 0);
     CHECK_INT(ended(worker), 0);

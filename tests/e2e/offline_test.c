@@ -379,9 +379,8 @@ TEST(I7_a_replay_can_be_debugged)
         test_skip("there is no gdb");
     exported(&run_id);
     snprintf(app, sizeof app, "%s/%s", STET_TEST_BUILD_DIR, APP);
-    o = run("/usr/bin/gdb", "same", "-q", "-nx", "-batch", "-ex",
-            "break checkout", "-ex", "run", "-ex", "backtrace 1", "-ex", "continue", "--args", app,
-            "replay", "run.stet", NULL);
+    o = run("/usr/bin/gdb", "same", "-q", "-nx", "-batch", "-ex", "break checkout", "-ex", "run",
+            "-ex", "backtrace 1", "-ex", "continue", "--args", app, "replay", "run.stet", NULL);
     if (strstr(o->err, "ptrace") != NULL || strstr(o->err, "not permitted") != NULL)
         test_skip("gdb may not trace here");
     CHECK_HAS(o->out, "#0  checkout (");
@@ -417,6 +416,17 @@ TEST(B14_describe_draws_a_handler_in_text)
     CHECK_HAS(o->out, "offline_app.c:");
     CHECK_HAS(o->out, "└─ returns\n");
     CHECK(access(test_path("offline_app.db"), F_OK) != 0); /* nothing asked for a store */
+}
+
+TEST(B14_describe_says_what_a_path_that_failed_may_lack)
+{
+    outcome *o = run(APP, "", "describe", "orders.choose", "--input", "{}", NULL);
+
+    CHECK_HAS(o->out, "└─ returns\n");
+    CHECK(strstr(o->out, "--from RUN") == NULL);
+    o = run(APP, "", "describe", "orders.picky", NULL);
+    CHECK_HAS(o->out, "└─ returned STET_EPERMANENT: ");
+    CHECK_HAS(o->out, "give --input JSON or --from RUN");
 }
 
 TEST(B14_describe_takes_samples_and_a_default_input)
@@ -477,8 +487,8 @@ TEST(B14_describe_draws_mermaid_and_dot)
 TEST(B14_describe_shows_how_far_a_run_is)
 {
     stet_run_id run_id = deployed();
-    outcome    *o = run(APP, "", "describe", "orders.checkout", "--run", run_id.text, "--db",
-                        "shop.db", NULL);
+    outcome    *o =
+        run(APP, "", "describe", "orders.checkout", "--run", run_id.text, "--db", "shop.db", NULL);
 
     CHECK_INT(o->exit, 0);
     CHECK_HAS(o->out, "✓ ├─ step charge ");
