@@ -83,7 +83,7 @@ args_option_name(const void *arg, size_t i)
 }
 
 static const cli_option *
-args_option_find(const cli_verb *verb, const char *name, size_t len)
+args_option_called(const cli_verb *verb, const char *name, size_t len)
 {
     const cli_option *option;
 
@@ -91,6 +91,19 @@ args_option_find(const cli_verb *verb, const char *name, size_t len)
         if (strlen(option->name) == len && memcmp(option->name, name, len) == 0)
             return option;
     return NULL;
+}
+
+/* Who decides leaves a note, who intervenes says why: either word is understood by both. */
+static const cli_option *
+args_option_find(const cli_verb *verb, const char *name, size_t len)
+{
+    const cli_option *option = args_option_called(verb, name, len);
+
+    if (option == NULL && len == 4 && memcmp(name, "note", len) == 0)
+        option = args_option_called(verb, "why", 3);
+    if (option == NULL && len == 3 && memcmp(name, "why", len) == 0)
+        option = args_option_called(verb, "note", 4);
+    return option;
 }
 
 /* ---- parsing -------------------------------------------------------------------------------- */

@@ -145,8 +145,15 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
         (void)snprintf(name, STET__UNDO_NAME_MAX, "%s%s", op->step, strchr(op->step, '#') != NULL ? "" : "#1");
     else {
         operate_split(&l->journal, op->step, name, &occurrence);
-        if (stet__journal_count(&l->journal, STET__FACT_STEP, name) == 0 && (err = stet__name_check("step", name)) != STET_OK)
-            return err;
+        if (stet__journal_count(&l->journal, STET__FACT_STEP, name) == 0) {
+            if ((err = stet__name_check("step", name)) != STET_OK)
+                return err;
+            if (occurrence == 0 && stet__operate_find(&l->journal, op->run, op->step, &cmd) == STET_OK)
+                return stet__fail(STET_EKIND,
+                                  "%s of %s is no step but a %s; only steps can be skipped, one of that name that is still to "
+                                  "come as %s#1",
+                                  op->step, op->run, stet__fact_kind_name(cmd->kind), op->step);
+        }
     }
     if (occurrence == 0) {
         occurrence = stet__journal_count(&l->journal, STET__FACT_STEP, name);

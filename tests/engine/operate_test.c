@@ -306,6 +306,21 @@ TEST(C8_a_step_is_skipped_before_the_run_comes_to_it_and_not_when_it_has_a_resul
     fixture_end(f);
 }
 
+/* A wait cannot be skipped; a step that happens to have its name can, if it is said that one is meant. */
+TEST(C8_only_steps_are_skipped)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order");
+
+    CHECK_CODE(stet_run_skip(f->engine, &run, "ship", stet_text("x"), NULL, NULL), STET_EKIND);
+    CHECK_HAS(stet_last_error(), "is no step but a signal wait");
+    CHECK_INT(fixture_facts(f->engine, &run, "step skipped", NULL), 0);
+    CHECK_OK(stet_run_skip(f->engine, &run, "ship#1", stet_text("x"), NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT(fixture_facts(f->engine, &run, "step skipped", NULL), 1);
+    fixture_end(f);
+}
+
 TEST(C8_a_recorded_result_is_replaced)
 {
     fixture    *f = begin();
