@@ -88,9 +88,9 @@ replay_read(cli *c, const char *path, stet_bytes *out)
 }
 
 typedef struct replay_out {
-    cli           *c;
-    size_t         n;
-    bool           is_fine;
+    cli   *c;
+    size_t n;
+    bool   is_fine;
 } replay_out;
 
 static void

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const cli_column check_columns[] = {
-    { "RUN", CLI_CELL_FIXED },  { "HANDLER", CLI_CELL_CUT },   { "FOUND", CLI_CELL_FIXED },
+    { "RUN", CLI_CELL_FIXED },    { "HANDLER", CLI_CELL_CUT },   { "FOUND", CLI_CELL_FIXED },
     { "RECORDED", CLI_CELL_CUT }, { "ASKED FOR", CLI_CELL_CUT }, { "WHERE", CLI_CELL_CUT },
     { "DETAIL", CLI_CELL_CUT },
 };

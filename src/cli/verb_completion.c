@@ -42,7 +42,7 @@ completion_run(cli *c)
 {
     const cli_verb *verb;
     const char *name = strrchr(c->program, '/') != NULL ? strrchr(c->program, '/') + 1 : c->program;
-    char           *function = stet__arena_str(c->arena, name);
+    char       *function = stet__arena_str(c->arena, name);
 
     if (strcmp(c->args[0], "bash") != 0)
         return stet__cli_fail(c, CLI_USAGE, "completion %s: only bash is known", c->args[0]);

@@ -88,6 +88,8 @@ const cli_verb stet__cli_unstick = {
     .name = "unstick",
     .args = "RUN",
     .summary = "let a stuck run try again, after the cause was mended",
+    .details = "    stet unstick run_…\n"
+               "    stet unstick --all --handler orders.checkout --dry-run",
     .args_max = 1,
     .options = unstick_options,
     .fn = unstick_run,
@@ -108,7 +110,7 @@ signal_run(cli *c)
     options.idempotency_key = stet__cli_value(c, "idempotency-key");
     options.by = stet__cli_by(c);
     return stet__cli_done(c, stet_signal(c->engine, &run, c->args[1], value, &options), "run",
-                        run.text, "signalled");
+                          run.text, "signalled");
 }
 
 static const cli_option signal_options[] = {
@@ -140,7 +142,7 @@ resolve_run(cli *c)
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
     return stet__cli_done(c, stet_resolve(c->engine, c->args[0], value), "awakeable", c->args[0],
-                        "resolved");
+                          "resolved");
 }
 
 static const cli_option resolve_options[] = {
@@ -152,6 +154,7 @@ const cli_verb stet__cli_resolve = {
     .name = "resolve",
     .args = "AWAKEABLE [VALUE|-|@FILE]",
     .summary = "settle an awakeable with a value",
+    .details = "    stet resolve awk_… '{\"paid\":true}'",
     .args_min = 1,
     .args_max = 2,
     .options = resolve_options,

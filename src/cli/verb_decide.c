@@ -75,19 +75,13 @@ const cli_verb stet__cli_reject = {
 /* ---- waits ----------------------------------------------------------------------------------- */
 
 static const cli_column people_columns[] = {
-    { "RUN", CLI_CELL_FIXED },
-    { "KIND", CLI_CELL_FIXED },
-    { "NAME", CLI_CELL_CUT },
-    { "SINCE", CLI_CELL_FIXED },
-    { "METADATA", CLI_CELL_CUT },
+    { "RUN", CLI_CELL_FIXED },   { "KIND", CLI_CELL_FIXED },   { "NAME", CLI_CELL_CUT },
+    { "SINCE", CLI_CELL_FIXED }, { "METADATA", CLI_CELL_CUT },
 };
 
 static const cli_column waits_columns[] = {
-    { "RUN", CLI_CELL_FIXED },
-    { "HANDLER", CLI_CELL_CUT },
-    { "KEY", CLI_CELL_CUT },
-    { "WAITS FOR", CLI_CELL_CUT },
-    { "AGE", CLI_CELL_FIXED },
+    { "RUN", CLI_CELL_FIXED },     { "HANDLER", CLI_CELL_CUT }, { "KEY", CLI_CELL_CUT },
+    { "WAITS FOR", CLI_CELL_CUT }, { "AGE", CLI_CELL_FIXED },
 };
 
 typedef struct waits_list {

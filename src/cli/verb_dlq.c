@@ -77,6 +77,7 @@ const cli_verb stet__cli_dlq_ls = {
     .name = "dlq ls",
     .args = "",
     .summary = "list dead letters: failed runs, newest first",
+    .details = "    stet dlq ls --handler orders.checkout",
     .options = dlq_ls_options,
     .fn = dlq_ls_run,
 };
@@ -242,7 +243,8 @@ const cli_verb stet__cli_dlq_retry = {
     .name = "dlq retry",
     .args = "RUN…|--all",
     .summary = "start failed runs again; recorded steps are not repeated",
-    .details = "Each becomes a new run with the same input that inherits the recorded steps.",
+    .details = "Each becomes a new run with the same input that inherits the recorded steps.\n"
+               "    stet dlq retry --all --handler orders.checkout",
     .args_max = SIZE_MAX,
     .options = dlq_options,
     .fn = dlq_retry_run,
@@ -252,6 +254,7 @@ const cli_verb stet__cli_dlq_discard = {
     .name = "dlq discard",
     .args = "RUN…|--all",
     .summary = "take failed runs out of the dead letters; they stay readable",
+    .details = "    stet dlq discard run_…",
     .args_max = SIZE_MAX,
     .options = dlq_options,
     .fn = dlq_discard_run,

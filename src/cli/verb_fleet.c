@@ -11,8 +11,9 @@ typedef struct fleet_list {
 /* ---- handlers ------------------------------------------------------------------------------- */
 
 static const cli_column handlers_columns[] = {
-    { "HANDLER", CLI_CELL_FIXED }, { "KIND", CLI_CELL_FIXED },      { "HERE", CLI_CELL_FIXED },
-    { "WORKERS", CLI_CELL_FIXED }, { "CATEGORY", CLI_CELL_CUT }, { "DESCRIPTION", CLI_CELL_CUT },
+    { "HANDLER", CLI_CELL_FIXED },     { "KIND", CLI_CELL_FIXED },
+    { "HERE", CLI_CELL_FIXED },        { "WORKERS", CLI_CELL_FIXED },
+    { "CATEGORY", CLI_CELL_CUT },      { "DESCRIPTION", CLI_CELL_CUT },
     { "DEFAULT INPUT", CLI_CELL_CUT },
 };
 
@@ -20,12 +21,15 @@ static int
 handlers_each(void *arg, const stet_handler_info *handler)
 {
     fleet_list *l = arg;
-    const char *cells[] = { handler->name, handler->is_shared   ? "shared"
-                                           : handler->is_object ? "object"
-                                                                : "service",
+    const char *cells[] = { handler->name,
+                            handler->is_shared   ? "shared"
+                            : handler->is_object ? "object"
+                                                 : "service",
                             handler->is_here ? "yes" : "no",
-                            stet__cli_printf(l->c, "%zu", handler->workers), handler->category,
-                            handler->description, handler->default_input };
+                            stet__cli_printf(l->c, "%zu", handler->workers),
+                            handler->category,
+                            handler->description,
+                            handler->default_input };
     cli_json    j;
 
     l->n++;
@@ -70,6 +74,7 @@ const cli_verb stet__cli_handlers = {
     .name = "handlers",
     .args = "",
     .summary = "list handlers: of this program, and of living workers",
+    .details = "    ./shop handlers",
     .fn = handlers_run,
     /* A program can tell its own handlers before there is any store. */
     .creates_store = true,
@@ -164,6 +169,7 @@ const cli_verb stet__cli_workers = {
     .name = "workers",
     .args = "",
     .summary = "list workers with their last sign of life",
+    .details = "    stet workers",
     .fn = workers_run,
 };
 
@@ -201,14 +207,13 @@ health_run(cli *c)
         return stet__cli_fail_code(c, err);
     /* This process serves nothing, so the question is about the store and the others. */
     is_healthy = health.has_store && health.has_timers && health.workers > 0;
-    text = stet__cli_printf(c, "%s: the store %s, %zu living worker%s, timers are %s%s",
-                            is_healthy ? "healthy" : "unhealthy",
-                            health.has_store ? "answers" : "does not answer", health.workers,
-                            health.workers == 1 ? "" : "s",
-                            health.has_timers ? "served" : "not served",
-                            !health.is_mirrored ? ""
-                            : health.has_teller ? ", the audit hook is told"
-                                                : ", no living engine tells the audit hook");
+    text = stet__cli_printf(
+        c, "%s: the store %s, %zu living worker%s, timers are %s%s",
+        is_healthy ? "healthy" : "unhealthy", health.has_store ? "answers" : "does not answer",
+        health.workers, health.workers == 1 ? "" : "s", health.has_timers ? "served" : "not served",
+        !health.is_mirrored ? ""
+        : health.has_teller ? ", the audit hook is told"
+                            : ", no living engine tells the audit hook");
     if (c->json)
         health_json(c, &health, is_healthy, text);
     else
@@ -220,6 +225,7 @@ const cli_verb stet__cli_health = {
     .name = "health",
     .args = "",
     .summary = "is the store reachable, do workers live, are timers served",
-    .details = "Exit code 0 if all three are so, 1 if not, 8 if the store cannot be opened.",
+    .details = "Exit code 0 if all three are so, 1 if not, 8 if the store cannot be opened.\n"
+               "    stet health --db postgres://db/shop || page somebody",
     .fn = health_run,
 };

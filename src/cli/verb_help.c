@@ -188,6 +188,7 @@ const cli_verb stet__cli_help = {
     .name = "help",
     .args = "[VERB|config|exit-codes]",
     .summary = "tell about verbs, settings and exit codes",
+    .details = "    stet help start",
     .args_max = 2,
     .fn = help_run,
 };

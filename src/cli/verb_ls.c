@@ -18,11 +18,11 @@ static const cli_column ls_columns[] = {
 };
 
 typedef struct ls_list {
-    cli        *c;
-    cli_table   table;
-    int64_t     now_ms;
-    size_t      n;
-    bool        with_payloads;
+    cli      *c;
+    cli_table table;
+    int64_t   now_ms;
+    size_t    n;
+    bool      with_payloads;
 } ls_list;
 
 static void

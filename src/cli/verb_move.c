@@ -120,7 +120,8 @@ const cli_verb stet__cli_move = {
         "Stop all workers first. While it is moved neither store takes work; in the end both are\n"
         "compared, the target is opened for work, and the source can only be read any more. "
         "Interrupted\n"
-        "anywhere, the same command continues.",
+        "anywhere, the same command continues.\n"
+        "    stet move --from shop.db --to postgres://db/shop",
     .options = move_options,
     .fn = move_run,
 };

@@ -175,7 +175,7 @@ const cli_verb stet__cli_schedule_preview = {
     .summary = "when a cron expression fires next, with daylight saving",
     .details = "CRON has five fields: minute, hour, day of month, month, day of week; or it is "
                "@hourly, @daily,\n@weekly, @monthly, @yearly. Quote it. No store is needed.\n\n"
-               "  schedule preview '0 9 * * MON-FRI' --tz Europe/Berlin -n 5",
+               "    stet schedule preview '0 9 * * MON-FRI' --tz Europe/Berlin -n 5",
     .args_min = 1,
     .args_max = 1,
     .options = schedule_preview_options,

@@ -75,16 +75,16 @@ schedules_print_json(cli *c, const stet_schedule_info *s, bool with_input)
 }
 
 static const cli_column schedules_columns[] = {
-    { "NAME", CLI_CELL_FIXED },  { "WHEN", CLI_CELL_CUT },   { "HANDLER", CLI_CELL_CUT },
-    { "NEXT", CLI_CELL_FIXED },  { "LAST", CLI_CELL_FIXED }, { "RAN", CLI_CELL_FIXED },
+    { "NAME", CLI_CELL_FIXED },    { "WHEN", CLI_CELL_CUT },   { "HANDLER", CLI_CELL_CUT },
+    { "NEXT", CLI_CELL_FIXED },    { "LAST", CLI_CELL_FIXED }, { "RAN", CLI_CELL_FIXED },
     { "SKIPPED", CLI_CELL_FIXED }, { "STATE", CLI_CELL_CUT },
 };
 
 typedef struct schedules_list {
-    cli       *c;
-    cli_table  table;
-    int64_t    now_ms;
-    size_t     n;
+    cli      *c;
+    cli_table table;
+    int64_t   now_ms;
+    size_t    n;
 } schedules_list;
 
 static int
@@ -93,14 +93,14 @@ schedules_each(void *arg, const stet_schedule_info *s)
     schedules_list *l = arg;
     cli            *c = l->c;
     const char     *cells[] = {
-        s->name,
-        schedules_when(c, s),
-        s->handler,
+            s->name,
+            schedules_when(c, s),
+            s->handler,
         s->next_ms != 0 ? stet__cli_relative(c, s->next_ms, l->now_ms) : "",
         s->last_ms != 0 ? stet__cli_relative(c, s->last_ms, l->now_ms) : "",
-        stet__cli_printf(c, "%llu", (unsigned long long)s->fired),
-        stet__cli_printf(c, "%llu", (unsigned long long)s->skipped),
-        s->text,
+            stet__cli_printf(c, "%llu", (unsigned long long)s->fired),
+            stet__cli_printf(c, "%llu", (unsigned long long)s->skipped),
+            s->text,
     };
 
     l->n++;
@@ -144,7 +144,7 @@ const cli_verb stet__cli_schedule_ls = {
     .name = "schedule ls",
     .args = "",
     .summary = "list schedules by name: when, next, last, what they do",
-    .details = "  schedule ls --limit 20 --after nightly",
+    .details = "    stet schedule ls --limit 20 --after nightly",
     .options = schedules_ls_options,
     .fn = schedules_ls_run,
 };
@@ -204,8 +204,8 @@ schedules_show(void *arg, const stet_schedule_info *s)
     schedules_time(c, "last", s->last_ms, now_ms);
     schedules_time(c, "fired", s->fired_ms, now_ms);
     if (s->last_run != NULL)
-        schedules_field(c, "last run", stet__cli_printf(c, "%s%s", s->last_run,
-                                                        s->is_running ? " (open)" : ""));
+        schedules_field(c, "last run",
+                        stet__cli_printf(c, "%s%s", s->last_run, s->is_running ? " (open)" : ""));
     schedules_time(c, "waiting", s->waiting_ms, now_ms);
     schedules_field(c, "ran", stet__cli_printf(c, "%llu", (unsigned long long)s->fired));
     schedules_field(c, "skipped", stet__cli_printf(c, "%llu", (unsigned long long)s->skipped));
@@ -230,7 +230,7 @@ const cli_verb stet__cli_schedule_show = {
     .name = "schedule show",
     .args = "NAME",
     .summary = "one schedule: when, its policies, next and last time, what keeps it",
-    .details = "  schedule show nightly",
+    .details = "    stet schedule show nightly",
     .args_min = 1,
     .args_max = 1,
     .fn = schedules_show_run,
@@ -282,17 +282,17 @@ schedules_past(void *arg, const stet_occurrence_info *o)
     cli            *c = l->c;
     const char     *planned = stet__cli_when(c, o->planned_ms, o->planned_ms);
     const char     *cells[] = {
-        stet__cli_printf(c, "%.19sZ", planned),
-        schedules_outcome(o->outcome),
+            stet__cli_printf(c, "%.19sZ", planned),
+            schedules_outcome(o->outcome),
         o->outcome == STET_OCCURRENCE_RAN ? o->run : NULL,
         o->outcome == STET_OCCURRENCE_RAN ? NULL : o->text,
     };
 
     l->n++;
     if (o->count > 1)
-        cells[3] = stet__cli_printf(c, "%llu, the last one %.19sZ: %s",
-                                    (unsigned long long)o->count,
-                                    stet__cli_when(c, o->until_ms, o->until_ms), o->text);
+        cells[3] =
+            stet__cli_printf(c, "%llu, the last one %.19sZ: %s", (unsigned long long)o->count,
+                             stet__cli_when(c, o->until_ms, o->until_ms), o->text);
     if (c->json)
         schedules_past_json(c, o);
     else
@@ -330,7 +330,7 @@ const cli_verb stet__cli_schedule_history = {
     .name = "schedule history",
     .args = "NAME",
     .summary = "what became of each planned time, newest first: ran, or skipped and why",
-    .details = "The last 1000 are kept.\n\n  schedule history nightly --limit 10",
+    .details = "The last 1000 are kept.\n\n    stet schedule history nightly --limit 10",
     .args_min = 1,
     .args_max = 1,
     .options = schedules_history_options,
@@ -500,7 +500,7 @@ const cli_verb stet__cli_schedule_ensure = {
     .args = "NAME HANDLER [INPUT]",
     .summary = "make a schedule, or change it to what is given; the same again is harmless",
     .details = "Exactly one of --cron, --every, --at, --after, --function says when.\n\n"
-               "  schedule ensure nightly orders.report '{\"days\":1}' --cron '0 3 * * *' "
+               "    stet schedule ensure nightly orders.report '{\"days\":1}' --cron '0 3 * * *' "
                "--tz Europe/Berlin",
     .args_min = 2,
     .args_max = 3,
@@ -513,7 +513,7 @@ const cli_verb stet__cli_schedule_update = {
     .name = "schedule update",
     .args = "NAME [INPUT]",
     .summary = "change the time, the input or a policy of a schedule; the rest stays",
-    .details = "  schedule update nightly --cron '30 3 * * *'",
+    .details = "    stet schedule update nightly --cron '30 3 * * *'",
     .args_min = 1,
     .args_max = 2,
     .options = schedules_ensure_options,
@@ -529,8 +529,8 @@ schedules_pause_run(cli *c)
 
     if (exit != CLI_OK)
         return exit;
-    return schedules_say(
-        c, stet_schedule_pause(c->engine, c->args[0], stet__cli_value(c, "by")), "paused");
+    return schedules_say(c, stet_schedule_pause(c->engine, c->args[0], stet__cli_value(c, "by")),
+                         "paused");
 }
 
 static int
@@ -538,9 +538,9 @@ schedules_resume_run(cli *c)
 {
     int exit = stet__cli_open(c);
 
-    return exit != CLI_OK ? exit
-                          : schedules_say(c, stet_schedule_resume(c->engine, c->args[0]),
-                                          "resumed");
+    return exit != CLI_OK
+               ? exit
+               : schedules_say(c, stet_schedule_resume(c->engine, c->args[0]), "resumed");
 }
 
 static int
@@ -575,7 +575,7 @@ const cli_verb stet__cli_schedule_pause = {
     .name = "schedule pause",
     .args = "NAME",
     .summary = "fire no more until it is resumed; runs it started go on",
-    .details = "  schedule pause nightly --by ops",
+    .details = "    stet schedule pause nightly --by ops",
     .args_min = 1,
     .args_max = 1,
     .options = schedules_pause_options,
@@ -586,7 +586,7 @@ const cli_verb stet__cli_schedule_resume = {
     .name = "schedule resume",
     .args = "NAME",
     .summary = "fire again from the next time on; times in the pause are skipped",
-    .details = "  schedule resume nightly",
+    .details = "    stet schedule resume nightly",
     .args_min = 1,
     .args_max = 1,
     .fn = schedules_resume_run,
@@ -596,7 +596,7 @@ const cli_verb stet__cli_schedule_rm = {
     .name = "schedule rm",
     .args = "NAME",
     .summary = "remove a schedule and its history; runs it started go on",
-    .details = "  schedule rm nightly",
+    .details = "    stet schedule rm nightly",
     .args_min = 1,
     .args_max = 1,
     .fn = schedules_rm_run,

@@ -30,8 +30,7 @@ show_read(cli *c, stet_run_id *run, stet_run_info **info, cli_why *why)
     int exit;
 
     if ((exit = stet__cli_run_id(c, c->args[0], run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK ||
-        (exit = stet__cli_run_read(c, run, info)) != CLI_OK)
+        (exit = stet__cli_open(c)) != CLI_OK || (exit = stet__cli_run_read(c, run, info)) != CLI_OK)
         return exit;
     return stet__cli_why_get(c, run, why);
 }
@@ -67,6 +66,7 @@ const cli_verb stet__cli_why = {
     .name = "why",
     .args = "RUN",
     .summary = "say in one sentence why a run is where it is",
+    .details = "    stet why run_…",
     .args_min = 1,
     .args_max = 1,
     .fn = why_run,
@@ -352,7 +352,8 @@ const cli_verb stet__cli_show = {
     .summary = "show one run: its fields, its journal, what it waits for",
     .details =
         "Marks in the timeline: x a failure, ! a step that may have happened twice or a damaged\n"
-        "record, < something that came from outside.",
+        "record, < something that came from outside.\n"
+        "    stet show run_… --payloads",
     .args_min = 1,
     .args_max = 1,
     .options = show_options,

@@ -129,7 +129,8 @@ const cli_verb stet__cli_wait = {
     .name = "wait",
     .args = "RUN",
     .summary = "wait for a run's end and print its result",
-    .details = "The exit code tells how it ended: see \"help exit-codes\".",
+    .details = "The exit code tells how it ended: see \"help exit-codes\".\n"
+               "    stet wait run_… --timeout 1h",
     .args_min = 1,
     .args_max = 1,
     .options = wait_options,
@@ -275,9 +276,10 @@ const cli_verb stet__cli_start = {
     .name = "start",
     .args = "HANDLER [INPUT|-|@FILE]",
     .summary = "start a run of a handler (orders.checkout) and print its ID",
-    .details =
-        START_DETAILS " With --wait the result is printed instead, and\n"
-                      "the ID goes to standard error; --wait takes a duration with a unit (5s).",
+    .details = START_DETAILS
+    " With --wait the result is printed instead, and\n"
+    "the ID goes to standard error; --wait takes a duration with a unit (5s).\n"
+    "    stet start orders.checkout '{\"order\":7}' --idempotency-key order-7 --wait 5s",
     .args_min = 1,
     .args_max = 2,
     .options = start_options,
@@ -289,7 +291,7 @@ const cli_verb stet__cli_send = {
     .name = "send",
     .args = "HANDLER [INPUT|-|@FILE]",
     .summary = "the same, never waiting",
-    .details = START_DETAILS,
+    .details = START_DETAILS "\n    stet send mail.reminder '{\"order\":7}' --delay 3d",
     .args_min = 1,
     .args_max = 2,
     .options = send_options,

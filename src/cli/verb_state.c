@@ -81,6 +81,7 @@ const cli_verb stet__cli_state_get = {
     .name = "state get",
     .args = "SERVICE KEY [NAME]",
     .summary = "read an object's state: one entry, or all",
+    .details = "    stet state get wallet ann balance",
     .args_min = 2,
     .args_max = 3,
     .fn = state_run,

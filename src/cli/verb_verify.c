@@ -2,11 +2,8 @@
 #include "cli/cli.h"
 
 static const cli_column verify_columns[] = {
-    { "RUN", CLI_CELL_FIXED },
-    { "REVISION", CLI_CELL_FIXED },
-    { "RULE", CLI_CELL_FIXED },
-    { "FINDING", CLI_CELL_CUT },
-    { "REPAIRED", CLI_CELL_FIXED },
+    { "RUN", CLI_CELL_FIXED },   { "REVISION", CLI_CELL_FIXED }, { "RULE", CLI_CELL_FIXED },
+    { "FINDING", CLI_CELL_CUT }, { "REPAIRED", CLI_CELL_FIXED },
 };
 #define VERIFY_COLUMNS (sizeof verify_columns / sizeof *verify_columns)
 
@@ -27,7 +24,7 @@ verify_each(void *arg, const stet_finding *finding)
                            : NULL,
          finding->rule,
          finding->text,
-         finding->is_repaired ? "yes" : "no",
+        finding->is_repaired ? "yes" : "no",
     };
 
     l->n++;
@@ -98,7 +95,8 @@ const cli_verb stet__cli_verify = {
         "open run\n"
         "has a wake-up source and every running one a live owner. Workers may be at work, except "
         "when a\n"
-        "whole table was lost: then --repair must be alone.",
+        "whole table was lost: then --repair must be alone.\n"
+        "    stet verify --db shop.db",
     .options = verify_options,
     .fn = verify_run,
 };

@@ -343,7 +343,8 @@ const cli_verb stet__cli_worker = {
                "awakeable)\n"
                "do not keep it.\n"
                "Settings come from the program, then from STET_<NAME> in the environment, then "
-               "from --set.",
+               "from --set.\n"
+               "    ./shop worker --db shop.db --set concurrency=20",
     .options = worker_options,
     .creates_store = true,
     .fn = worker_run,

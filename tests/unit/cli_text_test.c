@@ -48,14 +48,17 @@ TEST(H2_texts_cannot_steer_a_terminal)
         { "a\nb\rc\td", "a b c d" },
         { "\x1b[31mred", "?[31mred" },
         { "\x7f", "?" },
-        { "\xc2\x85next", "?next" },                     /* a C1 control */
-        { "\xc2\xa0", "\xc2\xa0" },                      /* the first behind them */
-        { "\xe2\x80\xaaover\xe2\x80\xae", "?over?" },    /* reorders the line */
-        { "\xe2\x80\xaf", "\xe2\x80\xaf" },              /* the first behind them */
-        { "\xe2\x81\xa6iso\xe2\x81\xa9", "?iso?" },      /* and so do these */
-        { "\xe2\x81\xaa", "\xe2\x81\xaa" },              /* the first behind them */
-        { "\xe2\x80\xa8\xe2\x80\xa9", "??" },            /* separates lines, paragraphs */
-        { "a\xff\xfe" "b", "a\xef\xbf\xbd\xef\xbf\xbd" "b" }, /* broken */
+        { "\xc2\x85next", "?next" },                  /* a C1 control */
+        { "\xc2\xa0", "\xc2\xa0" },                   /* the first behind them */
+        { "\xe2\x80\xaaover\xe2\x80\xae", "?over?" }, /* reorders the line */
+        { "\xe2\x80\xaf", "\xe2\x80\xaf" },           /* the first behind them */
+        { "\xe2\x81\xa6iso\xe2\x81\xa9", "?iso?" },   /* and so do these */
+        { "\xe2\x81\xaa", "\xe2\x81\xaa" },           /* the first behind them */
+        { "\xe2\x80\xa8\xe2\x80\xa9", "??" },         /* separates lines, paragraphs */
+        { "a\xff\xfe"
+          "b",
+          "a\xef\xbf\xbd\xef\xbf\xbd"
+          "b" }, /* broken */
         { "cut\xe2\x82", "cut\xef\xbf\xbd\xef\xbf\xbd" },
         { "\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80" },
     };
@@ -85,10 +88,10 @@ TEST(H2_widths_are_those_of_a_terminal)
         uint32_t first, last;
         size_t   columns;
     } ranges[] = {
-        { 0x300, 0x36f, 0 },   { 0x200b, 0x200f, 0 }, { 0x20d0, 0x20ff, 0 },
-        { 0xfe00, 0xfe0f, 0 }, { 0x1100, 0x115f, 2 }, { 0x2e80, 0xa4cf, 2 },
-        { 0xac00, 0xd7a3, 2 }, { 0xf900, 0xfaff, 2 }, { 0xfe30, 0xfe6f, 2 },
-        { 0xff00, 0xff60, 2 }, { 0xffe0, 0xffe6, 2 }, { 0x1f300, 0x1faff, 2 },
+        { 0x300, 0x36f, 0 },     { 0x200b, 0x200f, 0 }, { 0x20d0, 0x20ff, 0 },
+        { 0xfe00, 0xfe0f, 0 },   { 0x1100, 0x115f, 2 }, { 0x2e80, 0xa4cf, 2 },
+        { 0xac00, 0xd7a3, 2 },   { 0xf900, 0xfaff, 2 }, { 0xfe30, 0xfe6f, 2 },
+        { 0xff00, 0xff60, 2 },   { 0xffe0, 0xffe6, 2 }, { 0x1f300, 0x1faff, 2 },
         { 0x20000, 0x3fffd, 2 },
     };
 
@@ -116,7 +119,9 @@ TEST(H2_widths_are_those_of_a_terminal)
                 test_fail(__FILE__, __LINE__, "U+%04X is %zu wide", p, stet__cli_columns(text));
         }
     }
-    CHECK_INT(stet__cli_columns("a\xff" "b"), 3);
+    CHECK_INT(stet__cli_columns("a\xff"
+                                "b"),
+              3);
 }
 
 TEST(H2_lines_are_cut_by_columns)
@@ -127,7 +132,11 @@ TEST(H2_lines_are_cut_by_columns)
     CHECK_STR(stet__cli_cut(c, "short", 5), "short");
     CHECK_STR(stet__cli_cut(c, "longer", 5), "long\xe2\x80\xa6");
     CHECK_STR(stet__cli_cut(c, "\xe6\x97\xa5\xe6\x9c\xac", 3), "\xe6\x97\xa5\xe2\x80\xa6");
-    CHECK_STR(stet__cli_cut(c, "a\xff" "bcd", 3), "a\xff\xe2\x80\xa6");
+    CHECK_STR(stet__cli_cut(c,
+                            "a\xff"
+                            "bcd",
+                            3),
+              "a\xff\xe2\x80\xa6");
     text_end();
 }
 
@@ -315,4 +324,25 @@ TEST(H2_addresses_are_told_without_their_passwords)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         CHECK_STR(stet__cli_shown(c, all[i].from), all[i].shown);
     text_end();
+}
+
+/* ---- help ------------------------------------------------------------------------------------ */
+
+TEST(H10_the_help_of_every_verb_has_an_example)
+{
+    static const char *const begins[] = { "stet ", "./", "gdb ", "source ", NULL };
+    const cli_verb          *verb;
+
+    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
+        bool        has_one = false;
+        const char *line = verb->details;
+
+        while (line != NULL && !has_one) {
+            for (size_t k = 0; begins[k] != NULL && strncmp(line, "    ", 4) == 0; k++)
+                has_one = has_one || strncmp(line + 4, begins[k], strlen(begins[k])) == 0;
+            line = (line = strchr(line, '\n')) != NULL ? line + 1 : NULL;
+        }
+        if (!has_one)
+            test_fail(__FILE__, __LINE__, "help %s has no example", verb->name);
+    }
 }
