@@ -31,9 +31,9 @@ static const struct {
     { false, FACT(STARTED, .name = TEXT("shop.order"), .key = TEXT("k"), .group = TEXT("g"),
                   .idempotency_key = TEXT("once"), .parent_step = TEXT("s"), .child_key = TEXT("c"),
                   .traceparent = TEXT("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-                  .tracestate = TEXT("vendor=1"), .schedule = TEXT("nightly"),
-                  .value = TEXT("{}"), .labels = TEXT("a=1"), .held = TEXT("shop/k"), .run = ID,
-                  .attempts_max = 5, .until_ms = 2000) },
+                  .tracestate = TEXT("vendor=1"), .schedule = TEXT("nightly"), .value = TEXT("{}"),
+                  .labels = TEXT("a=1"), .held = TEXT("shop/k"), .run = ID, .attempts_max = 5,
+                  .until_ms = 2000) },
     { false, FACT(CLAIMED, .number = 1) },
     { false, FACT(STEP, .name = TEXT("charge"), .occurrence = 1, .value = TEXT("ok")) },
     { false, FACT(STEP_RETRY, .name = TEXT("flaky"), .occurrence = 1, .code = -1, .attempt = 1,
@@ -117,13 +117,27 @@ static const struct {
     { false, FACT(CLAIMED, .number = 6) },
     { false, FACT(STEP, .name = TEXT("rollback:charge#1"), .occurrence = 1) },
     { false, FACT(ROLLED_BACK, .completion = 48) },
+    { true,
+      FACT(UPDATE_ASKED, .name = TEXT("set"), .value = TEXT("1"), .idempotency_key = TEXT("k3")) },
+    { true, FACT(SKIP, .name = TEXT("later"), .occurrence = 1, .value = TEXT("a result"),
+                 .who = TEXT("me"), .text = TEXT("by hand")) },
+    { true, FACT(EDIT, .name = TEXT("charge"), .occurrence = 1, .value = TEXT("another result"),
+                 .who = TEXT("me")) },
+    { false, FACT(TAKEN, .number = 17) },
+    { false, FACT(UPDATE, .name = TEXT("set"), .occurrence = 1, .idempotency_key = TEXT("k3"),
+                  .value = TEXT("done"), .topic = TEXT("sleep nap#1")) },
+    { false, FACT(UPDATE, .name = TEXT("put"), .occurrence = 1, .value = TEXT("done"),
+                  .topic = TEXT("sleep nap#1"), .flags = STET__FACT_INHERITED) },
+    { true, FACT(REWIND, .number = 3, .who = TEXT("me")) },
+    { false, FACT(TAKEN, .number = 18) },
+    { false, FACT(SLEEP, .name = TEXT("nap"), .occurrence = 1, .until_ms = 9000) },
     { false, FACT(RELEASED, .text = TEXT("stop")) },
     { false, FACT(CLAIMED, .number = 7) },
     { false, FACT(CANCELLED, .code = -6, .text = TEXT("enough"), .origin = TEXT("me")) },
 };
 enum {
     MEMORY_FACTS = sizeof memory_history / sizeof memory_history[0],
-    MEMORY_WAITS = 4 /* nap, await, the last two signals */
+    MEMORY_WAITS = 1 /* the nap that was taken again */
 };
 
 typedef struct memory_world {

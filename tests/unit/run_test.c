@@ -1,74 +1,8 @@
 /* The pure core: what a run is after its facts, which recorded command answers which call, and how long to
  * wait before the next attempt.
  */
-#include "core/journal.h"
 #include "core/retry.h"
-#include "core/run.h"
-#include "platform/platform.h"
-#include "test.h"
-
-/* ---- a run in hand -------------------------------------------------------------------------------- */
-
-typedef struct subject {
-    stet__arena   arena;
-    stet__run     run;
-    stet__journal journal;
-} subject;
-
-static void
-subject_init(subject *s)
-{
-    stet__arena_init(&s->arena, &stet__platform_real()->alloc);
-    stet__run_init(&s->run, &s->arena, (stet_id){ { 1 } });
-    stet__journal_init(&s->journal, &s->arena, &stet__platform_real()->alloc);
-}
-
-static void
-subject_free(subject *s)
-{
-    stet__journal_free(&s->journal);
-    stet__arena_free(&s->arena);
-}
-
-static int
-subject_apply(subject *s, stet__fact fact)
-{
-    int err;
-
-    if (fact.revision == 0)
-        fact.revision = s->run.journal + 1;
-    if (fact.time_ms == 0)
-        fact.time_ms = 1000 + (int64_t)fact.revision;
-    if ((err = stet__run_apply(&s->run, &fact)) != STET_OK)
-        return err;
-    return stet__journal_apply(&s->journal, &fact);
-}
-
-#define FACT(k, ...) ((stet__fact){ .kind = STET__FACT_##k, __VA_ARGS__ })
-#define TEXT(text) ((stet_bytes){ (text), sizeof(text) - 1 })
-#define APPLY(s, ...) CHECK_OK(subject_apply((s), FACT(__VA_ARGS__)))
-#define REFUSED(s, ...)                                                                            \
-    do {                                                                                           \
-        stet_status before_ = (s)->run.status;                                                     \
-        uint64_t    journal_ = (s)->run.journal;                                                   \
-        CHECK_CODE(subject_apply((s), FACT(__VA_ARGS__)), STET_ECORRUPT);                          \
-        CHECK_INT((s)->run.status, before_);                                                       \
-        CHECK_INT((s)->run.journal, journal_);                                                     \
-    } while (0)
-
-static void
-subject_start(subject *s)
-{
-    subject_init(s);
-    APPLY(s, STARTED, .name = TEXT("shop.order"), .value = TEXT("{}"), .attempts_max = 3, .retry_first_ms = 1000,
-          .retry_max_ms = 30000, .retry_factor = 200, .retry_jitter = 25);
-}
-
-static void
-subject_claim(subject *s)
-{
-    APPLY(s, CLAIMED, .number = (int64_t)s->run.epoch + 1);
-}
+#include "subject.h"
 
 /* ---- statuses (B20) ------------------------------------------------------------------------------- */
 
@@ -481,18 +415,6 @@ TEST(B20_a_stop_is_told_by_the_first_command_that_carries_its_code)
 
 /* ---- replay matching (C11, F1, F7) ---------------------------------------------------------------- */
 
-static stet__cmd *
-ask(subject *s, stet__fact_kind kind, const char *name)
-{
-    const stet__cmd *recorded;
-    stet__cmd       *cmd;
-    uint64_t         occurrence;
-
-    CHECK_OK(stet__journal_ask(&s->journal, kind, name, 0, &cmd, &occurrence, &recorded));
-    CHECK(cmd == NULL || cmd->occurrence == occurrence);
-    return cmd;
-}
-
 static const stet__cmd *
 ask_in_vain(subject *s, stet__fact_kind kind, const char *name, int64_t fingerprint)
 {
@@ -712,13 +634,6 @@ TEST(F7_an_impossible_occurrence_is_refused)
     }
 }
 
-static void
-notify(subject *s, stet__fact fact)
-{
-    CHECK_OK(stet__run_apply_inbox(&s->run, &fact));
-    CHECK_OK(stet__journal_apply(&s->journal, &fact));
-}
-
 TEST(F1_notifications_settle_what_they_answer_once)
 {
     subject    s;
@@ -851,13 +766,6 @@ TEST(F1_an_inherited_choice_that_is_made_anew_is_the_runs_own)
 }
 
 /* ---- rollbacks (B11) ------------------------------------------------------------------------- */
-
-static void
-subject_roll_back(subject *s)
-{
-    APPLY(s, ROLLBACK, .name = TEXT("rollback"), .occurrence = 1, .code = STET_ESTEP,
-          .text = TEXT("no stock"), .flags = STET__FACT_AUTO);
-}
 
 TEST(B11_a_rollback_is_compensating_through_dispatch_and_then_goes_on)
 {
