@@ -11,7 +11,8 @@
 #include "engine/engine.h"
 
 #define KEEPER_PURGE_US 10000 /* between two goes at runs whose retention is over */
-#define KEEPER_QUIET_MAX 4 /* sweeps that only look for dead workers and pauses, between two that look for all */
+#define KEEPER_QUIET_FIRST 2 /* sweeps that only look for dead workers and pauses, behind one that looked for all, */
+#define KEEPER_QUIET_MAX 4   /* and behind the next ones */
 #define KEEPER_TIMERS_MAX 512u
 #define KEEPER_GATHER_US 1000 /* how long a commit waits for runs that were woken together */
 #define KEEPER_CLAIM_MAX 256u
@@ -433,12 +434,6 @@ stet__requeue_stuck(stet_engine *e)
     (void)stet__commit_sync(e, w, NULL);
 }
 
-static int64_t
-keeper_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* May there be something to find? Where nothing is committed, here or elsewhere, it is looked for less and less often: an
  * idle fleet leaves its store alone. Lock held. */
 static bool
@@ -454,7 +449,7 @@ keeper_is_stirred(stet_engine *e)
         e->quiet_left--;
         return false;
     }
-    e->quiet_every = e->quiet_every == 0 ? 1 : keeper_least(e->quiet_every * 2, KEEPER_QUIET_MAX);
+    e->quiet_every = e->quiet_every == 0 ? KEEPER_QUIET_FIRST : KEEPER_QUIET_MAX;
     e->quiet_left = e->quiet_every;
     return true;
 }
@@ -463,7 +458,7 @@ keeper_is_stirred(stet_engine *e)
 static void
 keeper_sweep(stet_engine *e)
 {
-    bool is_stirred = keeper_is_stirred(e);
+    bool is_stirred = keeper_is_stirred(e), has_event = false;
 
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
@@ -471,11 +466,11 @@ keeper_sweep(stet_engine *e)
         (void)stet__hold_look(e);
     if (is_stirred && (e->config.roles & STET_ROLE_TIMERS)) {
         e->next_purge_us = stet__purge(e, false) ? stet__mono_us(e->p) + KEEPER_PURGE_US : STET__FOREVER;
-        if (stet__emit_sweep(e))
-            e->is_stirred = true;
+        has_event = stet__emit_sweep(e);
         stet__query_sweep(e);
     }
     stet__lock(e->p, &e->lock);
+    e->is_stirred = e->is_stirred || has_event;
     if (is_stirred)
         keeper_adopt(e);
 }
@@ -510,6 +505,12 @@ keeper_in(stet_engine *e, int64_t ms, int64_t now_us)
     /* The millisecond has begun some time ago. By our own clock: with another one it may not be time yet when we
      * wake, and then the next look comes within a millisecond. */
     return now_us + in_ms * 1000 - stet__wall_us(e->p) % 1000;
+}
+
+static int64_t
+keeper_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Runs that wait beside a body are claimed, so nobody wakes them when another process puts something into

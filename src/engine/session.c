@@ -217,6 +217,7 @@ session_lost(stet_engine *e)
         stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, STET_EIO, "no new session yet: %s", stet_last_error());
     stet__lock(e->p, &e->lock);
     e->next_sweep_us = 0; /* take our old runs up again */
+    e->is_stirred = true;
     stet__keeper_poke(e);
     stet__unlock(e->p, &e->lock);
 }
