@@ -237,12 +237,26 @@ dlq_on_letter(void *arg, stet_bytes signal, const stet__letter *letter)
     return STET_OK;
 }
 
+/* The command as it stands in the end: operators may have replaced its result, or had the run forget it. NULL: it
+ * was forgotten. */
+static const stet__cmd *
+dlq_stands(const dlq_journal *d, const stet__fact *f)
+{
+    char             name[STET__UNDO_NAME_MAX];
+    const stet__cmd *cmd;
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.data != NULL ? (const char *)f->name.data : "");
+    cmd = stet__journal_find(&d->journal, f->kind, name, (uint64_t)f->occurrence);
+    return cmd != NULL && cmd->revision <= f->revision ? cmd : NULL;
+}
+
 /* Behind the read: one in front of it says nothing about what was made of the value. */
 static bool
 dlq_is_written(const dlq_journal *d, const stet__fact *get)
 {
     for (const stet__fact *f = get + 1; f < d->facts + d->n; f++)
-        if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get))
+        if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get) &&
+            dlq_stands(d, f) != NULL)
             return true;
     return false;
 }
@@ -274,19 +288,6 @@ dlq_is_undone(const dlq_journal *d, const stet__fact *step)
     return false;
 }
 
-/* The command as it stands in the end: operators may have replaced its result, or had the run forget it. NULL: it
- * was forgotten. */
-static const stet__cmd *
-dlq_stands(const dlq_journal *d, const stet__fact *f)
-{
-    char             name[STET__UNDO_NAME_MAX];
-    const stet__cmd *cmd;
-
-    (void)snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.data != NULL ? (const char *)f->name.data : "");
-    cmd = stet__journal_find(&d->journal, f->kind, name, (uint64_t)f->occurrence);
-    return cmd != NULL && cmd->revision <= f->revision ? cmd : NULL;
-}
-
 static bool
 dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
 {
@@ -296,6 +297,8 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_STEP:
         if (dlq_is_undone(d, f) && !STET__MUTANT(undone_inherited))
             return false;
+        if (f->flags & STET__FACT_SKIPPED)
+            return false; /* dlq_skipped() has them all */
         return f->code == 0 || STET__MUTANT(failure_inherited);
     case STET__FACT_SEND:
     case STET__FACT_STATE_SET:
