@@ -631,7 +631,7 @@ journal_apply_skip(stet__journal *j, const stet__fact *f)
     stet__cmd *cmd = journal_named(j, f);
     int        err;
 
-    if (cmd != NULL && cmd->is_settled) {
+    if ((cmd != NULL && cmd->is_settled) || (cmd != NULL && STET__MUTANT(skip_executed))) {
         j->anomalies++;
         return STET_OK;
     }
@@ -651,7 +651,7 @@ journal_apply_edit(stet__journal *j, const stet__fact *f)
     stet__fact step = *f;
     stet__cmd *cmd = journal_named(j, f);
 
-    if (cmd == NULL || !cmd->is_settled) {
+    if (cmd == NULL || !cmd->is_settled || (STET__MUTANT(edit_dropped) && cmd->attempt > 1)) {
         j->anomalies++;
         return STET_OK;
     }
@@ -733,7 +733,8 @@ journal_forget(stet__journal *j, stet__cmd *cmd)
 static bool
 journal_is_behind(const stet__cmd *cmd, uint64_t from)
 {
-    return cmd->revision >= from || cmd->chosen_at >= from;
+    return cmd->revision >= from + STET__MUTANT(rewind_half) ||
+           (cmd->chosen_at >= from && !STET__MUTANT(rewind_choice));
 }
 
 int

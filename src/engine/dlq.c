@@ -97,7 +97,10 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
             stet__fact entry;
             stet_bytes entry_in = d->inbox[d->taken];
 
-            if ((err = stet__fact_decode(&entry, &entry_in)) != STET_OK || (err = dlq_keep(d, &entry)) != STET_OK)
+            if ((err = stet__fact_decode(&entry, &entry_in)) != STET_OK)
+                return err;
+            entry.revision = fact.revision; /* of the fact that takes it */
+            if ((err = dlq_keep(d, &entry)) != STET_OK)
                 return err;
         }
     }
@@ -256,7 +259,7 @@ dlq_is_written(const dlq_journal *d, const stet__fact *get)
 {
     for (const stet__fact *f = get + 1; f < d->facts + d->n; f++)
         if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get) &&
-            dlq_stands(d, f) != NULL)
+            (dlq_stands(d, f) != NULL || STET__MUTANT(fork_stale)))
             return true;
     return false;
 }
@@ -579,7 +582,7 @@ dlq_fork(stet_engine *e, dlq_journal *d, stet_id run, const char *text, const ch
     if (d->n == 0 || d->facts[0].kind != STET__FACT_STARTED)
         return stet__fail(STET_ECORRUPT, "%s cannot be forked: its first fact is not readable", text);
     if ((step != NULL && (err = stet__operate_find(&d->journal, text, step, &cmd)) != STET_OK) ||
-        (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision : 2)) != STET_OK)
+        (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision + STET__MUTANT(fork_behind) : 2)) != STET_OK)
         return err;
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
         return STET_ENOMEM;

@@ -649,6 +649,41 @@ paused(fixture *f)
     return l;
 }
 
+TEST(I12_a_fork_has_no_result_that_was_given_behind_its_step)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.two"), fork;
+
+    CHECK_OK(stet_run_skip(f->engine, &run, "later", stet_text("waived"), NULL, NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("b"), NULL));
+    effects_await("middle", 1);
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "word#1", NULL, NULL));
+    effects_await("middle", 2);
+    CHECK_INT(fixture_facts(f->engine, &fork, "step", "later"), 0);
+    fixture_end(f);
+}
+
+/* What was done before a rewind, and given behind it, is inherited as it was given. */
+TEST(I12_a_retry_has_a_step_once_that_was_done_forgotten_and_skipped)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), again;
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "charge", NULL, NULL));
+    CHECK_OK(stet_run_skip(f->engine, &run, "charge", stet_text("waived"), NULL, NULL));
+    CHECK_OK(stet_run_resume(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    CHECK_OK(stet_signal(f->engine, &again, "ship", stet_text("now"), NULL));
+    EXPECT_RESULT(f->engine, &again, "reserve waived now");
+    CHECK_INT(fixture_facts(f->engine, &again, "step", "charge"), 1);
+    CHECK_INT(effects("charge"), 1);
+    fixture_end(f);
+}
+
 /* What the other wrote behind the step is not the fork's, so what it read for that is not, either. */
 TEST(I12_a_fork_from_between_a_read_and_its_write_reads_anew)
 {

@@ -424,8 +424,8 @@ world_help_on(void *arg)
         if (run->is_idle && stet_cancel(e, &id, "helper", "it takes too long") != STET_OK)
             fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
-        if (run->end == 0 && run->is_paused && row->row.status == STET_STATUS_PAUSED &&
-            stet_run_resume(e, &id, "helper", NULL) != STET_OK)
+        if (run->end == 0 && row->row.status == STET_STATUS_PAUSED &&
+            stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped)
             fleet_fail(w, run, "a paused run cannot be resumed: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
