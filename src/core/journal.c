@@ -605,6 +605,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         cmd->number = f->kind == STET__FACT_DECIDED ? f->time_ms : f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
         cmd->has_timer = false; /* a choice removes it with its record */
+    if (f->kind == STET__FACT_CHOICE)
+        cmd->chosen_at = f->revision;
     stet__journal_settle(j, cmd);
     return journal_copy_outcome(j, cmd, f);
 }
@@ -629,7 +631,7 @@ journal_apply_skip(stet__journal *j, const stet__fact *f)
     stet__cmd *cmd = journal_named(j, f);
     int        err;
 
-    if (cmd != NULL && cmd->is_settled) {
+    if ((cmd != NULL && cmd->is_settled) || (cmd != NULL && STET__MUTANT(skip_executed))) {
         j->anomalies++;
         return STET_OK;
     }
@@ -649,7 +651,7 @@ journal_apply_edit(stet__journal *j, const stet__fact *f)
     stet__fact step = *f;
     stet__cmd *cmd = journal_named(j, f);
 
-    if (cmd == NULL || !cmd->is_settled) {
+    if (cmd == NULL || !cmd->is_settled || (STET__MUTANT(edit_dropped) && cmd->attempt > 1)) {
         j->anomalies++;
         return STET_OK;
     }
@@ -702,7 +704,7 @@ journal_orphan(stet__journal *j, stet__cmd *cmd)
     if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
         cmd->spared = j->orphans;
         j->orphans = cmd;
-    } else if (cmd->kind == STET__FACT_BOUNDARY) { /* also what was decided */
+    } else if (cmd->kind == STET__FACT_BOUNDARY && !STET__MUTANT(rewind_decided)) { /* also what was decided */
         cmd->has_mark = true;
         journal_spare(j, cmd);
     } else if (!cmd->is_settled && (cmd->has_timer || cmd->has_mark))
@@ -726,6 +728,14 @@ journal_forget(stet__journal *j, stet__cmd *cmd)
                       (void *)((uintptr_t)stet__map_find(&j->repeats, key, len) + 1)) != STET_OK)
         return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
     return STET_OK;
+}
+
+/* A wait goes with what it came to: the one that came first may be forgotten. */
+static bool
+journal_is_behind(const stet__cmd *cmd, uint64_t from)
+{
+    return cmd->revision >= from + STET__MUTANT(rewind_half) ||
+           (cmd->chosen_at >= from && !STET__MUTANT(rewind_choice));
 }
 
 int
@@ -755,7 +765,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
     for (stet__cmd **link = &j->waiting; *link != NULL;) {
         stet__cmd *cmd = *link;
 
-        if (cmd->revision < from) {
+        if (!journal_is_behind(cmd, from)) {
             link = &cmd->next;
             continue;
         }
@@ -767,7 +777,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
         stet__row_of_cmds *row = value;
 
         for (size_t i = 0; i < row->n; i++) {
-            if (row->cmds[i] == NULL || row->cmds[i]->revision < from)
+            if (row->cmds[i] == NULL || !journal_is_behind(row->cmds[i], from))
                 continue;
             if ((err = journal_forget(j, row->cmds[i])) != STET_OK)
                 return err;
