@@ -414,6 +414,8 @@ typedef struct stet__served {
     const char          *names[];
 } stet__served;
 
+#define STET__WANTED_MAX 16u
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -468,6 +470,8 @@ struct stet_engine {
     bool             is_keeper_closing;
     bool             has_hint;       /* another process committed */
     bool             wants_claim;    /* look for due runs */
+    stet_id          wanted[STET__WANTED_MAX]; /* runs that are parked here and were woken elsewhere */
+    size_t           n_wanted;
     bool             is_claiming;
     bool             has_backlog;    /* due runs were left because we were full */
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */

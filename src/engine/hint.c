@@ -163,6 +163,24 @@ hint_run(stet_engine *e, const stet_id *run)
         hint_put_off(e, when_us);
 }
 
+/* A run that is parked here goes on here: it is taken by name, which costs less than a look at everything that may be
+ * due. Lock held. False: it is none of those. */
+static bool
+hint_want(stet_engine *e, const stet_id *run)
+{
+    stet_ctx *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+
+    if (c == NULL || atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || e->n_wanted == STET__WANTED_MAX ||
+        hint_wait_us(e, stet__mono_us(e->p)) != 0)
+        return false;
+    for (size_t i = 0; i < e->n_wanted; i++)
+        if (stet__id_equal(e->wanted[i], *run))
+            return true;
+    e->wanted[e->n_wanted++] = *run;
+    stet__keeper_poke(e);
+    return true;
+}
+
 static stet_hint_use
 hint_work(stet_engine *e, const stet_hint *hint)
 {
@@ -172,7 +190,8 @@ hint_work(stet_engine *e, const stet_hint *hint)
         e->has_backlog = true;
         return STET_HINT_PASS;
     }
-    hint_ask(e, &e->wants_claim);
+    if (!hint_want(e, &hint->run))
+        hint_ask(e, &e->wants_claim);
     return STET_HINT_TAKEN;
 }
 
@@ -202,7 +221,11 @@ hint_take(void *arg, const stet_hint *hint)
     stet__lock(e->p, &e->lock);
     stet__mirror_hint(e);
     switch (hint->kind) {
-    case STET_HINT_WORK: use = hint_work(e, hint); break;
+    case STET_HINT_WORK:
+        if (!stet__id_is_zero(hint->run))
+            hint_run(e, &hint->run);
+        use = hint_work(e, hint);
+        break;
     case STET_HINT_TIMER: hint_timer(e, hint); break;
     case STET_HINT_RUN: hint_run(e, &hint->run); break;
     case STET_HINT_ANY:
@@ -309,7 +332,7 @@ hint_leaves_work(stet_engine *e, const stet_op *op, const stet_outcome *o, const
         return (op->mask & STET_RUN_OWNER) != 0 && op->row->due_ms != STET_NEVER &&
                e->life != STET__LIFE_STARTED;
     case STET_OP_RUN_WAKE:
-    case STET_OP_LANE_ENTER: return !hint_is_ours(e, op->run);
+    case STET_OP_LANE_ENTER: return (op->flags & STET_OP_DUE) == 0 && !hint_is_ours(e, op->run);
     case STET_OP_LANE_LEAVE: return o->n_grants == 0;
     case STET_OP_REAP:
     case STET_OP_REQUEUE: return true;
@@ -321,7 +344,7 @@ void
 stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
 {
     const char *handler = NULL, *first = NULL;
-    bool        has_work = false, is_mixed = false, is_told = e->store->tells_commits && !e->store->is_mute;
+    bool        has_work = false, is_mixed = false, is_told = o->is_told || (e->store->tells_commits && !e->store->is_mute);
 
     for (size_t i = 0; i < w->unit.n_ops; i++) {
         const stet_op *op = &w->ops[i];

@@ -7,7 +7,7 @@
  *   postgres_schema.c    tables; whose they are; their version
  *   postgres_function.c  the commit, as the server executes it
  *   postgres_encode.c    units as the arrays that function takes
- *   postgres_quick*.c    three kinds of batches that have functions of their own
+ *   postgres_quick*.c    a few kinds of batches that have functions of their own
  *   postgres_rules.c     what their operations need to find
  *   postgres_commit.c    commits: one statement, what to do when it fails
  *   postgres_tx.c        transactions that are lent to bodies, or are the application's
@@ -69,6 +69,8 @@
              "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
              "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
              "AND length(i.data)<=4096) n ON true")                                                \
+    X(ONE, "SELECT o.*,CASE WHEN o.x_news IS NOT NULL THEN "                                       \
+           "set_config('synchronous_commit','off',true) END FROM @one($1,$2,$3,$4,$5,$6,$7,$8) o") \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \
@@ -134,6 +136,8 @@ typedef struct pg_link {
     char    reason[400];       /* of the last failure */
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_set;            /* up for postgres_quick.c */
+    const char *behind;        /* a notification to be sent behind the next statement, or NULL */
+    bool    is_behind;         /* one was, and its answer was not read yet */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
 
@@ -174,6 +178,8 @@ typedef struct pg_store {
     pg_link     writer;
     int         turn;
     uint64_t    tried_seq; /* the last one of the units that were submitted once */
+    char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
+    size_t      n_behind;
 
     stet__mutex side_lock;
     pg_link     side;
@@ -269,6 +275,10 @@ int stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **res, con
 int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args,
                          PGresult **res,
                          const char *what, char state[6]);
+
+/* Read what is left of a notification that was sent behind the last statement. False: the connection
+ * is of no more use. */
+bool stet__pg_query_rest(pg_store *st, pg_link *c);
 
 /* Has the answer its one row? */
 int stet__pg_one(pg_store *st, const PGresult *res, const char *what);
@@ -378,6 +388,9 @@ void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
 bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
+/* A notification behind the next commit, made of what told() gets; false: there is no room for it.
+ * With the commit's lock. */
+bool stet__pg_behind(pg_store *st, const void *bytes, size_t len);
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);

@@ -79,7 +79,9 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
             return STET_OK;
         c->is_set = true;
     }
+    c->behind = st->n_behind > 0 ? st->behind : NULL;
     err = stet__pg_query_state(st, c, which, args, res, "commit", state);
+    c->behind = NULL;
     if (err != STET_OK) {
         out->is_lost = state[0] == '\0';
         return out->is_lost ? err : STET_OK;
@@ -99,6 +101,23 @@ quick_arg_some(pg_args *args, const stet_id *id)
     pg_arg_raw(args, PG_UUID, id != NULL && !stet__id_is_zero(*id) ? id->bytes : NULL, 16);
 }
 
+/* ---- what is told ---------------------------------------------------------------------------- */
+
+/* Those who watch are told with the commit, in the same round trip, if nothing but what the unit
+ * does decides what. *is_told: then the engine need not. */
+static void
+quick_tell(pg_store *st, const void *bytes, size_t len, bool *is_told)
+{
+#ifdef LIBPQ_HAS_PIPELINING
+    *is_told = stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, bytes, len);
+#else
+    (void)st;
+    (void)bytes;
+    (void)len;
+    *is_told = false;
+#endif
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 typedef struct quick_step {
@@ -106,6 +125,7 @@ typedef struct quick_step {
     size_t           at; /* its place in the batch */
     const stet_cond *claim, *inbox;
     const stet_op   *facts, *set;
+    bool             is_told;
 } quick_step;
 
 typedef struct quick_steps {
@@ -290,6 +310,8 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     for (size_t i = 0; i < q->n; i++) {
         step_encode(st, q->cols, &q->steps[i]);
         stet__pg_col_int8(&q->seqs, units[i].seq);
+        if (q->steps[i].set != NULL && q->steps[i].set->row->is_terminal != 0)
+            quick_tell(st, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
@@ -330,6 +352,7 @@ steps_send(pg_store *st, quick_steps *q, const stet_unit *units, stet_outcome *o
     for (size_t i = 0; err == STET_OK && i < q->n; i++) {
         stet_outcome *outcome = &outcomes[q->steps[i].at];
 
+        outcome->is_told = q->steps[i].is_told;
         outcome->inbox = pg_array_int8(&inboxes, i);
         outcome->cond = outcome->inbox != 0 ? (uint32_t)q->steps[i].unit->n_conds : 0;
     }
@@ -404,7 +427,8 @@ wake_fits(quick_wake *w, const stet_unit *u)
         else if (op->kind == STET_OP_INBOX && w->inbox == NULL && w->wake == NULL &&
                  quick_is_small(op))
             w->inbox = op;
-        else if (op->kind == STET_OP_RUN_WAKE && w->wake == NULL && op->claimer == NULL)
+        else if (op->kind == STET_OP_RUN_WAKE && w->wake == NULL && op->claimer == NULL &&
+                 (op->flags & STET_OP_DUE) == 0)
             w->wake = op;
         else
             return false;
@@ -418,15 +442,19 @@ wake_fits(quick_wake *w, const stet_unit *u)
 }
 
 static int
-quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
+quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_quick *out)
 {
     PGresult  *res = NULL;
     quick_wake w = { 0 };
     pg_args    args = { 0 };
+    uint8_t    told[17] = { 'w' };
+    bool       is_told;
     int        err;
 
     if (!wake_fits(&w, u))
         return STET_OK;
+    memcpy(told + 1, w.wake->run.bytes, 16);
+    quick_tell(st, told, sizeof told, &is_told);
     pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     pg_arg_int8(&args, (int64_t)st->base.sticky);
@@ -445,6 +473,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
     pg_arg_bytes(&args, w.guard != NULL ? w.guard->key : (stet_bytes){ NULL, 0 });
     if ((err = quick_call(st, PG_SQL_WAKE, &args, &res, out)) != STET_OK || res == NULL)
         return err;
+    outcome->is_told = is_told;
     out->is_done = out->has_news = true;
     PQclear(res);
     return STET_OK;
@@ -524,6 +553,62 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     return err;
 }
 
+enum { ONE_NOW, ONE_EPOCH, ONE_INBOX, ONE_NEWS };
+
+static int
+one_answer(pg_store *st, const PGresult *res, const stet_id *run, stet_outcome *outcome)
+{
+    stet_bytes  news = pg_bytes(res, 0, ONE_NEWS);
+    stet_grant *grant;
+
+    if (PQgetisnull(res, 0, ONE_EPOCH))
+        return STET_OK;
+    if ((grant = stet__get0(st->base.alloc, sizeof *grant + news.len)) == NULL)
+        return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
+    grant->run = *run;
+    grant->epoch = (uint64_t)pg_int8(res, 0, ONE_EPOCH);
+    grant->inbox = (uint64_t)pg_int8(res, 0, ONE_INBOX);
+    if ((grant->is_soft = !PQgetisnull(res, 0, ONE_NEWS)))
+        grant->news = (stet_bytes){ memcpy(grant + 1, news.data, news.len), news.len };
+    outcome->grants = grant;
+    outcome->n_grants = 1;
+    return STET_OK;
+}
+
+static int
+quick_one_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_quick *out)
+{
+    const stet_op *op = u->ops;
+    PGresult      *res = NULL;
+    pg_args        args = { 0 };
+    pg_col         names;
+    int            err;
+
+    if (u->n_conds != 0 || u->n_ops != 1 || op->claimer == NULL || op->claimer->session == 0 ||
+        op->claimer->n_handlers == 0)
+        return STET_OK;
+    if ((err = stet__pg_col_texts(st, &names, op->claimer->handlers, op->claimer->n_handlers)) !=
+        STET_OK)
+        return err;
+    pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
+    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    pg_arg_int8(&args, (int64_t)st->base.sticky);
+    pg_arg_int8(&args, (int64_t)u->seq);
+    pg_arg_int8(&args, (int64_t)op->claimer->session);
+    pg_arg_int4(&args, (int32_t)op->claimer->running_status);
+    pg_arg_id(&args, &op->run);
+    pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    err = quick_call(st, PG_SQL_ONE, &args, &res, out);
+    stet__buf_free(&names.buf);
+    if (err != STET_OK || res == NULL)
+        return err;
+    err = one_answer(st, res, &op->run, outcome);
+    out->is_done = err == STET_OK;
+    out->is_lost = err != STET_OK;
+    PQclear(res);
+    return err;
+}
+
 /* ---- which one ------------------------------------------------------------------------------- */
 
 int
@@ -531,6 +616,7 @@ stet__pg_quick(pg_store *st, const stet_unit *units, size_t n, stet_outcome *out
                pg_quick *out)
 {
     memset(out, 0, sizeof *out);
+    st->n_behind = 0;
     if (atomic_load(&st->is_pooled) || STET__MUTANT(postgres_fence_dropped))
         return STET_OK;
     if (units[0].n_conds > 0 && units[0].conds[0].kind == STET_COND_CLAIM)
@@ -539,5 +625,7 @@ stet__pg_quick(pg_store *st, const stet_unit *units, size_t n, stet_outcome *out
         return STET_OK;
     if (units[0].ops[0].kind == STET_OP_CLAIM_DUE)
         return quick_claim_commit(st, units, outcomes, out);
-    return quick_wake_commit(st, units, out);
+    if (units[0].ops[0].kind == STET_OP_RUN_WAKE && (units[0].ops[0].flags & STET_OP_DUE) != 0)
+        return quick_one_commit(st, units, outcomes, out);
+    return quick_wake_commit(st, units, outcomes, out);
 }

@@ -7,6 +7,7 @@
  *   wake    one unit: an entry for the inbox of a run, which is woken; perhaps a value that is
  *           replaced
  *   claim   one look for due work
+ *   one     the same at one run that is parked here
  *
  * Each does what the other function would do, or says that it did nothing (x_now is NULL), or
  * raises an error when it has written something already. Then the batch goes to that function,
@@ -171,4 +172,20 @@
     " END IF;\n"                                                                                   \
     "END $function$;"
 
-const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_WAKE, QUICK_CLAIM, NULL };
+/* As a look for due work, at one run. */
+#define QUICK_ONE                                                                                  \
+    "CREATE OR REPLACE FUNCTION @one(p_committer uuid, p_advance bigint, p_sticky bigint,"         \
+    " p_seq bigint, p_session bigint, p_status int, p_run uuid, p_names bytea[], OUT x_now bigint,"\
+    " OUT x_epoch bigint, OUT x_inbox bigint, OUT x_news bytea) LANGUAGE plpgsql AS $function$\n"  \
+    "BEGIN\n"                                                                                      \
+    " x_now := " QUICK_NOW("clock_timestamp()") ";\n"                                              \
+    " " QUICK_GRANT " AND r.id=p_run AND r.session=0 AND r.due<=x_now AND NOT r.terminal"          \
+    "  AND r.handler=ANY(p_names) RETURNING r.epoch,r.inbox,(SELECT i.data FROM @inbox i"          \
+    "  WHERE i.run=r.id AND i.seq=r.inbox AND length(i.data)<=4096) INTO x_epoch,x_inbox,x_news;\n"\
+    " IF NOT FOUND THEN RETURN; END IF;\n"                                                         \
+    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",          \
+                    "ARRAY[p_seq]", "ARRAY[p_run]", "ARRAY[x_epoch]", "ARRAY[x_inbox]")            \
+    "END $function$;"
+
+const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_WAKE, QUICK_CLAIM, QUICK_ONE,
+                                                 NULL };
