@@ -585,6 +585,21 @@ int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journa
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
 /* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
+/* The first rows of a journal, read with the run's row by a store that can; else nothing. In the row's arena. */
+typedef struct stet__page_row {
+    uint64_t   first;
+    uint32_t   count;
+    stet_bytes facts;
+} stet__page_row;
+typedef struct stet__page {
+    bool            is_read;
+    stet__page_row *rows;
+    size_t          n, cap, limit; /* n == limit: there may be more */
+} stet__page;
+int  stet__load_row_page(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra,
+                         bool if_ended, stet__page *page);
+int  stet__load_facts_page(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
+                           const stet__page *page, uint64_t *bad_revision);
 int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
 /* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
 int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);

@@ -46,10 +46,11 @@
 /* The server's clock. */
 #define PG_NOW "floor(extract(epoch FROM clock_timestamp())*1000)::bigint"
 
-#define PG_ROW                                                                                     \
-    "SELECT r.id,r.handler,r.key,r.lane,r.status,r.terminal,r.session,r.epoch,r.inbox,r.due,"      \
+#define PG_ROW "SELECT " PG_ROW_COLUMNS " FROM @runs r "
+#define PG_ROW_COLUMNS                                                                             \
+    "r.id,r.handler,r.key,r.lane,r.status,r.terminal,r.session,r.epoch,r.inbox,r.due,"      \
     "r.created,r.ended,r.priority,r.attempt,r.grp,r.reason,r.extra,(SELECT f.rev+f.count-1 FROM "  \
-    "@facts f WHERE f.run=r.id ORDER BY f.rev DESC LIMIT 1) FROM @runs r "
+    "@facts f WHERE f.run=r.id ORDER BY f.rev DESC LIMIT 1)"
 #define PG_ROW_FILTER                                                                              \
     "AND ($2::bytea IS NULL OR r.handler=$2) AND ($3::bytea IS NULL OR (r.handler>=$3 AND "        \
     "r.handler<$4)) AND ($5::bytea IS NULL OR r.key=$5) "                                          \
@@ -87,6 +88,10 @@
                    "EXISTS(SELECT 1 FROM @runs r WHERE r.session=s.session AND r.session<>0)")     \
     X(COMMITTER_OLD, "DELETE FROM @committers WHERE at<$1")                                        \
     X(RUN_GET, PG_ROW "WHERE r.id=$1")                                                             \
+    /* Its journal beside it, a row of that in each. */                                            \
+    X(LOAD, "SELECT " PG_ROW_COLUMNS ",j.rev,j.count,j.data FROM @runs r LEFT JOIN LATERAL "       \
+            "(SELECT rev,count,data FROM @facts WHERE run=r.id AND (r.terminal OR NOT $2) ORDER "  \
+            "BY rev LIMIT $3) j ON true WHERE r.id=$1 ORDER BY j.rev")                             \
     X(RUNS_NEWEST, PG_ROW "WHERE r.id<$1 " PG_ROW_FILTER "ORDER BY r.id DESC LIMIT $9")            \
     X(RUNS_OLDEST, PG_ROW "WHERE r.id>$1 " PG_ROW_FILTER "ORDER BY r.id LIMIT $9")                 \
     X(RUNS_OF_NEWEST, PG_ROW "WHERE r.id<$1 " PG_ROW_FILTER                                        \
@@ -415,6 +420,8 @@ int stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 int stet__pg_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg);
 int stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
                           stet_facts_fn fn, void *arg);
+int stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit,
+                       stet_run_row_fn row_fn, stet_facts_fn facts_fn, void *arg);
 int stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,
                         stet_facts_fn fn, void *arg);
 int stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,

@@ -379,6 +379,10 @@ typedef struct stet_store_ops {
     /* May be NULL, with watch(). While this handle watches and has a `told`: give the bytes (at most 512) to all others
      * that do, soon. commit() then tells nothing by itself. Never waits; may be lost, as all hints may. */
     void (*tell)(stet_store *s, const void *bytes, size_t len);
+    /* May be NULL: run() and journal() are asked. Both in one go: the row, then its journal from the first row on, at
+     * most `limit` rows; with if_ended only that of a terminal run. */
+    int (*load)(stet_store *s, stet_id run, bool if_ended, size_t limit, stet_run_row_fn row_fn,
+                stet_facts_fn facts_fn, void *arg);
 } stet_store_ops;
 
 struct stet_store {
