@@ -264,6 +264,7 @@ struct stet__claim {
     stet_attempt    *unrecorded;    /* bodies whose record could not be made */
     bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
+    uint32_t         wanted;        /* it is parked and asked for by name: 1; 2, and again if that is in vain */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
     int64_t          parked_us;

@@ -148,6 +148,28 @@ hint_ask(stet_engine *e, bool *what)
     stet__keeper_poke(e);
 }
 
+/* A run that is parked here goes on here: it is taken by name, which costs less than a look at everything that may be
+ * due, and need not wait until that look is given to us. Lock held. False: it is none of those. */
+static bool
+hint_want(stet_engine *e, const stet_id *run)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+    stet__claim *claim = c != NULL ? c->host : NULL;
+
+    if (claim == NULL || atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || !stet__may_claim(e))
+        return false;
+    if (claim->wanted > 0) {
+        claim->wanted = 2; /* what is on its way may come too early */
+        return true;
+    }
+    if (e->n_wanted == STET__WANTED_MAX || stet__room(e) == 0 || hint_wait_us(e, stet__mono_us(e->p)) != 0)
+        return false;
+    claim->wanted = 1;
+    e->wanted[e->n_wanted++] = *run;
+    stet__keeper_poke(e);
+    return true;
+}
+
 /* Its waiters look, and if it is executed here, it looks into its inbox. Lock held. */
 static void
 hint_run(stet_engine *e, const stet_id *run)
@@ -155,7 +177,7 @@ hint_run(stet_engine *e, const stet_id *run)
     int64_t when_us;
 
     stet__waiters_look_at(e, run);
-    if (stet__map_find(&e->claims, run->bytes, sizeof run->bytes) == NULL)
+    if (stet__map_find(&e->claims, run->bytes, sizeof run->bytes) == NULL || hint_want(e, run))
         return;
     if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) == 0)
         stet__poke(e, *run);
@@ -163,22 +185,13 @@ hint_run(stet_engine *e, const stet_id *run)
         hint_put_off(e, when_us);
 }
 
-/* A run that is parked here goes on here: it is taken by name, which costs less than a look at everything that may be
- * due. Lock held. False: it is none of those. */
+/* Is it executed here, or asked for by name? */
 static bool
-hint_want(stet_engine *e, const stet_id *run)
+hint_is_wanted(stet_engine *e, const stet_id *run)
 {
     stet_ctx *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
 
-    if (c == NULL || atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || e->n_wanted == STET__WANTED_MAX ||
-        hint_wait_us(e, stet__mono_us(e->p)) != 0)
-        return false;
-    for (size_t i = 0; i < e->n_wanted; i++)
-        if (stet__id_equal(e->wanted[i], *run))
-            return true;
-    e->wanted[e->n_wanted++] = *run;
-    stet__keeper_poke(e);
-    return true;
+    return c != NULL && (atomic_load(&c->park) != STET__PARK_PARKED || ((stet__claim *)c->host)->wanted > 0);
 }
 
 static stet_hint_use
@@ -190,7 +203,7 @@ hint_work(stet_engine *e, const stet_hint *hint)
         e->has_backlog = true;
         return STET_HINT_PASS;
     }
-    if (!hint_want(e, &hint->run))
+    if (!hint_is_wanted(e, &hint->run))
         hint_ask(e, &e->wants_claim);
     return STET_HINT_TAKEN;
 }
@@ -344,6 +357,7 @@ void
 stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
 {
     const char *handler = NULL, *first = NULL;
+    stet_id     run = { { 0 } };
     bool        has_work = false, is_mixed = false, is_told = o->is_told || (e->store->tells_commits && !e->store->is_mute);
 
     for (size_t i = 0; i < w->unit.n_ops; i++) {
@@ -353,6 +367,7 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
         if (hint_leaves_work(e, op, o, &handler)) {
             is_mixed = has_work && (first == NULL || handler == NULL || strcmp(first, handler) != 0);
             first = is_mixed ? NULL : handler;
+            run = !has_work && op->kind == STET_OP_RUN_WAKE ? op->run : (stet_id){ { 0 } };
             has_work = true;
         }
         if (op->kind == STET_OP_RUN_SET && hint_is_answer(op) && !(is_told && op->row->is_terminal))
@@ -367,5 +382,5 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
     if (w->sched_ms != STET_NEVER && (!(e->config.roles & STET_ROLE_TIMERS) || w->is_sched_elsewhere))
         hint_tell(e, STET_HINT_TIMER, NULL, w->sched_ms, NULL);
     if (has_work && !is_told)
-        hint_tell(e, STET_HINT_WORK, NULL, 0, first);
+        hint_tell(e, STET_HINT_WORK, &run, 0, first);
 }

@@ -310,10 +310,29 @@ keeper_claim(stet_engine *e)
 static bool
 keeper_wanted_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
-    (void)w;
+    const stet_id *run = &w->ops[0].run;
+    stet_ctx      *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+    stet__claim   *claim = c != NULL ? c->host : NULL;
+    bool           is_again = claim != NULL && claim->wanted == 2 && o->n_grants == 0;
+
     if (o->n_grants > 0)
         stet__hint_was_useful(e);
+    if (claim != NULL)
+        claim->wanted = 0;
+    if (is_again) {
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
     return false;
+}
+
+static void
+keeper_unwant(stet_engine *e, const stet_id *run)
+{
+    stet_ctx *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+
+    if (c != NULL && c->host != NULL)
+        ((stet__claim *)c->host)->wanted = 0;
 }
 
 /* Take runs that are parked here and were woken elsewhere. One that is not due any more has somebody else. Lock held on
@@ -329,6 +348,7 @@ keeper_claim_wanted(stet_engine *e)
 
         if (w == NULL || !stet__work_wake_locked(w, e->wanted[i], STET_STATUS_PENDING, STET_OP_DUE) ||
             w->ops[0].claimer == NULL) {
+            keeper_unwant(e, &e->wanted[i]);
             stet__work_free(w);
             e->wants_claim = true;
         } else
