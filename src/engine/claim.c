@@ -85,8 +85,6 @@ claim_begin(stet_engine *e, stet_id run, uint64_t session, uint64_t epoch, stet_
         return NULL;
     }
     claim->preload = preload;
-    if (claim->preload.data == NULL)
-        atomic_store(&claim->ctx->has_news, true);
     claim->crumb = stet__crumb_get(claim);
     return claim;
 }
@@ -232,7 +230,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
     }
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
         claim->is_soft = grant->is_soft;
-        if (is_old && grant->inbox > 0)
+        if (from == NULL || (grant->inbox > 0 && (is_old || preload.data == NULL)))
             atomic_store(&claim->ctx->has_news, true); /* its inbox is not in what was kept of it */
         stet__exec_submit(&e->exec, claim->ctx);
     }
@@ -268,6 +266,7 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
     fresh->is_new = claim->is_new;
     fresh->is_soft = atomic_load(&claim->is_soft);
+    atomic_store(&fresh->ctx->has_news, true);
     stet__exec_submit(&e->exec, fresh->ctx);
     claim->is_owned = false; /* the new one has it; in_flight stays */
     claim->is_detached = true;

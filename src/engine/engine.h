@@ -265,6 +265,7 @@ struct stet__claim {
     stet_attempt    *unrecorded;    /* bodies whose record could not be made */
     bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
+    uint32_t         wanted;        /* it is parked and asked for by name: 1; 2, and again if that is in vain */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
     stet__claim     *newer, *older; /* parked, by age */
     int64_t          parked_us;
@@ -415,6 +416,8 @@ typedef struct stet__served {
     const char          *names[];
 } stet__served;
 
+#define STET__WANTED_MAX 16u
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -469,6 +472,8 @@ struct stet_engine {
     bool             is_keeper_closing;
     bool             has_hint;       /* another process committed */
     bool             wants_claim;    /* look for due runs */
+    stet_id          wanted[STET__WANTED_MAX]; /* runs that are parked here and were woken elsewhere */
+    size_t           n_wanted;
     bool             is_claiming;
     bool             has_backlog;    /* due runs were left because we were full */
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
@@ -585,6 +590,21 @@ int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journa
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
 /* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
+/* The first rows of a journal, read with the run's row by a store that can; else nothing. In the row's arena. */
+typedef struct stet__page_row {
+    uint64_t   first;
+    uint32_t   count;
+    stet_bytes facts;
+} stet__page_row;
+typedef struct stet__page {
+    bool            is_read;
+    stet__page_row *rows;
+    size_t          n, cap, limit; /* n == limit: there may be more */
+} stet__page;
+int  stet__load_row_page(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra,
+                         bool if_ended, stet__page *page);
+int  stet__load_facts_page(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
+                           const stet__page *page, uint64_t *bad_revision);
 int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
 /* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
 int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);

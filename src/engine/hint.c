@@ -148,6 +148,28 @@ hint_ask(stet_engine *e, bool *what)
     stet__keeper_poke(e);
 }
 
+/* A run that is parked here goes on here: it is taken by name, which costs less than a look at everything that may be
+ * due, and need not wait until that look is given to us. Lock held. False: it is none of those. */
+static bool
+hint_want(stet_engine *e, const stet_id *run)
+{
+    stet_ctx    *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+    stet__claim *claim = c != NULL ? c->host : NULL;
+
+    if (claim == NULL || atomic_load(&c->park) != STET__PARK_PARKED || c->is_let_go || !stet__may_claim(e))
+        return false;
+    if (claim->wanted > 0) {
+        claim->wanted = 2; /* what is on its way may come too early */
+        return true;
+    }
+    if (e->n_wanted == STET__WANTED_MAX || stet__room(e) == 0 || hint_wait_us(e, stet__mono_us(e->p)) != 0)
+        return false;
+    claim->wanted = 1;
+    e->wanted[e->n_wanted++] = *run;
+    stet__keeper_poke(e);
+    return true;
+}
+
 /* Its waiters look, and if it is executed here, it looks into its inbox. Lock held. */
 static void
 hint_run(stet_engine *e, const stet_id *run)
@@ -155,12 +177,21 @@ hint_run(stet_engine *e, const stet_id *run)
     int64_t when_us;
 
     stet__waiters_look_at(e, run);
-    if (stet__map_find(&e->claims, run->bytes, sizeof run->bytes) == NULL)
+    if (stet__map_find(&e->claims, run->bytes, sizeof run->bytes) == NULL || hint_want(e, run))
         return;
     if ((when_us = hint_wait_us(e, stet__mono_us(e->p))) == 0)
         stet__poke(e, *run);
     else
         hint_put_off(e, when_us);
+}
+
+/* Is it executed here, or asked for by name? */
+static bool
+hint_is_wanted(stet_engine *e, const stet_id *run)
+{
+    stet_ctx *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+
+    return c != NULL && (atomic_load(&c->park) != STET__PARK_PARKED || ((stet__claim *)c->host)->wanted > 0);
 }
 
 static stet_hint_use
@@ -172,7 +203,8 @@ hint_work(stet_engine *e, const stet_hint *hint)
         e->has_backlog = true;
         return STET_HINT_PASS;
     }
-    hint_ask(e, &e->wants_claim);
+    if (!hint_is_wanted(e, &hint->run))
+        hint_ask(e, &e->wants_claim);
     return STET_HINT_TAKEN;
 }
 
@@ -202,7 +234,11 @@ hint_take(void *arg, const stet_hint *hint)
     stet__lock(e->p, &e->lock);
     stet__mirror_hint(e);
     switch (hint->kind) {
-    case STET_HINT_WORK: use = hint_work(e, hint); break;
+    case STET_HINT_WORK:
+        if (!stet__id_is_zero(hint->run))
+            hint_run(e, &hint->run);
+        use = hint_work(e, hint);
+        break;
     case STET_HINT_TIMER: hint_timer(e, hint); break;
     case STET_HINT_RUN: hint_run(e, &hint->run); break;
     case STET_HINT_ANY:
@@ -309,7 +345,7 @@ hint_leaves_work(stet_engine *e, const stet_op *op, const stet_outcome *o, const
         return (op->mask & STET_RUN_OWNER) != 0 && op->row->due_ms != STET_NEVER &&
                e->life != STET__LIFE_STARTED;
     case STET_OP_RUN_WAKE:
-    case STET_OP_LANE_ENTER: return !hint_is_ours(e, op->run);
+    case STET_OP_LANE_ENTER: return (op->flags & STET_OP_DUE) == 0 && !hint_is_ours(e, op->run);
     case STET_OP_LANE_LEAVE: return o->n_grants == 0;
     case STET_OP_REAP:
     case STET_OP_REQUEUE: return true;
@@ -321,7 +357,8 @@ void
 stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
 {
     const char *handler = NULL, *first = NULL;
-    bool        has_work = false, is_mixed = false, is_told = e->store->tells_commits && !e->store->is_mute;
+    stet_id     run = { { 0 } };
+    bool        has_work = false, is_mixed = false, is_told = o->is_told || (e->store->tells_commits && !e->store->is_mute);
 
     for (size_t i = 0; i < w->unit.n_ops; i++) {
         const stet_op *op = &w->ops[i];
@@ -330,6 +367,7 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
         if (hint_leaves_work(e, op, o, &handler)) {
             is_mixed = has_work && (first == NULL || handler == NULL || strcmp(first, handler) != 0);
             first = is_mixed ? NULL : handler;
+            run = !has_work && op->kind == STET_OP_RUN_WAKE ? op->run : (stet_id){ { 0 } };
             has_work = true;
         }
         if (op->kind == STET_OP_RUN_SET && hint_is_answer(op) && !(is_told && op->row->is_terminal))
@@ -344,5 +382,5 @@ stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *o)
     if (w->sched_ms != STET_NEVER && (!(e->config.roles & STET_ROLE_TIMERS) || w->is_sched_elsewhere))
         hint_tell(e, STET_HINT_TIMER, NULL, w->sched_ms, NULL);
     if (has_work && !is_told)
-        hint_tell(e, STET_HINT_WORK, NULL, 0, first);
+        hint_tell(e, STET_HINT_WORK, &run, 0, first);
 }

@@ -55,6 +55,7 @@ host_load(stet_ctx *c)
     stet_engine *e = claim->engine;
     stet_run_row row;
     stet__fact   extra;
+    stet__page   page;
     uint64_t     bad;
     int          err;
 
@@ -71,7 +72,7 @@ host_load(stet_ctx *c)
         claim->has_lane = stet__run_has_lane(&c->run);
         return err == STET_END ? STET_OK : err;
     }
-    if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
+    if ((err = stet__load_row_page(e, claim->run, &c->arena, &row, &extra, false, &page)) != STET_OK)
         return err;
     /* A grant may be old news: what the sweep took up was ours when it asked. Nothing of this claim would be with the
      * store before its first body, so nobody else would tell. */
@@ -79,7 +80,7 @@ host_load(stet_ctx *c)
         return stet__fail(STET_EFENCED, "another worker owns this run now");
     claim->has_lane = row.lane != NULL;
     atomic_store(&c->inbox_known, row.inbox);
-    return stet__load_facts(e, &c->run, &c->journal, &row, &bad);
+    return stet__load_facts_page(e, &c->run, &c->journal, &row, &page, &bad);
 }
 
 /* Cases in which the handler is not entered: decided here, recorded by stet__host_end(). */

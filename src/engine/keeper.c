@@ -309,6 +309,61 @@ keeper_claim(stet_engine *e)
     stet__lock(e->p, &e->lock);
 }
 
+static bool
+keeper_wanted_done(stet_engine *e, stet__work *w, const stet_outcome *o)
+{
+    const stet_id *run = &w->ops[0].run;
+    stet_ctx      *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+    stet__claim   *claim = c != NULL ? c->host : NULL;
+    bool           is_again = claim != NULL && claim->wanted == 2 && o->n_grants == 0;
+
+    if (o->n_grants > 0)
+        stet__hint_was_useful(e);
+    if (claim != NULL)
+        claim->wanted = 0;
+    if (is_again) {
+        e->wants_claim = true;
+        stet__keeper_poke(e);
+    }
+    return false;
+}
+
+static void
+keeper_unwant(stet_engine *e, const stet_id *run)
+{
+    stet_ctx *c = stet__map_find(&e->claims, run->bytes, sizeof run->bytes);
+
+    if (c != NULL && c->host != NULL)
+        ((stet__claim *)c->host)->wanted = 0;
+}
+
+/* Take runs that are parked here and were woken elsewhere. One that is not due any more has somebody else. Lock held on
+ * entry and return. */
+static void
+keeper_claim_wanted(stet_engine *e)
+{
+    stet__work *works[STET__WANTED_MAX];
+    size_t      n = 0;
+
+    for (size_t i = 0; i < e->n_wanted; i++) {
+        stet__work *w = stet__work_new(e, keeper_wanted_done, NULL);
+
+        if (w == NULL || !stet__work_wake_locked(w, e->wanted[i], STET_STATUS_PENDING, STET_OP_DUE) ||
+            w->ops[0].claimer == NULL) {
+            keeper_unwant(e, &e->wanted[i]);
+            stet__work_free(w);
+            e->wants_claim = true;
+        } else
+            works[n++] = w;
+    }
+    e->n_wanted = 0;
+    stet__unlock(e->p, &e->lock);
+    for (size_t i = 0; i < n; i++)
+        stet__submit(e, works[i]);
+    (void)stet__committer_help(e);
+    stet__lock(e->p, &e->lock);
+}
+
 /* Is anything due? A read, so that an idle worker writes nothing. Lock held on entry and return. */
 static void
 keeper_peek(stet_engine *e)
@@ -589,6 +644,8 @@ keeper_round(stet_engine *e)
         e->next_due_ms = STET_NEVER;
         e->wants_claim = true;
     }
+    if (e->n_wanted > 0)
+        keeper_claim_wanted(e);
     if (e->wants_claim && !e->is_claiming) {
         e->wants_claim = false;
         keeper_claim(e);
@@ -606,7 +663,7 @@ keeper_round(stet_engine *e)
     if (keeper_fires_schedules(e))
         next_us = keeper_least(next_us, keeper_in(e, e->next_sched_ms, now_us));
     next_us = keeper_least(next_us, keeper_in(e, e->next_due_ms, now_us));
-    if (e->wants_claim && !e->is_claiming)
+    if ((e->wants_claim && !e->is_claiming) || e->n_wanted > 0)
         next_us = now_us;
     return next_us;
 }

@@ -5,12 +5,14 @@
 #include "engine/offline.h"
 
 #define LOAD_PAGE_ROWS 256u
+#define LOAD_ENDED_ROWS 16u /* with the row of a run that may have ended: more would mostly be read in vain */
 #define LOAD_TRIES_MAX 100
 
 typedef struct load_row {
     stet__arena  *arena;
     stet_run_row *row;
     bool          failed;
+    stet__page   *page; /* or NULL */
 } load_row;
 
 static const char *
@@ -37,16 +39,61 @@ load_on_row(void *arg, const stet_run_row *row)
     return l->failed || l->row->extra.data == NULL ? STET_ENOMEM : STET_OK;
 }
 
+static int
+load_on_page(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
+{
+    load_row       *l = arg;
+    stet__page     *page = l->page;
+    stet__page_row *at;
+
+    if (page->n == page->cap) {
+        size_t          cap = stet__cap_next(l->arena->alloc, page->cap, 8);
+        stet__page_row *grown = stet__arena_get(l->arena, cap * sizeof *grown);
+
+        if (grown == NULL)
+            return stet__fail(STET_ENOMEM, "out of memory while loading a run");
+        if (page->n > 0)
+            memcpy(grown, page->rows, page->n * sizeof *grown);
+        page->rows = grown;
+        page->cap = cap;
+    }
+    at = &page->rows[page->n++];
+    *at = (stet__page_row){ first, count, { stet__arena_copy(l->arena, facts.data, facts.len), facts.len } };
+    return at->facts.data != NULL ? STET_OK : stet__fail(STET_ENOMEM, "out of memory while loading a run");
+}
+
+static int
+load_ask(stet_engine *e, stet_id id, load_row *l, bool if_ended)
+{
+    int err;
+
+    if (l->page == NULL || e->store->ops->load == NULL)
+        return e->store->ops->run(e->store, id, load_on_row, l);
+    l->page->limit = if_ended ? LOAD_ENDED_ROWS : LOAD_PAGE_ROWS;
+    err = e->store->ops->load(e->store, id, if_ended, l->page->limit, load_on_row, load_on_page, l);
+    l->page->is_read = err == STET_OK && (l->row->is_terminal != 0 || !if_ended);
+    return err;
+}
+
 int
 stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra)
 {
-    load_row   l = { arena, row, false };
+    return stet__load_row_page(e, id, arena, row, extra, false, NULL);
+}
+
+int
+stet__load_row_page(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra, bool if_ended,
+                    stet__page *page)
+{
+    load_row   l = { arena, row, false, page };
     stet_bytes in;
     int        err;
 
     memset(row, 0, sizeof *row);
     memset(extra, 0, sizeof *extra);
-    if ((err = e->store->ops->run(e->store, id, load_on_row, &l)) != STET_OK) {
+    if (page != NULL)
+        memset(page, 0, sizeof *page);
+    if ((err = load_ask(e, id, &l, if_ended)) != STET_OK) {
         char text[STET_ID_TEXT_MAX];
 
         stet__id_text(text, STET__ID_RUN, id);
@@ -155,6 +202,14 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     }
     if (first != l->next && l->run->journal == 0 && load_may_be_anew(first, facts))
         l->next = first;
+    if (first != l->next && l->run->journal == 0) { /* a generation begins there, but for damage */
+        stet_bytes in = facts;
+
+        if ((err = stet__fact_decode(&fact, &in)) != STET_OK && err != STET_END) {
+            l->bad = first;
+            return err;
+        }
+    }
     if (first != l->next) {
         l->bad = l->next;
         return stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l->next);
@@ -222,9 +277,27 @@ load_untaken(load_facts *l)
     return STET_OK;
 }
 
+/* `page` may be NULL. */
 static int
-load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, bool has_inbox, uint64_t *bad_revision,
-         stet__fact_seen_fn fn, void *arg)
+load_journal(load_facts *l, const stet__page *page)
+{
+    int err = STET_OK;
+
+    l->rows = 0;
+    for (size_t i = 0; page != NULL && page->is_read && err == STET_OK && i < page->n; i++)
+        err = load_on_facts(l, page->rows[i].first, page->rows[i].count, page->rows[i].facts);
+    if (page != NULL && page->is_read && (err != STET_OK || page->n < page->limit))
+        return err;
+    do {
+        l->rows = 0;
+        err = l->e->store->ops->journal(l->e->store, l->run->id, l->next, LOAD_PAGE_ROWS, load_on_facts, l);
+    } while (err == STET_OK && l->rows == LOAD_PAGE_ROWS);
+    return err;
+}
+
+static int
+load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, bool has_inbox, const stet__page *page,
+         uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg)
 {
     load_facts l = { 0 };
     int        err = STET_OK;
@@ -240,10 +313,7 @@ load_all(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, 
     if (has_inbox)
         err = load_inbox(&l);
     if (err == STET_OK)
-        do {
-            l.rows = 0;
-            err = e->store->ops->journal(e->store, run->id, l.next, LOAD_PAGE_ROWS, load_on_facts, &l);
-        } while (err == STET_OK && l.rows == LOAD_PAGE_ROWS);
+        err = load_journal(&l, page);
     if (err == STET_END)
         err = STET_OK;
     if (l.is_passed)
@@ -267,8 +337,15 @@ load_on_last(void *arg, const stet_run_row *row)
 int
 stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row, uint64_t *bad_revision)
 {
+    return stet__load_facts_page(e, run, journal, row, NULL, bad_revision);
+}
+
+int
+stet__load_facts_page(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
+                      const stet__page *page, uint64_t *bad_revision)
+{
     uint64_t upto = row->journal - (STET__MUTANT(journal_short) && row->session != 0 ? 1 : 0);
-    int      err = load_all(e, run, journal, upto, row->inbox > 0, bad_revision, NULL, NULL);
+    int      err = load_all(e, run, journal, upto, row->inbox > 0, page, bad_revision, NULL, NULL);
 
     /* A handler can begin anew for ever, faster than we read, but hardly so often. */
     for (int i = 0; err == STET_ECONFLICT && i < LOAD_TRIES_MAX; i++) {
@@ -278,7 +355,7 @@ stet__load_facts(stet_engine *e, stet__run *run, stet__journal *journal, const s
             stet__journal_init(journal, run->arena, &e->p->alloc);
         }
         if ((err = e->store->ops->run(e->store, run->id, load_on_last, &upto)) == STET_OK)
-            err = load_all(e, run, journal, upto, true, bad_revision, NULL, NULL);
+            err = load_all(e, run, journal, upto, true, NULL, bad_revision, NULL, NULL);
     }
     return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "the run began anew all the time it was read; try again") : err;
 }
@@ -287,7 +364,7 @@ int
 stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto, uint64_t *bad_revision,
                       stet__fact_seen_fn fn, void *arg)
 {
-    return load_all(e, run, journal, upto, true, bad_revision, fn, arg);
+    return load_all(e, run, journal, upto, true, NULL, bad_revision, fn, arg);
 }
 
 /* Entries nobody took yet, as the next execution would take them first of all. */
@@ -337,12 +414,12 @@ load_begin(stet_engine *e, stet__loaded *l, stet_id id)
 
 /* What follows the row; `err` is what came of reading that. */
 static int
-load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, int err)
+load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, const stet__page *page, int err)
 {
     int again;
 
     if (err == STET_OK)
-        err = stet__load_facts(e, &l->run, with_journal ? &l->journal : NULL, &l->row, &l->bad_revision);
+        err = stet__load_facts_page(e, &l->run, with_journal ? &l->journal : NULL, &l->row, page, &l->bad_revision);
     /* Retention may have removed it between the two looks. */
     if (err == STET_ECORRUPT && l->run.journal == 0 && l->bad_revision == 0 &&
         (again = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) != STET_OK)
@@ -355,23 +432,24 @@ load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, int err
 int
 stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal)
 {
+    stet__page page;
+    int        err;
+
     load_begin(e, l, id);
-    return load_end(e, l, id, with_journal, stet__load_row(e, id, &l->arena, &l->row, &l->extra));
+    err = stet__load_row_page(e, id, &l->arena, &l->row, &l->extra, false, &page);
+    return load_end(e, l, id, with_journal, &page, err);
 }
 
 /* A run that completed says so in its journal, whatever it took from its inbox: a page of that need not be asked for.
  * False: one that cannot be understood so, or not at all, or whose attempts somebody may have set back from outside. */
 static bool
-load_completed(stet_engine *e, stet__loaded *l)
+load_completed(stet_engine *e, stet__loaded *l, const stet__page *page)
 {
     load_facts facts = { .e = e, .run = &l->run, .next = 1, .upto = l->row.journal, .skips_inbox = true };
     int        err;
 
     stet__arena_init(&facts.scratch, &e->p->alloc);
-    do {
-        facts.rows = 0;
-        err = e->store->ops->journal(e->store, l->run.id, facts.next, LOAD_PAGE_ROWS, load_on_facts, &facts);
-    } while (err == STET_OK && facts.rows == LOAD_PAGE_ROWS);
+    err = load_journal(&facts, page);
     stet__arena_free(&facts.scratch);
     return (err == STET_OK || err == STET_END) && l->run.status == STET_STATUS_COMPLETED && l->run.failed == 0;
 }
@@ -379,19 +457,21 @@ load_completed(stet_engine *e, stet__loaded *l)
 int
 stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row))
 {
-    int err;
+    stet__page page;
+    int        err;
 
     load_begin(e, l, id);
-    if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK && !is_wanted(&l->row)) {
+    if ((err = stet__load_row_page(e, id, &l->arena, &l->row, &l->extra, true, &page)) == STET_OK &&
+        !is_wanted(&l->row)) {
         stet__loaded_free(l);
         return STET_END;
     }
     if (err == STET_OK && l->row.status == STET_STATUS_COMPLETED && l->row.inbox > 0) {
-        if (load_completed(e, l))
+        if (load_completed(e, l, &page))
             return STET_OK;
         stet__run_init(&l->run, &l->arena, id);
     }
-    return load_end(e, l, id, false, err);
+    return load_end(e, l, id, false, &page, err);
 }
 
 static int

@@ -68,6 +68,10 @@ store_on_told(void *arg, const void *bytes, size_t len)
         hint.kind = STET_HINT_RUN;
         memcpy(hint.run.bytes, bytes, len);
     }
+    if (len == 1 + sizeof hint.run.bytes && *(const char *)bytes == 'w') {
+        hint.kind = STET_HINT_WORK;
+        memcpy(hint.run.bytes, (const uint8_t *)bytes + 1, sizeof hint.run.bytes);
+    }
     if (!stet__id_equal(from, sp->base.self))
         (void)sp->take(sp->arg, &hint);
 }

@@ -129,6 +129,9 @@ mem_wake(mem_tx *tx, mem_run *run, uint32_t flags, uint32_t status, const stet_c
 {
     if (run->row.session != 0 || run->row.is_terminal)
         return STET_OK;
+    if (flags & STET_OP_DUE)
+        return run->row.due_ms <= tx->now_ms && mem_may_grant(tx, run, claimer) ? mem_grant(tx, run, claimer)
+                                                                                : STET_OK;
     if (run->row.due_ms != STET_NEVER && (run->row.due_ms <= tx->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
     if (run->row.lane != NULL && stet__mem_lane_first(tx->db, run->row.lane) != run &&

@@ -289,4 +289,5 @@ const stet_store_ops stet__store_postgres_ops = {
     .apply_in = stet__pg_apply_in,
     .hint = pg_hint,
     .tell = stet__pg_tell,
+    .load = stet__pg_read_load,
 };

@@ -7,7 +7,7 @@
  *   postgres_schema.c    tables; whose they are; their version
  *   postgres_function.c  the commit, as the server executes it
  *   postgres_encode.c    units as the arrays that function takes
- *   postgres_quick*.c    three kinds of batches that have functions of their own
+ *   postgres_quick*.c    a few kinds of batches that have functions of their own
  *   postgres_rules.c     what their operations need to find
  *   postgres_commit.c    commits: one statement, what to do when it fails
  *   postgres_tx.c        transactions that are lent to bodies, or are the application's
@@ -46,10 +46,11 @@
 /* The server's clock. */
 #define PG_NOW "floor(extract(epoch FROM clock_timestamp())*1000)::bigint"
 
-#define PG_ROW                                                                                     \
-    "SELECT r.id,r.handler,r.key,r.lane,r.status,r.terminal,r.session,r.epoch,r.inbox,r.due,"      \
+#define PG_ROW "SELECT " PG_ROW_COLUMNS " FROM @runs r "
+#define PG_ROW_COLUMNS                                                                             \
+    "r.id,r.handler,r.key,r.lane,r.status,r.terminal,r.session,r.epoch,r.inbox,r.due,"      \
     "r.created,r.ended,r.priority,r.attempt,r.grp,r.reason,r.extra,(SELECT f.rev+f.count-1 FROM "  \
-    "@facts f WHERE f.run=r.id ORDER BY f.rev DESC LIMIT 1) FROM @runs r "
+    "@facts f WHERE f.run=r.id ORDER BY f.rev DESC LIMIT 1)"
 #define PG_ROW_FILTER                                                                              \
     "AND ($2::bytea IS NULL OR r.handler=$2) AND ($3::bytea IS NULL OR (r.handler>=$3 AND "        \
     "r.handler<$4)) AND ($5::bytea IS NULL OR r.key=$5) "                                          \
@@ -61,7 +62,8 @@
               "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"   \
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
-             "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33)")                   \
+             "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"    \
+             "$38,$39)")                                                                           \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
     /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
      * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
@@ -69,6 +71,8 @@
              "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
              "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
              "AND length(i.data)<=4096) n ON true")                                                \
+    X(ONE, "SELECT o.*,CASE WHEN o.x_news IS NOT NULL THEN "                                       \
+           "set_config('synchronous_commit','off',true) END FROM @one($1,$2,$3,$4,$5,$6,$7,$8) o") \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
                    "$1,$2,n,n,n+$3,false,$4 FROM (SELECT " PG_NOW "+$5::bigint AS n) z "           \
                    "RETURNING session,started")                                                    \
@@ -85,6 +89,10 @@
                    "EXISTS(SELECT 1 FROM @runs r WHERE r.session=s.session AND r.session<>0)")     \
     X(COMMITTER_OLD, "DELETE FROM @committers WHERE at<$1")                                        \
     X(RUN_GET, PG_ROW "WHERE r.id=$1")                                                             \
+    /* Its journal beside it, a row of that in each. */                                            \
+    X(LOAD, "SELECT " PG_ROW_COLUMNS ",j.rev,j.count,j.data FROM @runs r LEFT JOIN LATERAL "       \
+            "(SELECT rev,count,data FROM @facts WHERE run=r.id AND (r.terminal OR NOT $2) ORDER "  \
+            "BY rev LIMIT $3) j ON true WHERE r.id=$1 ORDER BY j.rev")                             \
     X(RUNS_NEWEST, PG_ROW "WHERE r.id<$1 " PG_ROW_FILTER "ORDER BY r.id DESC LIMIT $9")            \
     X(RUNS_OLDEST, PG_ROW "WHERE r.id>$1 " PG_ROW_FILTER "ORDER BY r.id LIMIT $9")                 \
     X(RUNS_OF_NEWEST, PG_ROW "WHERE r.id<$1 " PG_ROW_FILTER                                        \
@@ -134,6 +142,8 @@ typedef struct pg_link {
     char    reason[400];       /* of the last failure */
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_set;            /* up for postgres_quick.c */
+    const char *behind;        /* a notification to be sent behind the next statement, or NULL */
+    bool    is_behind;         /* one was, and its answer was not read yet */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
 
@@ -174,6 +184,8 @@ typedef struct pg_store {
     pg_link     writer;
     int         turn;
     uint64_t    tried_seq; /* the last one of the units that were submitted once */
+    char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
+    size_t      n_behind;
 
     stet__mutex side_lock;
     pg_link     side;
@@ -269,6 +281,10 @@ int stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **res, con
 int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args,
                          PGresult **res,
                          const char *what, char state[6]);
+
+/* Read what is left of a notification that was sent behind the last statement. False: the connection
+ * is of no more use. */
+bool stet__pg_query_rest(pg_store *st, pg_link *c);
 
 /* Has the answer its one row? */
 int stet__pg_one(pg_store *st, const PGresult *res, const char *what);
@@ -378,6 +394,9 @@ void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
 bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
+/* A notification behind the next commit, made of what told() gets; false: there is no room for it.
+ * With the commit's lock. */
+bool stet__pg_behind(pg_store *st, const void *bytes, size_t len);
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);
@@ -402,6 +421,8 @@ int stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 int stet__pg_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn, void *arg);
 int stet__pg_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
                           stet_facts_fn fn, void *arg);
+int stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit,
+                       stet_run_row_fn row_fn, stet_facts_fn facts_fn, void *arg);
 int stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,
                         stet_facts_fn fn, void *arg);
 int stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void *arg,

@@ -249,7 +249,7 @@ stet__pg_conn_close(pg_link *c)
     if (!c->is_guest)
         PQfinish(c->db);
     c->db = NULL;
-    c->is_set = false;
+    c->is_set = c->is_behind = false;
     memset(c->is_prepared, 0, sizeof c->is_prepared);
 }
 
@@ -275,6 +275,8 @@ stet__pg_conn_need(pg_store *st, pg_link *c)
     int64_t now_us = stet__mono_us(st->base.platform);
     int     err, era = atomic_load(&st->era);
 
+    if (c->db != NULL && !stet__pg_query_rest(st, c))
+        stet__pg_conn_close(c);
     /* Never another one in the middle of a transaction: what it did would be missing. */
     if (c->db != NULL && PQstatus(c->db) == CONNECTION_OK &&
         (c->is_guest || c->era == era || PQtransactionStatus(c->db) != PQTRANS_IDLE))

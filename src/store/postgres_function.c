@@ -199,7 +199,7 @@ const char *const stet__pg_function[] = {
     " ask bigint; s_id bigint; s_until bigint; s_own boolean;"
     " who int; c_is int := 0; c_names bytea[]; buckets int[]; bucket int; old_lane bytea; m_run "
     "uuid;\n",
-    " do_wake boolean; do_grant boolean; hasten boolean; wake_status int;"
+    " do_wake boolean; do_grant boolean; hasten boolean; due_only boolean; wake_status int;"
     " v_version bigint; v_run uuid; v_rev bigint; number bigint; g_a bytea; g_b bytea;"
     " share int; found_ids uuid[]; found_ords int[]; n_found int; soon bigint;\n",
     "BEGIN\n",
@@ -304,7 +304,7 @@ const char *const stet__pg_function[] = {
     "res := CASE l.k WHEN 1 THEN -90 WHEN 14 THEN -60 WHEN 25 THEN l.x ELSE -6 END;"
     " claim_inbox := 0; skipping := true; must_write := true;\n" FN_REMEMBER "CONTINUE;\n",
     "END IF;\n", "IF l.k<>54 THEN must_write := true; END IF;\n",
-    "do_wake := false; do_grant := false; hasten := false; who := 0;\n",
+    "do_wake := false; do_grant := false; hasten := false; due_only := false; who := 0;\n",
     /* Operations on one run, which is in the variables. */
     "CASE l.k\n", "WHEN 32 THEN\n", /* put */
     " cur_put := l.y; cur_reason := l.y; cur_extra := l.y; cur_dirty := true; cur_exists := true;"
@@ -322,7 +322,8 @@ const char *const stet__pg_function[] = {
     " IF l.f&4<>0 THEN cur_attempt := r_attempt[l.y]; END IF;\n",
     " IF l.f&8<>0 THEN cur_reason := l.y; END IF;\n",
     " IF l.f&16<>0 THEN cur_extra := l.y; END IF;\n",
-    "WHEN 34 THEN do_wake := true; hasten := l.f&2<>0; wake_status := l.x; who := l.y;\n",
+    "WHEN 34 THEN do_wake := true; hasten := l.f&2<>0; due_only := l.f&32<>0; wake_status := l.x;"
+    " who := l.y;\n",
     "WHEN 35 THEN\n", /* facts; of a run that begins anew */
     " IF l.f&16=16 THEN " FN_WRITE_FACTS
     "  DELETE FROM @facts WHERE run=l.run; DELETE FROM @inbox WHERE run=l.run AND seq<=l.s;"
@@ -466,8 +467,10 @@ const char *const stet__pg_function[] = {
     "ELSE RAISE EXCEPTION 'stet: unknown line %',l.k;\n", "END CASE;\n",
     /* What several operations end with, and the end of the batch. */
     "IF do_wake AND cur_exists AND cur_session=0 AND NOT cur_terminal"
-    "  AND (cur_due IS NULL OR (hasten AND cur_due>x_now)) THEN\n",
-    " do_grant := cur_lane IS NULL; IF NOT do_grant THEN PERFORM 1 FROM @runs WHERE lane=cur_lane"
+    "  AND ((due_only AND cur_due<=x_now) OR (NOT due_only AND (cur_due IS NULL OR (hasten AND "
+    "  cur_due>x_now)))) THEN\n",
+    " do_wake := NOT due_only; do_grant := cur_lane IS NULL OR due_only;"
+    " IF NOT do_grant THEN PERFORM 1 FROM @runs WHERE lane=cur_lane"
     "  AND lane_pos<cur_pos LIMIT 1; do_grant := NOT FOUND; END IF;\n",
     "ELSE do_wake := false; END IF;\n", "IF do_grant THEN holds := false;\n",
     " IF who>0 AND c_session[who]<>0 THEN " FN_CLAIMER

@@ -65,27 +65,48 @@ stet__pg_is_told(pg_store *st)
     return atomic_load(&st->is_watching) && st->base.told != NULL;
 }
 
+/* ":" and the bytes as hexadecimal digits, and a NUL; where that is. */
+static char *
+hint_put(char *to, const void *bytes, size_t len)
+{
+    static const char digits[] = "0123456789abcdef";
+    const uint8_t    *at = bytes;
+
+    *to++ = ':';
+    for (size_t i = 0; i < len; i++) {
+        *to++ = digits[at[i] >> 4];
+        *to++ = digits[at[i] & 15];
+    }
+    *to = '\0';
+    return to;
+}
+
+bool
+stet__pg_behind(pg_store *st, const void *bytes, size_t len)
+{
+    size_t n = st->n_behind;
+
+    if (n == 0)
+        n = (size_t)snprintf(st->behind, sizeof st->behind, "%s", st->self);
+    if (n + 2 + 2 * len > PG_TELL_MAX)
+        return false;
+    st->n_behind = (size_t)(hint_put(st->behind + n, bytes, len) - st->behind);
+    return true;
+}
+
 void
 stet__pg_tell(stet_store *s, const void *bytes, size_t len)
 {
-    static const char digits[] = "0123456789abcdef";
-    pg_store         *st = pg_of(s);
-    const uint8_t    *at = bytes;
-    bool              is_first;
+    pg_store *st = pg_of(s);
+    bool      is_first;
 
     stet__lock(s->platform, &st->tell_lock);
     is_first = st->n_telling == 0 && !st->tells_all;
     if (st->n_telling + 2 + 2 * len > sizeof st->telling)
         st->tells_all = true;
     else {
-        char *to = st->telling + st->n_telling, *from = to;
+        char *from = st->telling + st->n_telling, *to = hint_put(from, bytes, len);
 
-        *to++ = ':';
-        for (size_t i = 0; i < len; i++) {
-            *to++ = digits[at[i] >> 4];
-            *to++ = digits[at[i] & 15];
-        }
-        *to = '\0';
         if (strstr(st->telling, from) == from) /* told once is enough */
             st->n_telling = (size_t)(to - st->telling);
         else

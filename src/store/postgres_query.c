@@ -139,6 +139,117 @@ query_lost(pg_store *st, pg_link *c, const char *what)
     return err;
 }
 
+/* ---- a notification behind it ---------------------------------------------------------------- */
+
+/* Sent together with a statement, as a transaction of its own: the server comes to it as soon as the
+ * statement has committed, and nobody waits for it here. Its answer is read before the next use. */
+#ifdef LIBPQ_HAS_PIPELINING
+static bool
+query_is_paired(const pg_link *c, pg_sql which)
+{
+    return c->behind != NULL && c->is_prepared[which] && c->is_prepared[PG_SQL_NOTIFY];
+}
+
+static int
+query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+{
+    pg_args note = { 0 };
+    char    notify[16];
+
+    (void)snprintf(notify, sizeof notify, "stet%d", (int)PG_SQL_NOTIFY);
+    pg_arg_raw(&note, PG_TEXT, st->channel, strlen(st->channel));
+    pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
+    c->is_behind = true;
+    return PQenterPipelineMode(c->db) == 1 &&
+           PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
+                               1) == 1 &&
+           PQpipelineSync(c->db) == 1 &&
+           PQsendQueryPrepared(c->db, notify, note.n, note.values, note.lengths, note.formats,
+                               1) == 1 &&
+           PQpipelineSync(c->db) == 1;
+}
+
+/* To the end of the transaction, whose failure outweighs the statement's answer. */
+static bool
+query_sync(pg_store *st, pg_link *c, int64_t until_us, PGresult **kept)
+{
+    for (int nulls = 0; nulls < 8;) {
+        PGresult *res;
+
+        while (PQisBusy(c->db))
+            if (!stet__pg_conn_wait(st, c->db, false, until_us) || PQconsumeInput(c->db) == 0)
+                return false;
+        if ((res = PQgetResult(c->db)) == NULL) {
+            nulls++;
+        } else if (PQresultStatus(res) == PGRES_PIPELINE_SYNC) {
+            PQclear(res);
+            return PQstatus(c->db) == CONNECTION_OK;
+        } else if (kept != NULL && PQresultStatus(res) == PGRES_FATAL_ERROR) {
+            PQclear(*kept);
+            *kept = res;
+        } else {
+            PQclear(res);
+        }
+    }
+    return false;
+}
+
+bool
+stet__pg_query_rest(pg_store *st, pg_link *c)
+{
+    int64_t until_us = stet__mono_us(st->base.platform) + st->answer_ms * 1000;
+
+    if (!c->is_behind)
+        return true;
+    c->is_behind = false;
+    return query_sync(st, c, until_us, NULL) && PQexitPipelineMode(c->db) == 1;
+}
+
+static bool
+query_wait_pair(pg_store *st, pg_link *c, PGresult **res)
+{
+    int64_t until_us = stet__mono_us(st->base.platform) + st->answer_ms * 1000;
+
+    if (query_wait(st, c, res) && query_sync(st, c, until_us, res))
+        return true;
+    PQclear(*res);
+    *res = NULL;
+    return false;
+}
+#else
+static bool
+query_is_paired(const pg_link *c, pg_sql which)
+{
+    (void)c;
+    (void)which;
+    return false;
+}
+
+static int
+query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+{
+    (void)st;
+    (void)c;
+    (void)name;
+    (void)args;
+    return 0;
+}
+
+bool
+stet__pg_query_rest(pg_store *st, pg_link *c)
+{
+    (void)st;
+    (void)c;
+    return true;
+}
+
+static bool
+query_wait_pair(pg_store *st, pg_link *c, PGresult **res)
+{
+    return query_wait(st, c, res);
+}
+#endif
+
 /* ---- one statement --------------------------------------------------------------------------- */
 
 /* Prepared once a connection, unless somebody hands us another server process every time. */
@@ -161,6 +272,15 @@ query_prepare(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, const
     return err;
 }
 
+static int
+query_prepare_note(pg_store *st, pg_link *c, const char *what)
+{
+    static const pg_args texts = { .n = 2, .types = { PG_TEXT, PG_TEXT } };
+
+    return c->is_prepared[PG_SQL_NOTIFY] ? STET_OK
+                                         : query_prepare(st, c, PG_SQL_NOTIFY, &texts, what);
+}
+
 int
 stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **out,
                      const char *what, char state[6])
@@ -169,6 +289,7 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     PGresult            *res = NULL;
     const char          *said;
     char                 name[16];
+    bool                 is_paired;
     int                  err, sent;
 
     *out = NULL;
@@ -180,15 +301,20 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     if (!atomic_load(&st->is_pooled) && !c->is_guest && !c->is_prepared[which] &&
         (err = query_prepare(st, c, which, args, what)) != STET_OK)
         return err;
+    if (c->behind != NULL && (err = query_prepare_note(st, c, what)) != STET_OK)
+        return err;
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
-    if (c->is_prepared[which])
+    is_paired = query_is_paired(c, which);
+    if (is_paired)
+        sent = query_send_pair(st, c, name, args);
+    else if (c->is_prepared[which])
         sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
                                    1);
     else
         sent = PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values,
                                  args->lengths, args->formats, 1);
     state[0] = '\0';
-    if (sent == 0 || !query_wait(st, c, &res))
+    if (sent == 0 || !(is_paired ? query_wait_pair(st, c, &res) : query_wait(st, c, &res)))
         return query_lost(st, c, what);
     if (query_is_ok(res)) {
         *out = res;

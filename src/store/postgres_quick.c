@@ -79,7 +79,9 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
             return STET_OK;
         c->is_set = true;
     }
+    c->behind = st->n_behind > 0 ? st->behind : NULL;
     err = stet__pg_query_state(st, c, which, args, res, "commit", state);
+    c->behind = NULL;
     if (err != STET_OK) {
         out->is_lost = state[0] == '\0';
         return out->is_lost ? err : STET_OK;
@@ -99,6 +101,23 @@ quick_arg_some(pg_args *args, const stet_id *id)
     pg_arg_raw(args, PG_UUID, id != NULL && !stet__id_is_zero(*id) ? id->bytes : NULL, 16);
 }
 
+/* ---- what is told ---------------------------------------------------------------------------- */
+
+/* Those who watch are told with the commit, in the same round trip, if nothing but what the unit
+ * does decides what. *is_told: then the engine need not. */
+static void
+quick_tell(pg_store *st, const void *bytes, size_t len, bool *is_told)
+{
+#ifdef LIBPQ_HAS_PIPELINING
+    *is_told = stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, bytes, len);
+#else
+    (void)st;
+    (void)bytes;
+    (void)len;
+    *is_told = false;
+#endif
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 typedef struct quick_step {
@@ -106,13 +125,16 @@ typedef struct quick_step {
     size_t           at; /* its place in the batch */
     const stet_cond *claim, *inbox;
     const stet_op   *facts, *set;
+    bool             is_told;
 } quick_step;
 
 typedef struct quick_steps {
     quick_step     *steps; /* by ID of the run */
     const stet_op **puts;  /* by space and key */
     size_t          n, n_puts;
-    pg_col          cols[STEP_COLS], seqs;
+    pg_col          cols[STEP_COLS], seqs, names;
+    const stet_unit *look; /* for due work, or NULL */
+    size_t           look_at; /* its place in the batch */
 } quick_steps;
 
 /* It sets the run aside, or ends it, and that is all it does to it. */
@@ -209,16 +231,36 @@ steps_are_apart(quick_steps *q)
 }
 
 static bool
+quick_is_look(const stet_unit *u)
+{
+    const stet_op *op = u->ops;
+
+    return u->n_conds == 0 && u->n_ops == 1 && op->kind == STET_OP_CLAIM_DUE &&
+           op->claimer != NULL && op->claimer->session != 0 && op->claimer->n_handlers > 0 &&
+           op->count > 0;
+}
+
+/* The look is made behind all steps: what those behind it make due must not be found by it. */
+static bool
 steps_fit(quick_steps *q, const stet_unit *units, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        q->steps[i].unit = &units[i];
-        q->steps[i].at = i;
-        if (!step_fits(&q->steps[i], q))
+        quick_step *s = &q->steps[q->n];
+
+        if (q->look == NULL && quick_is_look(&units[i])) {
+            q->look = &units[i];
+            q->look_at = i;
+            continue;
+        }
+        s->unit = &units[i];
+        s->at = i;
+        if (!step_fits(s, q) || (q->look != NULL && s->set != NULL &&
+                                 s->set->row->due_ms != STET_NEVER))
             return false;
+        q->n++;
     }
-    q->n = n;
-    return steps_are_apart(q);
+    return q->n > 0 && steps_are_apart(q) &&
+           (q->look == NULL || q->look->ops->claimer->session == q->steps[0].claim->session);
 }
 
 static void
@@ -280,16 +322,33 @@ step_encode_put(pg_col *cols, const stet_op *op)
     stet__pg_col_int8(&cols[VALUE_REV], op->number);
 }
 
+static void
+steps_encode_look(pg_store *st, quick_steps *q, pg_args *args)
+{
+    const stet_op *op = q->look != NULL ? q->look->ops : NULL;
+
+    pg_arg_int8(args, (int64_t)st->base.sticky);
+    pg_arg_int4(args, st->turn);
+    pg_arg_int8(args, op != NULL ? (int64_t)q->look->seq : 0);
+    pg_arg_int4(args, op != NULL ? (int32_t)op->claimer->running_status : 0);
+    pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
+    pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
+}
+
 /* Columns without elements are NULL. False: out of memory. */
 static bool
 steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args)
 {
-    uint64_t first = units[0].seq, last = units[q->n - 1].seq;
+    size_t   n = q->n + (q->look != NULL ? 1 : 0);
+    uint64_t first = units[0].seq, last = units[n - 1].seq;
     bool     is_whole = true;
 
+    for (size_t i = 0; i < n; i++)
+        stet__pg_col_int8(&q->seqs, units[i].seq);
     for (size_t i = 0; i < q->n; i++) {
         step_encode(st, q->cols, &q->steps[i]);
-        stet__pg_col_int8(&q->seqs, units[i].seq);
+        if (q->steps[i].set != NULL && q->steps[i].set->row->is_terminal != 0)
+            quick_tell(st, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
@@ -300,13 +359,41 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     pg_arg_int8(args, (int64_t)first);
     pg_arg_int8(args, (int64_t)last);
     is_whole = stet__pg_col_end(&q->seqs, PG_INT8);
-    pg_arg_raw(args, PG_INT8S, last - first + 1 != q->n ? q->seqs.buf.data : NULL, q->seqs.buf.len);
+    pg_arg_raw(args, PG_INT8S, last - first + 1 != n ? q->seqs.buf.data : NULL, q->seqs.buf.len);
     for (int i = 0; i < STEP_COLS; i++) {
         is_whole = stet__pg_col_end(&q->cols[i], step_types[i].element) && is_whole;
         pg_arg_raw(args, step_types[i].array, q->cols[i].n > 0 ? q->cols[i].buf.data : NULL,
                    q->cols[i].buf.len);
     }
+    steps_encode_look(st, q, args);
     return is_whole;
+}
+
+/* Five columns from `col` on: turn, next due, and the grants: run, epoch, inbox. No array: nothing
+ * was granted. `extra` bytes behind the grants are the caller's. */
+static int
+look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outcome *outcome)
+{
+    pg_array runs, epochs, inboxes;
+
+    st->turn = pg_int4(res, 0, col);
+    outcome->next_due_ms = pg_int8(res, 0, col + 1);
+    if (PQgetisnull(res, 0, col + 2))
+        return STET_OK;
+    if (!pg_array_get(res, 0, col + 2, 16, &runs) || !pg_array_get(res, 0, col + 3, 8, &epochs) ||
+        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n)
+        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
+                          st->name);
+    if ((outcome->grants =
+             stet__get0(st->base.alloc, runs.n * sizeof *outcome->grants + extra)) == NULL)
+        return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
+    for (size_t i = 0; i < runs.n; i++) {
+        outcome->grants[i].run = pg_array_id(&runs, i);
+        outcome->grants[i].epoch = pg_array_int8(&epochs, i);
+        outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
+    }
+    outcome->n_grants = runs.n;
+    return STET_OK;
 }
 
 static int
@@ -330,9 +417,13 @@ steps_send(pg_store *st, quick_steps *q, const stet_unit *units, stet_outcome *o
     for (size_t i = 0; err == STET_OK && i < q->n; i++) {
         stet_outcome *outcome = &outcomes[q->steps[i].at];
 
+        outcome->is_told = q->steps[i].is_told;
         outcome->inbox = pg_array_int8(&inboxes, i);
         outcome->cond = outcome->inbox != 0 ? (uint32_t)q->steps[i].unit->n_conds : 0;
     }
+    if (err == STET_OK && q->look != NULL &&
+        (err = look_answer(st, res, 2, 0, &outcomes[q->look_at])) != STET_OK)
+        out->is_lost = true;
     out->is_done = out->has_news = err == STET_OK;
     PQclear(res);
     return err;
@@ -352,15 +443,20 @@ quick_steps_commit(pg_store *st, const stet_unit *units, size_t n, stet_outcome 
     for (int i = 0; i < STEP_COLS; i++)
         stet__pg_col_begin(&q.cols[i], st);
     stet__pg_col_begin(&q.seqs, st);
+    stet__buf_init(&q.names.buf, alloc);
     q.steps = stet__get0(alloc, n * sizeof *q.steps);
     q.puts = stet__get0(alloc, (n_ops + 1) * sizeof *q.puts);
     if (q.steps == NULL || q.puts == NULL)
         err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
-    else if (steps_fit(&q, units, n))
+    else if (steps_fit(&q, units, n) &&
+             (q.look == NULL || (err = stet__pg_col_texts(st, &q.names, q.look->ops->claimer->handlers,
+                                                          q.look->ops->claimer->n_handlers)) ==
+                                    STET_OK))
         err = steps_send(st, &q, units, outcomes, out);
     for (int i = 0; i < STEP_COLS; i++)
         stet__buf_free(&q.cols[i].buf);
     stet__buf_free(&q.seqs.buf);
+    stet__buf_free(&q.names.buf);
     stet__free(alloc, q.steps);
     stet__free(alloc, q.puts);
     return err;
@@ -404,7 +500,8 @@ wake_fits(quick_wake *w, const stet_unit *u)
         else if (op->kind == STET_OP_INBOX && w->inbox == NULL && w->wake == NULL &&
                  quick_is_small(op))
             w->inbox = op;
-        else if (op->kind == STET_OP_RUN_WAKE && w->wake == NULL && op->claimer == NULL)
+        else if (op->kind == STET_OP_RUN_WAKE && w->wake == NULL && op->claimer == NULL &&
+                 (op->flags & STET_OP_DUE) == 0)
             w->wake = op;
         else
             return false;
@@ -418,15 +515,19 @@ wake_fits(quick_wake *w, const stet_unit *u)
 }
 
 static int
-quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
+quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_quick *out)
 {
     PGresult  *res = NULL;
     quick_wake w = { 0 };
     pg_args    args = { 0 };
+    uint8_t    told[17] = { 'w' };
+    bool       is_told;
     int        err;
 
     if (!wake_fits(&w, u))
         return STET_OK;
+    memcpy(told + 1, w.wake->run.bytes, 16);
+    quick_tell(st, told, sizeof told, &is_told);
     pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     pg_arg_int8(&args, (int64_t)st->base.sticky);
@@ -445,6 +546,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
     pg_arg_bytes(&args, w.guard != NULL ? w.guard->key : (stet_bytes){ NULL, 0 });
     if ((err = quick_call(st, PG_SQL_WAKE, &args, &res, out)) != STET_OK || res == NULL)
         return err;
+    outcome->is_told = is_told;
     out->is_done = out->has_news = true;
     PQclear(res);
     return STET_OK;
@@ -452,41 +554,20 @@ quick_wake_commit(pg_store *st, const stet_unit *u, pg_quick *out)
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
-enum { CLAIM_NOW, CLAIM_TURN, CLAIM_DUE, CLAIM_RUN, CLAIM_EPOCH, CLAIM_INBOX, CLAIM_NEWS };
+enum { CLAIM_TURN = 1, CLAIM_NEWS = 6 };
 
-/* No array: nothing was granted. */
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
 {
-    pg_array   runs, epochs, inboxes;
     stet_bytes news = pg_bytes(res, 0, CLAIM_NEWS);
-    bool       has_news = !PQgetisnull(res, 0, CLAIM_NEWS);
+    int        err = look_answer(st, res, CLAIM_TURN, news.len, outcome);
 
-    st->turn = pg_int4(res, 0, CLAIM_TURN);
-    outcome->next_due_ms = pg_int8(res, 0, CLAIM_DUE);
-    if (PQgetisnull(res, 0, CLAIM_RUN))
-        return STET_OK;
-    if (!pg_array_get(res, 0, CLAIM_RUN, 16, &runs) ||
-        !pg_array_get(res, 0, CLAIM_EPOCH, 8, &epochs) ||
-        !pg_array_get(res, 0, CLAIM_INBOX, 8, &inboxes) || epochs.n != runs.n ||
-        inboxes.n != runs.n)
-        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
-                          st->name);
-    if ((outcome->grants = stet__get0(st->base.alloc,
-                                      runs.n * sizeof *outcome->grants + news.len)) == NULL)
-        return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
-    for (size_t i = 0; i < runs.n; i++) {
-        outcome->grants[i].run = pg_array_id(&runs, i);
-        outcome->grants[i].epoch = pg_array_int8(&epochs, i);
-        outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
-    }
-    outcome->n_grants = runs.n;
-    if (runs.n == 1 && has_news) {
+    if (err == STET_OK && outcome->n_grants == 1 && !PQgetisnull(res, 0, CLAIM_NEWS)) {
         outcome->grants[0].news =
             (stet_bytes){ memcpy(outcome->grants + 1, news.data, news.len), news.len };
         outcome->grants[0].is_soft = true;
     }
-    return STET_OK;
+    return err;
 }
 
 static int
@@ -498,8 +579,7 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     pg_col         names;
     int            err;
 
-    if (u->n_conds != 0 || u->n_ops != 1 || op->kind != STET_OP_CLAIM_DUE || op->claimer == NULL ||
-        op->claimer->session == 0 || op->claimer->n_handlers == 0 || op->count == 0)
+    if (!quick_is_look(u))
         return STET_OK;
     if ((err = stet__pg_col_texts(st, &names, op->claimer->handlers, op->claimer->n_handlers)) !=
         STET_OK)
@@ -524,6 +604,62 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     return err;
 }
 
+enum { ONE_NOW, ONE_EPOCH, ONE_INBOX, ONE_NEWS };
+
+static int
+one_answer(pg_store *st, const PGresult *res, const stet_id *run, stet_outcome *outcome)
+{
+    stet_bytes  news = pg_bytes(res, 0, ONE_NEWS);
+    stet_grant *grant;
+
+    if (PQgetisnull(res, 0, ONE_EPOCH))
+        return STET_OK;
+    if ((grant = stet__get0(st->base.alloc, sizeof *grant + news.len)) == NULL)
+        return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
+    grant->run = *run;
+    grant->epoch = (uint64_t)pg_int8(res, 0, ONE_EPOCH);
+    grant->inbox = (uint64_t)pg_int8(res, 0, ONE_INBOX);
+    if ((grant->is_soft = !PQgetisnull(res, 0, ONE_NEWS)))
+        grant->news = (stet_bytes){ memcpy(grant + 1, news.data, news.len), news.len };
+    outcome->grants = grant;
+    outcome->n_grants = 1;
+    return STET_OK;
+}
+
+static int
+quick_one_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_quick *out)
+{
+    const stet_op *op = u->ops;
+    PGresult      *res = NULL;
+    pg_args        args = { 0 };
+    pg_col         names;
+    int            err;
+
+    if (u->n_conds != 0 || u->n_ops != 1 || op->claimer == NULL || op->claimer->session == 0 ||
+        op->claimer->n_handlers == 0)
+        return STET_OK;
+    if ((err = stet__pg_col_texts(st, &names, op->claimer->handlers, op->claimer->n_handlers)) !=
+        STET_OK)
+        return err;
+    pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
+    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    pg_arg_int8(&args, (int64_t)st->base.sticky);
+    pg_arg_int8(&args, (int64_t)u->seq);
+    pg_arg_int8(&args, (int64_t)op->claimer->session);
+    pg_arg_int4(&args, (int32_t)op->claimer->running_status);
+    pg_arg_id(&args, &op->run);
+    pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    err = quick_call(st, PG_SQL_ONE, &args, &res, out);
+    stet__buf_free(&names.buf);
+    if (err != STET_OK || res == NULL)
+        return err;
+    err = one_answer(st, res, &op->run, outcome);
+    out->is_done = err == STET_OK;
+    out->is_lost = err != STET_OK;
+    PQclear(res);
+    return err;
+}
+
 /* ---- which one ------------------------------------------------------------------------------- */
 
 int
@@ -531,13 +667,16 @@ stet__pg_quick(pg_store *st, const stet_unit *units, size_t n, stet_outcome *out
                pg_quick *out)
 {
     memset(out, 0, sizeof *out);
+    st->n_behind = 0;
     if (atomic_load(&st->is_pooled) || STET__MUTANT(postgres_fence_dropped))
         return STET_OK;
-    if (units[0].n_conds > 0 && units[0].conds[0].kind == STET_COND_CLAIM)
+    if (n > 1 || (units[0].n_conds > 0 && units[0].conds[0].kind == STET_COND_CLAIM))
         return quick_steps_commit(st, units, n, outcomes, out);
-    if (n != 1 || units[0].n_ops == 0)
+    if (units[0].n_ops == 0)
         return STET_OK;
     if (units[0].ops[0].kind == STET_OP_CLAIM_DUE)
         return quick_claim_commit(st, units, outcomes, out);
-    return quick_wake_commit(st, units, out);
+    if (units[0].ops[0].kind == STET_OP_RUN_WAKE && (units[0].ops[0].flags & STET_OP_DUE) != 0)
+        return quick_one_commit(st, units, outcomes, out);
+    return quick_wake_commit(st, units, outcomes, out);
 }

@@ -3,10 +3,11 @@
  * to be made ready for the transaction before they are evaluated once.
  *
  *   steps   units that record facts of one run each, under its claim, and perhaps set it aside or
- *           end it; with values and timers
+ *           end it; with values and timers; and perhaps one look for due work among them
  *   wake    one unit: an entry for the inbox of a run, which is woken; perhaps a value that is
  *           replaced
  *   claim   one look for due work
+ *   one     the same at one run that is parked here
  *
  * Each does what the other function would do, or says that it did nothing (x_now is NULL), or
  * raises an error when it has written something already. Then the batch goes to that function,
@@ -34,10 +35,76 @@
 #define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
 #define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
 
+/* A fair share of each handler first; only if some have less, all that the others have. The session
+ * is kept from being reaped while it is granted runs. Mostly there is one run or none, which needs
+ * no order. `none`: what to do if the session is dead. */
+#define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
+#define QUICK_GRANT                                                                                \
+    "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
+    " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"                  \
+    " FROM (SELECT q.session FROM @sessions q WHERE q.session=p_session AND NOT q.closed"          \
+    "  AND q.lease_until>x_now FOR KEY SHARE) s WHERE s.session=p_session"
+#define QUICK_NEXT(more)                                                                           \
+    " SELECT min(d.due) INTO x_due FROM unnest(p_names) h(name), LATERAL (SELECT r.due FROM @runs" \
+    " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
+#define QUICK_LOOK_VARIABLES                                                                       \
+    " n_names int; share int; n_found int; ids uuid[]; dues bigint[]; ords int[];"
+#define QUICK_LOOK(most, g_run, g_epoch, g_inbox, none)                                            \
+    " n_names := cardinality(p_names); share := (" most "+n_names-1)/n_names;\n"                   \
+    " LOOP\n"                                                                                      \
+    "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
+    "   INTO n_found,ids,dues,ords FROM unnest(p_names) WITH ORDINALITY h(name,ord),"              \
+    "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
+    "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
+    "  EXIT WHEN n_found>=" most " OR share>=" most "; share := " most ";\n"                    \
+    " END LOOP;\n"                                                                                 \
+    " IF n_found>0 THEN\n"                                                                         \
+    "  IF n_found=1 THEN " QUICK_GRANT " AND r.id=ids[1] RETURNING ARRAY[r.id],ARRAY[r.epoch],"    \
+    "    ARRAY[r.inbox] INTO " g_run "," g_epoch "," g_inbox ";\n"                                 \
+    "  ELSE\n"                                                                                     \
+    "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
+    "    u.id,u.ord,(u.ord-1-p_turn%n_names+n_names)%n_names AS place,"                            \
+    "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
+    "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT " most ") z;\n"\
+    "   n_found := cardinality(ids);\n"                                                            \
+    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"              \
+    "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
+    "    array_agg(w.inbox ORDER BY o.ord) INTO " g_run "," g_epoch "," g_inbox                    \
+    "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
+    "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
+    "  END IF;\n"                                                                                  \
+    "  IF " g_run " IS NULL THEN " none " END IF;\n"                                               \
+    "  IF cardinality(" g_run ")<>n_found THEN " FN_RACED " END IF;\n"                             \
+    "  x_turn := ords[n_found]%n_names;\n"                                                         \
+    " END IF;\n"                                                                                   \
+    QUICK_NEXT("")                                                                                 \
+    /* What is due and was not found is being claimed by somebody else: then not at once again. */ \
+    " IF n_found<" most " AND x_due<=x_now THEN " QUICK_NEXT(" AND r.due>x_now")                    \
+    "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
+    " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"
+
+/* One look alone. If it grants nothing it writes nothing and is not remembered. */
+#define QUICK_CLAIM                                                                                \
+    "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
+    " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
+    " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
+    " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
+    "DECLARE" QUICK_LOOK_VARIABLES "\n"                                                            \
+    "BEGIN\n"                                                                                      \
+    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
+    QUICK_LOOK("p_count", "x_run", "x_epoch", "x_inbox", "x_now := NULL; RETURN;")                            \
+    " IF n_found>0 THEN\n"                                                                         \
+    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",          \
+                    "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
+                    "x_run", "x_epoch", "x_inbox")                                                 \
+    " END IF;\n"                                                                                   \
+    "END $function$;"
+
 /* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of
  * the claim writes facts; if they do not end where they should, the batch is given up. Runs without
- * an inbox have nothing to be remembered. */
+ * an inbox have nothing to be remembered. A look for work comes last: units behind it make nothing due. */
 #define QUICK_TOLD(what) "CASE WHEN most>0 THEN " what " ELSE '{}' END"
+#define QUICK_SOME(what, type) "coalesce(" what ",'{}'::" type "[])"
 #define QUICK_STEPS                                                                                \
     "CREATE OR REPLACE FUNCTION @steps(p_committer uuid, p_token bytea, p_advance bigint,"         \
     " p_session bigint, p_first bigint, p_last bigint, p_seqs bigint[], p_run uuid[],"             \
@@ -46,9 +113,11 @@
     " s_terminal boolean[], s_idle boolean[], s_due bigint[], s_ended bigint[], s_attempt int[],"  \
     " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
-    " OUT x_now bigint, OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                    \
-    "DECLARE n bigint; s_until bigint; most bigint;\n"                                             \
-    "BEGIN\n"                                                                          \
+    " p_sticky bigint, p_turn int, p_look bigint, p_status int, p_most int, p_names bytea[],"      \
+    " OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int, OUT x_due bigint, OUT y_run uuid[]," \
+    " OUT y_epoch bigint[], OUT y_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                \
+    "DECLARE n bigint; s_until bigint; most bigint;" QUICK_LOOK_VARIABLES "\n"                     \
+    "BEGIN\n"                                                                                      \
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
     "  (SELECT s.lease_until FROM @sessions s WHERE s.session=p_session AND s.token=p_token AND "  \
     "   NOT s.closed) INTO n,x_now,x_inbox,most,s_until"                                           \
@@ -77,10 +146,22 @@
     "  data=excluded.data,run=excluded.run,rev=excluded.rev; END IF;\n"                            \
     " IF t_run IS NOT NULL THEN INSERT INTO @timers(fire,run,completion)"                          \
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
+    " IF p_names IS NOT NULL THEN x_turn := p_turn;\n"
+#define QUICK_STEPS_LOOK                                                                           \
+    QUICK_LOOK("p_most", "y_run", "y_epoch", "y_inbox", FN_RACED)
+#define QUICK_STEPS_END                                                                            \
+    QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq") "||p_look",             \
+                    QUICK_TOLD("array_fill(0,ARRAY[n::int])") "||0",                               \
+                    QUICK_TOLD("p_cond") "||0", QUICK_TOLD("x_inbox") "||0::bigint",               \
+                    QUICK_TOLD("array_fill(" FN_NEVER ",ARRAY[n::int])") "||x_due",                \
+                    "array_fill(p_look,ARRAY[n_found])", QUICK_SOME("y_run", "uuid"),              \
+                    QUICK_SOME("y_epoch", "bigint"), QUICK_SOME("y_inbox", "bigint"))              \
+    " ELSE\n"                                                                                      \
     QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq"),                        \
                     QUICK_TOLD("array_fill(0,ARRAY[n::int])"), QUICK_TOLD("p_cond"),               \
                     QUICK_TOLD("x_inbox"),                                                         \
                     QUICK_TOLD("array_fill(" FN_NEVER ",ARRAY[n::int])"), QUICK_NO_GRANTS)         \
+    " END IF;\n"                                                                                   \
     "END $function$;"
 
 /* Nobody else may execute it afterwards who could not before, so `idle` is false: it was claimed or
@@ -112,63 +193,21 @@
                     "'{}'", QUICK_NO_GRANTS)                                                       \
     "END $function$;"
 
-/* A fair share of each handler first; only if some have less, all that the others have. A look that
- * grants nothing writes nothing and is not remembered. The session is kept from being reaped while
- * it is granted runs. Mostly there is one run or none, which needs no order. */
-#define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
-#define QUICK_GRANT                                                                                \
-    "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
-    " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"                  \
-    " FROM (SELECT q.session FROM @sessions q WHERE q.session=p_session AND NOT q.closed"          \
-    "  AND q.lease_until>x_now FOR KEY SHARE) s WHERE s.session=p_session"
-#define QUICK_NEXT(more)                                                                           \
-    " SELECT min(d.due) INTO x_due FROM unnest(p_names) h(name), LATERAL (SELECT r.due FROM @runs" \
-    " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
-#define QUICK_CLAIM                                                                                \
-    "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
-    " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
-    " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
-    " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
-    "DECLARE n int := cardinality(p_names); share int := (p_count+n-1)/n; n_found int;"            \
-    " ids uuid[]; dues bigint[]; ords int[];\n"                                                    \
-    "BEGIN\n"                                                                          \
-    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
-    " LOOP\n"                                                                                      \
-    "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
-    "   INTO n_found,ids,dues,ords FROM unnest(p_names) WITH ORDINALITY h(name,ord),"              \
-    "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
-    "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
-    "  EXIT WHEN n_found>=p_count OR share>=p_count; share := p_count;\n"                          \
-    " END LOOP;\n"                                                                                 \
-    " IF n_found>0 THEN\n"                                                                         \
-    "  IF n_found=1 THEN " QUICK_GRANT " AND r.id=ids[1] RETURNING ARRAY[r.id],ARRAY[r.epoch],"    \
-    "    ARRAY[r.inbox] INTO x_run,x_epoch,x_inbox;\n"                                             \
-    "  ELSE\n"                                                                                     \
-    "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
-    "    u.id,u.ord,(u.ord-1-p_turn%n+n)%n AS place,"                                              \
-    "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
-    "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT p_count) z;\n"  \
-    "   n_found := cardinality(ids);\n"                                                            \
-    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"              \
-    "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
-    "    array_agg(w.inbox ORDER BY o.ord) INTO x_run,x_epoch,x_inbox"                             \
-    "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
-    "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
-    "  END IF;\n"                                                                                  \
-    "  IF x_run IS NULL THEN x_now := NULL; RETURN; END IF;\n"                                     \
-    "  IF cardinality(x_run)<>n_found THEN " FN_RACED " END IF;\n"                                 \
-    "  x_turn := ords[n_found]%n;\n"                                                               \
-    " END IF;\n"                                                                                   \
-    QUICK_NEXT("")                                                                                 \
-    /* What is due and was not found is being claimed by somebody else: then not at once again. */ \
-    " IF n_found<p_count AND x_due<=x_now THEN " QUICK_NEXT(" AND r.due>x_now")                    \
-    "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
-    " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"                                      \
-    " IF n_found>0 THEN\n"                                                                         \
-    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",          \
-                    "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
-                    "x_run", "x_epoch", "x_inbox")                                                 \
-    " END IF;\n"                                                                                   \
+/* As a look for due work, at one run. */
+#define QUICK_ONE                                                                                  \
+    "CREATE OR REPLACE FUNCTION @one(p_committer uuid, p_advance bigint, p_sticky bigint,"         \
+    " p_seq bigint, p_session bigint, p_status int, p_run uuid, p_names bytea[], OUT x_now bigint,"\
+    " OUT x_epoch bigint, OUT x_inbox bigint, OUT x_news bytea) LANGUAGE plpgsql AS $function$\n"  \
+    "BEGIN\n"                                                                                      \
+    " x_now := " QUICK_NOW("clock_timestamp()") ";\n"                                              \
+    " " QUICK_GRANT " AND r.id=p_run AND r.session=0 AND r.due<=x_now AND NOT r.terminal"          \
+    "  AND r.handler=ANY(p_names) RETURNING r.epoch,r.inbox,(SELECT i.data FROM @inbox i"          \
+    "  WHERE i.run=r.id AND i.seq=r.inbox AND length(i.data)<=4096) INTO x_epoch,x_inbox,x_news;\n"\
+    " IF NOT FOUND THEN RETURN; END IF;\n"                                                         \
+    QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "'{}'", "'{}'", "'{}'", "'{}'", "'{}'",          \
+                    "ARRAY[p_seq]", "ARRAY[p_run]", "ARRAY[x_epoch]", "ARRAY[x_inbox]")            \
     "END $function$;"
 
-const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_WAKE, QUICK_CLAIM, NULL };
+const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_STEPS_LOOK, QUICK_STEPS_END,
+                                                 QUICK_WAKE,  QUICK_CLAIM,      QUICK_ONE,
+                                                 NULL };

@@ -115,13 +115,21 @@ read_rows(PGresult *res, stet_run_row_fn fn, void *arg)
     return err;
 }
 
+static int
+read_no_run(pg_store *st, const stet_id *run)
+{
+    char text[STET_ID_TEXT_MAX];
+
+    stet__id_text(text, STET__ID_RUN, *run);
+    return stet__fail(STET_ENOTFOUND, "store %s has no run %s", st->name, text);
+}
+
 int
 stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 {
     pg_store *st = pg_of(s);
     PGresult *res;
     pg_args   args = { 0 };
-    char      text[STET_ID_TEXT_MAX];
     int       err;
 
     pg_arg_id(&args, &run);
@@ -129,8 +137,7 @@ stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
         return err;
     if (PQntuples(res) == 0) {
         PQclear(res);
-        stet__id_text(text, STET__ID_RUN, run);
-        return stet__fail(STET_ENOTFOUND, "store %s has no run %s", st->name, text);
+        return read_no_run(st, &run);
     }
     return read_rows(res, fn, arg);
 }
@@ -247,6 +254,38 @@ stet__pg_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, ste
                     void *arg)
 {
     return read_facts(pg_of(s), PG_SQL_INBOX_GET, &run, from, limit, fn, arg);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+enum { LOAD_REV = 18, LOAD_COUNT, LOAD_DATA };
+
+int
+stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet_run_row_fn row_fn,
+                   stet_facts_fn facts_fn, void *arg)
+{
+    PGresult    *res;
+    pg_args      args = { 0 };
+    stet_run_row row;
+    int          err;
+
+    pg_arg_id(&args, &run);
+    pg_arg_raw(&args, PG_BOOL, if_ended ? "\1" : "\0", 1);
+    pg_arg_int8(&args, read_limit(limit));
+    if ((err = stet__pg_read(pg_of(s), PG_SQL_LOAD, &args, &res, "read a run")) != STET_OK)
+        return err;
+    if (PQntuples(res) == 0)
+        err = read_no_run(pg_of(s), &run);
+    else {
+        read_row(res, 0, &row);
+        err = row_fn(arg, &row);
+    }
+    for (int i = 0; err == STET_OK && i < PQntuples(res); i++)
+        if (!PQgetisnull(res, i, LOAD_REV))
+            err = facts_fn(arg, (uint64_t)pg_int8(res, i, LOAD_REV),
+                           (uint32_t)pg_int4(res, i, LOAD_COUNT), pg_bytes(res, i, LOAD_DATA));
+    PQclear(res);
+    return err;
 }
 
 /* ---- timers ---------------------------------------------------------------------------------- */

@@ -290,4 +290,5 @@ const stet_store_ops stet__store_redis_ops = {
     .due = stet__redis_read_due,
     .doctor = stet__redis_doctor,
     .tell = stet__redis_tell,
+    .load = stet__redis_read_load,
 };

@@ -299,6 +299,9 @@ bool stet__redis_key(redis_store *st, stet__buf *b, const char *kind, const void
 int stet__redis_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg);
 int stet__redis_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn fn,
                           void *arg);
+int stet__redis_journal_give(redis_store *st, const redisReply *reply, stet_facts_fn fn, void *arg);
+int stet__redis_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit,
+                          stet_run_row_fn row_fn, stet_facts_fn facts_fn, void *arg);
 int stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit,
                              stet_facts_fn fn, void *arg);
 int stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit,

@@ -356,7 +356,7 @@ encode_op(encode *e, const stet_op *o)
     case STET_OP_RUN_WAKE:
         encode_head(b, 5, STET_OP_RUN_WAKE);
         redis_pack_id(b, o->run);
-        redis_pack_uint(b, o->flags & STET_OP_HASTEN);
+        redis_pack_uint(b, o->flags & STET_OP_DUE ? STET_OP_DUE : o->flags & STET_OP_HASTEN);
         redis_pack_uint(b, o->status);
         redis_pack_uint(b, claimer_number(e, o->claimer));
         break;

@@ -165,7 +165,7 @@ local function lane_enter(o)
     if not is_first then
         edit(id, r, DUE, false)
     else
-        wake(id, r, o[4] == HASTEN, o[5], claimer)
+        wake(id, r, o[4], o[5], claimer)
     end
 end
 
@@ -306,7 +306,7 @@ local ops = {
     run_set,
     function(o) -- run wake
         local r = run(o[2])
-        if r then wake(o[2], r, o[3] == HASTEN, o[4], claimers[o[5]]) end
+        if r then wake(o[2], r, o[3], o[4], claimers[o[5]]) end
     end,
     op_facts,
     op_inbox,

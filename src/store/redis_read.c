@@ -198,17 +198,10 @@ read_entries(redis_store *st, const stet_id *run, uint64_t from, size_t limit, r
 }
 
 int
-stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
-                         void *arg)
+stet__redis_journal_give(redis_store *st, const redisReply *reply, stet_facts_fn fn, void *arg)
 {
-    redis_store *st = redis_of(s);
-    redisReply  *reply = NULL;
-    int          err;
+    int err = STET_OK;
 
-    if (limit == 0)
-        return stet__redis_enter(st);
-    if ((err = read_entries(st, &run, from, limit, &reply)) != STET_OK)
-        return freeReplyObject(reply), err;
     for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
         const redisReply *e = reply->element[i];
 
@@ -218,6 +211,21 @@ stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit
             err = fn(arg, redis_get_be64(e->str), redis_get_be32(e->str + 8),
                      (stet_bytes){ e->str + 12, e->len - 12 });
     }
+    return err;
+}
+
+int
+stet__redis_read_journal(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                         void *arg)
+{
+    redis_store *st = redis_of(s);
+    redisReply  *reply = NULL;
+    int          err;
+
+    if (limit == 0)
+        return stet__redis_enter(st);
+    if ((err = read_entries(st, &run, from, limit, &reply)) == STET_OK)
+        err = stet__redis_journal_give(st, reply, fn, arg);
     freeReplyObject(reply);
     return err;
 }

@@ -79,34 +79,80 @@ row_give(row_reader *r, const void *id, stet_bytes in, stet_run_row_fn fn, void 
     return err;
 }
 
-int
-stet__redis_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+/* One row, and its journal if `limit` is not 0: replies[1]. */
+static int
+run_read(redis_store *st, const stet_id *run, size_t limit, redisReply *replies[2],
+         stet_run_row_fn fn, void *arg)
 {
-    redis_store *st = redis_of(s);
-    row_reader   r = { .st = st };
-    redis_words  w = { 0 };
-    redisReply  *reply = NULL;
-    stet__buf    key;
-    char         text[STET_ID_TEXT_MAX];
-    int          err = STET_ENOMEM;
+    row_reader  r = { .st = st };
+    redis_words w[2] = { { 0 } };
+    stet__buf   key, journal;
+    char        text[STET_ID_TEXT_MAX];
+    bool        is_whole;
+    int         err = STET_ENOMEM;
 
-    stet__arena_init(&r.arena, s->alloc);
-    if (!stet__redis_key(st, &key, "r:", run.bytes, sizeof run.bytes))
+    stet__arena_init(&r.arena, st->base.alloc);
+    is_whole = stet__redis_key(st, &key, "r:", run->bytes, sizeof run->bytes);
+    if (!stet__redis_key(st, &journal, "j:", run->bytes, sizeof run->bytes) || !is_whole)
         goto done;
-    redis_word(&w, "GET");
-    redis_word_bytes(&w, key.data, key.len);
-    if ((err = stet__redis_read(st, &w, 1, &reply, "read a run")) != STET_OK)
+    redis_word(&w[0], "GET");
+    redis_word_bytes(&w[0], key.data, key.len);
+    redis_word(&w[1], "LRANGE");
+    redis_word_bytes(&w[1], journal.data, journal.len);
+    redis_word_int(&w[1], 0);
+    redis_word_int(&w[1], (int64_t)limit - 1);
+    if ((err = stet__redis_read(st, w, limit > 0 ? 2 : 1, replies, "read a run")) != STET_OK)
         goto done;
-    if (reply->type == REDIS_REPLY_STRING) {
-        err = row_give(&r, run.bytes, (stet_bytes){ reply->str, reply->len }, fn, arg);
+    if (replies[0]->type == REDIS_REPLY_STRING) {
+        err = row_give(&r, run->bytes, (stet_bytes){ replies[0]->str, replies[0]->len }, fn, arg);
     } else {
-        stet__id_text(text, STET__ID_RUN, run);
+        stet__id_text(text, STET__ID_RUN, *run);
         err = stet__fail(STET_ENOTFOUND, "store %s has no run %s", st->name, text);
     }
 done:
-    freeReplyObject(reply);
     stet__buf_free(&key);
+    stet__buf_free(&journal);
     stet__arena_free(&r.arena);
+    return err;
+}
+
+int
+stet__redis_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    redisReply *replies[2] = { NULL, NULL };
+    int         err = run_read(redis_of(s), &run, 0, replies, fn, arg);
+
+    freeReplyObject(replies[0]);
+    return err;
+}
+
+typedef struct run_load {
+    stet_run_row_fn fn;
+    void           *arg;
+    bool            is_ended;
+} run_load;
+
+static int
+run_on_load(void *arg, const stet_run_row *row)
+{
+    run_load *l = arg;
+
+    l->is_ended = row->is_terminal != 0;
+    return l->fn(l->arg, row);
+}
+
+int
+stet__redis_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit,
+                      stet_run_row_fn row_fn, stet_facts_fn facts_fn, void *arg)
+{
+    redisReply *replies[2] = { NULL, NULL };
+    run_load    l = { row_fn, arg, false };
+    int         err = run_read(redis_of(s), &run, limit, replies, run_on_load, &l);
+
+    if (err == STET_OK && limit > 0 && (l.is_ended || !if_ended))
+        err = stet__redis_journal_give(redis_of(s), replies[1], facts_fn, arg);
+    freeReplyObject(replies[0]);
+    freeReplyObject(replies[1]);
     return err;
 }
 

@@ -17,7 +17,7 @@ local call, pack, mp = redis.call, cmsgpack.pack, cmsgpack.unpack
 local HANDLER, LANE, STATUS, TERMINAL, SESSION, EPOCH = 1, 3, 4, 5, 6, 7
 local JOURNAL, INBOX, DUE, ENDED, ATTEMPT, REASON, EXTRA = 8, 9, 10, 12, 14, 16, 17
 local OK, CONFLICT, FENCED, INVALID, TOOBIG = 0, 1, 2, 3, 4
-local IF_OPEN, HASTEN, RESTORE = 1, 2, 4
+local IF_OPEN, HASTEN, RESTORE, ONLY_DUE = 1, 2, 4, 32
 
 local committer, token, advance, sticky, quiet, turn, first_seq, prev_seq, publishes, hints,
     claimers, ids, units = unpack(mp(ARGV[1]))
@@ -201,9 +201,13 @@ local function make_due(id, r, status)
     write_status(id, r, status)
 end
 
-local function wake(id, r, hastens, status, claimer)
+local function wake(id, r, flags, status, claimer)
     if r[SESSION] ~= 0 or r[TERMINAL] == 1 then return end
-    if r[DUE] and (r[DUE] <= now or not hastens) then return end
+    if flags == ONLY_DUE then
+        if r[DUE] and r[DUE] <= now and may_grant(r, claimer) then grant(id, r, claimer) end
+        return
+    end
+    if r[DUE] and (r[DUE] <= now or flags ~= HASTEN) then return end
     if r[LANE] and lane_first(r[LANE]) ~= id then return end
     if may_grant(r, claimer) then return grant(id, r, claimer) end
     make_due(id, r, status)
@@ -218,7 +222,7 @@ local function lane_leave(id, r, status, claimer)
     if not was_first then return end -- one that was first and sleeps goes on sleeping
     local next_id = lane_first(name)
     local next_run = next_id and run(next_id)
-    if next_run then wake(next_id, next_run, false, status, claimer) end
+    if next_run then wake(next_id, next_run, 0, status, claimer) end
 end
 
 -- ---- values and timers --------------------------------------------------------------------------

@@ -82,6 +82,8 @@ apply_wake(sqlite_store *st, sqlite_run *run, uint32_t flags, uint32_t status, c
 
     if (!run->exists || run->session != 0 || run->is_terminal)
         return STET_OK;
+    if (flags & STET_OP_DUE)
+        return run->due_ms <= st->now_ms ? apply_grant(st, run, claimer, &is_granted) : STET_OK;
     if (run->due_ms != STET_NEVER && (run->due_ms <= st->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
     if (run->lane != NULL) {

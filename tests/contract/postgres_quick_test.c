@@ -41,7 +41,7 @@ typedef struct quick {
     seen     rows[QUICK_RUNS];
     uint64_t seq;
     uint32_t random;
-    size_t   applied, refused;
+    size_t   applied, refused, joined, granted;
 } quick;
 
 static uint32_t
@@ -379,19 +379,33 @@ static void
 quick_draw_batch(quick *q, quick_batch *b)
 {
     uint32_t kind = quick_draw(q, 20), n = kind < 9 ? 1 + quick_draw(q, QUICK_UNITS) : 1;
+    uint32_t look = n > 1 && quick_draw(q, 2) == 0 ? quick_draw(q, n) : QUICK_UNITS; /* among steps */
+
+    if (look < n && quick_draw(q, 3) > 0) { /* few others, so that none is refused */
+        n = 2;
+        look %= 2;
+    }
 
     for (b->n = 0; b->n < n; b->n++) {
         uint32_t run = quick_draw(q, QUICK_RUNS);
 
         quick_unit_begin(q, b, run);
-        if (kind < 9)
+        if (kind < 9 && b->n == look) {
+            stet_op *op = quick_op(b, STET_OP_CLAIM_DUE);
+
+            op->claimer = &b->parts[b->n].claimer;
+            op->count = 2 * QUICK_RUNS;
+        } else if (kind < 9)
             quick_step(q, b, run);
         else if (kind < 13)
             quick_wake(q, b, run);
         else if (kind < 17) {
-            stet_op *op = quick_op(b, STET_OP_CLAIM_DUE);
+            bool     is_one = quick_draw(q, 2) == 0;
+            stet_op *op = quick_op(b, is_one ? STET_OP_RUN_WAKE : STET_OP_CLAIM_DUE);
 
             op->claimer = &b->parts[b->n].claimer;
+            op->flags = is_one ? STET_OP_DUE : 0;
+            op->status = SLEEPING; /* never written */
             op->count = 2 * QUICK_RUNS;
         } else if (kind < 18 && quick_draw(q, 3) == 0)
             quick_requeue(b);
@@ -436,6 +450,8 @@ quick_when(int64_t due_ms)
 static void
 quick_commit(quick *q, quick_batch *b, bool is_repeat)
 {
+    bool is_joined = b->n > 1, is_granted = false, has_look = false;
+
     quick_apply(&q->memory, b, b->outs[0]);
     quick_apply(&q->postgres, b, b->outs[1]);
     for (size_t i = 0; i < b->n; i++) {
@@ -453,9 +469,14 @@ quick_commit(quick *q, quick_batch *b, bool is_repeat)
             CHECK(quick_has_grant(got, &want->grants[k]));
         q->applied += want->result == STET_OK;
         q->refused += want->result != STET_OK;
+        is_joined = is_joined && want->result == STET_OK;
+        has_look = has_look || b->units[i].ops[0].kind == STET_OP_CLAIM_DUE;
+        is_granted = is_granted || (want->n_grants > 0 && !is_repeat);
         stet__free(q->memory.store->alloc, want->grants);
         stet__free(q->postgres.store->alloc, got->grants);
     }
+    q->joined += is_joined && has_look && !is_repeat;
+    q->granted += is_joined && is_granted;
 }
 
 TEST_LIMIT(G3_postgres_the_quick_functions_do_what_the_memory_store_does, 240)
@@ -469,16 +490,19 @@ TEST_LIMIT(G3_postgres_the_quick_functions_do_what_the_memory_store_does, 240)
         quick_draw_batch(q, b);
         quick_commit(q, b, false);
         /* What comes again gets its old answer; a look that found nothing is not remembered. */
-        if (quick_draw(q, 6) == 0 && b->units[0].ops[0].kind != STET_OP_CLAIM_DUE)
+        if (quick_draw(q, 6) == 0 && b->units[0].ops[0].kind != STET_OP_CLAIM_DUE &&
+            ((b->units[0].ops[0].flags & STET_OP_DUE) == 0 || b->outs[0][0].n_grants > 0))
             quick_commit(q, b, true);
         quick_compare(q);
     }
-    test_note("%zu units applied, %zu refused", q->applied, q->refused);
-    CHECK(q->applied > QUICK_ROUNDS / 2 && q->refused > QUICK_ROUNDS / 10);
+    test_note("%zu units applied, %zu refused; %zu looks among steps, %zu found work", q->applied,
+              q->refused, q->joined, q->granted);
+    CHECK(q->joined > 20 && q->granted > 3 && q->applied > QUICK_ROUNDS / 2 && q->refused > QUICK_ROUNDS / 10);
     /* They were really used. */
     CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_STEPS]);
     CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_WAKE]);
     CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_CLAIM]);
+    CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_ONE]);
     quick_end(q);
     free(q);
     free(b);

@@ -143,6 +143,55 @@ TEST(G9_what_a_client_resolves_wakes_a_run_elsewhere)
     fixture_end(f);
 }
 
+static const stet_store_ops *named_real;
+static stet_store_ops        named_ops;
+static atomic_int            named_looks, named_grants; /* of runs that were asked for by name */
+
+static int
+named_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int err = named_real->commit(s, units, n, outcomes);
+
+    for (size_t i = 0; err == STET_OK && i < n; i++)
+        if (units[i].n_ops == 1 && (units[i].ops[0].flags & STET_OP_DUE) != 0) {
+            atomic_fetch_add(&named_looks, 1);
+            atomic_fetch_add(&named_grants, (int)outcomes[i].n_grants);
+        }
+    return err;
+}
+
+/* And a forged hint about it takes nothing. */
+TEST(G9_a_run_that_is_parked_and_woken_elsewhere_is_taken_by_name)
+{
+    fixture         *f = quiet_begin();
+    stet_engine     *worker = fixture_open_with(f, common_services);
+    stet_engine     *client = quiet_engine(f, STET_ROLE_CLIENT, NULL);
+    stet__hint_setup setup = { 0 };
+    stet_hint_port  *forger;
+    stet_hint        hint = { .kind = STET_HINT_RUN };
+    stet_run_id      run;
+
+    named_real = worker->store->ops;
+    named_ops = *named_real;
+    named_ops.commit = named_commit;
+    worker->store->ops = &named_ops;
+    CHECK_OK(stet_engine_start(worker));
+    run = fixture_start(client, "t.approval", "", NULL);
+    effects_await("handed out", 1);
+    fixture_await_status(client, &run, STET_STATUS_SUSPENDED);
+    hint.run = damage_id(&run);
+    CHECK_OK(stet__hint_open(&forger, stet__platform_real(), queue_name, &setup));
+    AWAIT((forger->ops->send(forger, &hint), atomic_load(&named_looks) > 0));
+    CHECK_INT(atomic_load(&named_grants), 0);
+    CHECK_OK(stet_resolve(client, handed_out, stet_text("yes")));
+    EXPECT_RESULT(client, &run, "yes");
+    CHECK_INT(atomic_load(&named_grants), 1);
+    stet__hint_close(forger);
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+}
+
 /* Runs of one key wait for each other on different nodes. */
 TEST(G9_the_next_of_a_key_is_taken_up_on_another_node)
 {

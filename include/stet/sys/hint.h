@@ -19,7 +19,9 @@ extern "C" {
 
 typedef enum stet_hint_kind {
     STET_HINT_ANY = 0,  /* something changed */
-    STET_HINT_WORK = 1, /* runs of `handler` (empty: of some) wait for a worker; one of them is enough */
+    /* Runs of `handler` (empty: of some) wait for a worker; one of them is enough. Or it is `run` (if that is not zero)
+     * that got something into its inbox, and waits for a worker if nobody executes it. */
+    STET_HINT_WORK = 1,
     STET_HINT_RUN = 2,  /* `run` ended, or something was put into its inbox */
     STET_HINT_TIMER = 3 /* a timer was set that fires at `time_ms`, by the store's clock */
 } stet_hint_kind;

@@ -127,7 +127,8 @@ typedef enum stet_op_kind {
     /* If the run is unclaimed, not terminal, its due_ms is STET_NEVER, and its lane (if any) has it
      * first: due now, or granted to `claimer`. Otherwise nothing. `status` is written in both cases
      * when it applies (granted: the claimer's running_status). With STET_OP_HASTEN also if its due_ms
-     * lies in the future. */
+     * lies in the future. With STET_OP_DUE instead only if it is due, and then it is granted to `claimer` or
+     * nothing happens. */
     STET_OP_RUN_WAKE,
     /* Append `count` facts (opaque bytes) as revisions number … number + count - 1; number must be
      * the run's journal + 1, else the unit conflicts.
@@ -170,6 +171,7 @@ typedef enum stet_op_kind {
 #define STET_OP_RESTORE 4u
 #define STET_OP_SETTLE 8u
 #define STET_OP_ANEW 16u
+#define STET_OP_DUE 32u
 
 typedef struct stet_op {
     stet_op_kind        kind;
@@ -219,6 +221,7 @@ typedef struct stet_outcome {
                                 (now or earlier if more are waiting), or STET_NEVER */
     stet_grant *grants;      /* in the order they were made; freed by the caller with store->alloc, one block */
     size_t      n_grants;
+    bool        is_told;     /* others were told of this unit as by a store that has tells_commits */
 } stet_outcome;
 
 /* ---- sessions ------------------------------------------------------------------------------- */
@@ -376,6 +379,10 @@ typedef struct stet_store_ops {
     /* May be NULL, with watch(). While this handle watches and has a `told`: give the bytes (at most 512) to all others
      * that do, soon. commit() then tells nothing by itself. Never waits; may be lost, as all hints may. */
     void (*tell)(stet_store *s, const void *bytes, size_t len);
+    /* May be NULL: run() and journal() are asked. Both in one go: the row, then its journal from the first row on, at
+     * most `limit` rows; with if_ended only that of a terminal run. */
+    int (*load)(stet_store *s, stet_id run, bool if_ended, size_t limit, stet_run_row_fn row_fn,
+                stet_facts_fn facts_fn, void *arg);
 } stet_store_ops;
 
 struct stet_store {
@@ -398,7 +405,8 @@ struct stet_store {
                                          not for this handle. Set by the engine before use */
     stet_told_fn           told;      /* what others gave to tell() goes here, and not to on_hint. And what commit() told
                                          if the store has tells_commits: no bytes, runs were left due for anybody; the 16
-                                         of an ID, that run ended, or got something from somebody else than its owner.
+                                         of an ID, that run ended, or got something from somebody else than its owner;
+                                         'w' and an ID, it got something, and was left due if nobody executes it.
                                          NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
     bool                   tells_commits; /* of these the engine need not tell. Set by the store */
