@@ -60,6 +60,7 @@ struct api_row {
     int (*body)(stet_attempt *a);
     int (*cli)(int argc, char **argv);
     void (*ready)(api *t); /* before an engine or ctx row: what it needs there */
+    bool        is_alone; /* nothing fails in the processes it forks */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
     long        stride;   /* it does so much that strides are so much longer */
     long        every;    /* … and so long is that of the memory store, which is 1 else */
@@ -555,6 +556,7 @@ api_end(api *t)
 #include "api_schedule.inc"
 #include "api_operate.inc"
 #include "api_damage.inc"
+#include "api_look.inc"
 
 #include "api_inside.inc"
 
@@ -666,6 +668,11 @@ static const api_row api_rows[] = {
       .ready = ready_due,
       .is_vague = true },
     { .name = "stet_engine_poll", .engine = engine_poll_audit, .is_vague = true },
+    { .name = "stet_engine_poll",
+      .engine = engine_poll_question,
+      .ready = ready_live,
+      .is_alone = true,
+      .is_vague = true },
     { .name = "stet_engine_now_ms", .engine = engine_now_ms },
     { .name = "stet_engine_reads", .engine = engine_reads },
     { .name = "stet_health_get", .engine = engine_health_get },
@@ -691,6 +698,8 @@ static const api_row api_rows[] = {
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_signal", .engine = engine_signal },
     { .name = "stet_query", .engine = engine_query, .ready = ready_live },
+    { .name = "stet_query", .engine = engine_query, .ready = ready_live, .is_alone = true },
+    { .name = "stet_query", .engine = engine_query_unserved, .ready = ready_unserved },
     { .name = "stet_update", .engine = engine_update, .ready = ready_live, .is_vague = true },
     { .name = "stet_reply_set", .pure = pure_reply_set },
     { .name = "stet_reply_json", .pure = pure_reply_json },
@@ -720,9 +729,11 @@ static const api_row api_rows[] = {
     { .name = "stet_run_get", .engine = engine_run_get },
     { .name = "stet_run_list", .engine = engine_run_list },
     { .name = "stet_run_list", .engine = engine_run_list_filtered, .ready = ready_labelled },
+    { .name = "stet_run_list", .engine = engine_run_list_many, .ready = ready_search },
     { .name = "stet_run_facts", .engine = engine_run_facts_sad, .ready = ready_sad },
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_audit_run", .engine = engine_audit_run },
+    { .name = "stet_audit_run", .engine = engine_audit_run_sad, .ready = ready_sad },
     { .name = "stet_audit_off", .engine = engine_audit_off },
     { .name = "stet_why", .engine = engine_why },
     { .name = "stet_why", .engine = engine_why_many, .ready = ready_lane },
@@ -739,11 +750,17 @@ static const api_row api_rows[] = {
       .is_vague = true },
     { .name = "stet_replay_end_name", .pure = pure_replay_end_name },
     { .name = "stet_check", .engine = engine_check },
+    { .name = "stet_check", .engine = engine_check, .is_alone = true },
     { .name = "stet_run_export", .engine = engine_run_export },
+    { .name = "stet_run_export", .engine = engine_run_export_sad, .ready = ready_sad },
     { .name = "stet_bundle_read", .engine = engine_bundle_read },
+    { .name = "stet_bundle_read", .engine = engine_bundle_read_sad, .ready = ready_sad },
     { .name = "stet_replay", .engine = engine_replay },
+    { .name = "stet_replay", .engine = engine_replay, .is_alone = true },
+    { .name = "stet_replay", .engine = engine_replay_sad, .ready = ready_sad },
     { .name = "stet_describe", .engine = engine_describe },
     { .name = "stet_describe", .engine = engine_describe_from },
+    { .name = "stet_describe", .engine = engine_describe_from, .is_alone = true },
     { .name = "stet_move_options_init", .pure = pure_move_options_init },
     { .name = "stet_move_phase_name", .pure = pure_move_phase_name },
     { .name = "stet_move", .engine = engine_move, .stride = 8 },
@@ -974,6 +991,7 @@ api_round(api *t, long at, bool is_for_good)
                    is_for_good ? "for good" : "once", t->url);
     if (getenv("STET_FAULT_VERBOSE") != NULL)
         (void)fprintf(stderr, "%s\n", t->where);
+    api_fault_spare_children(t->row->is_alone);
     api_fault_plan(at, is_for_good);
     if (t->row->pure != NULL) {
         int rc = t->row->pure();
