@@ -199,27 +199,33 @@ sched_gather(sched_check *c, sched_item *item)
     return STET_OK;
 }
 
-static bool
-sched_is_own(sched_check *c, const stet__sched *s, const sched_item *item)
+static int
+sched_is_own(sched_check *c, const stet__sched *s, const sched_item *item, bool *is_own)
 {
     stet_bytes  key;
-    const char *space = stet__sched_index(c->at, s, &s->f, &key);
+    const char *space;
 
-    return space != NULL && strcmp(space, item->space) == 0 && key.len == item->key.len &&
-           memcmp(key.data, item->key.data, key.len) == 0;
+    *is_own = false;
+    if (s->edition == 0 || s->f.look_ms == STET_NEVER)
+        return STET_OK;
+    if ((space = stet__sched_index(c->at, s, &s->f, &key)) == NULL)
+        return sched_no_memory();
+    *is_own = strcmp(space, item->space) == 0 && key.len == item->key.len &&
+              memcmp(key.data, item->key.data, key.len) == 0;
+    return STET_OK;
 }
 
 static int
 sched_check_entry(sched_check *c, const sched_item *item)
 {
     stet__sched s;
-    bool        is_there, is_same;
+    bool        is_own, is_there, is_same;
     int         err = sched_read(c, item->name, &s);
 
-    if (err != STET_OK)
+    if (err != STET_OK || item->at_ms <= stet__store_now(c->v->e))
         return err;
-    if (item->at_ms <= stet__store_now(c->v->e) || (s.edition > 0 && sched_is_own(c, &s, item)))
-        return STET_OK;
+    if ((err = sched_is_own(c, &s, item, &is_own)) != STET_OK || is_own)
+        return err;
     if ((err = sched_is_there(c, item->space, item->key, &is_there)) != STET_OK || !is_there ||
         (err = sched_is_same(c, &s, &is_same)) != STET_OK || !is_same)
         return err;

@@ -341,6 +341,192 @@ TEST(H6_the_trail_tells_steps_waits_signals_choices_notes_and_decisions)
     fixture_end(f);
 }
 
+static atomic_bool has_deferred;
+
+static int
+body_later(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_number(a) < 2 && !atomic_exchange(&has_deferred, true)
+               ? stet_attempt_not_before(a, 1, "too early")
+               : STET_OK;
+}
+
+static int
+body_breaks(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_fail(a, STET_EPERMANENT, "broken");
+}
+
+static int
+undo_effect(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    return body_effect(a, "cancelled");
+}
+
+/* What asks others: state, runs, events, people; and goes wrong in the end. */
+static int
+h_more(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_run_id       self, sent;
+    stet_run_look     look;
+    stet_decision     decision;
+    stet_future      *f, *naps[2];
+    stet_bytes        got;
+    size_t            chosen;
+    int64_t           now_ms;
+    int               version;
+    bool              is_first;
+
+    STET_TRY(stet_state_get(ctx, &got, "n"));
+    STET_TRY(stet_state_set(ctx, "n", input));
+    STET_TRY(stet_state_clear(ctx, "m"));
+    STET_TRY(stet_once(ctx, &is_first, "only"));
+    STET_TRY(stet_now(ctx, &now_ms));
+    STET_TRY(stet_version(ctx, &version, "change", 1, 2));
+    STET_TRY(stet_send(ctx, &sent, "t.quick", input, NULL));
+    STET_TRY(stet_run_look_at(ctx, &look, &sent));
+    STET_TRY(stet_call(ctx, &got, "t.quick", input, NULL));
+    if (stet_call(ctx, NULL, "t.fails", input, NULL) != STET_ECHILD)
+        return stet_fail(ctx, STET_EPERMANENT, "the child did not fail");
+    STET_TRY(stet_awakeable(ctx, &id, &f, "hook"));
+    STET_TRY(stet_ctx_reject(ctx, id.text, "no"));
+    if (stet_await(ctx, NULL, f) != STET_EREJECTED)
+        return stet_fail(ctx, STET_EPERMANENT, "it was not rejected");
+    (void)snprintf(self.text, sizeof self.text, "%s", stet_info(ctx)->run);
+    STET_TRY(stet_ctx_signal(ctx, &self, "go", stet_text("1")));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    STET_TRY(stet_ctx_emit(ctx, NULL, "news", stet_text("1")));
+    STET_TRY(stet_sleep_start(ctx, &naps[0], "short", "1ms"));
+    STET_TRY(stet_sleep_start(ctx, &naps[1], "long", "1h"));
+    STET_TRY(stet_await_any(ctx, &chosen, naps, 2, NULL));
+    STET_TRY(stet_await_event(ctx, &got, "answers", NULL));
+    if (stet_approve(ctx, &decision, "boss", stet_text("")) != STET_EREJECTED)
+        return stet_fail(ctx, STET_EPERMANENT, "the boss said yes");
+    STET_TRY(stet_pause(ctx, &decision, "break", stet_text("")));
+    STET_TRY(stet_step(ctx, NULL, "book", body_effect, "booked", STET_STEP(.undo = undo_effect)));
+    STET_TRY(stet_step(ctx, NULL, "later", body_later, NULL, NULL));
+    if (stet_step(ctx, NULL, "breaks", body_breaks, NULL, NULL) == STET_OK)
+        return stet_fail(ctx, STET_EPERMANENT, "it did not break");
+    return stet_rollback(ctx);
+}
+
+static const stet_handler    more_handlers[] = { { "more", h_more, NULL },
+                                                 { "quick", h_quick, NULL },
+                                                 { "fails", h_no_account, NULL },
+                                                 { 0 } };
+static const fixture_service more_services[] = { { "t", more_handlers, false, NULL },
+                                                 { "o", more_handlers, true, NULL },
+                                                 { 0 } };
+
+TEST(H6_the_trail_tells_state_calls_events_and_what_went_wrong)
+{
+    static const char *const lines[] = {
+        "state: state read n",
+        "state: state set n",
+        "state: state cleared m",
+        "state: once only",
+        "other: now now",
+        "choice: version change",
+        "call: send t.quick",
+        "call: call t.quick, waiting",
+        "call: child ended t.quick, done",
+        "call: child ended t.fails, failed",
+        "awakeable: awakeable settled hook, failed",
+        "signal: signal sent go",
+        "signal: signal go, kept",
+        "signal: signal wait go, delivered",
+        "signal: signal go, repeated",
+        "event: emit news",
+        "event: event wait answers, waiting",
+        "event: event answers, delivered",
+        "choice: choice any",
+        "decision: decision boss, rejected",
+        "decision: decision break, resumed",
+        "step: step retry later, deferred",
+        "step: timer fired later, due",
+        "step: step breaks, failed",
+        "run: rollback rollback",
+        "run: rolled back rollback",
+        "run: completed",
+    };
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    trail      *t;
+
+    fixture_up(f, more_services);
+    run = fixture_start(f->engine, "o.more", "1", STET_START(.key = "k"));
+    AWAIT(strstr(fixture_why(f->engine, &run).text, "answers") != NULL);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("2"),
+                             STET_SIGNAL_OPTIONS(.idempotency_key = "once")));
+    CHECK_OK(stet_emit(f->engine, NULL, "answers", stet_text("2")));
+    AWAIT(strstr(fixture_why(f->engine, &run).text, "boss") != NULL);
+    CHECK_OK(stet_run_reject(f->engine, &run, "the boss", "no"));
+    AWAIT(strstr(fixture_why(f->engine, &run).text, "break") != NULL);
+    CHECK_OK(stet_run_resume(f->engine, &run, "the clerk", NULL));
+    AWAIT(stet_status_is_terminal(fixture_look(f->engine, &run).status));
+    t = trail_of(f->engine, &run);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        check_line(t, lines[i]);
+    free(t);
+    fixture_end(f);
+}
+
+static char late_awakeable[STET_ID_TEXT_MAX];
+
+static int
+h_late(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_decision     decision;
+    stet_future      *f;
+
+    (void)input;
+    STET_TRY(stet_awakeable(ctx, &id, &f, "hook"));
+    memcpy(late_awakeable, id.text, sizeof id.text);
+    if (stet_await_for(ctx, NULL, f, "1ms") != STET_ETIMEOUT)
+        return stet_fail(ctx, STET_EPERMANENT, "somebody was quick");
+    return stet_pause(ctx, &decision, "break", stet_text(""));
+}
+
+TEST(H6_the_trail_tells_what_timed_out_and_how_runs_ended)
+{
+    static const stet_handler late_handlers[] = { { "late", h_late, NULL },
+                                                  { "hour", h_hour, NULL },
+                                                  { "fails", h_no_account, NULL },
+                                                  { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               late, expires, fails;
+    trail                    *t;
+
+    fixture_up_with(f, late_handlers);
+    late = fixture_start(f->engine, "t.late", "", NULL);
+    AWAIT(strstr(fixture_why(f->engine, &late).text, "break") != NULL);
+    CHECK_OK(stet_resolve(f->engine, late_awakeable, stet_text("1")));
+    CHECK_OK(stet_run_resume(f->engine, &late, "the clerk", NULL));
+    EXPECT_ANSWER(f->engine, &late, STET_OK);
+    t = trail_of(f->engine, &late);
+    check_line(t, "choice: timer fired awakeable hook#1, timed out");
+    check_line(t, "choice: choice awakeable hook#1");
+    check_line(t, "awakeable: awakeable settled hook, delivered");
+    free(t);
+    expires = fixture_start(f->engine, "t.hour", "", STET_START(.timeout = "20ms"));
+    fixture_await_status(f->engine, &expires, STET_STATUS_EXPIRED);
+    t = trail_of(f->engine, &expires);
+    check_line(t, "run: expired");
+    free(t);
+    fails = fixture_start(f->engine, "t.fails", "", NULL);
+    EXPECT_ANSWER(f->engine, &fails, STET_ERUN);
+    t = trail_of(f->engine, &fails);
+    check_line(t, "run: failed");
+    free(t);
+    fixture_end(f);
+}
+
 static gate         slow_door = GATE_INIT;
 static atomic_llong slow_ms;
 

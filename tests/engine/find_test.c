@@ -264,18 +264,65 @@ TEST_LIMIT(C8_runs_are_listed_by_the_topic_they_wait_for_newest_first_in_pages, 
     fixture_end(f);
 }
 
-/* ---- who has it ---- */
-
-static const stet_handler busy[] = { { "door", h_door, NULL },
-                                     { "pauses", h_pauses, NULL },
-                                     { 0 } };
-
 static int
 on_worker(void *arg, const stet_worker_info *info)
 {
     (void)snprintf(arg, STET_ID_TEXT_MAX, "%s", info->id);
     return STET_OK;
 }
+
+/* An index leads to the run, the rest of the filter is asked of its row. */
+TEST(C8_a_label_or_topic_is_combined_with_all_other_filters)
+{
+    static const char *const     red[] = { "colour=red", NULL };
+    static const fixture_service services[] = { { "t", waiting, false, NULL },
+                                                { "o", waiting, true, NULL },
+                                                { 0 } };
+    static const uint32_t        open = 1u << STET_STATUS_SUSPENDED;
+    fixture                     *f = fixture_begin();
+    stet_run_id                  keyed, hears, paid;
+    int64_t                      old_ms, new_ms;
+    char                         worker[STET_ID_TEXT_MAX] = "";
+
+    fixture_up(f, services);
+    keyed = fixture_start(f->engine, "o.hears", "first", STET_START(.key = "k", .labels = red));
+    fixture_await_status(f->engine, &keyed, STET_STATUS_SUSPENDED);
+    next_ms(f->engine);
+    hears = fixture_start(f->engine, "t.hears", "second", STET_START(.labels = red));
+    paid = fixture_start(f->engine, "t.paid", "third", NULL);
+    fixture_await_status(f->engine, &hears, STET_STATUS_SUSPENDED);
+    fixture_await_status(f->engine, &paid, STET_STATUS_SUSPENDED);
+    old_ms = fixture_look(f->engine, &keyed).created_ms;
+    new_ms = fixture_look(f->engine, &hears).created_ms;
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red")), 2);
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .handler = "t"), &hears));
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .handler = "o.hears"), &keyed));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .handler = "t.he")), 0);
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .key = "k"), &keyed));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .key = "l")), 0);
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .from_ms = new_ms), &hears));
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .to_ms = old_ms), &keyed));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .from_ms = new_ms + 1)), 0);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .is_here = true)), 0);
+    CHECK_OK(stet_worker_list(f->engine, on_worker, worker));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .worker = worker)), 0);
+    CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .text = "SECOND"), &hears));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .text = "third")), 0);
+    CHECK(finds(f->engine, STET_FILTER(.waits_for_topic = "news", .key = "k"), &keyed));
+    CHECK(finds(f->engine, STET_FILTER(.waits_for_topic = "news", .handler = "t", .statuses = open),
+                &hears));
+    CHECK(finds(f->engine, STET_FILTER(.waits_for_signal = "paid", .statuses = open), &paid));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.waits_for_signal = "news",
+                                                   .label = "colour=red")), 0);
+    CHECK(finds(f->engine, STET_FILTER(.text = "third", .look_max = 2000000), &paid));
+    fixture_end(f);
+}
+
+/* ---- who has it ---- */
+
+static const stet_handler busy[] = { { "door", h_door, NULL },
+                                     { "pauses", h_pauses, NULL },
+                                     { 0 } };
 
 TEST(C8_runs_that_are_active_in_this_process_are_listed)
 {
@@ -329,6 +376,7 @@ TEST(C8_lists_that_can_find_nothing_are_refused)
     refused(e, STET_FILTER(.waits_for_signal = "go", .statuses = 1u << STET_STATUS_FAILED),
             STET_EINVAL, "ask for suspended ones");
     refused(e, STET_FILTER(.waits_for_topic = "go", .is_here = true), STET_EINVAL, "no worker");
+    refused(e, STET_FILTER(.waits_for_topic = "go", .worker = "wrk_x"), STET_EINVAL, "no worker");
     refused(e, STET_FILTER(.worker = "wrk_x"), STET_EINVAL, "");
     refused(e, STET_FILTER(.worker = "x", .is_here = true), STET_EINVAL, "one or the other");
     CHECK_CODE(stet_dlq_list(e, STET_FILTER(.waits_for_signal = "go"), on_found, NULL),

@@ -885,6 +885,33 @@ TEST(I5_who_waits_keeps_his_place)
     fixture_end(f);
 }
 
+static void expect_note(fixture *f, const char *key, const char *want);
+
+TEST(I5_a_long_line_moves_whole)
+{
+    enum { WAITING = 40 };
+    fixture     *f = fixture_begin(), *t = target_begin(true, "target.db");
+    stet_engine *e = fixture_open(f);
+    stet_run_id  runs[WAITING];
+    char         text[16];
+
+    for (int i = 0; i < WAITING; i++) {
+        (void)snprintf(text, sizeof text, "%d", i);
+        runs[i] = fixture_start(e, "o.note", text, STET_START(.key = "a"));
+    }
+    stet_close(e);
+    CHECK_OK(move_now(f, t, NULL, NULL));
+    fixture_up(t, large_services);
+    for (int i = 0; i < WAITING; i++) {
+        (void)snprintf(text, sizeof text, "%d", i);
+        EXPECT_RESULT(t->engine, &runs[i], text);
+    }
+    fixture_down(t);
+    expect_note(t, "a", text); /* the last was the last */
+    fixture_end(t);
+    fixture_end(f);
+}
+
 static void
 expect_note(fixture *f, const char *key, const char *want)
 {
@@ -1004,19 +1031,35 @@ TEST(I5_facts_that_cannot_be_read_move_as_they_are)
 
 TEST(I5_a_source_that_lost_facts_is_refused)
 {
-    fixture   *f = fixture_begin(), *t = target_begin(false, "target.db");
-    lost_story story;
+    static const struct {
+        const char *sql;
+        bool        is_told; /* of the run that has several entries in its inbox */
+    } damages[] = {
+        { "DELETE FROM inbox WHERE run=?1 AND seq=1", false },
+        { "DELETE FROM inbox WHERE run=?1 AND seq=1", true },
+        { "DELETE FROM facts WHERE run=?1 AND rev=1", false },
+        { "DELETE FROM facts WHERE run=?1 AND rev=(SELECT MAX(rev) FROM facts WHERE run=?1)", false },
+        { "DELETE FROM facts WHERE run=?1 AND rev=(SELECT MIN(rev) FROM facts WHERE run=?1 AND rev>1)",
+          false },
+    };
 
-    if (!f->is_sqlite)
-        test_skip("damage needs a file");
-    lost_fill(f, &story);
-    damage_sql(f, "DELETE FROM inbox WHERE run=?1 AND seq=1", &story.settled,
-               (stet_bytes){ NULL, 0 });
-    CHECK_CODE(move_now(f, t, NULL, NULL), STET_ECORRUPT);
-    CHECK_HAS(stet_last_error(), story.settled.text);
-    CHECK_OK(stet_move_undo(f->url));
-    damage_end(t);
-    damage_end(f);
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        fixture           *f = fixture_begin(), *t = target_begin(false, "target.db");
+        lost_story         story;
+        const stet_run_id *run = damages[i].is_told ? &story.told : &story.settled;
+
+        if (!f->is_sqlite)
+            test_skip("damage needs a file");
+        lost_fill(f, &story);
+        damage_sql(f, damages[i].sql, run, (stet_bytes){ NULL, 0 });
+        CHECK_CODE(move_now(f, t, NULL, NULL), STET_ECORRUPT);
+        CHECK_HAS(stet_last_error(), run->text);
+        CHECK_OK(stet_move_undo(f->url));
+        damage_end(t);
+        damage_end(f);
+        (void)unlink(test_path("target.db"));
+        fixture_wipe();
+    }
 }
 
 /* What is compared in the end: one byte, one entry, one run. */

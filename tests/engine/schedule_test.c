@@ -1018,6 +1018,29 @@ TEST(E2_verify_finds_and_repair_mends_the_index)
     fixture_end(f);
 }
 
+/* More than are read at a time. */
+TEST(E2_verify_looks_at_all_of_many_schedules)
+{
+    enum { MANY = 300 };
+    fixture *f = fixture_begin();
+    int64_t  last_ms = 0;
+    char     name[16];
+
+    up_without_timers(f);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof name, "s%03d", i);
+        (void)ensure(f->engine, name, "t.tick", STET_SCHEDULE(.every = "1h"));
+    }
+    (void)fixture_sound(f->engine);
+    for (int i = 0; i < MANY; i += MANY - 1) { /* the first, the last */
+        (void)snprintf(name, sizeof name, "s%03d", i);
+        last_ms = look(f->engine, name).next_ms;
+        index_op(f, STET_OP_VALUE_DEL, name, last_ms);
+        mended(f->engine, "is not in the index");
+    }
+    fixture_end(f);
+}
+
 TEST(E2_repair_finds_a_schedule_that_waits_for_a_run_that_has_ended)
 {
     fixture    *f = fixture_begin();

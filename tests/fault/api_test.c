@@ -26,6 +26,7 @@
 
 #include "api_fault.h"
 #include "engine/move.h"
+#include "engine/schedule.h"
 #include "fault_vfs.h"
 #include "testkit/shim_store.h"
 #include "test.h"
@@ -59,8 +60,10 @@ struct api_row {
     int (*body)(stet_attempt *a);
     int (*cli)(int argc, char **argv);
     void (*ready)(api *t); /* before an engine or ctx row: what it needs there */
+    bool        is_alone; /* nothing fails in the processes it forks */
     bool        is_vague; /* an error may come after the work was done; a repeat finds it */
     long        stride;   /* it does so much that strides are so much longer */
+    long        every;    /* … and so long is that of the memory store, which is 1 else */
     const char *result;   /* of the run of a ctx row, else "done" */
 };
 
@@ -242,6 +245,15 @@ api_live(stet_ctx *c, stet_bytes input)
     return stet_await_signal(c, NULL, "end", NULL);
 }
 
+/* Its second life waits. */
+static int
+api_anew(stet_ctx *c, stet_bytes input)
+{
+    if (input.len == 0)
+        return stet_continue(c, stet_text("second"));
+    return stet_await_signal(c, NULL, "end", NULL);
+}
+
 static int
 api_cannot_undo(stet_attempt *a, stet_bytes result)
 {
@@ -274,12 +286,18 @@ static const stet_handler api_services[] = {
     { "done", api_done, NULL }, { "waits", api_waits, NULL }, { "fails", api_fails, NULL },
     { "bent", api_bent, NULL }, { "ctx", api_ctx, NULL },     { "calls", api_calls, NULL },
     { "listens", api_listens, NULL }, { "asks", api_asks, NULL }, { "regrets", api_regrets, NULL },
-    { "live", api_live, NULL }, { 0 },
+    { "live", api_live, NULL }, { "anew", api_anew, NULL }, { 0 },
 };
 static const stet_handler api_objects[] = { { "set", api_set, NULL },
                                             { "ctx", api_ctx, NULL },
                                             { "sad", api_sad, NULL },
+                                            { "waits", api_waits, NULL },
                                             { 0 } };
+
+static const stet_schedule_options api_hourly = { .size = sizeof api_hourly,
+                                                  .cron = "0 * * * *",
+                                                  .zone = "Europe/Berlin",
+                                                  .overlap = STET_OVERLAP_CANCEL };
 
 /* ---- looking ------------------------------------------------------------------------------------
  */
@@ -435,21 +453,27 @@ api_error(const api *t)
 
 /* Poll until the run is in this status; what is armed inside goes off at the end of each turn. */
 static void
-api_poll_until(api *t, const stet_run_id *run, stet_status status)
+api_poll_at(api *t, stet_engine *e, const stet_run_id *run, stet_status status)
 {
     for (int i = 0; i < API_POLLS_MAX; i++) {
-        int rc = stet_engine_poll(t->e, NULL, 0);
+        int rc = stet_engine_poll(e, NULL, 0);
 
         api_fault_disarm();
         api_fault_skip(10);
         if (rc != STET_OK && rc != api_error(t))
             API_FAIL(t, "poll: %s: %s", stet_code_name(rc), stet_last_error());
-        if (api_status(t->e, run) == status)
+        if (api_status(e, run) == status)
             return;
     }
-    (void)stet_run_facts(t->e, run, false, api_print_fact, NULL);
+    (void)stet_run_facts(e, run, false, api_print_fact, NULL);
     API_FAIL(t, "%s never became %s, is %s", run->text, stet_status_name(status),
-             stet_status_name(api_status(t->e, run)));
+             stet_status_name(api_status(e, run)));
+}
+
+static void
+api_poll_until(api *t, const stet_run_id *run, stet_status status)
+{
+    api_poll_at(t, t->e, run, status);
 }
 
 static bool
@@ -458,20 +482,34 @@ api_store_is_well(void)
     return !api_fault_store_fails();
 }
 
+/* Of all its engines and stores. */
+static stet__platform *
+api_platform(const api *t)
+{
+    static stet__platform p;
+
+    p = *stet__platform_real();
+    p.alloc.is_tight = t->is_tight;
+    return &p;
+}
+
+static int
+api_open_at(const api *t, stet_engine **e, const char *url, const stet_options *options)
+{
+    stet_store *store;
+
+    if (t->script == NULL && !t->is_tight)
+        return stet_open(e, url, options);
+    CHECK_OK(stet__store_open(&store, api_platform(t), url));
+    if (t->script != NULL)
+        CHECK_OK(stet__shim_store_new(&store, store, t->script));
+    return stet__open_on(e, api_platform(t), store, url, options);
+}
+
 static int
 api_open(api *t)
 {
-    static stet__platform p;
-    stet_store           *store;
-
-    if (t->script == NULL && !t->is_tight)
-        return stet_open(&t->e, t->url, api_options());
-    p = *stet__platform_real();
-    p.alloc.is_tight = t->is_tight;
-    CHECK_OK(stet__store_open(&store, &p, t->url));
-    if (t->script != NULL)
-        CHECK_OK(stet__shim_store_new(&store, store, t->script));
-    return stet__open_on(&t->e, &p, store, t->url, api_options());
+    return api_open_at(t, &t->e, t->url, api_options());
 }
 
 static void
@@ -517,6 +555,8 @@ api_end(api *t)
 
 #include "api_schedule.inc"
 #include "api_operate.inc"
+#include "api_damage.inc"
+#include "api_look.inc"
 
 #include "api_inside.inc"
 
@@ -628,6 +668,11 @@ static const api_row api_rows[] = {
       .ready = ready_due,
       .is_vague = true },
     { .name = "stet_engine_poll", .engine = engine_poll_audit, .is_vague = true },
+    { .name = "stet_engine_poll",
+      .engine = engine_poll_question,
+      .ready = ready_live,
+      .is_alone = true,
+      .is_vague = true },
     { .name = "stet_engine_now_ms", .engine = engine_now_ms },
     { .name = "stet_engine_reads", .engine = engine_reads },
     { .name = "stet_health_get", .engine = engine_health_get },
@@ -653,6 +698,8 @@ static const api_row api_rows[] = {
     { .name = "stet_reject", .engine = engine_reject },
     { .name = "stet_signal", .engine = engine_signal },
     { .name = "stet_query", .engine = engine_query, .ready = ready_live },
+    { .name = "stet_query", .engine = engine_query, .ready = ready_live, .is_alone = true },
+    { .name = "stet_query", .engine = engine_query_unserved, .ready = ready_unserved },
     { .name = "stet_update", .engine = engine_update, .ready = ready_live, .is_vague = true },
     { .name = "stet_reply_set", .pure = pure_reply_set },
     { .name = "stet_reply_json", .pure = pure_reply_json },
@@ -682,25 +729,42 @@ static const api_row api_rows[] = {
     { .name = "stet_run_get", .engine = engine_run_get },
     { .name = "stet_run_list", .engine = engine_run_list },
     { .name = "stet_run_list", .engine = engine_run_list_filtered, .ready = ready_labelled },
+    { .name = "stet_run_list", .engine = engine_run_list_many, .ready = ready_search },
     { .name = "stet_run_facts", .engine = engine_run_facts_sad, .ready = ready_sad },
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_audit_run", .engine = engine_audit_run },
+    { .name = "stet_audit_run", .engine = engine_audit_run_sad, .ready = ready_sad },
     { .name = "stet_audit_off", .engine = engine_audit_off },
     { .name = "stet_why", .engine = engine_why },
     { .name = "stet_why", .engine = engine_why_many, .ready = ready_lane },
     { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
     { .name = "stet_verify", .engine = engine_verify },
+    { .name = "stet_verify",
+      .engine = engine_verify_damaged,
+      .ready = ready_damaged,
+      .is_vague = true },
     { .name = "stet_repair", .engine = engine_repair },
+    { .name = "stet_repair",
+      .engine = engine_repair_damaged,
+      .ready = ready_damaged,
+      .is_vague = true },
     { .name = "stet_replay_end_name", .pure = pure_replay_end_name },
     { .name = "stet_check", .engine = engine_check },
+    { .name = "stet_check", .engine = engine_check, .is_alone = true },
     { .name = "stet_run_export", .engine = engine_run_export },
+    { .name = "stet_run_export", .engine = engine_run_export_sad, .ready = ready_sad },
     { .name = "stet_bundle_read", .engine = engine_bundle_read },
+    { .name = "stet_bundle_read", .engine = engine_bundle_read_sad, .ready = ready_sad },
     { .name = "stet_replay", .engine = engine_replay },
+    { .name = "stet_replay", .engine = engine_replay, .is_alone = true },
+    { .name = "stet_replay", .engine = engine_replay_sad, .ready = ready_sad },
     { .name = "stet_describe", .engine = engine_describe },
     { .name = "stet_describe", .engine = engine_describe_from },
+    { .name = "stet_describe", .engine = engine_describe_from, .is_alone = true },
     { .name = "stet_move_options_init", .pure = pure_move_options_init },
     { .name = "stet_move_phase_name", .pure = pure_move_phase_name },
     { .name = "stet_move", .engine = engine_move, .stride = 8 },
+    { .name = "stet_move", .engine = engine_move_all, .is_vague = true, .every = 3 },
     { .name = "stet_move_undo", .engine = engine_move_undo },
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
@@ -927,6 +991,7 @@ api_round(api *t, long at, bool is_for_good)
                    is_for_good ? "for good" : "once", t->url);
     if (getenv("STET_FAULT_VERBOSE") != NULL)
         (void)fprintf(stderr, "%s\n", t->where);
+    api_fault_spare_children(t->row->is_alone);
     api_fault_plan(at, is_for_good);
     if (t->row->pure != NULL) {
         int rc = t->row->pure();
@@ -957,23 +1022,26 @@ static void
 api_all_in(api t, bool is_for_good, long stride)
 {
     const char *only = getenv("STET_FAULT_ROW");
-    long        rounds = 0, first;
+    bool        is_all = getenv("STET_FAULT_STRIDE") != NULL;
+    long        rounds = 0, first, step;
 
     api_fault_init();
     fault_vfs_register();
     stride = api_number("STET_FAULT_STRIDE", stride);
     if (stride > 1)
         stride *= api_number("STET_FAULT_THIN", 1);
-    first = api_number("STET_TEST_SEED", 0) % stride;
+    first = api_number("STET_TEST_SEED", 0);
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];
         /* A program's store must outlive the process. */
         if ((t.row->cli != NULL && strcmp(t.url, "memory:") == 0) ||
             (only != NULL && strcmp(only, t.row->name) != 0))
             continue;
+        step = stride == 1 && t.row->every > 0 && !is_all ? t.row->every
+               : stride > 1 && t.row->stride > 0 ? stride * t.row->stride
+                                                 : stride;
         for (long at = 0; at < API_ROUNDS_MAX && api_round(&t, at, is_for_good);
-             at = api_next(at, first,
-                           stride > 1 && t.row->stride > 0 ? stride * t.row->stride : stride))
+             at = api_next(at, first % step, step))
             rounds++;
     }
     test_note("%zu functions, %ld failed %s", api_functions(), rounds,

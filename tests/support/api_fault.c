@@ -24,7 +24,7 @@ static _Atomic long *api_in_children;
 static pid_t         api_planner;
 
 static _Thread_local struct {
-    bool is_armed, is_spent, is_for_good, is_of_store;
+    bool is_armed, is_spent, is_for_good, is_of_store, spares_children;
     long at, asked, failed;
 } api_here;
 
@@ -76,7 +76,8 @@ api_fails_at(bool is_store)
 {
     long n;
 
-    if (!api_here.is_armed || api_here.is_of_store != is_store)
+    if (!api_here.is_armed || api_here.is_of_store != is_store ||
+        (api_here.spares_children && api_planner != getpid()))
         return false;
     n = api_here.asked++;
     if (api_here.at < 0 || n < api_here.at || (n > api_here.at && !api_here.is_for_good))
@@ -98,6 +99,12 @@ void
 api_fault_of_store(bool is_of_store)
 {
     api_here.is_of_store = is_of_store;
+}
+
+void
+api_fault_spare_children(bool is_spared)
+{
+    api_here.spares_children = is_spared;
 }
 
 bool

@@ -16,6 +16,9 @@ void api_fault_plan(long at, bool is_for_good);
  * api_fault_store_fails(). */
 void api_fault_of_store(bool is_of_store);
 bool api_fault_store_fails(void);
+/* From the next plan on nothing fails in child processes: what their parent does with what they
+ * send comes behind that, and would never see a failure. */
+void api_fault_spare_children(bool is_spared);
 /* This thread's allocations count from here; only the first window after a plan does anything. */
 void api_fault_arm(void);
 void api_fault_disarm(void);
