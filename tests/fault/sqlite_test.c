@@ -184,7 +184,7 @@ __wrap_mmap(void *at, size_t size, int prot, int flags, int fd, off_t from)
 enum {
     PAST_RUNS = 1200, /* with a key, by one commit: a lot of keys of its own */
     PAST_GONE = 500,  /* of those */
-    PAST_LATER = 24,  /* a commit each: small lots */
+    PAST_LATER = 270, /* a commit each: small lots, more than are put together at once */
     QUIET = 4,
     READY = 1,
     RUNNING = 2,
@@ -210,7 +210,7 @@ past_id(uint32_t i)
 
     random[8] = (uint8_t)(i >> 8);
     random[9] = (uint8_t)i;
-    return stet__id_make(INT64_C(1700000000000) + (int64_t)i * 3, random);
+    return stet__id_make(INT64_C(1700000000000) + (int64_t)i * 5, random);
 }
 
 static const char *
@@ -466,7 +466,8 @@ static void
 life_work(past *p)
 {
     static const char *const handlers[] = { "a.one", "b.two", "b.three" };
-    stet_claimer             claimer;
+    static char              past_facts[600000];
+    stet_claimer             claimer, nobody;
     stet_run_row             row = past_row(PAST_RUNS + 1);
     stet_op                  ops[8] = { { 0 } };
     uint64_t                 other;
@@ -474,39 +475,54 @@ life_work(past *p)
     past_open(p, "life.db", "");
     AGAIN(p, p->s->ops->session_open(p->s, &p->session, past_id(9999), 600000, stet_text("i")));
     claimer = (stet_claimer){ p->session, RUNNING, handlers, 3 };
-    ops[0] =
+    nobody = (stet_claimer){ 0, RUNNING, handlers, 3 };
+    /* Before each: something that is not written yet when it begins. */
+    ops[0] = (stet_op){ .kind = STET_OP_INBOX, .run = row.id, .data = stet_text("letter") };
+    ops[1] =
         (stet_op){ .kind = STET_OP_CLAIM_DUE, .count = 40, .claimer = &claimer, .status = READY };
-    past_commit(p, ops, 1);
-    ops[0] =
+    past_commit(p, ops, 2);
+    ops[1] =
+        (stet_op){ .kind = STET_OP_CLAIM_DUE, .count = 5, .claimer = &nobody, .status = READY };
+    past_commit(p, ops, 2);
+    ops[1] =
+        (stet_op){ .kind = STET_OP_CLAIM_DUE, .count = 0, .claimer = &claimer, .status = READY };
+    past_commit(p, ops, 2);
+    ops[1] =
         (stet_op){ .kind = STET_OP_REQUEUE, .claimer = &claimer, .status = QUIET, .number = READY };
-    past_commit(p, ops, 1);
-    row.status = READY;
+    past_commit(p, ops, 2);
     for (uint32_t i = 0; i < 2; i++) {
-        ops[0] = (stet_op){ .kind = STET_OP_LANE_ENTER,
+        ops[1] = (stet_op){ .kind = STET_OP_LANE_ENTER,
                             .run = past_id(PAST_GONE + 5 + 5 * i),
                             .lane = "lane",
                             .status = READY };
-        past_commit(p, ops, 1);
+        past_commit(p, ops, 2);
     }
-    ops[0] = (stet_op){
+    ops[1] = (stet_op){
         .kind = STET_OP_FACTS, .run = row.id, .number = 1, .count = 1, .data = stet_text("f")
     };
-    ops[1] = (stet_op){ .kind = STET_OP_INBOX, .run = row.id, .data = stet_text("letter") };
-    past_commit(p, ops, 2);
-    ops[0] = (stet_op){ .kind = STET_OP_FACTS,
+    ops[2] = (stet_op){ .kind = STET_OP_FACTS,
+                        .run = row.id,
+                        .number = 2,
+                        .count = 1,
+                        .data = { past_facts, sizeof past_facts } };
+    ops[3] = ops[2];
+    ops[3].number = 3;
+    past_commit(p, ops, 4);
+    ops[1] = (stet_op){ .kind = STET_OP_FACTS,
                         .flags = STET_OP_ANEW,
                         .run = row.id,
                         .number = 7,
                         .count = 1,
                         .session = 1,
                         .data = stet_text("anew") };
-    ops[1] =
+    ops[2] =
         (stet_op){ .kind = STET_OP_LANE_LEAVE, .run = past_id(PAST_GONE + 5), .status = READY };
-    past_commit(p, ops, 2);
+    past_commit(p, ops, 3);
     AGAIN(p, p->s->ops->session_close(p->s, p->session));
     AGAIN(p, p->s->ops->session_open(p->s, &other, past_id(9998), 600000, stet_text("i")));
-    ops[0] = (stet_op){ .kind = STET_OP_REAP, .session = p->session, .status = READY };
-    past_commit(p, ops, 1);
+    ops[1] = (stet_op){ .kind = STET_OP_REAP, .session = 0, .status = READY };
+    ops[2] = (stet_op){ .kind = STET_OP_REAP, .session = p->session, .status = READY };
+    past_commit(p, ops, 3);
     CHECK_INT(past_count(p, (stet_run_query){ .session = p->session }), 0);
     AGAIN(p, p->s->ops->reopen(p->s));
     past_close(p);
@@ -587,12 +603,12 @@ static const struct {
     void (*live)(past *p), (*check)(past *p);
     long strides[5]; /* by what is refused; 0: not at all */
 } lives[] = {
-    { "upkeep", NULL, life_upkeep, check_lists, { 0, 61, 1, 1, 1 } },
+    { "upkeep", NULL, life_upkeep, check_lists, { 0, 151, 1, 1, 1 } },
     { "an old file",
       "DROP TABLE stretches; DROP TABLE stretch_keys; PRAGMA user_version=1",
       life_fill,
       check_lists,
-      { 0, 173, 1, 1, 0 } },
+      { 0, 331, 1, 1, 0 } },
     { "a lost table", "DROP TABLE sessions", life_rebuild, check_lists, { 0, 5, 1, 1, 1 } },
     { "work", NULL, life_work, check_work, { 0, 3, 1, 1, 1 } },
     { "lent", NULL, life_lend, check_lent, { 0, 1, 1, 1, 1 } },
