@@ -43,6 +43,7 @@ run() { # PROGRAM@STORE
     mkdir -p "$out/profiles/$name.$store"
     case $name in # in larger steps they miss the same allocations every time
     fault_repair_test | fault_*_answer_test) export STET_FAULT_STRIDE=3 ;;
+    fault_sqlite_test) export STET_FAULT_STRIDE=1 ;;
     esac
     if ! STET_TEST_STORE=$store "$program" >"$out/logs/$name.$store" 2>&1 </dev/null; then
         grep -A 5 '^not ok' "$out/logs/$name.$store" | head -n 20

@@ -149,6 +149,7 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
         local -x STET_TEST_PAIRS_SEEDS=${STET_TEST_PAIRS_SEEDS:-2} ;;
     asan/fault_api_test)
         local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-70} STET_FAULT_FIRST=${STET_FAULT_FIRST:-2} ;;
+    asan/fault_sqlite_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-20} ;;
     asan/fault_postgres_answer_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-8} ;;
     plain/fault_api_test) local -x STET_FAULT_THIN=${STET_FAULT_THIN:-2} ;;
     plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test)

@@ -232,6 +232,21 @@ bulk_has_filter(const cli *c)
 }
 
 int
+stet__cli_act_one(cli *c, stet_run_id *run)
+{
+    int exit;
+
+    if (c->n_args == 0)
+        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN …, or --all with a filter",
+                              c->program, c->verb->name);
+    if (stet__cli_has(c, "dry-run") || bulk_has_filter(c))
+        return stet__cli_fail(c, CLI_USAGE, "filters and --dry-run go with --all, not with a RUN");
+    if ((exit = stet__cli_run_id(c, c->args[0], run)) != CLI_OK)
+        return exit;
+    return stet__cli_open(c);
+}
+
+int
 stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome)
 {
     stet_run_id run;
@@ -246,13 +261,7 @@ stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome)
                 "first");
         return bulk_all(c, fn, arg, outcome);
     }
-    if (c->n_args == 0)
-        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN …, or --all with a filter",
-                              c->program, c->verb->name);
-    if (stet__cli_has(c, "dry-run") || bulk_has_filter(c))
-        return stet__cli_fail(c, CLI_USAGE, "filters and --dry-run go with --all, not with a RUN");
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
+    if ((exit = stet__cli_act_one(c, &run)) != CLI_OK)
         return exit;
     return stet__cli_done(c, fn(c, &run, arg), "run", run.text, outcome);
 }

@@ -265,6 +265,8 @@ void stet__cli_json_end(cli_json *j, FILE *out); /* print as one line and free *
 /* ---- bulk.c: the same on one run or on many -------------------------------------------------- */
 
 typedef int (*cli_act_fn)(cli *c, const stet_run_id *run, void *arg); /* a stet code */
+/* Without --all: the run in the first argument, which takes no filter; the store is opened. */
+int stet__cli_act_one(cli *c, stet_run_id *run);
 /* On the run in the first argument, or with --all on those the filter chooses. */
 int stet__cli_act(cli *c, cli_act_fn fn, void *arg, const char *outcome);
 /* The i-th argument behind RUN, which is not there with --all. */

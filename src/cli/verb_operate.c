@@ -374,11 +374,7 @@ fresh_run(cli *c, cli_act_fn fn, operate_fresh *f)
 
     if (stet__cli_has(c, "all"))
         return stet__cli_act(c, fn, f, f->verb);
-    if (c->n_args == 0)
-        return stet__cli_fail(c, CLI_USAGE, "which run? %s %s RUN, or --all with a filter",
-                              c->program, c->verb->name);
-    if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
+    if ((exit = stet__cli_act_one(c, &run)) != CLI_OK)
         return exit;
     err = fn == fork_one
               ? stet_run_fork(c->engine, &fresh, &run, f->step, stet__cli_by(c), operate_why(c))

@@ -65,9 +65,9 @@ sqlite_option(sqlite_store *st, const char *text, size_t len)
 {
     char *vfs;
 
-    if (len > 7 && memcmp(text, "prefix=", 7) == 0)
+    if (len >= 7 && memcmp(text, "prefix=", 7) == 0)
         return sqlite_set_prefix(st, text + 7, len - 7);
-    if (len > 4 && memcmp(text, "vfs=", 4) == 0) {
+    if (len >= 4 && memcmp(text, "vfs=", 4) == 0) {
         if ((vfs = stet__get0(st->base.alloc, len - 3)) == NULL)
             return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
         memcpy(vfs, text + 4, len - 4);

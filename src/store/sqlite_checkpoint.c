@@ -113,6 +113,14 @@ log_make_room(sqlite_store *st)
     stet__sqlite_queue_leave(st, st->log.queue_fd);
 }
 
+/* Its own rollback may have found no memory. Until one works nobody else can write to the file. */
+static void
+log_let_go(sqlite_store *st)
+{
+    if (!sqlite3_get_autocommit(st->log.db))
+        (void)sqlite3_exec(st->log.db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 static void
 log_loop(void *arg)
 {
@@ -121,6 +129,7 @@ log_loop(void *arg)
 
     stet__lock(p, &st->log_lock);
     while (!st->log_stop) {
+        log_let_go(st);
         if (atomic_load(&st->log_pages) >= atomic_load(&st->log_room_mark))
             log_make_room(st);
         else if (atomic_load(&st->log_pages) < atomic_load(&st->log_mark))

@@ -421,14 +421,14 @@ stretch_gather(sqlite_store *st, sqlite_conn *c, bool *is_end)
     if (row == NULL)
         return err;
     stet__buf_init(&keys, st->base.alloc);
-    while (err == STET_OK && n < STRETCH_LOTS && keys.len < STRETCH_LOT * STRETCH_KEY_BYTES &&
+    while (n < STRETCH_LOTS && keys.len < STRETCH_LOT * STRETCH_KEY_BYTES &&
            (rc = sqlite3_step(row)) == SQLITE_ROW) {
         stet_bytes lot = stet__sqlite_column_bytes(row, 1);
 
         lots[n++] = sqlite3_column_int64(row, 0);
         stet__buf_add(&keys, lot.data, lot.len);
     }
-    if (err == STET_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE)
         err = stet__sqlite_fail(st, c->db, rc, "put lots of keys together");
     sqlite3_reset(row);
     *is_end = n < 2;

@@ -177,6 +177,29 @@ TEST(H2_cli_each_verb_without_a_store_ends_with_8)
         ARGS("workers", NOWHERE),
         ARGS("health", NOWHERE),
         ARGS("verify", NOWHERE),
+        ARGS("pause", NOWHERE),
+        ARGS("pause", run, NOWHERE),
+        ARGS("pause", "--handler", "orders.echo", NOWHERE),
+        ARGS("resume", "--service", "orders", NOWHERE),
+        ARGS("skip", run, "step", NOWHERE),
+        ARGS("edit", run, "step", "1", NOWHERE),
+        ARGS("rewind", run, "step", NOWHERE),
+        ARGS("fork", run, NOWHERE),
+        ARGS("retry", run, NOWHERE),
+        ARGS("fail", run, NOWHERE),
+        ARGS("fail", "--all", "--status", "open", NOWHERE),
+        ARGS("export", run, "--out", "x", NOWHERE),
+        ARGS("check", NOWHERE),
+        ARGS("describe", "orders.echo", "--from", run, NOWHERE),
+        ARGS("schedule", "ls", NOWHERE),
+        ARGS("schedule", "show", "nightly", NOWHERE),
+        ARGS("schedule", "history", "nightly", NOWHERE),
+        ARGS("schedule", "update", "nightly", "--every", "1h", NOWHERE),
+        ARGS("schedule", "pause", "nightly", NOWHERE),
+        ARGS("schedule", "resume", "nightly", NOWHERE),
+        ARGS("schedule", "rm", "nightly", NOWHERE),
+        ARGS("schedule", "ensure", "nightly", "orders.echo", "--every", "1h", "--db",
+             "no/such/folder/x.db"),
         ARGS("ls", "--db", "sqlite:none.db"),
         ARGS("ls", "--db", "./no:ne.db"),
         ARGS("handlers", "--db", "no/such/folder/x.db"),
@@ -237,6 +260,35 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "start", "orders.echo", "[1, 2" }, "its end" },
         { { "start", "orders.echo", "[1, nonsense that goes on and on]" }, "before: onsense" },
         { { "wait", "run_00000000000000000000000000", "--timeout", "x" }, "x" },
+        { { "approve", "x" }, "x" },
+        { { "audit", "x" }, "x" },
+        { { "notes", "x" }, "x" },
+        { { "export", "x" }, "x" },
+        { { "fork", "x" }, "x" },
+        { { "retry", "x" }, "x" },
+        { { "skip", "x", "step" }, "x" },
+        { { "skip", "run_00000000000000000000000000", "step", "{" }, "JSON" },
+        { { "skip", "--all", "step", "1", "2" }, "2: one argument too many" },
+        { { "edit", "--all", "step" }, "replaced with what" },
+        { { "pause", "--all", "--since", "soon" }, "how long ago" },
+        { { "resume", "run_00000000000000000000000000", "--status", "paused" }, "go with --all" },
+        { { "retry", "run_00000000000000000000000000", "--dry-run" }, "go with --all" },
+        { { "fork", "run_00000000000000000000000000", "--key", "k" }, "go with --all" },
+        { { "check", "--time", "x" }, "--time" },
+        { { "check", "--operations", "0" }, "expected a number" },
+        { { "describe", "orders.echo", "--input", "{" }, "JSON" },
+        { { "describe", "orders.echo", "--time", "x" }, "--time" },
+        { { "describe", "orders.echo", "--operations", "x" }, "expected a number" },
+        { { "describe", "orders.echo", "--from", "x" }, "x" },
+        { { "describe", "orders.echo", "--from", "x", "--run=y" }, "exclude each other" },
+        { { "schedule", "ls", "--limit", "0" }, "expected a number" },
+        { { "schedule", "history", "n", "--limit", "0" }, "expected a number" },
+        { { "schedule", "update", "n", "--after", "x" }, "--after" },
+        { { "schedule", "update", "n", "--grace", "x" }, "--grace" },
+        { { "schedule", "update", "n", "--timeout", "x" }, "--timeout" },
+        { { "schedule", "update", "n", "--at", "x" }, "--at" },
+        { { "schedule", "update", "n", "--priority", "x" }, "expected a number" },
+        { { "schedule", "update", "n", "{" }, "JSON" },
     };
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
@@ -261,8 +313,18 @@ TEST(H2_cli_lists_without_anything_say_so)
     o = CHECK_EXIT(STET("verify", "--json", "--db", "empty.db"), 0);
     CHECK_INT(json_lines(o.out), 1);
     CHECK_EXIT(STET("verify", "--repair", "--db", "empty.db?vfs=unix"), 0);
+    CHECK_HAS(CHECK_EXIT(STET("waits", "--db", "empty.db"), 0).err, "no run waits");
+    CHECK_HAS(CHECK_EXIT(STET("waits", "--for", "x", "--db", "empty.db"), 0).err,
+              "no run waits for that");
+    CHECK_HAS(CHECK_EXIT(STET("waits", "--people", "--db", "empty.db"), 0).err,
+              "no run waits for a person");
+    CHECK_STR(CHECK_EXIT(STET("waits", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_STR(CHECK_EXIT(STET("pause", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_STR(CHECK_EXIT(STET("schedule", "ls", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_HAS(CHECK_EXIT(STET("describe", "orders.echo"), 2).err, "has no handlers");
     /* An empty name is none. */
     setenv("STET_DB", "", 1);
+    CHECK_HAS(CHECK_EXIT(RUN("ls", "--db="), 8).err, "cli_app.db"); /* the program's own */
     CHECK_EXIT(STET("ls", "--db="), 2);
     unsetenv("STET_DB");
 }
@@ -283,7 +345,8 @@ TEST(H2_cli_several_dead_letters_one_of_which_is_refused)
 /* Nobody can read what was not written: it must not end as if all were well. */
 TEST(H2_cli_an_output_that_cannot_be_written_is_an_error)
 {
-    pid_t pid;
+    const char *run;
+    pid_t       pid;
 
     START("orders.echo", "1");
     fflush(NULL);
@@ -295,6 +358,18 @@ TEST(H2_cli_an_output_that_cannot_be_written_is_an_error)
     }
     CHECK_INT(ended(pid), 10);
     CHECK_HAS(slurp(test_path("stderr")), "could not be written");
+    run = START("orders.echo", "2");
+    CHECK((pid = fork()) >= 0);
+    if (pid == 0) {
+        redirect(1, "/dev/full", O_WRONLY);
+        redirect(2, test_path("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        become("cli_app", ARGS("export", run));
+    }
+    CHECK_INT(ended(pid), 10);
+    CHECK_HAS(slurp(test_path("stderr")), "the bundle could not be written");
+    CHECK_HAS(CHECK_EXIT(RUN("export", run, "--out", "/dev/full"), 10).err,
+              "the bundle could not be written");
+    CHECK_HAS(CHECK_EXIT(RUN("export", run, "--out", "no/such/folder/x"), 10).err, "no/such/folder");
 }
 
 /* Run on a terminal that is so wide; what it shows. */
@@ -360,6 +435,20 @@ TEST(H2_cli_a_terminal_gets_colours_and_lines_that_fit)
     CHECK(strchr(on_terminal(200, ARGS("ls")), '\033') == NULL);
     unsetenv("TERM");
     CHECK_HAS(on_terminal(200, ARGS("ls")), "\033[31mfailed");
+}
+
+TEST(I12_cli_a_terminal_shows_how_far_an_action_on_many_runs_is)
+{
+    char *text;
+
+    for (int i = 0; i < 60; i++)
+        START("orders.nap", "--label", "batch=1");
+    OK("pause", "--all", "--label", "batch=1", "--limit", "25");
+    text = on_terminal(100, ARGS("pause", "--all", "--label", "batch=1"));
+    CHECK_HAS(text, "pause");
+    CHECK_HAS(text, "50/60");
+    CHECK_HAS(text, "was paused by");
+    CHECK_HAS(text, "35 of 60 paused; the others were left as they are");
 }
 
 /* ---- starting and waiting ------------------------------------------------------------------- */

@@ -128,3 +128,64 @@ TEST(I12_cli_an_action_on_many_runs_is_shown_first_and_refusals_keep_none_of_the
     drain();
     CHECK_HAS(CHECK_EXIT(RUN("wait", other), 5).err, "closing");
 }
+
+TEST(I12_cli_retries_and_forks_of_many_runs_name_the_new_ones)
+{
+    const char *a = START("orders.fail", "1"), *b = START("orders.fail", "2"), *line;
+    outcome     o;
+
+    drain();
+    CHECK_HAS(OK("retry", "--all", "--status", "failed", "--limit", "1", "--dry-run").err,
+              "1 run is chosen, nothing was done");
+    o = OK("fork", "--all", "--status", "failed");
+    CHECK_HAS(o.out, "2 of 2 forked");
+    line = strstr(o.out, a);
+    CHECK(line != NULL && strstr(o.out, b) != NULL);
+    CHECK_HAS(line, " forked as run_");
+    o = OK("retry", "--all", "--status", "failed", "--json");
+    CHECK_INT(json_lines(o.out), 4); /* what became of each, and that it was done */
+    CHECK_HAS(o.out, "\"retried\":\"run_");
+    CHECK_HAS(o.out, "\"done\":\"retried\"");
+    o = OK("retry", "--all", "--status", "failed", "--json"); /* they were */
+    CHECK_INT(json_lines(o.out), 2);
+    CHECK_HAS(o.out, "\"refused\":\"");
+    o = OK("skip", "--all", "later", "null", "--status", "failed");
+    CHECK_HAS(o.out, "0 of 2 goes on without the step; the others were left as they are");
+    CHECK_HAS(o.err, "has ended");
+    o = OK("edit", "--all", "count", "7", "--handler", "orders.nothing");
+    CHECK_HAS(o.out, "0 of 0");
+}
+
+TEST(I12_cli_one_run_takes_no_filter_and_a_dry_run_changes_nothing)
+{
+    const char *run = START("orders.fail", "1");
+
+    drain();
+    CHECK_HAS(CHECK_EXIT(RUN("retry", run, "--dry-run"), 2).err, "go with --all");
+    CHECK_HAS(CHECK_EXIT(RUN("fork", run, "--dry-run"), 2).err, "go with --all");
+    CHECK_INT(json_lines(OK("ls", "--json").out), 1);
+}
+
+TEST(B15_cli_waits_are_chosen_by_what_is_waited_for)
+{
+    const char *one = START("orders.post"), *two = START("orders.hear"),
+               *asks = START("orders.ask", "\"may we?\"");
+    outcome     o;
+
+    drain();
+    o = OK("waits", "--for", "paid");
+    CHECK_HAS(o.out, one);
+    CHECK(strstr(o.out, two) == NULL);
+    CHECK_HAS(OK("waits", "--limit", "2").err, "the next ones: --before run_");
+    o = OK("waits", "--people", "--for", "boss");
+    CHECK_HAS(o.out, asks);
+    CHECK_HAS(o.out, "approval");
+    CHECK_HAS(OK("waits", "--people", "--for", "nobody").err, "no run waits for a person");
+    CHECK_INT(json_lines(OK("waits", "--json").out), 3);
+    CHECK_INT(json_lines(OK("waits", "--json", "--for", "news").out), 1);
+    OK("approve", asks);
+    drain();
+    o = OK("waits", "--people");
+    CHECK_HAS(o.out, "pause");
+    CHECK_HAS(o.out, "stocktaking");
+}

@@ -146,6 +146,27 @@ fired(stet_engine *e, const char *name)
     return n;
 }
 
+typedef struct schedule_seen {
+    uint64_t skipped;
+    bool     is_waiting;
+} schedule_seen;
+
+static int
+on_seen(void *arg, const stet_schedule_info *s)
+{
+    *(schedule_seen *)arg = (schedule_seen){ s->skipped, s->waiting_ms != 0 };
+    return STET_OK;
+}
+
+static schedule_seen
+seen(stet_engine *e, const char *name)
+{
+    schedule_seen now = { 0 };
+
+    CHECK_OK(stet_schedule_get(e, name, on_seen, &now));
+    return now;
+}
+
 static void
 await_fired(stet_engine *e, const char *name, uint64_t n)
 {
@@ -234,6 +255,59 @@ TEST_LIMIT(E2_schedule_verbs_refuse_what_is_wrong, DEADLINE_S)
     CHECK_HAS(SAYS(3, "rm", "other"), "no schedule other");
     CHECK_HAS(said(__FILE__, __LINE__, 0, APP, ARGS("help", "schedule", "ensure")),
               "--cron '0 3 * * *' --tz Europe/Berlin");
+}
+
+TEST_LIMIT(E2_schedule_verbs_show_each_kind_of_time_and_policy, DEADLINE_S)
+{
+    const char *text;
+
+    (void)OK("ensure", "once", "orders.echo", "--at", "2035-01-31T12:00:00Z", "--missed", "skip",
+             "--grace", "5m", "--timeout", "2h", "--group", "g", "--priority", "3");
+    text = OK("show", "once");
+    CHECK_HAS(text, "at 2035-01-31T12:00:00Z");
+    CHECK_HAS(text, "skip, later than 5m");
+    CHECK_HAS(text, "timeout    2h");
+    (void)OK("ensure", "own", "orders.echo", "--function", "orders.when");
+    CHECK_HAS(OK("ls"), "function orders.when");
+    text = OK("show", "own");
+    CHECK_HAS(text, "missed     once");
+    text = OK("ensure", "json", "orders.echo", "--every", "1h", "--json");
+    check_json(text);
+    CHECK_HAS(text, "\"change\":\"created\"");
+    CHECK_HAS(OK("update", "json", "7"), "json updated");
+    CHECK_HAS(OK("update", "json", "7"), "json unchanged");
+    CHECK_HAS(OK("pause", "json", "--json"), "\"paused\":true");
+    CHECK_STR(OK("history", "json", "--json"), "");
+}
+
+TEST_LIMIT(E4_schedule_history_says_what_ran_what_was_skipped_and_what_waits, DEADLINE_S)
+{
+    static const char *const work[] = { "worker", NULL };
+    const char              *text;
+    stet_engine             *e;
+    pid_t                    pid;
+
+    (void)OK("ensure", "skips", "orders.nap", "--every", "100ms");
+    (void)OK("ensure", "queues", "orders.nap", "--every", "100ms", "--overlap", "queue");
+    e = open_store("cli_app.db");
+    pid = begin(APP, work);
+    AWAIT(seen(e, "skips").skipped >= 3 && seen(e, "queues").is_waiting);
+    kill(pid, SIGKILL);
+    (void)ended(pid);
+    stet_close(e);
+    text = OK("history", "skips");
+    CHECK_HAS(text, "ran");
+    CHECK_HAS(text, "skipped");
+    CHECK_HAS(text, "run_");
+    text = OK("history", "skips", "--json");
+    check_json(text);
+    CHECK_HAS(text, "\"skip\":\"");
+    CHECK_HAS(OK("history", "queues"), "waits");
+    text = OK("show", "queues");
+    CHECK_HAS(text, "last run   run_");
+    CHECK_HAS(text, " (open)");
+    CHECK_HAS(text, "waiting ");
+    CHECK_HAS(OK("ls"), "queues");
 }
 
 /* ---- workers that are killed ---------------------------------------------------------------- */

@@ -314,5 +314,24 @@ TEST(G3_an_address_that_is_none_does_not_show_its_password)
     expect_refused("postgres://u:hush@h/db?answer_timeout=soon", STET_EURL, "answer_timeout",
                    "seconds");
     expect_refused("postgres://u:hush@h/db?schema", STET_EURL, "NAME=VALUE", "option");
+    expect_refused("postgres://u:hush@h/db?=x", STET_EURL, "NAME=VALUE", "option");
+    expect_refused("postgres://u:hush@h/db?schema=", STET_EURL, "a schema is", "at most");
+    expect_refused("postgres://u:hush@h/db?schema=1a", STET_EURL, "a schema is", "no digit");
+    expect_refused("postgres://u:hush@h/db?schema=public", STET_EURL, "a schema is", "not public");
+    expect_refused("postgres://u:hush@h/db?schema=information_schema", STET_EURL, "a schema is",
+                   "stet's own");
+    expect_refused("postgres://u:hush@h/db?schema=a_name_that_is_longer_than_what_names_may_have_in_"
+                   "postgresql_itself",
+                   STET_EURL, "a schema is", "at most");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=", STET_EURL, "answer_timeout", "seconds");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=0", STET_EURL, "answer_timeout", "1 to");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=3601", STET_EURL, "3600", "seconds");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=100000000000", STET_EURL, "3600",
+                   "seconds");
+    expect_refused("postgres://u:hush@h/db?connect_timeout=soon", STET_EURL, "connect_timeout",
+                   "seconds");
+    expect_refused("postgres://u:hush@h/db?repair=2", STET_EURL, "unknown option", "\"repair\"");
+    expect_refused("postgres://u:hush@h/db?an_option_with_a_name_that_nobody_would_ever_type_in=1",
+                   STET_EURL, "unknown option", "an_option_with");
     expect_refused("postgre://u:hush@h/db", STET_EURL, "no store for", "postgres://");
 }

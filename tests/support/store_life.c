@@ -345,5 +345,7 @@ store_life_live(store_life *l)
     AGAIN(l, l->s->ops->session_close(l->s, l->session));
     stet__store_close(l->s);
     l->s = NULL;
+    if (l->calm != NULL)
+        l->calm();
     life_check(l);
 }

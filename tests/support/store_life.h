@@ -15,6 +15,7 @@ typedef struct store_life {
     const char     *where; /* told when something is wrong */
     /* Codes by which the fault may show; NULL: all. */
     bool (*is_expected)(int code);
+    void (*calm)(void); /* NULL, or: called before the other handle looks */
     /* The life's own. */
     stet_store *s;
     uint64_t    session, seq;

@@ -236,7 +236,17 @@ TEST(G5_a_good_address_opens_without_asking_the_network)
     expect_opens("amqp://u:p@w@h/v"); /* the last '@' ends the password */
     expect_opens("amqp://[::1]:5672/v?connect_timeout=1");
     expect_opens("amqps://u:p@h?cacert=/no/where&verify=0");
+    expect_opens("amqps://u:p@h?cacert=/no/where&cacert=/else%2fwhere&verify=1");
+    expect_opens("amqp://u@h"); /* a user without a password has an empty one */
+    expect_opens("amqp://u:@h/?");
+    expect_opens("amqp://%c3%A4:%7e@h");
 }
+
+/* 150 of them */
+#define HINT_TEN  "aaaaaaaaaa"
+#define HINT_LONG                                                                                  \
+    HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN      \
+        HINT_TEN HINT_TEN HINT_TEN HINT_TEN HINT_TEN
 
 TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
 {
@@ -249,6 +259,29 @@ TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
     expect_refused("amqp://u:hush@h?prefix=amq.x", STET_EURL, "a prefix is");
     expect_refused("amqp://u:hush@h?ttl=0", STET_EURL, "from 1 to 86400");
     expect_refused("amqp://u:hush@h?heartbeat=hush", STET_EURL, "from 1 to 3600");
+    expect_refused("amqp://u:hush@h?ttl=86401", STET_EURL, "from 1 to 86400");
+    expect_refused("amqp://u:hush@h?ttl=", STET_EURL, "from 1 to 86400");
+    expect_refused("amqp://u:hush@h?ttl=100000000000000", STET_EURL, "from 1 to 86400");
+    expect_refused("amqp://u:hush@h?connect_timeout=61", STET_EURL, "from 1 to 60");
+    expect_refused("amqps://u:hush@h?verify=2", STET_EURL, "verify is a number");
+    expect_refused("amqp://u:hush@h?=x", STET_EURL, "NAME=VALUE");
+    expect_refused("amqp://u:hush@h?prefix=", STET_EURL, "a prefix is");
+    expect_refused("amqp://u:hush@h?prefix=" HINT_LONG, STET_EURL, "a prefix is");
+    expect_refused("amqp://u:hush@h?" HINT_LONG "=x", STET_EURL, "unknown option \"aaaaaaaaaa");
+    expect_refused("amqp://u:hush@h?verify=0", STET_EURL, "amqps://");
+    expect_refused("amqp://u%:hush@h", STET_EURL, "'%' in the user");
+    expect_refused("amqp://u%4:hush@h", STET_EURL, "'%' in the user");
+    expect_refused("amqp://u:hush%4g@h", STET_EURL, "'%' in the password");
+    expect_refused("amqp://u:hush%g4@h", STET_EURL, "'%' in the password");
+    expect_refused("amqp://u:hush%00@h", STET_EURL, "'%' in the password");
+    expect_refused("amqps://u:hush@h?cacert=%", STET_EURL, "'%' in the cacert");
+    expect_refused("amqp://u:hush@h/%2", STET_EURL, "'%' in the vhost");
+    expect_refused("amqp://" HINT_LONG HINT_LONG ":hush@h", STET_EURL, "the user has more than");
+    expect_refused("amqp://u:hush@h/" HINT_LONG HINT_LONG, STET_EURL, "the vhost has more than");
+    expect_refused("amqp://u:hush@" HINT_LONG HINT_LONG, STET_EURL, "the host is no name");
+    expect_refused("amqp://u:hush@a b", STET_EURL, "the host is no name");
+    expect_refused("amqp://u:hush@[::1]5672", STET_EURL, "the host is no name");
+    expect_refused("amqp://u:hush@h:/", STET_EURL, "the port is a number");
     expect_refused("amqp://u:hush@h?cacert=x", STET_EURL, "amqps://");
     expect_refused("amqp://u:hush@h:99999/", STET_EURL, "the port is a number");
     expect_refused("amqp://u:hush@h:hush/", STET_EURL, "the port is a number");

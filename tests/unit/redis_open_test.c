@@ -111,6 +111,11 @@ TEST(G4_a_mistyped_option_is_answered_with_the_nearest)
     CHECK_HAS(stet_last_error(), "NAME=VALUE");
 }
 
+/* 100 of them */
+#define OPEN_TEN "aaaaaaaaaa"
+#define OPEN_LONG                                                                                  \
+    OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN OPEN_TEN
+
 TEST(G4_addresses_that_cannot_be_right)
 {
     static const struct {
@@ -131,6 +136,22 @@ TEST(G4_addresses_that_cannot_be_right)
         { "redis://h?connect_timeout=0", "1 to 3600" },
         { "redis://h?answer_timeout=1x", "1 to 3600" },
         { "rediss://u:" SECRET "@h:1/0", "TLS" },
+        { "redis://u%4:" SECRET "@h", "%XX" },
+        { "redis://u:" SECRET "%4g@h", "%XX" },
+        { "redis://u:" SECRET "%@h", "%XX" },
+        { "redis://h:/0", "port" },
+        { "redis://h:12345678/0", "port" },
+        { "redis://h:1x/0", "port" },
+        { "redis://h/1x", "number of a database" },
+        { "redis://" OPEN_LONG OPEN_LONG OPEN_LONG, "the host is too long" },
+        { "redis://h?=1", "NAME=VALUE" },
+        { "redis://h?prefix=" OPEN_LONG, "prefix is 1 to" },
+        { "redis://h?connect_timeout=", "1 to 3600" },
+        { "redis://h?connect_timeout=3601", "1 to 3600" },
+        { "redis://h?connect_timeout=100000000000", "1 to 3600" },
+        { "redis://h?repair=2", "0 or 1" },
+        { "redis://h?" OPEN_LONG "=1", "unknown option \"aaaaaaaaaa" },
+        { "redis://h?allow_lossyallow_lossyallow_lossyallow_lossy=1", "unknown option" },
     };
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -159,6 +180,17 @@ TEST(G4_user_password_host_and_database_are_understood)
     CHECK_INT(st.port, 6379);
     CHECK_STR(st.key, "{stet}:");
     CHECK(!st.is_lossy_allowed);
+    stet__redis_url_free(&st);
+    st = (redis_store){ .base = { .alloc = &stet__platform_real()->alloc } };
+    CHECK_OK(stet__redis_url_parse(&st, "//[::1]?allow_lossy=0&repair=0"));
+    CHECK_STR(st.host, "::1");
+    CHECK_INT(st.port, 6379);
+    CHECK(!st.is_lossy_allowed && !st.may_mend);
+    stet__redis_url_free(&st);
+    st = (redis_store){ .base = { .alloc = &stet__platform_real()->alloc } };
+    CHECK_OK(stet__redis_url_parse(&st, "//:7000/3")); /* no host: this one */
+    CHECK_STR(st.host, "localhost");
+    CHECK_INT(st.port, 7000);
     stet__redis_url_free(&st);
 }
 

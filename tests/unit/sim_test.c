@@ -1,4 +1,9 @@
 /* The simulated platform: one seed one history, virtual time, crashes, pauses, deadlocks. */
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "exec/co.h"
 #include "platform/platform.h"
 #include "test.h"
@@ -853,4 +858,433 @@ TEST(sim_a_calm_clock_moves_once_in_so_many_events)
         CHECK_INT(p->ops->mono_us(p), began_us);
     CHECK_INT(p->ops->mono_us(p), began_us + 1);
     stet__sim_free(sim);
+}
+
+static void
+stops_without_end(void *arg)
+{
+    world *w = arg;
+
+    for (;;) {
+        w->value++;
+        stet__sim_stop(w->sim);
+        stet__sim_yield(w->sim);
+    }
+}
+
+TEST(sim_settling_ends_when_it_is_stopped)
+{
+    world w;
+
+    world_init(&w, 5);
+    CHECK_OK(stet__sim_spawn(w.sim, w.p, stops_without_end, &w));
+    CHECK(!stet__sim_settle(w.sim, 1000));
+    CHECK_INT(w.value, 1);
+    CHECK(!stet__sim_settle(w.sim, 1000)); /* and goes on */
+    CHECK_INT(w.value, 2);
+    stet__sim_free(w.sim);
+}
+
+TEST(sim_a_paused_node_that_is_ready_has_to_wait_for_its_time)
+{
+    world   w;
+    int64_t now_us;
+
+    world_init(&w, 5);
+    CHECK_OK(stet__sim_spawn(w.sim, w.p, yields_without_end, &w));
+    now_us = stet__sim_now_us(w.sim);
+    stet__sim_node_pause(w.sim, w.p, now_us + HOUR_US);
+    CHECK_INT(stet__sim_next_us(w.sim), now_us + HOUR_US);
+    stet__sim_leap(w.sim, now_us - 1); /* time does not go back */
+    CHECK_INT(stet__sim_now_us(w.sim), now_us);
+    stet__sim_yield(w.sim); /* outside of a run: nobody to go first */
+    CHECK_INT(stet__sim_now_us(w.sim), now_us);
+    stet__sim_free(w.sim);
+    stet__sim_free(NULL);
+}
+
+TEST(sim_a_size_no_machine_has_leaves_the_old_block)
+{
+    world           w;
+    volatile size_t huge = SIZE_MAX - 8;
+    char           *block;
+
+    world_init(&w, 3);
+    block = stet__get(&w.p->alloc, 6);
+    CHECK(block != NULL);
+    memcpy(block, "still", 6);
+    CHECK(stet__grow(&w.p->alloc, block, huge) == NULL);
+    CHECK(stet__get(&w.p->alloc, huge) == NULL);
+    CHECK_STR(block, "still");
+    stet__free(&w.p->alloc, block);
+    CHECK(stet__sim_node_is_clean(w.sim, w.p));
+    stet__sim_free(w.sim);
+}
+
+TEST(sim_locks_are_let_go_in_any_order)
+{
+    pair d;
+
+    world_init(&d.w, 2);
+    CHECK_OK(d.w.p->ops->mutex_init(d.w.p, &d.second));
+    stet__lock(d.w.p, &d.w.lock);
+    stet__lock(d.w.p, &d.second);
+    stet__unlock(d.w.p, &d.w.lock); /* the first one first */
+    stet__unlock(d.w.p, &d.second);
+    d.w.p->ops->mutex_destroy(d.w.p, &d.second);
+    d.w.p->ops->mutex_destroy(d.w.p, &d.w.lock);
+    stet__sim_free(d.w.sim);
+}
+
+TEST(sim_a_crash_takes_the_locks_the_outside_holds_in_it)
+{
+    pair  d;
+    char  text[1000] = "";
+    FILE *out;
+
+    world_init(&d.w, 2);
+    CHECK_OK(d.w.other->ops->mutex_init(d.w.other, &d.second));
+    stet__lock(d.w.p, &d.w.lock);
+    stet__lock(d.w.other, &d.second);
+    CHECK((out = tmpfile()) != NULL);
+    stet__sim_dump(d.w.sim, out);
+    rewind(out);
+    CHECK(fread(text, 1, sizeof text - 1, out) > 0);
+    fclose(out);
+    CHECK_HAS(text, "held outside of stet__sim_run()");
+    stet__sim_node_crash(d.w.sim, d.w.p);
+    stet__sim_node_crash(d.w.sim, d.w.p); /* twice is once */
+    CHECK(!stet__sim_node_is_alive(d.w.sim, d.w.p));
+    stet__unlock(d.w.other, &d.second);
+    stet__sim_free(d.w.sim);
+}
+
+/* ---- the dump -------------------------------------------------------------------------------- */
+
+static void
+dump_child(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->p, &w->lock);
+    while (stet__wait(w->p, &w->changed, &w->lock, STET__FOREVER))
+        ;
+}
+
+static void
+dump_joiner(void *arg)
+{
+    world        *w = arg;
+    stet__thread *t;
+
+    CHECK_OK(w->p->ops->thread_start(w->p, &t, "child", dump_child, w));
+    w->p->ops->thread_join(w->p, t);
+}
+
+static void
+dump_napper(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->p, &w->lock);
+    while (stet__wait(w->p, &w->changed, &w->lock, 5 * HOUR_US))
+        ;
+    stet__unlock(w->p, &w->lock);
+}
+
+static void
+dump_nothing(void *arg)
+{
+    (void)arg;
+}
+
+static void
+dump_looker(void *arg)
+{
+    world        *w = arg;
+    stet__thread *ended;
+    FILE         *out = tmpfile();
+    char          text[2000] = "";
+
+    CHECK_OK(w->p->ops->thread_start(w->p, &ended, "short", dump_nothing, w));
+    stet__sim_node_pause(w->sim, w->other, 4 * HOUR_US);
+    stet__lock(w->p, &w->lock);
+    stet__wait(w->p, &w->changed, &w->lock, 2 * HOUR_US); /* the others get where they will be */
+    stet__unlock(w->p, &w->lock);
+    CHECK(out != NULL);
+    stet__sim_dump(w->sim, out);
+    rewind(out);
+    CHECK(fread(text, 1, sizeof text - 1, out) > 0);
+    fclose(out);
+    CHECK_HAS(text, "root: runs");
+    CHECK_HAS(text, "ready, node paused");
+    CHECK_HAS(text, "waits for condition 2 without limit");
+    CHECK_HAS(text, "waits for condition 2 until 18000000000");
+    CHECK_HAS(text, "joins fiber ");
+    CHECK_HAS(text, "short: ended, not joined");
+    w->done++;
+    stet__sim_stop(w->sim);
+}
+
+TEST(sim_dump_says_what_each_fiber_waits_for)
+{
+    uint64_t seed;
+    world    w;
+
+    for (seed = 1; seed <= 10; seed++) {
+        world_init(&w, seed);
+        CHECK_OK(stet__sim_spawn(w.sim, w.p, dump_joiner, &w));
+        CHECK_OK(stet__sim_spawn(w.sim, w.p, dump_napper, &w));
+        CHECK_OK(stet__sim_spawn(w.sim, w.p, dump_looker, &w));
+        CHECK_OK(stet__sim_spawn(w.sim, w.other, yields_without_end, &w));
+        CHECK(!stet__sim_run(w.sim, 3 * HOUR_US));
+        CHECK_INT(w.done, 1);
+        stet__sim_free(w.sim);
+    }
+}
+
+/* ---- misuse ---------------------------------------------------------------------------------- */
+
+static void
+holds_on(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->p, &w->lock);
+    w->value = 1;
+    yields_without_end(w);
+}
+
+static void
+locks_of_another(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->other, &w->lock);
+    yields_without_end(w);
+}
+
+static void
+waits_in_another(void *arg)
+{
+    pair *d = arg;
+
+    stet__lock(d->w.other, &d->second);
+    while (stet__wait(d->w.p, &d->w.changed, &d->second, STET__FOREVER))
+        ;
+}
+
+static void
+ends_locked(void *arg)
+{
+    world *w = arg;
+
+    stet__lock(w->p, &w->lock);
+}
+
+static void
+runs_itself(void *arg)
+{
+    world *w = arg;
+
+    stet__sim_run(w->sim, HOUR_US);
+}
+
+static void
+settles_itself(void *arg)
+{
+    world *w = arg;
+
+    stet__sim_settle(w->sim, 10);
+}
+
+static void
+misuse_join(pair *d)
+{
+    stet__thread *t;
+
+    CHECK_OK(d->w.p->ops->thread_start(d->w.p, &t, "t", yields_without_end, &d->w));
+    d->w.p->ops->thread_join(d->w.p, t);
+}
+
+static void
+misuse_memory(pair *d)
+{
+    stet__sim_node_crash(d->w.sim, d->w.p);
+    stet__get(&d->w.p->alloc, 8);
+}
+
+static void
+misuse_spawn(pair *d)
+{
+    stet__sim_node_crash(d->w.sim, d->w.p);
+    stet__sim_spawn(d->w.sim, d->w.p, yields_without_end, &d->w);
+}
+
+static void
+misuse_end_locked(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, ends_locked, &d->w));
+    stet__sim_run(d->w.sim, HOUR_US);
+}
+
+static void
+misuse_destroy_held(pair *d)
+{
+    stet__lock(d->w.p, &d->w.lock);
+    d->w.p->ops->mutex_destroy(d->w.p, &d->w.lock);
+}
+
+static void
+misuse_destroy_waited(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, dump_child, &d->w));
+    stet__sim_run(d->w.sim, HOUR_US);
+    d->w.p->ops->cond_destroy(d->w.p, &d->w.changed);
+}
+
+static void
+misuse_raw_mutex(pair *d)
+{
+    memset(&d->second, 0, sizeof d->second);
+    stet__lock(d->w.p, &d->second);
+}
+
+static void
+misuse_raw_cond(pair *d)
+{
+    memset(&d->w.changed, 0, sizeof d->w.changed);
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, dump_child, &d->w));
+    stet__sim_run(d->w.sim, HOUR_US);
+}
+
+static void
+misuse_twice(pair *d)
+{
+    stet__lock(d->w.p, &d->w.lock);
+    stet__lock(d->w.p, &d->w.lock);
+}
+
+static void
+misuse_held_by_fiber(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, holds_on, &d->w));
+    while (d->w.value == 0)
+        stet__sim_settle(d->w.sim, 10);
+    stet__lock(d->w.p, &d->w.lock);
+}
+
+static void
+misuse_unlock(pair *d)
+{
+    stet__unlock(d->w.p, &d->w.lock);
+}
+
+static void
+misuse_wait_outside(pair *d)
+{
+    stet__lock(d->w.p, &d->w.lock);
+    stet__wait(d->w.p, &d->w.changed, &d->w.lock, STET__FOREVER);
+}
+
+static void
+misuse_run(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, runs_itself, &d->w));
+    stet__sim_run(d->w.sim, HOUR_US);
+}
+
+static void
+misuse_settle(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, settles_itself, &d->w));
+    stet__sim_run(d->w.sim, HOUR_US);
+}
+
+static void
+misuse_leap(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, yields_without_end, &d->w));
+    stet__sim_leap(d->w.sim, HOUR_US);
+}
+
+/* The lock is one of the node that crashes. */
+static void
+misuse_crash_under_waiter(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.p, holds_on, &d->w));
+    while (d->w.value == 0)
+        stet__sim_settle(d->w.sim, 10);
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.other, locks_of_another, &d->w));
+    stet__sim_settle(d->w.sim, 1000);
+    stet__sim_node_crash(d->w.sim, d->w.p);
+}
+
+static void
+misuse_crash_under_sleeper(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.other, waits_in_another, d));
+    CHECK(stet__sim_settle(d->w.sim, 1000));
+    stet__sim_node_crash(d->w.sim, d->w.p);
+}
+
+static void
+misuse_crash_under_holder(pair *d)
+{
+    CHECK_OK(stet__sim_spawn(d->w.sim, d->w.other, locks_of_another, &d->w));
+    stet__sim_settle(d->w.sim, 1000);
+    stet__sim_node_crash(d->w.sim, d->w.p);
+}
+
+/* In a child; what it says before it aborts. */
+static void
+check_dies(void (*misuse)(pair *), const char *says)
+{
+    char  text[4000] = "";
+    FILE *out = tmpfile();
+    int   status;
+    pid_t child;
+    pair  d;
+
+    CHECK(out != NULL);
+    fflush(NULL);
+    CHECK((child = fork()) >= 0);
+    if (child == 0) {
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)dup2(fileno(out), STDERR_FILENO);
+        world_init(&d.w, 11);
+        CHECK_OK(d.w.other->ops->mutex_init(d.w.other, &d.second));
+        misuse(&d);
+        _exit(0);
+    }
+    CHECK_INT(waitpid(child, &status, 0), child);
+    rewind(out);
+    (void)!fread(text, 1, sizeof text - 1, out);
+    fclose(out);
+    CHECK_HAS(text, says);
+    CHECK_HAS(text, "simulator at "); /* the dump */
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+}
+
+TEST(sim_misuse_is_named_and_ends_the_program)
+{
+    check_dies(misuse_join, "thread_join outside of stet__sim_run() for a fiber");
+    check_dies(misuse_memory, "memory of a crashed node is used");
+    check_dies(misuse_spawn, "a fiber is started on a crashed node");
+    check_dies(misuse_end_locked, "a fiber ended with a lock held");
+    check_dies(misuse_destroy_held, "a mutex in use is destroyed");
+    check_dies(misuse_destroy_waited, "a condition in use is destroyed");
+    check_dies(misuse_raw_mutex, "a mutex is locked that was never initialised here");
+    check_dies(misuse_raw_cond, "a condition is waited for that was never initialised here");
+    check_dies(misuse_twice, "a mutex is locked twice by one fiber");
+    check_dies(misuse_held_by_fiber, "a mutex held by a fiber is locked outside");
+    check_dies(misuse_unlock, "unlocked by a fiber that does not hold it");
+    check_dies(misuse_wait_outside, "cond_wait outside of stet__sim_run()");
+    check_dies(misuse_run, "stet__sim_run() inside of itself");
+    check_dies(misuse_settle, "stet__sim_settle() inside of the simulation");
+    check_dies(misuse_leap, "beyond what has to happen before");
+    check_dies(misuse_crash_under_waiter, "waits for something in its memory");
+    check_dies(misuse_crash_under_sleeper, "waits for something in its memory");
+    check_dies(misuse_crash_under_holder, "holds a lock in its memory");
 }

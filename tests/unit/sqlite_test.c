@@ -229,7 +229,21 @@ TEST(G7_options_of_the_address)
     CHECK_CODE(open_code(with_option("a.db", "prefix=a-b")), STET_EURL);
     CHECK_CODE(open_code(with_option("a.db", "prefix=")), STET_EURL);
     CHECK_CODE(open_code(with_option("a.db", "prefix=sqlite_x")), STET_EURL);
+    CHECK_HAS(stet_last_error(), "a prefix is at most");
+    CHECK_CODE(open_code(with_option("a.db", "prefix=1a")), STET_EURL);
+    CHECK_CODE(open_code(with_option("a.db", "prefix=a_prefix_that_is_longer_than_what_is_allowed")),
+               STET_EURL);
+    CHECK_HAS(stet_last_error(), "a prefix is at most");
     CHECK_CODE(open_code(with_option("a.db", "vfs=nosuch")), STET_EURL);
+    CHECK_HAS(stet_last_error(), "no VFS named nosuch");
+    CHECK_CODE(open_code(with_option("a.db", "vfs=")), STET_EURL);
+    CHECK_CODE(open_code(with_option("a.db", "repair=2")), STET_EURL);
+    CHECK_HAS(stet_last_error(), "\"repair\"");
+    CHECK_CODE(open_code(with_option("a.db", "readonly=0")), STET_EURL);
+    CHECK_CODE(open_code("sqlite:"), STET_EURL);
+    CHECK_HAS(stet_last_error(), "sqlite:PATH");
+    CHECK_CODE(open_code("sqlite::memory:"), STET_EURL);
+    CHECK_CODE(open_code("sqlite:?prefix=a"), STET_EURL);
     CHECK_INT(file_size(test_path("a.db")), -1);
     CHECK_OK(open_code(with_option("a.db", "prefix=a_1&vfs=unix")));
 }
@@ -1154,4 +1168,153 @@ TEST(C8_a_run_is_listed_whose_transaction_failed_at_its_commit_before)
     CHECK_INT(count_runs(s, (stet_run_query){ .key = "k" }), 1);
     CHECK_INT(count_runs(s, (stet_run_query){ .status_mask = 1u << STET_STATUS_COMPLETED }), 1);
     stet__store_close(s);
+}
+
+/* ---- transactions that are lent --------------------------------------------------------------- */
+
+static const stet_op lent_op = {
+    .kind = STET_OP_VALUE_PUT,
+    .space = "s",
+    .key = { "k", 1 },
+    .data = { "v", 1 },
+};
+static const stet_unit lent_unit = { .seq = 1, .ops = &lent_op, .n_ops = 1 };
+
+static int
+lent_exec(stet_tx *tx, const char *sql)
+{
+    return sqlite3_exec(tx->conn.handle, sql, NULL, NULL, NULL);
+}
+
+TEST(B19_a_body_may_do_what_does_not_touch_the_store)
+{
+    static const char *const denied[] = {
+        "COMMIT",
+        "ROLLBACK",
+        "ATTACH ':memory:' AS m",
+        "DETACH main",
+        "PRAGMA user_version=7",
+        "INSERT INTO app_runs(id) VALUES(x'00')",
+        "UPDATE app_runs SET status=1",
+        "DELETE FROM app_facts",
+        "DROP TABLE app_values_",
+        "ALTER TABLE app_runs RENAME TO mine",
+        "CREATE INDEX app_mine ON app_runs(status)",
+        "CREATE TRIGGER t AFTER INSERT ON app_runs BEGIN SELECT 1; END",
+    };
+    static const char *const allowed[] = {
+        "PRAGMA user_version",
+        "CREATE TABLE IF NOT EXISTS orders(id INTEGER, note TEXT)",
+        "CREATE INDEX orders_id ON orders(id)",
+        "DROP INDEX orders_id",
+        "ALTER TABLE orders ADD COLUMN price INTEGER",
+        "CREATE TRIGGER orders_new AFTER INSERT ON orders BEGIN DELETE FROM orders WHERE id<0; END",
+        "INSERT INTO orders(id) VALUES(1)",
+        "SELECT count(*) FROM app_runs",
+        "CREATE TABLE runs(id INTEGER)", /* the store's begin with app_ */
+    };
+    stet_store  *s = open_ok(with_option("lent.db", "prefix=app"));
+    stet_outcome out = { 0 };
+    stet_tx     *tx;
+
+    CHECK_OK(s->ops->tx_begin(s, 60000, &tx));
+    for (size_t i = 0; i < sizeof denied / sizeof *denied; i++)
+        if (lent_exec(tx, denied[i]) == SQLITE_OK)
+            test_fail(__FILE__, __LINE__, "not denied: %s", denied[i]);
+    for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
+        if (lent_exec(tx, allowed[i]) != SQLITE_OK)
+            test_fail(__FILE__, __LINE__, "%s: %s", allowed[i], sqlite3_errmsg(tx->conn.handle));
+    CHECK_OK(s->ops->tx_commit(s, tx, &lent_unit, &out));
+    CHECK_INT(out.result, STET_OK);
+    stet__store_close(s);
+}
+
+TEST(B19_a_lent_transaction_that_ended_itself_or_took_too_long_writes_nothing)
+{
+    stet_store  *s = open_ok(test_path("late.db"));
+    stet_outcome out = { 0 };
+    stet_tx     *tx, *second;
+    stet_value   value;
+
+    CHECK_OK(s->ops->tx_begin(s, 60000, &tx));
+    /* Nobody else gets it meanwhile. */
+    CHECK_CODE(s->ops->tx_begin(s, 1, &second), STET_EBUSY);
+    CHECK_INT(lent_exec(tx, "CREATE TABLE mine(id INTEGER PRIMARY KEY); INSERT INTO mine VALUES(1)"),
+              SQLITE_OK);
+    CHECK(lent_exec(tx, "INSERT OR ROLLBACK INTO mine VALUES(1)") != SQLITE_OK);
+    CHECK_CODE(s->ops->tx_commit(s, tx, &lent_unit, &out), STET_ERETRY);
+    CHECK_HAS(stet_last_error(), "rolled its transaction back");
+    CHECK_OK(s->ops->tx_begin(s, 1, &tx));
+    while (lent_exec(tx, "WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i+1 FROM n LIMIT "
+                         "100000) SELECT count(*) FROM n") == SQLITE_OK)
+        ; /* the limit ends a statement */
+    CHECK_CODE(s->ops->tx_commit(s, tx, &lent_unit, &out), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "longer than its limit");
+    CHECK_CODE(s->ops->value(s, "s", stet_text("k"), &value), STET_ENOTFOUND);
+    stet__store_close(s);
+}
+
+TEST(B19_a_start_inside_a_transaction_needs_one_on_this_file)
+{
+    stet_store  *s = open_ok(test_path("own.db"));
+    stet_outcome out = { 0 };
+    stet_conn    conn = { STET_CONN_SQLITE, NULL };
+    sqlite3     *db = NULL, *memory = NULL, *other = NULL;
+
+    CHECK_CODE(s->ops->apply_in(s, conn, &lent_unit, &out), STET_EUSAGE);
+    conn.kind = 0;
+    CHECK_CODE(s->ops->apply_in(s, conn, &lent_unit, &out), STET_EUSAGE);
+    CHECK_HAS(stet_last_error(), "give a connection of SQLite");
+    conn.kind = STET_CONN_SQLITE;
+    CHECK_INT(sqlite3_open(":memory:", &memory), SQLITE_OK);
+    conn.handle = memory;
+    CHECK_CODE(s->ops->apply_in(s, conn, &lent_unit, &out), STET_EMISMATCH);
+    CHECK_HAS(stet_last_error(), "open on no file");
+    CHECK_INT(sqlite3_open(test_path("other.db"), &other), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(other, "CREATE TABLE t(x); BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    conn.handle = other;
+    CHECK_CODE(s->ops->apply_in(s, conn, &lent_unit, &out), STET_EMISMATCH);
+    CHECK_HAS(stet_last_error(), "other.db, not on");
+    CHECK_INT(sqlite3_open(test_path("own.db"), &db), SQLITE_OK);
+    conn.handle = db;
+    CHECK_CODE(s->ops->apply_in(s, conn, &lent_unit, &out), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "no transaction has begun");
+    CHECK_INT(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    CHECK_OK(s->ops->apply_in(s, conn, &lent_unit, &out));
+    CHECK_INT(out.result, STET_OK);
+    CHECK_INT(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    sqlite3_close(memory);
+    sqlite3_close(other);
+    stet__store_close(s);
+}
+
+/* ---- damage ----------------------------------------------------------------------------------- */
+
+static void
+damage_sql(const char *name, const char *sql)
+{
+    sqlite3 *db = NULL;
+
+    CHECK_INT(sqlite3_open(test_path(name), &db), SQLITE_OK);
+    CHECK_INT(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+TEST(F2_a_store_without_its_own_name_is_damaged)
+{
+    CHECK_OK(open_code(test_path("a.db")));
+    damage_sql("a.db", "UPDATE meta SET v=x'0102'");
+    CHECK_CODE(open_code(test_path("a.db")), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "meta is damaged");
+    damage_sql("a.db", "DELETE FROM meta");
+    CHECK_CODE(open_code(test_path("a.db")), STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "meta is damaged");
+}
+
+TEST(G7_an_empty_file_of_another_application_is_left_alone)
+{
+    damage_sql("b.db", "PRAGMA application_id=7");
+    CHECK_CODE(open_code(test_path("b.db")), STET_ENOTDB);
+    CHECK_HAS(stet_last_error(), "something else");
 }
