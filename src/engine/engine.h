@@ -589,7 +589,6 @@ typedef int (*stet__fact_seen_fn)(void *arg, const stet__fact *fact, uint64_t se
 int  stet__load_facts_seen(stet_engine *e, stet__run *run, stet__journal *journal, uint64_t upto,
                            uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg);
 int  stet__load(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal);
-/* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
 /* The first rows of a journal, read with the run's row by a store that can; else nothing. In the row's arena. */
 typedef struct stet__page_row {
     uint64_t   first;
@@ -605,6 +604,7 @@ int  stet__load_row_page(stet_engine *e, stet_id id, stet__arena *arena, stet_ru
                          bool if_ended, stet__page *page);
 int  stet__load_facts_page(stet_engine *e, stet__run *run, stet__journal *journal, const stet_run_row *row,
                            const stet__page *page, uint64_t *bad_revision);
+/* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
 int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
 /* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
 int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);

@@ -202,14 +202,6 @@ load_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     }
     if (first != l->next && l->run->journal == 0 && load_may_be_anew(first, facts))
         l->next = first;
-    if (first != l->next && l->run->journal == 0) { /* a generation begins there, but for damage */
-        stet_bytes in = facts;
-
-        if ((err = stet__fact_decode(&fact, &in)) != STET_OK && err != STET_END) {
-            l->bad = first;
-            return err;
-        }
-    }
     if (first != l->next) {
         l->bad = l->next;
         return stet__fail(STET_ECORRUPT, "revision %llu is missing", (unsigned long long)l->next);
