@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "fleet.h"
 
 enum { CLIENT_MANY = 3 }; /* starts at once */
@@ -517,6 +518,21 @@ operator_recorded(fleet *w, const fleet_run *run, char step[32])
             (void)snprintf(step, 32, "%s", s->step);
 }
 
+/* One whose body runs just now, beside its handler if there is such a one. */
+static fleet_run *
+operator_running(fleet *w, char step[32])
+{
+    fleet_run *found = NULL;
+
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        for (const fleet_entry *e = run->end == 0 ? run->entries : NULL; e != NULL; e = e->next)
+            if (e->is_inside && e->step[0] == 's' && (found == NULL || strchr(e->step, '-') != NULL)) {
+                (void)snprintf(step, 32, "%s", e->step);
+                found = run;
+            }
+    return found;
+}
+
 /* What was given where a step had failed takes another way, and that is not judged here. */
 static bool
 operator_has_failed(const fleet_run *run, const char *step)
@@ -545,14 +561,17 @@ static void
 operator_rewrite(fleet_node *node, stet__fact_kind kind)
 {
     fleet      *w = node->w;
-    fleet_run  *run = operator_pick_open(w);
+    fleet_run  *run = operator_pick_open(w), *running;
     const char *name = stet__fact_kind_name(kind);
     char        step[48], why[24], value[32];
     stet_run_id id;
     size_t      deed;
     int         err;
 
-    if (kind == STET__FACT_EDIT)
+    if (kind == STET__FACT_SKIP && client_draw(w, 2) == 0 &&
+        (running = operator_running(w, step)) != NULL)
+        run = running;
+    else if (kind == STET__FACT_EDIT)
         operator_recorded(w, run, step);
     else
         operator_step(w, run, kind == STET__FACT_REWIND && run->is_object, step);
@@ -608,6 +627,32 @@ operator_fork(fleet_node *node, fleet_run *run)
         fleet_fail(w, run, "a fork was answered with another run");
 }
 
+/* Does it wait for somebody to decide? */
+static bool
+operator_is_asked(const fleet *w, const fleet_run *run)
+{
+    return run->end == 0 &&
+           stet__mem_value(w->db, STET__SPACE_BOUNDARY, stet__id_bytes(&run->id)) != NULL;
+}
+
+/* Most look at the one that waits for the longest time, at the same time as others do. */
+static void
+operator_decide(fleet_node *node)
+{
+    enum { ROUND_US = 500000 };
+
+    fleet     *w = node->w;
+    fleet_run *run = operator_pick_open(w), *first = w->first;
+
+    if (client_draw(w, 4) != 0) {
+        fleet_nap(node->p, ROUND_US - stet__sim_now_us(w->sim) % ROUND_US);
+        while (first != NULL && !operator_is_asked(w, first))
+            first = first->next;
+    }
+    if (!node->is_leaving)
+        fleet_decide(node, first != NULL ? first : run, client_draw(w, 3) != 0);
+}
+
 static void
 operator_act(fleet_node *node)
 {
@@ -622,7 +667,7 @@ operator_act(fleet_node *node)
     switch (client_draw(w, 33)) {
     case 30:
     case 31:
-    case 32: fleet_decide(node, operator_pick_open(w), client_draw(w, 3) != 0); break;
+    case 32: operator_decide(node); break;
     case 23:
     case 24: operator_rewrite(node, STET__FACT_SKIP); break;
     case 25:
