@@ -907,6 +907,29 @@ TEST(B22_a_journal_that_lost_its_beginning_is_damage)
     damage_end(f);
 }
 
+/* Found by the simulator: it was said that the first fact of all is missing. */
+TEST(B22_damage_at_the_beginning_of_a_generation_is_named)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    char        found[256] = "";
+
+    if (!f->is_sqlite)
+        test_skip("a file is needed");
+    fixture_up(f, services);
+    run = second_generation(f);
+    fixture_down(f);
+    damage_sql(f,
+               "UPDATE facts SET data=?2 WHERE run=?1 AND rev=(SELECT min(rev) FROM facts WHERE "
+               "run=?1)",
+               &run, stet_text("damage"));
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_verify(f->engine, NULL, keep_rule, found));
+    CHECK_HAS(found, "facts: ");
+    CHECK(strstr(found, "is missing") == NULL);
+    damage_end(f);
+}
+
 typedef struct readers {
     stet_engine *engine;
     stet_run_id  run;
