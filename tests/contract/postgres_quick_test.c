@@ -381,13 +381,10 @@ quick_draw_batch(quick *q, quick_batch *b)
     uint32_t kind = quick_draw(q, 20), n = kind < 9 ? 1 + quick_draw(q, QUICK_UNITS) : 1;
     uint32_t look = n > 1 && quick_draw(q, 2) == 0 ? quick_draw(q, n) : QUICK_UNITS;
 
-    /* A look among steps; */
-
-    if (look < n && quick_draw(q, 3) > 0) { /* of few, so that none is refused */
+    if (look < n && quick_draw(q, 3) > 0) { /* among few steps, so that none is refused */
         n = 2;
         look %= 2;
     }
-
     for (b->n = 0; b->n < n; b->n++) {
         uint32_t run = quick_draw(q, QUICK_RUNS);
 
