@@ -379,13 +379,12 @@ static void
 quick_draw_batch(quick *q, quick_batch *b)
 {
     uint32_t kind = quick_draw(q, 20), n = kind < 9 ? 1 + quick_draw(q, QUICK_UNITS) : 1;
-    uint32_t look = n > 1 && quick_draw(q, 2) == 0 ? quick_draw(q, n) : QUICK_UNITS; /* among steps */
+    uint32_t look = n > 1 && quick_draw(q, 2) == 0 ? quick_draw(q, n) : QUICK_UNITS;
 
-    if (look < n && quick_draw(q, 3) > 0) { /* few others, so that none is refused */
+    if (look < n && quick_draw(q, 3) > 0) { /* among few steps, so that none is refused */
         n = 2;
         look %= 2;
     }
-
     for (b->n = 0; b->n < n; b->n++) {
         uint32_t run = quick_draw(q, QUICK_RUNS);
 
@@ -497,7 +496,8 @@ TEST_LIMIT(G3_postgres_the_quick_functions_do_what_the_memory_store_does, 240)
     }
     test_note("%zu units applied, %zu refused; %zu looks among steps, %zu found work", q->applied,
               q->refused, q->joined, q->granted);
-    CHECK(q->joined > 20 && q->granted > 3 && q->applied > QUICK_ROUNDS / 2 && q->refused > QUICK_ROUNDS / 10);
+    CHECK(q->applied > QUICK_ROUNDS / 2 && q->refused > QUICK_ROUNDS / 10);
+    CHECK(q->joined > 20 && q->granted > 3);
     /* They were really used. */
     CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_STEPS]);
     CHECK(pg_of(q->postgres.store)->writer.is_prepared[PG_SQL_WAKE]);
