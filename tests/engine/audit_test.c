@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "damage.h"
 #include "engine/engine.h"
-#include "fixture.h"
 
 /* ---- a sink that remembers ------------------------------------------------------------------- */
 
@@ -1095,6 +1095,40 @@ TEST(H6_a_mirror_forgets_what_was_told_of_runs_that_are_not_there)
     CHECK_INT(fixture_sound(f->engine), 2);
     fixture_end(f);
     free(s);
+}
+
+TEST(H6_a_run_whose_facts_cannot_be_read_is_told_as_far_as_it_goes)
+{
+    fixture    *f = fixture_begin();
+    sink       *s;
+    stet_run_id bad, good;
+    trail      *t = calloc(1, sizeof *t);
+
+    CHECK(t != NULL);
+    if (!f->is_sqlite)
+        test_skip("damage needs a file");
+    fixture_up_with(f, handlers);
+    bad = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &bad, STET_OK);
+    good = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &good, STET_OK);
+    fixture_down(f);
+#ifdef STET_WITH_SQLITE
+    damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev>1", &bad,
+               (stet_bytes){ NULL, 0 });
+#endif
+    s = sink_new(f);
+    fixture_up_with(f, handlers);
+    await_told(s, f->engine, &good);
+    CHECK_CODE(stet_audit_run(f->engine, &bad, trail_take, t), STET_ECORRUPT);
+    CHECK(t->n > 0);
+    CHECK_STR(t->entries[0].line, "run: started t.steps");
+    for (size_t i = 0; i < t->n; i++)
+        AWAIT(sink_has(s, t->entries[i].id) == 1);
+    fixture_down(f);
+    free(t);
+    free(s);
+    damage_end(f);
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */

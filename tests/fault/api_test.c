@@ -738,7 +738,7 @@ static const api_row api_rows[] = {
     { .name = "stet_run_facts", .engine = engine_run_facts },
     { .name = "stet_audit_run", .engine = engine_audit_run },
     { .name = "stet_audit_run", .engine = engine_audit_run_sad, .ready = ready_sad },
-    { .name = "stet_audit_off", .engine = engine_audit_off },
+    { .name = "stet_audit_off", .engine = engine_audit_off, .ready = ready_told },
     { .name = "stet_why", .engine = engine_why },
     { .name = "stet_why", .engine = engine_why_many, .ready = ready_lane },
     { .name = "stet_verify", .engine = engine_verify_sad, .ready = ready_sad },
