@@ -211,7 +211,7 @@ bundle_head(stet__tape *tape, stet_bytes in)
     if (!stet__read_varint(&in, &tape->revision) || !stet__read_varint(&in, &status) ||
         !stet__read_u64(&in, &exported_ms))
         return bundle_bad("its head is too short");
-    if (status > STET_STATUS_EXPIRED || stet_status_name((stet_status)status) == NULL)
+    if (status == 0 || status > STET_STATUS_EXPIRED)
         return bundle_bad("a status nobody knows");
     tape->status = (stet_status)status;
     tape->exported_ms = (int64_t)exported_ms;

@@ -508,11 +508,12 @@ mirror_before(stet_id id)
     return id;
 }
 
-/* What was told of the runs on the page: keys and runs have the same order. */
+/* What was told of the runs on the page: keys and runs have the same order. In a pass from where the
+ * page began, so that what was told of runs that are not there any more shows. */
 static int
-mirror_read_told(stet_engine *e, mirror_page *page)
+mirror_read_told(stet_engine *e, mirror_page *page, const stet_id *begin)
 {
-    stet_id after = mirror_before(page->rows[0].id);
+    stet_id after = begin != NULL ? *begin : mirror_before(page->rows[0].id);
     int     err;
 
     do {
@@ -572,7 +573,7 @@ mirror_look(stet_engine *e, stet__mirror *m, mirror_page *page, const stet_id *a
         memmove(page->rows, page->rows + (MIRROR_PAGE - page->n), page->n * sizeof page->rows[0]);
     if (page->n == 0)
         return STET_OK;
-    if ((err = mirror_read_told(e, page)) != STET_OK)
+    if ((err = mirror_read_told(e, page, after)) != STET_OK)
         return err;
     for (size_t i = 0; i < page->n && !mirror_is_resting(m); i++)
         if (mirror_is_due(&page->rows[i]) && !mirror_must_wait(m, page->rows[i].id)) {

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "damage.h"
 #include "engine/engine.h"
-#include "fixture.h"
 
 /* ---- a sink that remembers ------------------------------------------------------------------- */
 
@@ -1049,6 +1049,86 @@ TEST(H6_verify_finds_what_was_told_of_runs_that_are_not_there_and_a_mirror_forge
     await_told(s, f->engine, &run);
     fixture_end(f);
     free(s);
+}
+
+static bool
+is_told(stet_engine *e, stet_id id)
+{
+    stet_value v = { 0 };
+    int        err = e->store->ops->value(e->store, STET__SPACE_BASE_TOLD, stet__id_bytes(&id), &v);
+
+    stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    CHECK(err == STET_OK || err == STET_ENOTFOUND);
+    return err == STET_OK;
+}
+
+/* A run may go while it is told; what is noted of it then is nobody's. */
+TEST(H6_a_mirror_forgets_what_was_told_of_runs_that_are_not_there)
+{
+    static const char oldest[] = "run_00000000000000000000000001";
+    fixture          *f = fixture_begin();
+    sink             *s;
+    stet_run_id       run;
+    stet_id           old, middle;
+    int64_t           now_ms;
+    char              text[STET_ID_TEXT_MAX];
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK_OK(stet__id_parse(&middle, STET__ID_RUN, run.text));
+    middle.bytes[15] ^= 1; /* the last bytes are chance, the first ones a time */
+    now_ms = stet_engine_now_ms(f->engine);
+    AWAIT(stet_engine_now_ms(f->engine) > now_ms);
+    run = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    stet__id_text(text, STET__ID_RUN, middle);
+    CHECK_OK(stet__id_parse(&old, STET__ID_RUN, oldest));
+    CHECK_OK(put_told(f->engine, oldest, 7));
+    CHECK_OK(put_told(f->engine, text, 7));
+    CHECK(is_told(f->engine, old) && is_told(f->engine, middle));
+    fixture_down(f);
+    s = sink_new(f);
+    fixture_up_with(f, handlers);
+    AWAIT(!is_told(f->engine, old) && !is_told(f->engine, middle));
+    await_told(s, f->engine, &run);
+    CHECK_INT(fixture_sound(f->engine), 2);
+    fixture_end(f);
+    free(s);
+}
+
+TEST(H6_a_run_whose_facts_cannot_be_read_is_told_as_far_as_it_goes)
+{
+    fixture    *f = fixture_begin();
+    sink       *s;
+    stet_run_id bad, good;
+    trail      *t = calloc(1, sizeof *t);
+
+    CHECK(t != NULL);
+    if (!f->is_sqlite)
+        test_skip("damage needs a file");
+    fixture_up_with(f, handlers);
+    bad = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &bad, STET_OK);
+    good = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &good, STET_OK);
+    fixture_down(f);
+#ifdef STET_WITH_SQLITE
+    damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev>1", &bad,
+               (stet_bytes){ NULL, 0 });
+#endif
+    s = sink_new(f);
+    fixture_up_with(f, handlers);
+    await_told(s, f->engine, &good);
+    CHECK_CODE(stet_audit_run(f->engine, &bad, trail_take, t), STET_ECORRUPT);
+    CHECK(t->n > 0);
+    CHECK_STR(t->entries[0].line, "run: started t.steps");
+    for (size_t i = 0; i < t->n; i++)
+        AWAIT(sink_has(s, t->entries[i].id) == 1);
+    fixture_down(f);
+    free(t);
+    free(s);
+    damage_end(f);
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */

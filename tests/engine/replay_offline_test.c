@@ -1205,6 +1205,72 @@ TEST(I7_a_damaged_bundle_is_refused)
 }
 
 /* A record that is damaged in the store is so in the bundle, and the report says where. */
+/* Sections by hand, with the checksum they should have. */
+static stet_bytes
+bundle_of(char *to, const char *sections, size_t len, const char *behind)
+{
+    size_t   n = 9;
+    uint32_t crc;
+
+    memcpy(to, "stetrun\n\1", n);
+    memcpy(to + n, sections, len);
+    n += len;
+    crc = stet__crc32c(0, to, n);
+    to[n++] = 0;
+    to[n++] = (char)(4 + strlen(behind));
+    for (int i = 0; i < 4; i++)
+        to[n++] = (char)(uint8_t)(crc >> 8 * i);
+    memcpy(to + n, behind, strlen(behind));
+    return (stet_bytes){ to, n + strlen(behind) };
+}
+
+#define RUN_PART     "\1\20" "0123456789abcdef"
+#define HEAD_PART    "\2\12" "\1\1" "12345678"
+#define JOURNAL_PART "\5\3" "\1\1x"
+
+/* Whole by their checksum, and yet they make no sense. */
+TEST(I7_a_bundle_that_makes_no_sense_is_refused)
+{
+    static const struct {
+        const char *sections;
+        size_t      len;
+        const char *text;
+    } all[] = {
+#define SECTIONS(parts, said) { parts, sizeof(parts) - 1, said }
+        SECTIONS(HEAD_PART JOURNAL_PART, "is missing"),
+        SECTIONS(RUN_PART JOURNAL_PART, "is missing"),
+        SECTIONS(RUN_PART HEAD_PART, "is missing"),
+        SECTIONS("\1\3" "012", "another length"),
+        SECTIONS("\2\0", "too short"),
+        SECTIONS("\2\1" "\1", "too short"),
+        SECTIONS("\2\5" "\1\1" "123", "too short"),
+        SECTIONS("\2\12" "\1\177" "12345678", "a status nobody knows"),
+        SECTIONS("\2\12" "\1\0" "12345678", "a status nobody knows"),
+        SECTIONS("\5\0", "without a number"),
+        SECTIONS("\5\1" "\1", "without a number"),
+        SECTIONS("\6\0", "without a number"),
+        SECTIONS("\5\3" "\0\1x", "impossible number"),
+        SECTIONS("\5\3" "\1\0x", "impossible number"),
+        SECTIONS("\5\3" "\1\2x", "impossible number"),
+        SECTIONS(JOURNAL_PART "\5\3" "\7\1x", "a gap"),
+        SECTIONS("\5\177" "\1\1x", "cut off"),
+#undef SECTIONS
+    };
+    stet_bundle_info info;
+    char             bytes[256];
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        CHECK_CODE(stet_bundle_read(&info, bundle_of(bytes, all[i].sections, all[i].len, "")),
+                   STET_ECORRUPT);
+        CHECK_HAS(stet_last_error(), all[i].text);
+    }
+    CHECK_CODE(stet_bundle_read(&info, bundle_of(bytes, RUN_PART, sizeof RUN_PART - 1, "more")),
+               STET_ECORRUPT);
+    CHECK_HAS(stet_last_error(), "follows its end");
+    CHECK_CODE(stet_bundle_read(&info, (stet_bytes){ bytes, STET_BUNDLE_BYTES_MAX + 1 }),
+               STET_ETOOBIG);
+}
+
 TEST(I7_a_damaged_record_is_a_report)
 {
     fixture     *f = fixture_begin();
