@@ -697,6 +697,24 @@ TEST(F8_cli_show_tells_the_journal_in_order)
     CHECK_EXIT(RUN("show", "run_00000000000000000000000000"), 3);
 }
 
+TEST(F8_cli_show_names_generation_priority_and_the_step_that_failed)
+{
+    const char *run = START("orders.again", "1", "--priority", "7");
+    outcome     o;
+
+    drain();
+    o = OK("show", run);
+    CHECK_HAS(o.out, "generation");
+    CHECK_HAS(o.out, "began anew");
+    CHECK_HAS(o.out, "priority");
+    CHECK_HAS(o.out, "declined (STET_ESTEP, in step pay#1)");
+    o = OK("show", run, "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"generation\":1");
+    CHECK_HAS(o.out, "\"code\":\"STET_ESTEP\"");
+    CHECK_HAS(OK("audit", run).out, "pay");
+}
+
 TEST(I1_cli_why_names_the_timer)
 {
     const char *run = START("orders.nap");
