@@ -910,6 +910,32 @@ TEST(H10_cli_health_is_good_only_with_a_worker)
     CHECK_EXIT(RUN("health"), 1);
 }
 
+TEST(H10_cli_workers_that_do_one_thing_only_are_told_apart)
+{
+    static const struct {
+        uint32_t    roles;
+        const char *said;
+    } all[] = { { STET_ROLE_WORKER, "worker" }, { STET_ROLE_TIMERS, "timers" } };
+    stet_engine *e;
+    outcome      o;
+
+    OK("handlers");
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(stet_open(&e, test_path("cli_app.db"),
+                           STET_OPTIONS(.roles = all[i].roles, .worker = "alone",
+                                        .log_level = STET_LOG_OFF)));
+        CHECK_OK(stet_engine_start(e));
+        o = OK("workers");
+        CHECK_HAS(o.out, "alone");
+        CHECK_HAS(o.out, all[i].said);
+        CHECK(strstr(o.out, "worker,timers") == NULL);
+        CHECK_HAS(OK("workers", "--json").out, "\"alone\"");
+        if (all[i].roles == STET_ROLE_WORKER) /* nobody fires timers */
+            CHECK_HAS(CHECK_EXIT(RUN("health"), 1).out, "unhealthy");
+        stet_close(e);
+    }
+}
+
 TEST(B7_cli_state_is_read_from_outside)
 {
     START("wallet.deposit", "{\"eur\":5}", "--key", "alice");
@@ -1321,6 +1347,17 @@ TEST(H7_cli_worker_logs_the_users_fields_as_text_and_as_json)
     CHECK(strstr(o.err, "spoken") == NULL);
     o = CHECK_EXIT(RUN("worker", "--log-level", "loud"), 2);
     CHECK_HAS(o.err, "--log-level loud: expected debug");
+}
+
+TEST(H7_cli_worker_logs_failures_as_json)
+{
+    worker      w = worker_start(ARGS("worker", "--json", "--log-level", "debug"));
+    const char *run = START("orders.again", "1");
+    const char *line = worker_line(&w, "declined");
+
+    CHECK_HAS(line, run);
+    CHECK_HAS(line, "\"handler\":\"orders.again\"");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
 }
 
 TEST(A10_cli_worker_settings_come_from_environment_and_command_line)

@@ -1318,3 +1318,43 @@ TEST(G7_an_empty_file_of_another_application_is_left_alone)
     CHECK_CODE(open_code(test_path("b.db")), STET_ENOTDB);
     CHECK_HAS(stet_last_error(), "something else");
 }
+
+/* ---- a system without locks -------------------------------------------------------------------- */
+
+static stet__platform_ops lockless_ops;
+static int                lockless_left;
+
+static int
+lockless_mutex(stet__platform *p, stet__mutex *m)
+{
+    return lockless_left-- == 0 ? stet__fail(STET_ENOMEM, "no more locks")
+                                : stet__platform_real()->ops->mutex_init(p, m);
+}
+
+static int
+lockless_cond(stet__platform *p, stet__cond *c)
+{
+    return lockless_left-- == 0 ? stet__fail(STET_ENOMEM, "no more locks")
+                                : stet__platform_real()->ops->cond_init(p, c);
+}
+
+TEST(G1_a_store_for_which_the_system_has_no_locks_is_not_opened)
+{
+    stet__platform p = *stet__platform_real();
+    stet_store    *s = NULL;
+    int            n = 0;
+
+    lockless_ops = *p.ops;
+    lockless_ops.mutex_init = lockless_mutex;
+    lockless_ops.cond_init = lockless_cond;
+    p.ops = &lockless_ops;
+    for (;; n++) {
+        lockless_left = n;
+        if (stet__store_open(&s, &p, test_path("locks.db")) == STET_OK)
+            break;
+        CHECK(s == NULL);
+    }
+    CHECK(n > 5); /* so many it needs at least */
+    stet__store_close(s);
+    CHECK_OK(open_code(test_path("locks.db")));
+}
