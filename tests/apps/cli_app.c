@@ -212,6 +212,22 @@ shape(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
+decline(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_fail(a, STET_EPERMANENT, "declined");
+}
+
+/* Begins anew once, and fails in a step. */
+static int
+again(stet_ctx *ctx, stet_bytes input)
+{
+    if (stet_info(ctx)->generation == 0)
+        return stet_continue(ctx, input);
+    return stet_step(ctx, NULL, "pay", decline, NULL, NULL);
+}
+
+static int
 deposit(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_state_set(ctx, "balance", input));
@@ -233,6 +249,7 @@ static const stet_handler orders[] = {
     { "shape", shape, NULL },
     { "speak", speak, NULL },
     { "ship", ship, NULL },
+    { "again", again, NULL },
     { 0 },
 };
 static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };

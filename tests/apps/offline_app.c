@@ -115,6 +115,16 @@ picky(stet_ctx *ctx, stet_bytes input)
                           : stet_return(ctx, input);
 }
 
+/* Its sample says that the step fails; the note has what drawings must not have as it is. */
+static int
+refused(stet_ctx *ctx, stet_bytes input)
+{
+    int err = stet_step(ctx, NULL, "pay", entered, NULL, NULL);
+
+    STET_TRY(stet_note(ctx, "said \"no\" \\ %d", err));
+    return stet_return(ctx, input);
+}
+
 static int
 book(stet_ctx *ctx, stet_bytes input)
 {
@@ -133,10 +143,14 @@ static const stet_handler_options choose_options = { .description = "packs what 
                                                      .default_input = "{\"item\":\"lamp\"}",
                                                      .samples = samples };
 
+static const stet_sample          no_cover[] = { { .name = "pay", .code = STET_EPERMANENT }, { 0 } };
+static const stet_handler_options refused_options = { .samples = no_cover };
+
 static const stet_handler orders[] = {
     { "checkout", checkout, NULL }, { "choose", choose, &choose_options },
     { "endless", endless, NULL },   { "broken", broken, NULL },
-    { "picky", picky, NULL },       { 0 },
+    { "picky", picky, NULL },       { "refused", refused, &refused_options },
+    { 0 },
 };
 static const stet_handler wallet[] = { { "book", book, NULL }, { 0 } };
 

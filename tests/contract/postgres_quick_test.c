@@ -507,3 +507,220 @@ TEST_LIMIT(G3_postgres_the_quick_functions_do_what_the_memory_store_does, 240)
     free(q);
     free(b);
 }
+
+/* ---- units that are almost quick -------------------------------------------------------------- */
+
+static void
+almost_begin(quick *q, quick_batch *b, uint32_t run)
+{
+    memset(b, 0, sizeof *b);
+    quick_unit_begin(q, b, run);
+}
+
+static void
+almost_end(quick *q, quick_batch *b)
+{
+    b->n++;
+    quick_commit(q, b, false);
+    quick_compare(q);
+}
+
+static stet_op *
+almost_facts(quick *q, quick_batch *b, uint32_t run, uint64_t behind)
+{
+    stet_op *op = quick_op(b, STET_OP_FACTS);
+
+    op->run = quick_id(run);
+    op->number = q->rows[run].journal + 1 + behind;
+    op->count = 1;
+    op->data = stet_text("facts");
+    return op;
+}
+
+static void
+almost_claim(quick *q, quick_batch *b, uint32_t run)
+{
+    stet_cond *c = quick_cond(b, STET_COND_CLAIM);
+
+    c->session = 1;
+    c->epoch = q->rows[run].epoch;
+}
+
+static stet_op *
+almost_set(quick_batch *b, uint32_t run)
+{
+    quick_unit *p = &b->parts[b->n];
+    stet_op    *op = quick_op(b, STET_OP_RUN_SET);
+
+    p->row = (stet_run_row){ .id = quick_id(run), .status = STICKY, .due_ms = 2000,
+                             .ended_ms = STET_NEVER, .extra = stet_text("set") };
+    op->row = &p->row;
+    op->mask = STET_RUN_STATUS;
+    return op;
+}
+
+static stet_op *
+almost_put(quick_batch *b, const char *space, const char *key)
+{
+    stet_op *op = quick_op(b, STET_OP_VALUE_PUT);
+
+    op->space = space;
+    op->key = stet_text(key);
+    op->data = stet_text("v");
+    return op;
+}
+
+/* Steps. Runs 0 and 1 are claimed. */
+static void
+almost_steps(quick *q, quick_batch *b)
+{
+    for (int i = 0; i < 9; i++) {
+        almost_begin(q, b, 0);
+        almost_claim(q, b, 0);
+        if (i == 4)
+            quick_cond(b, STET_COND_INBOX)->run = quick_id(1);
+        (void)almost_facts(q, b, 0, 0);
+        switch (i) {
+        case 0: (void)almost_facts(q, b, 0, 1); break; /* two of them */
+        case 1: (void)almost_facts(q, b, 1, 0); break; /* of another run */
+        case 2: (void)almost_set(b, 1); break;
+        case 3: (void)almost_put(b, "base.x", "k"); break;
+        case 5: almost_put(b, "space", "k")->flags = STET_OP_SETTLE; break;
+        case 6: (void)almost_set(b, 0); break; /* it keeps the run */
+        case 7:
+            (void)almost_put(b, "space", "k");
+            (void)almost_put(b, "space", "k"); /* the same value twice */
+            break;
+        case 8:
+            (void)almost_put(b, "space", "");
+            (void)almost_put(b, "space", "a");
+            (void)almost_put(b, "space", "ab");
+            break;
+        default: break;
+        }
+        almost_end(q, b);
+    }
+    almost_begin(q, b, 0); /* another one's facts under its claim */
+    almost_claim(q, b, 0);
+    (void)almost_facts(q, b, 1, 0);
+    almost_end(q, b);
+    almost_begin(q, b, 0);
+    almost_claim(q, b, 0);
+    (void)almost_set(b, 0);
+    (void)almost_facts(q, b, 0, 0); /* behind the set */
+    almost_end(q, b);
+    almost_begin(q, b, 0);
+    almost_claim(q, b, 0);
+    almost_facts(q, b, 0, 5)->flags = STET_OP_ANEW;
+    almost_end(q, b);
+}
+
+static void
+almost_value_cond(quick *q, quick_batch *b, const char *key)
+{
+    stet_store *s = q->memory.store;
+    stet_cond  *c = quick_cond(b, STET_COND_VALUE);
+    stet_value  v = { 0 };
+
+    (void)s->ops->value(s, "space", stet_text(key), &v);
+    stet__free(s->alloc, (void *)(uintptr_t)v.data.data);
+    c->space = "space";
+    c->key = stet_text(key);
+    c->number = v.version;
+}
+
+/* Wakes, of run 2. */
+static void
+almost_wakes(quick *q, quick_batch *b)
+{
+    for (int i = 0; i < 10; i++) {
+        stet_op *op;
+
+        almost_begin(q, b, 2);
+        if (i == 4 || i == 5 || i == 6)
+            almost_value_cond(q, b, "a");
+        if (i == 7) {
+            almost_value_cond(q, b, "a");
+            almost_value_cond(q, b, "ab");
+        }
+        if (i == 8) /* two marks */
+            for (int k = 0; k < 2; k++)
+                quick_cond(b, STET_COND_VALUE)->space = k == 0 ? "base.one" : "base.two";
+        if (i == 9)
+            quick_cond(b, STET_COND_INBOX)->number = q->rows[2].inbox;
+        if (i == 5)
+            (void)almost_put(b, "other", "a");
+        if (i == 6)
+            (void)almost_put(b, "space", "ab");
+        if (i == 3)
+            (void)almost_put(b, "space", "a"); /* whatever it was */
+        if (i == 0) {
+            op = quick_op(b, STET_OP_RUN_WAKE);
+            op->status = PENDING;
+        }
+        op = quick_op(b, STET_OP_INBOX);
+        op->data = stet_text("entry");
+        if (i == 1)
+            op->run = quick_id(4);
+        op = quick_op(b, STET_OP_RUN_WAKE);
+        op->status = PENDING;
+        if (i == 2)
+            op->claimer = &b->parts[b->n].claimer;
+        almost_end(q, b);
+    }
+}
+
+static void
+almost_claims(quick *q, quick_batch *b)
+{
+    for (int i = 0; i < 4; i++) {
+        stet_op *op;
+
+        almost_begin(q, b, 0);
+        op = quick_op(b, STET_OP_CLAIM_DUE);
+        op->claimer = &b->parts[b->n].claimer;
+        op->count = 2 * QUICK_RUNS;
+        if (i == 0)
+            b->parts[b->n].claimer.n_handlers = 0;
+        if (i == 1)
+            op->count = 0;
+        if (i == 2)
+            quick_cond(b, STET_COND_INBOX)->number = q->rows[0].inbox;
+        if (i == 3)
+            (void)almost_put(b, "space", "k");
+        almost_end(q, b);
+    }
+}
+
+TEST_LIMIT(G3_postgres_units_that_are_almost_quick_do_what_the_memory_store_does, 120)
+{
+    quick       *q = calloc(1, sizeof *q);
+    quick_batch *b = calloc(1, sizeof *b);
+
+    CHECK(q != NULL && b != NULL);
+    quick_begin(q);
+    for (uint32_t run = 0; run < 6; run++) {
+        quick_unit *p;
+
+        almost_begin(q, b, run);
+        p = &b->parts[0];
+        p->row = (stet_run_row){ .id = p->run, .handler = quick_handlers[run % 3],
+                                 .status = PENDING, .due_ms = run < 2 ? 1000 : STET_NEVER,
+                                 .created_ms = 1, .ended_ms = STET_NEVER,
+                                 .extra = stet_text("new") };
+        quick_op(b, STET_OP_RUN_PUT)->row = &p->row;
+        almost_end(q, b);
+    }
+    almost_begin(q, b, 0);
+    quick_op(b, STET_OP_CLAIM_DUE)->claimer = &b->parts[0].claimer;
+    b->parts[0].ops[0].count = 2;
+    almost_end(q, b);
+    CHECK(q->rows[0].session != 0 && q->rows[1].session != 0);
+    almost_steps(q, b);
+    almost_wakes(q, b);
+    almost_claims(q, b);
+    CHECK(q->applied > 25);
+    quick_end(q);
+    free(q);
+    free(b);
+}

@@ -697,6 +697,24 @@ TEST(F8_cli_show_tells_the_journal_in_order)
     CHECK_EXIT(RUN("show", "run_00000000000000000000000000"), 3);
 }
 
+TEST(F8_cli_show_names_generation_priority_and_the_step_that_failed)
+{
+    const char *run = START("orders.again", "1", "--priority", "7");
+    outcome     o;
+
+    drain();
+    o = OK("show", run);
+    CHECK_HAS(o.out, "generation");
+    CHECK_HAS(o.out, "began anew");
+    CHECK_HAS(o.out, "priority");
+    CHECK_HAS(o.out, "declined (STET_ESTEP, in step pay#1)");
+    o = OK("show", run, "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"generation\":1");
+    CHECK_HAS(o.out, "\"code\":\"STET_ESTEP\"");
+    CHECK_HAS(OK("audit", run).out, "pay");
+}
+
 TEST(I1_cli_why_names_the_timer)
 {
     const char *run = START("orders.nap");
@@ -890,6 +908,32 @@ TEST(H10_cli_health_is_good_only_with_a_worker)
     CHECK_HAS(o.out, "\"healthy\":true");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
     CHECK_EXIT(RUN("health"), 1);
+}
+
+TEST(H10_cli_workers_that_do_one_thing_only_are_told_apart)
+{
+    static const struct {
+        uint32_t    roles;
+        const char *said;
+    } all[] = { { STET_ROLE_WORKER, "worker" }, { STET_ROLE_TIMERS, "timers" } };
+    stet_engine *e;
+    outcome      o;
+
+    OK("handlers");
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(stet_open(&e, test_path("cli_app.db"),
+                           STET_OPTIONS(.roles = all[i].roles, .worker = "alone",
+                                        .log_level = STET_LOG_OFF)));
+        CHECK_OK(stet_engine_start(e));
+        o = OK("workers");
+        CHECK_HAS(o.out, "alone");
+        CHECK_HAS(o.out, all[i].said);
+        CHECK(strstr(o.out, "worker,timers") == NULL);
+        CHECK_HAS(OK("workers", "--json").out, "\"alone\"");
+        if (all[i].roles == STET_ROLE_WORKER) /* nobody fires timers */
+            CHECK_HAS(CHECK_EXIT(RUN("health"), 1).out, "unhealthy");
+        stet_close(e);
+    }
 }
 
 TEST(B7_cli_state_is_read_from_outside)
@@ -1303,6 +1347,17 @@ TEST(H7_cli_worker_logs_the_users_fields_as_text_and_as_json)
     CHECK(strstr(o.err, "spoken") == NULL);
     o = CHECK_EXIT(RUN("worker", "--log-level", "loud"), 2);
     CHECK_HAS(o.err, "--log-level loud: expected debug");
+}
+
+TEST(H7_cli_worker_logs_failures_as_json)
+{
+    worker      w = worker_start(ARGS("worker", "--json", "--log-level", "debug"));
+    const char *run = START("orders.again", "1");
+    const char *line = worker_line(&w, "declined");
+
+    CHECK_HAS(line, run);
+    CHECK_HAS(line, "\"handler\":\"orders.again\"");
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
 }
 
 TEST(A10_cli_worker_settings_come_from_environment_and_command_line)

@@ -509,6 +509,39 @@ TEST(B14_describe_shows_how_far_a_run_is)
     CHECK_HAS(o->err, "is one of orders.checkout");
 }
 
+TEST(B14_describe_draws_how_far_a_run_is)
+{
+    stet_run_id run_id = deployed();
+    outcome    *o = run(APP, "", "describe", "orders.checkout", "--run", run_id.text, "--db",
+                        "shop.db", "--format", "mermaid", NULL);
+
+    CHECK_INT(o->exit, 0);
+    CHECK_HAS(o->out, "    classDef done fill:#cfc\n");
+    CHECK_HAS(o->out, "    class n1 done\n    class n2 done\n    class n3 waiting\n");
+    CHECK_HAS(o->out, "    class n4 ahead\n");
+    o = run(APP, "", "describe", "orders.checkout", "--run", run_id.text, "--db", "shop.db",
+            "--format", "dot", NULL);
+    CHECK_INT(o->exit, 0);
+    CHECK_HAS(o->out, "style=filled,fillcolor=palegreen");
+    CHECK_HAS(o->out, "style=filled,fillcolor=khaki");
+}
+
+TEST(B14_describe_draws_what_fails_and_what_has_quotes)
+{
+    outcome *o = run(APP, "", "describe", "orders.refused", "--input", "{\"a\":1}", NULL);
+
+    CHECK_INT(o->exit, 0);
+    CHECK_HAS(o->out, "fails: STET_ESTEP");
+    CHECK_HAS(o->out, "said \"no\" \\ ");
+    o = run(APP, "", "describe", "orders.refused", "--format", "mermaid", NULL);
+    CHECK_HAS(o->out, "said #quot;no#quot; \\ ");
+    o = run(APP, "", "describe", "orders.refused", "--format", "dot", NULL);
+    CHECK_HAS(o->out, "said \\\"no\\\" \\\\ ");
+    o = run(APP, "", "describe", "orders.refused", "--json", NULL);
+    CHECK(stet__json_valid(stet_text(o->out), NULL));
+    CHECK_HAS(o->out, "\"code\":\"STET_ESTEP\"");
+}
+
 TEST(B14_describe_survives_what_a_handler_does)
 {
     outcome *o = run(APP, "", "describe", "orders.broken", NULL);

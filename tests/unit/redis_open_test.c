@@ -52,6 +52,7 @@ open_code(const char *fmt, ...)
 typedef struct fake {
     int         fd, port;
     const char *answer;
+    const char *instance; /* NULL, or: the answer to who looks whose data they are */
     pthread_t   thread;
 } fake;
 
@@ -62,13 +63,17 @@ fake_main(void *arg)
     int   client;
 
     while ((client = accept(f->fd, NULL, NULL)) >= 0) {
-        char byte[512];
+        char    byte[512];
+        ssize_t n;
 
         /* To each thing it is asked; the client gives up first. */
-        while (recv(client, byte, sizeof byte, 0) > 0)
-            if (f->answer[0] != '\0' &&
-                send(client, f->answer, strlen(f->answer), MSG_NOSIGNAL) < 0)
+        while ((n = recv(client, byte, sizeof byte, 0)) > 0) {
+            bool        is_look = f->instance != NULL && memmem(byte, (size_t)n, "HGET", 4) != NULL;
+            const char *answer = is_look ? f->instance : f->answer;
+
+            if (answer[0] != '\0' && send(client, answer, strlen(answer), MSG_NOSIGNAL) < 0)
                 break;
+        }
         close(client);
     }
     return NULL;
@@ -245,7 +250,7 @@ TEST(G4_a_server_of_another_kind)
 {
     static const char *const answers[] = { "HTTP/1.1 400 Bad Request\r\n\r\n",
                                            "220 mail.example ESMTP\r\n", "E\0\0\0", "+HELLO\r\n" };
-    fake f;
+    fake f = { 0 };
 
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         fake_begin(&f, answers[i]);
@@ -257,7 +262,7 @@ TEST(G4_a_server_of_another_kind)
 
 TEST(G4_a_server_that_says_nothing_is_given_up)
 {
-    fake f;
+    fake f = { 0 };
 
     fake_begin(&f, "");
     CHECK_CODE(open_code("redis://127.0.0.1:%d/0?connect_timeout=1", f.port), STET_EIO);
@@ -267,11 +272,43 @@ TEST(G4_a_server_that_says_nothing_is_given_up)
 
 TEST(G4_a_server_that_is_too_old)
 {
-    fake f;
+    fake f = { 0 };
 
     fake_begin(&f, "$21\r\nredis_version:5.0.14\n\r\n");
     CHECK_CODE(open_code("redis://127.0.0.1:%d/0?connect_timeout=5", f.port), STET_ECONFIG);
     CHECK_HAS(stet_last_error(), "Redis 5.0.14; stet needs 6.2");
+    fake_end(&f);
+}
+
+TEST(G4_a_cluster_whose_nodes_send_us_round_in_circles_is_given_up)
+{
+    static const char *const hosts[] = { "127.0.0.1", "" }; /* none: the same */
+    char                     moved[64];
+    fake                     f = { .instance = moved };
+
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        moved[0] = '\0';
+        fake_begin(&f, "$20\r\nredis_version:7.0.1\n\r\n");
+        (void)snprintf(moved, sizeof moved, "-MOVED 7 %s:%d\r\n", hosts[i], f.port);
+        CHECK_CODE(open_code("redis://127.0.0.1:%d/0?connect_timeout=5", f.port), STET_EIO);
+        CHECK_HAS(stet_last_error(), "each node of the cluster says another one has the keys");
+        fake_end(&f);
+    }
+    /* One that does not say where. */
+    (void)snprintf(moved, sizeof moved, "-MOVED 7\r\n");
+    fake_begin(&f, "$20\r\nredis_version:7.0.1\n\r\n");
+    CHECK(open_code("redis://127.0.0.1:%d/0?connect_timeout=5", f.port) != STET_OK);
+    CHECK_HAS(stet_last_error(), "MOVED 7");
+    fake_end(&f);
+}
+
+TEST(G4_a_version_that_is_none_is_too_old)
+{
+    fake f = { 0 };
+
+    fake_begin(&f, "$20\r\nredis_version:newer\n\r\n");
+    CHECK_CODE(open_code("redis://127.0.0.1:%d/0?connect_timeout=5", f.port), STET_ECONFIG);
+    CHECK_HAS(stet_last_error(), "the server is Redis newer; stet needs 6.2");
     fake_end(&f);
 }
 

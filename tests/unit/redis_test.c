@@ -803,6 +803,98 @@ TEST(G4_commits_tell_what_others_can_use)
     world_end(&w);
 }
 
+static int
+hints_so_far(hints *h)
+{
+    int calls;
+
+    stet__lock(h->p, &h->mutex);
+    calls = h->calls;
+    stet__unlock(h->p, &h->mutex);
+    return calls;
+}
+
+/* Whatever comes that is not understood says that something changed, and nothing else. */
+TEST(G4_hints_that_are_not_understood_are_a_reason_to_look)
+{
+    static const struct {
+        const char *bytes;
+        size_t      len;
+    } odd[] = {
+        { "", 0 },          { "\0", 1 },        { "\0\0t", 3 },   { "\0\011t", 3 },
+        { "\0\1z", 3 }, /* of a newer stet */
+        { "\0\2rx", 4 }, /* no run has such an ID */
+    };
+    stet_store *listener;
+    redisReply *reply;
+    size_t      from;
+    char        text[128];
+    tales       t;
+    world       w;
+    int         before;
+
+    world_begin(&w, NULL);
+    listener = open_teller(&w, &t);
+    from = strlen(redis_of(listener)->self);
+    memset(text, 'x', sizeof text);
+    CHECK(from + 16 < sizeof text);
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        memcpy(text + from, odd[i].bytes, odd[i].len);
+        before = hints_so_far(&t.h);
+        reply = redisCommand(w.hand, "PUBLISH {a}:n %b", text, from + odd[i].len);
+        CHECK(reply != NULL && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 1);
+        freeReplyObject(reply);
+        hints_await(&t.h, before);
+    }
+    before = hints_so_far(&t.h);
+    CHECK(by_hand(&w, "PUBLISH {a}:n short") >= 1);
+    hints_await(&t.h, before);
+    CHECK_INT(t.works + t.runs + t.told, 0);
+    /* Work with an ID that is none is work. */
+    memcpy(text + from, "\0\3wxx", 5);
+    reply = redisCommand(w.hand, "PUBLISH {a}:n %b", text, from + 5);
+    CHECK(reply != NULL && reply->type == REDIS_REPLY_INTEGER);
+    freeReplyObject(reply);
+    tales_await(&t, &t.works, 1);
+    /* And so is an entry of the stream that says more than we know. */
+    freeReplyObject(redisCommand(w.hand, "XADD {a}:h * c somebody more fields"));
+    tales_await(&t, &t.works, 2);
+    stet__store_close(listener);
+    world_end(&w);
+}
+
+/* What is too much to be told one by one, or is not said, is told as "something changed". */
+TEST(G4_more_than_a_message_holds_is_told_as_a_change)
+{
+    static uint8_t large[REDIS_TELL_MAX];
+    stet_store    *teller, *listener;
+    tales          t, own;
+    world          w;
+    int            before;
+
+    world_begin(&w, NULL);
+    listener = open_teller(&w, &t);
+    teller = open_writer(&w, &own);
+    before = hints_so_far(&t.h);
+    teller->ops->tell(teller, large, sizeof large);
+    hints_await(&t.h, before);
+    before = hints_so_far(&t.h);
+    teller->ops->tell(teller, "", 0);
+    hints_await(&t.h, before);
+    for (int i = 0; i < 3; i++) /* again before it was sent: once is enough */
+        teller->ops->tell(teller, "hello", 5);
+    teller->ops->tell(teller, "other", 5);
+    stet__lock(t.h.p, &t.h.mutex);
+    while (t.told == 0)
+        CHECK(stet__wait(t.h.p, &t.h.cond, &t.h.mutex,
+                         stet__mono_us(t.h.p) + PATIENCE_US) ||
+              t.told > 0);
+    CHECK(t.told <= 3);
+    stet__unlock(t.h.p, &t.h.mutex);
+    stet__store_close(listener);
+    world_end(&w);
+}
+
 /* What was taken is acknowledged, at the latest when nobody watches any more. */
 TEST(G4_hints_that_were_taken_are_acknowledged)
 {

@@ -1318,3 +1318,153 @@ TEST(G7_an_empty_file_of_another_application_is_left_alone)
     CHECK_CODE(open_code(test_path("b.db")), STET_ENOTDB);
     CHECK_HAS(stet_last_error(), "something else");
 }
+
+/* ---- a system without locks -------------------------------------------------------------------- */
+
+static stet__platform_ops lockless_ops;
+static int                lockless_left;
+
+static int
+lockless_mutex(stet__platform *p, stet__mutex *m)
+{
+    return lockless_left-- == 0 ? stet__fail(STET_ENOMEM, "no more locks")
+                                : stet__platform_real()->ops->mutex_init(p, m);
+}
+
+static int
+lockless_cond(stet__platform *p, stet__cond *c)
+{
+    return lockless_left-- == 0 ? stet__fail(STET_ENOMEM, "no more locks")
+                                : stet__platform_real()->ops->cond_init(p, c);
+}
+
+TEST(G1_a_store_for_which_the_system_has_no_locks_is_not_opened)
+{
+    stet__platform p = *stet__platform_real();
+    stet_store    *s = NULL;
+    int            n = 0;
+
+    lockless_ops = *p.ops;
+    lockless_ops.mutex_init = lockless_mutex;
+    lockless_ops.cond_init = lockless_cond;
+    p.ops = &lockless_ops;
+    for (;; n++) {
+        lockless_left = n;
+        if (stet__store_open(&s, &p, test_path("locks.db")) == STET_OK)
+            break;
+        CHECK(s == NULL);
+    }
+    CHECK(n > 5); /* so many it needs at least */
+    stet__store_close(s);
+    CHECK_OK(open_code(test_path("locks.db")));
+}
+
+/* ---- answers that are damaged ------------------------------------------------------------------ */
+
+enum { RECALL_UNITS = 4 };
+
+/* One that is refused, one that makes a run and gets it, one that gets another, a plain one. */
+typedef struct recall {
+    stet_claimer claimer;
+    stet_run_row rows[2];
+    stet_cond    cond, claim;
+    stet_op      ops[RECALL_UNITS][2];
+    stet_unit    units[RECALL_UNITS];
+} recall;
+
+static void
+recall_begin(recall *r, uint64_t session)
+{
+    static const char *const handlers[] = { "a.one" };
+
+    memset(r, 0, sizeof *r);
+    r->claimer = (stet_claimer){ session, 2, handlers, 1 };
+    for (int i = 0; i < 2; i++)
+        r->rows[i] = (stet_run_row){ .id = stet__id_make(1700000000000 + i, (uint8_t[10]){ 1 }),
+                                     .handler = "a.one",
+                                     .status = 1,
+                                     .due_ms = 5,
+                                     .ended_ms = STET_NEVER };
+    r->cond = (stet_cond){
+        .kind = STET_COND_VALUE, .space = "s", .key = stet_text("none"), .number = 7
+    };
+    r->claim = (stet_cond){ .kind = STET_COND_CLAIM, .run = r->rows[0].id, .session = session,
+                            .epoch = 1 };
+    r->ops[0][0] = lent_op;
+    r->ops[1][0] = (stet_op){
+        .kind = STET_OP_RUN_PUT, .row = &r->rows[0], .run = r->rows[0].id, .claimer = &r->claimer
+    };
+    r->ops[1][1] = (stet_op){ .kind = STET_OP_RUN_PUT, .row = &r->rows[1], .run = r->rows[1].id };
+    r->ops[2][0] = (stet_op){ .kind = STET_OP_CLAIM_DUE, .count = 5, .claimer = &r->claimer };
+    r->ops[3][0] =
+        (stet_op){ .kind = STET_OP_INBOX, .run = r->rows[0].id, .data = stet_text("letter") };
+    for (size_t i = 0; i < RECALL_UNITS; i++)
+        r->units[i] = (stet_unit){ .seq = 3 * i + 2, .ops = r->ops[i], .n_ops = i == 1 ? 2 : 1 };
+    r->units[0].conds = &r->cond;
+    r->units[0].n_conds = 1;
+    r->units[3].conds = &r->claim;
+    r->units[3].n_conds = 1;
+}
+
+static void
+recall_free(stet_store *s, stet_outcome *outs)
+{
+    for (size_t i = 0; i < RECALL_UNITS; i++)
+        stet__free(s->alloc, outs[i].grants);
+    memset(outs, 0, RECALL_UNITS * sizeof *outs);
+}
+
+/* A commit that comes again gets its old answers, or is told that they are damaged; never others. */
+TEST(F2_old_answers_that_are_cut_are_damage)
+{
+    static recall r;
+    stet_outcome  outs[RECALL_UNITS] = { { 0 } }, again[RECALL_UNITS] = { { 0 } };
+    stet_store   *s = open_ok(test_path("recall.db"));
+    int           cut, damaged = 0;
+    uint64_t      session;
+    char          sql[160];
+
+    CHECK_OK(s->ops->session_open(s, &session, (stet_id){ { 1 } }, 600000, stet_text("i")));
+    recall_begin(&r, session);
+    CHECK_OK(s->ops->commit(s, r.units, RECALL_UNITS, outs));
+    CHECK_INT(outs[0].result, STET_ECONFLICT);
+    CHECK_INT(outs[1].n_grants, 1);
+    CHECK_INT(outs[2].n_grants, 1);
+    CHECK_INT(outs[3].inbox, 1);
+    damage_sql("recall.db", "CREATE TABLE saved AS SELECT outcomes AS o FROM committers");
+    for (cut = 1; cut < 100; cut++) {
+        int err;
+
+        (void)snprintf(sql, sizeof sql,
+                       "UPDATE committers SET outcomes=(SELECT substr(o,1,%d) FROM saved)", cut);
+        damage_sql("recall.db", sql);
+        err = s->ops->commit(s, r.units, RECALL_UNITS, again);
+        CHECK(err == STET_OK || err == STET_ECORRUPT);
+        damaged += err == STET_ECORRUPT;
+        for (size_t i = 0; i < RECALL_UNITS && err == STET_OK; i++) {
+            CHECK(again[i].is_repeat);
+            CHECK(again[i].result == outs[i].result || again[i].result == STET_EINVAL);
+            if (again[i].result != STET_EINVAL) {
+                CHECK_INT(again[i].n_grants, outs[i].n_grants);
+                CHECK_INT(again[i].inbox, outs[i].inbox);
+            }
+        }
+        recall_free(s, again);
+    }
+    CHECK(damaged > 5);
+    /* Whatever a byte has become: an answer or damage, and nothing beyond the record is read. */
+    for (cut = 1; cut <= 60; cut++) {
+        (void)snprintf(sql, sizeof sql,
+                       "UPDATE committers SET outcomes=(SELECT substr(o,1,%d)||x'ff'||"
+                       "substr(o,%d) FROM saved)",
+                       cut - 1, cut + 1);
+        damage_sql("recall.db", sql);
+        CHECK_CODE(s->ops->ping(s), STET_OK);
+        if (s->ops->commit(s, r.units, RECALL_UNITS, again) == STET_OK)
+            for (size_t i = 0; i < RECALL_UNITS; i++)
+                CHECK(again[i].is_repeat);
+        recall_free(s, again);
+    }
+    recall_free(s, outs);
+    stet__store_close(s);
+}

@@ -1556,3 +1556,209 @@ TEST_LIMIT(I6_bugs_planted_in_the_engine_are_found, 300)
     CHECK_OK(stet_test_crash_everywhere(NULL, flow_everything, NULL, &run, &report));
 }
 #endif
+
+/* ---- refusals and limits ---------------------------------------------------------------------- */
+
+static int
+count_options(void *arg, const stet_worker_info *worker)
+{
+    if (strcmp(worker->name, "mine") == 0)
+        ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+see_worker(stet_engine *e, void *arg)
+{
+    return stet_worker_list(e, count_options, arg);
+}
+
+TEST(H5_options_of_the_engine_are_kept)
+{
+    stet_test *kit = stet_test_new(
+        STET_TEST_OPTIONS(.engine = STET_OPTIONS(.worker = "mine", .concurrency = 3,
+                                                 .in_flight_max = 9, .retention_ms = 3600000,
+                                                 .wait_poll_ms = 50)));
+    stet_run_id run;
+    int         n = 0;
+
+    CHECK(kit != NULL);
+    memset(&outside, 0, sizeof outside);
+    CHECK(stet_test_engine(kit) == NULL); /* not before it is needed */
+    CHECK_OK(stet_test_service(kit, "shop", shop));
+    run = kit_start(kit, "shop.checkout");
+    CHECK_OK(stet_test_do(kit, see_worker, &n));
+    CHECK_INT(n, 1);
+    CHECK_OK(stet_test_advance(kit, "25h"));
+    CHECK_INT(stet_test_status(kit, &run), STET_STATUS_COMPLETED);
+    CHECK_OK(stet_test_advance(kit, "2d")); /* an hour it is kept, then a sweep takes it */
+    CHECK_INT(stet_test_status(kit, &run), 0);
+    stet_test_free(kit);
+}
+
+static bool
+never(stet_test *kit, void *arg)
+{
+    (void)kit;
+    (void)arg;
+    return false;
+}
+
+/* What each of them gives inside of a body. */
+static int
+body_misuses_all(stet_attempt *a, void *arg)
+{
+    stet_test  *kit = arg;
+    stet_run_id run;
+
+    (void)a;
+    (void)snprintf(run.text, sizeof run.text, "run_00000000000000000000000001");
+    outside.entered = stet_test_service(kit, "x", shop) == STET_EUSAGE &&
+                      stet_test_object(kit, "x", shop, NULL) == STET_EUSAGE &&
+                      stet_test_app(kit, NULL) == STET_EUSAGE &&
+                      stet_test_fail_next(kit, STET_EBUSY, 1) == STET_EUSAGE &&
+                      stet_test_replay(kit, &run) == STET_EUSAGE &&
+                      stet_test_wait_until(kit, never, NULL, "1h") == STET_EUSAGE &&
+                      stet_test_run_until_idle(kit) == STET_EUSAGE &&
+                      stet_test_crash(kit) == STET_EUSAGE &&
+                      stet_test_check(kit) == STET_EUSAGE &&
+                      stet_test_do(kit, see_worker, NULL) == STET_EUSAGE &&
+                      stet_test_start(kit, &run, "shop.checkout", stet_text(""), NULL) ==
+                          STET_EUSAGE &&
+                      stet_test_signal(kit, &run, "s", stet_text("")) == STET_EUSAGE &&
+                      stet_test_resolve(kit, "awk_x", stet_text("")) == STET_EUSAGE &&
+                      stet_test_reject(kit, "awk_x", "no") == STET_EUSAGE &&
+                      stet_test_cancel(kit, &run, "no") == STET_EUSAGE &&
+                      stet_test_expect(kit, &run, "") == STET_EUSAGE;
+    outside.flipped = stet_test_spend(kit, "soon") == STET_EDURATION &&
+                      stet_test_spend(kit, "99999999d") == STET_EDURATION &&
+                      stet_test_spend(kit, "1h") == STET_OK;
+    return STET_OK;
+}
+
+static int
+h_misuses_all(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "misuse", body_misuses_all, misused, NULL);
+}
+
+TEST(H5_every_call_is_refused_inside_of_a_body)
+{
+    static const stet_handler misusing[] = { { "it", h_misuses_all, NULL }, { 0 } };
+    stet_test                *kit = kit_new(1);
+    stet_run_id               run;
+
+    misused = kit;
+    CHECK_OK(stet_test_service(kit, "misusing", misusing));
+    run = kit_start(kit, "misusing.it");
+    CHECK_OK(stet_test_advance(kit, "2h"));
+    CHECK_INT(stet_test_status(kit, &run), STET_STATUS_COMPLETED);
+    CHECK_INT(outside.entered, 1);
+    CHECK_INT(outside.flipped, 1);
+    CHECK_CODE(stet_test_app(kit, NULL), STET_ESTATE);
+    CHECK_CODE(stet_test_fail_next(kit, 12345, 1), STET_EINVAL);
+    CHECK_HAS(stet_last_error(), "that (12345)");
+    (void)snprintf(run.text, sizeof run.text, "run_x");
+    CHECK_CODE(stet_test_replay(kit, &run), STET_EINVAL);
+    CHECK_CODE(stet_test_spend(kit, "1h"), STET_EUSAGE);
+    stet_test_free(kit);
+}
+
+TEST(H5_what_never_comes_is_told_with_the_runs_that_are_open)
+{
+    stet_test *kit = kit_new(1);
+
+    CHECK_CODE(stet_test_wait_until(kit, never, NULL, "1h"), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "no run is open");
+    (void)kit_start(kit, "shop.checkout");
+    CHECK_OK(stet_test_advance(kit, "25h"));
+    CHECK_CODE(stet_test_wait_until(kit, never, NULL, "1h"), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "no run is open"); /* that one has ended */
+    for (int i = 0; i < 7; i++)
+        (void)kit_start(kit, "shop.approval");
+    CHECK_CODE(stet_test_wait_until(kit, never, NULL, "1h"), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "; shop.approval run_");
+    stet_test_free(kit);
+}
+
+TEST(H5_a_kit_that_has_no_such_handler_replays_nothing)
+{
+    static const stet_handler other[] = { { "month", h_month, NULL }, { 0 } };
+    stet_test                *kit = kit_new(1);
+    stet_run_id               run = kit_start(kit, "shop.checkout");
+
+    CHECK_OK(stet_test_run_until_idle(kit));
+    CHECK_OK(stet_test_service(kit, "shop", other));
+    CHECK_CODE(stet_test_replay(kit, &run), STET_ENOHANDLER);
+    CHECK_HAS(stet_last_error(), "shop.checkout is not registered in this kit");
+    stet_test_free(kit);
+}
+
+/* ---- points in words --------------------------------------------------------------------------- */
+
+static int
+body_second_time(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return outside.entered++ % 2 == 0 ? stet_attempt_fail(a, STET_ERETRY, "not yet")
+                                      : stet_attempt_return(a, stet_text(""));
+}
+
+/* Fails as a whole, begins anew, retries a step. */
+static int
+h_words(stet_ctx *ctx, stet_bytes input)
+{
+    if (stet_info(ctx)->generation == 0) {
+        STET_TRY(stet_step(ctx, NULL, "twice", body_second_time, NULL,
+                           STET_STEP(.attempts = 3, .first_ms = 1000)));
+        return stet_continue(ctx, input);
+    }
+    STET_TRY(stet_step(ctx, NULL, "ship", body_ship, NULL, NULL));
+    STET_TRY(stet_sleep(ctx, "nap", "1h"));
+    return stet_fail(ctx, STET_ERETRY, "the whole of it");
+}
+
+static const stet_handler_options words_options = {
+    .retry = { .attempts = 2, .first_ms = 1000 }
+};
+
+TEST(I6_each_point_is_told_in_words)
+{
+    static const stet_handler words[] = { { "words", h_words, &words_options }, { 0 } };
+    static const char *const  parts[] = {
+        "the start of words.words",
+        "the record of a failed attempt of step twice#1",
+        "the new beginning of",
+        "the end of a failed attempt of the run",
+        "the end of the run",
+        "the firing of a timer",
+        "the claim of due runs",
+        "the engine's start",
+        "after the body of step ship#1 ran",
+        "and the answer was lost",
+    };
+    static char said[200000];
+    bool        is_over = false;
+
+    for (uint64_t n = 1; !is_over; n++) {
+        stet_test  *kit = kit_new(1);
+        stet_run_id run, late;
+
+        CHECK_OK(stet_test_service(kit, "words", words));
+        stet_test_crash_at(kit, n);
+        run = kit_start(kit, "words.words");
+        CHECK_OK(stet_test_start(kit, &late, "shop.approval", stet_text(""),
+                                 STET_START(.timeout = "1h")));
+        CHECK_OK(stet_test_advance(kit, "1d"));
+        CHECK_INT(stet_test_status(kit, &run), STET_STATUS_FAILED);
+        CHECK_INT(stet_test_status(kit, &late), STET_STATUS_EXPIRED);
+        is_over = stet_test_crashed(kit) == NULL;
+        if (!is_over && strlen(said) + strlen(stet_test_crashed(kit)) + 2 < sizeof said)
+            (void)snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n",
+                           stet_test_crashed(kit));
+        stet_test_free(kit);
+    }
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        CHECK_HAS(said, parts[i]);
+}
