@@ -31,6 +31,7 @@ stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *
     cond->number = l->row.inbox;
     fact->revision = l->run.journal + 1;
     fact->time_ms = stet__store_now(e);
+    l->run.failed = l->failed; /* a rewind that nobody took was none */
     if ((err = stet__run_apply(&l->run, fact)) != STET_OK)
         return err;
     stet__fact_encode(&w->facts, fact);

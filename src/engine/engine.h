@@ -576,6 +576,7 @@ typedef struct stet__loaded {
     stet__fact    extra;    /* the row's extra, decoded (bytes in the arena) */
     uint64_t      inbox;    /* last inbox sequence seen */
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
+    uint32_t      failed;   /* run.failed without entries that nobody took */
 } stet__loaded;
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to the last one a row knows that was read before, and the inbox entries they took, into run and

@@ -418,6 +418,8 @@ load_end(stet_engine *e, stet__loaded *l, stet_id id, bool with_journal, const s
         err = again;
     if (err != STET_OK)
         stet__loaded_free(l);
+    else
+        l->failed = l->run.failed;
     return err;
 }
 
@@ -473,8 +475,10 @@ load_on_next(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
     stet__fact    fact = *f;
     int           err;
 
-    if (seq == 0 || is_taken)
+    if (seq == 0 || is_taken) {
+        l->failed = l->run.failed;
         return STET_OK;
+    }
     if (fact.kind == 0)
         return stet__fail(STET_ECORRUPT, "inbox entry %llu is not readable", (unsigned long long)seq);
     fact.revision = l->run.journal + 1;

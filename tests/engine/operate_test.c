@@ -51,6 +51,18 @@ h_tries(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, got);
 }
 
+/* The run fails passingly, and is tried again in an hour. */
+static int
+h_later(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_ERETRY, "not today");
+}
+
+static const stet_handler_options in_an_hour = {
+    .retry = { .attempts = 3, .first_ms = 3600000, .max_ms = 3600000 }
+};
+
 static gate door = GATE_INIT;
 
 static int
@@ -158,7 +170,7 @@ static const stet_handler handlers[] = {
     { "two", h_two, NULL },         { "calls", h_calls, NULL },     { "nap", h_hour, NULL },
     { "undone", h_undone, NULL },   { "short", h_short_nap, NULL }, { "quick", h_quick, NULL },
     { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL },
-    { "limit", h_limit, NULL },     { 0 }
+    { "limit", h_limit, NULL },     { "later", h_later, &in_an_hour }, { 0 }
 };
 static const stet_handler objects[] = { { "nap", h_hour, NULL },
                                         { "quick", h_echo, NULL },
@@ -509,6 +521,21 @@ TEST(C8_a_run_that_waits_for_its_time_does_so_whatever_is_done_to_its_steps)
 }
 
 /* ---- fail ------------------------------------------------------------------------------------ */
+
+/* Nobody came to take the rewind: its attempts are those it had. Found by the simulator. */
+TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.later", "", NULL);
+
+    fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    fixture_end(f);
+}
 
 TEST(C8_a_run_is_failed_by_hand_whoever_has_it)
 {
