@@ -302,7 +302,8 @@ TEST(C8_a_label_or_topic_is_combined_with_all_other_filters)
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .key = "l")), 0);
     CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .from_ms = new_ms), &hears));
     CHECK(finds(f->engine, STET_FILTER(.label = "colour=red", .to_ms = old_ms), &keyed));
-    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .from_ms = new_ms + 1)), 0);
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .from_ms = new_ms + 1)),
+              0);
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .is_here = true)), 0);
     CHECK_OK(stet_worker_list(f->engine, on_worker, worker));
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.label = "colour=red", .worker = worker)), 0);

@@ -1038,8 +1038,10 @@ TEST(I5_a_source_that_lost_facts_is_refused)
         { "DELETE FROM inbox WHERE run=?1 AND seq=1", false },
         { "DELETE FROM inbox WHERE run=?1 AND seq=1", true },
         { "DELETE FROM facts WHERE run=?1 AND rev=1", false },
-        { "DELETE FROM facts WHERE run=?1 AND rev=(SELECT MAX(rev) FROM facts WHERE run=?1)", false },
-        { "DELETE FROM facts WHERE run=?1 AND rev=(SELECT MIN(rev) FROM facts WHERE run=?1 AND rev>1)",
+        { "DELETE FROM facts WHERE run=?1 AND rev=(SELECT MAX(rev) FROM facts WHERE run=?1)",
+          false },
+        { "DELETE FROM facts WHERE run=?1 AND rev="
+          "(SELECT MIN(rev) FROM facts WHERE run=?1 AND rev>1)",
           false },
     };
 

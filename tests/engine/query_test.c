@@ -1,6 +1,6 @@
 /* Queries of a live run (I12). tsan: yes */
+#include "damage.h"
 #include "engine/engine.h"
-#include "fixture.h"
 
 typedef struct order {
     const char *phase;
@@ -445,6 +445,78 @@ TEST(I12_a_question_nobody_answers_times_out_and_leaves_nothing_behind)
     CHECK_HAS(stet_last_error(), "no worker that serves t.order answered query status in 50 ms");
     CHECK_INT(left_over(client), 0);
     stet_close(client);
+    stet_close(idle);
+    fixture_end(f);
+}
+
+static int
+questions(stet_engine *e)
+{
+    stet_bytes all = { NULL, 0 };
+    int        n = 0;
+
+    CHECK_OK(e->store->ops->values(e->store, STET__SPACE_ASK, all, NULL, 1000, count_value, &n));
+    return n;
+}
+
+/* Questions by hand: of this kind, until then; until_ms -1: they go. */
+static void
+put_questions(fixture *f, int from, int n, stet__fact_kind kind, int64_t until_ms,
+              const stet_run_id *run)
+{
+    static stet_id keys[256];
+    static stet_op ops[256];
+    stet__fact     fact = { .kind = kind, .until_ms = until_ms };
+    stet_id        id = damage_id(run);
+    stet__buf      b;
+
+    fact.name = stet_text("status");
+    fact.key = stet_text("t.order");
+    fact.run = stet__id_bytes(&id);
+    fact.value = stet_text("");
+    stet__buf_init(&b, &stet__platform_real()->alloc);
+    stet__fact_encode(&b, &fact);
+    for (int i = 0; i < n; i++) {
+        keys[i] = (stet_id){ { 1 } };
+        keys[i].bytes[15] = (uint8_t)(from + i);
+        ops[i] = (stet_op){ .kind = until_ms == -1 ? STET_OP_VALUE_DEL : STET_OP_VALUE_PUT,
+                            .space = STET__SPACE_ASK,
+                            .key = stet__id_bytes(&keys[i]),
+                            .data = kind != 0 ? stet__buf_bytes(&b) : stet_text("no fact") };
+    }
+    damage_do(f, ops, (size_t)n);
+    stet__buf_free(&b);
+}
+
+TEST(I12_questions_whose_time_is_over_are_removed_and_too_many_wait_for_nobody)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client, *idle;
+    stet_run_id  run;
+    int64_t      now_ms;
+
+    fixture_up_with(f, handlers);
+    run = start_shipping(f);
+    now_ms = stet_engine_now_ms(f->engine);
+    idle = fixture_open_with(f, (fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
+    CHECK_OK(stet_engine_poll(idle, NULL, 0));
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    /* Of those who did not wait to the end, of somebody who wrote nonsense, of none of our kind. */
+    put_questions(f, 0, 20, STET__FACT_QUESTION, now_ms - 1, &run);
+    put_questions(f, 20, 2, (stet__fact_kind)0, 0, &run);
+    CHECK_CODE(stet_query(client, NULL, &run, "status", stet_text(""), 20), STET_ETIMEOUT);
+    CHECK_INT(left_over(client), 0);
+    put_questions(f, 0, 256, STET__FACT_QUESTION, now_ms + 3600000, &run);
+    CHECK_CODE(stet_query(client, NULL, &run, "status", stet_text(""), 20), STET_EBUSY);
+    CHECK_HAS(stet_last_error(), "256 questions wait");
+    stet_close(client);
+    /* One that serves them answers all, whoever asked, and passes over what is none. */
+    put_questions(f, 17, 239, STET__FACT_QUESTION, -1, &run);
+    put_questions(f, 17, 1, STET__FACT_ANSWER, now_ms + 3600000, &run);
+    AWAIT(stet_engine_poll(idle, NULL, 1) == STET_OK && questions(idle) == 1);
+    CHECK_INT(left_over(idle), 18);
     stet_close(idle);
     fixture_end(f);
 }
