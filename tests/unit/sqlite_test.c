@@ -1186,7 +1186,7 @@ lent_exec(stet_tx *tx, const char *sql)
     return sqlite3_exec(tx->conn.handle, sql, NULL, NULL, NULL);
 }
 
-TEST(B19_a_body_may_do_what_does_not_touch_the_store)
+TEST(I4_a_body_may_do_what_does_not_touch_the_store)
 {
     static const char *const denied[] = {
         "COMMIT",
@@ -1229,7 +1229,7 @@ TEST(B19_a_body_may_do_what_does_not_touch_the_store)
     stet__store_close(s);
 }
 
-TEST(B19_a_lent_transaction_that_ended_itself_or_took_too_long_writes_nothing)
+TEST(I4_a_lent_transaction_that_ended_itself_or_took_too_long_writes_nothing)
 {
     stet_store  *s = open_ok(test_path("late.db"));
     stet_outcome out = { 0 };
@@ -1254,7 +1254,7 @@ TEST(B19_a_lent_transaction_that_ended_itself_or_took_too_long_writes_nothing)
     stet__store_close(s);
 }
 
-TEST(B19_a_start_inside_a_transaction_needs_one_on_this_file)
+TEST(I4_a_start_inside_a_transaction_needs_one_on_this_file)
 {
     stet_store  *s = open_ok(test_path("own.db"));
     stet_outcome out = { 0 };
@@ -1302,7 +1302,7 @@ damage_sql(const char *name, const char *sql)
     sqlite3_close(db);
 }
 
-TEST(F2_a_store_without_its_own_name_is_damaged)
+TEST(G2_a_store_without_its_own_name_is_damaged)
 {
     CHECK_OK(open_code(test_path("a.db")));
     damage_sql("a.db", "UPDATE meta SET v=x'0102'");
@@ -1416,7 +1416,7 @@ recall_free(stet_store *s, stet_outcome *outs)
 }
 
 /* A commit that comes again gets its old answers, or is told that they are damaged. */
-TEST(F2_old_answers_that_are_cut_are_damage)
+TEST(F6_old_answers_that_are_cut_are_damage)
 {
     static recall r;
     stet_outcome  outs[RECALL_UNITS] = { { 0 } }, again[RECALL_UNITS] = { { 0 } };
