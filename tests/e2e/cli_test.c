@@ -888,7 +888,7 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
-    CHECK_INT(json_lines(OK("handlers", "--json").out), 13);
+    CHECK_INT(json_lines(OK("handlers", "--json").out), 14);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
