@@ -143,7 +143,7 @@ static const stet_handler_options choose_options = { .description = "packs what 
                                                      .default_input = "{\"item\":\"lamp\"}",
                                                      .samples = samples };
 
-static const stet_sample          no_cover[] = { { .name = "pay", .code = STET_EPERMANENT }, { 0 } };
+static const stet_sample no_cover[] = { { .name = "pay", .code = STET_EPERMANENT }, { 0 } };
 static const stet_handler_options refused_options = { .samples = no_cover };
 
 static const stet_handler orders[] = {

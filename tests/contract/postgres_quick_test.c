@@ -508,7 +508,7 @@ TEST_LIMIT(G3_postgres_the_quick_functions_do_what_the_memory_store_does, 240)
     free(b);
 }
 
-/* ---- units that are almost quick -------------------------------------------------------------- */
+/* ---- units that are almost quick ----------------------------------------------------------- */
 
 static void
 almost_begin(quick *q, quick_batch *b, uint32_t run)

@@ -320,10 +320,10 @@ TEST(G3_an_address_that_is_none_does_not_show_its_password)
     expect_refused("postgres://u:hush@h/db?schema=public", STET_EURL, "a schema is", "not public");
     expect_refused("postgres://u:hush@h/db?schema=information_schema", STET_EURL, "a schema is",
                    "stet's own");
-    expect_refused("postgres://u:hush@h/db?schema=a_name_that_is_longer_than_what_names_may_have_in_"
+    expect_refused("postgres://u:hush@h/db?schema=a_name_that_is_longer_than_what_names_may_have_"
                    "postgresql_itself",
                    STET_EURL, "a schema is", "at most");
-    expect_refused("postgres://u:hush@h/db?answer_timeout=", STET_EURL, "answer_timeout", "seconds");
+    expect_refused("postgres://u:hush@h/db?answer_timeout=", STET_EURL, "answer_timeout", "1 to");
     expect_refused("postgres://u:hush@h/db?answer_timeout=0", STET_EURL, "answer_timeout", "1 to");
     expect_refused("postgres://u:hush@h/db?answer_timeout=3601", STET_EURL, "3600", "seconds");
     expect_refused("postgres://u:hush@h/db?answer_timeout=100000000000", STET_EURL, "3600",

@@ -1,7 +1,7 @@
-/* SQLite refuses: every statement that is prepared, every step and every call on the files beside the
- * database fails in turn, with all the codes they have, while a store does what it does when nobody
- * looks as well: upkeep, files of an older version, tables that are rebuilt, transactions that are
- * lent. A call that failed works when it is made again, and what is in the file afterwards is right.
+/* SQLite refuses: every statement that is prepared, every step and every call on the files beside
+ * the database fails in turn, with all the codes they have, while a store does what it does when
+ * nobody looks as well: upkeep, files of an older version, tables that are rebuilt, transactions
+ * that are lent. A call that failed works when it is made again, and what is in the file is right.
  *
  *   STET_FAULT_STRIDE=N  every Nth round only (5)
  */

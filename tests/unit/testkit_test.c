@@ -1557,7 +1557,7 @@ TEST_LIMIT(I6_bugs_planted_in_the_engine_are_found, 300)
 }
 #endif
 
-/* ---- refusals and limits ---------------------------------------------------------------------- */
+/* ---- refusals and limits ------------------------------------------------------------------- */
 
 static int
 count_options(void *arg, const stet_worker_info *worker)
@@ -1695,7 +1695,7 @@ TEST(H5_a_kit_that_has_no_such_handler_replays_nothing)
     stet_test_free(kit);
 }
 
-/* ---- points in words --------------------------------------------------------------------------- */
+/* ---- points in words ----------------------------------------------------------------------- */
 
 static int
 body_second_time(stet_attempt *a, void *arg)
