@@ -605,6 +605,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         cmd->number = f->kind == STET__FACT_DECIDED ? f->time_ms : f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
         cmd->has_timer = false; /* a choice removes it with its record */
+    if (f->kind == STET__FACT_CHOICE)
+        cmd->chosen_at = f->revision;
     stet__journal_settle(j, cmd);
     return journal_copy_outcome(j, cmd, f);
 }
@@ -629,7 +631,7 @@ journal_apply_skip(stet__journal *j, const stet__fact *f)
     stet__cmd *cmd = journal_named(j, f);
     int        err;
 
-    if (cmd != NULL && cmd->is_settled) {
+    if ((cmd != NULL && cmd->is_settled) || (cmd != NULL && STET__MUTANT(skip_executed))) {
         j->anomalies++;
         return STET_OK;
     }
@@ -649,7 +651,7 @@ journal_apply_edit(stet__journal *j, const stet__fact *f)
     stet__fact step = *f;
     stet__cmd *cmd = journal_named(j, f);
 
-    if (cmd == NULL || !cmd->is_settled) {
+    if (cmd == NULL || !cmd->is_settled || (STET__MUTANT(edit_dropped) && cmd->attempt > 1)) {
         j->anomalies++;
         return STET_OK;
     }
@@ -727,6 +729,14 @@ journal_forget(stet__journal *j, stet__cmd *cmd)
     return STET_OK;
 }
 
+/* A wait goes with what it came to: the one that came first may be forgotten. */
+static bool
+journal_is_behind(const stet__cmd *cmd, uint64_t from)
+{
+    return cmd->revision >= from + STET__MUTANT(rewind_half) ||
+           (cmd->chosen_at >= from && !STET__MUTANT(rewind_choice));
+}
+
 int
 stet__journal_rewind(stet__journal *j, uint64_t from)
 {
@@ -754,7 +764,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
     for (stet__cmd **link = &j->waiting; *link != NULL;) {
         stet__cmd *cmd = *link;
 
-        if (cmd->revision < from) {
+        if (!journal_is_behind(cmd, from)) {
             link = &cmd->next;
             continue;
         }
@@ -766,7 +776,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
         stet__row_of_cmds *row = value;
 
         for (size_t i = 0; i < row->n; i++) {
-            if (row->cmds[i] == NULL || row->cmds[i]->revision < from)
+            if (row->cmds[i] == NULL || !journal_is_behind(row->cmds[i], from))
                 continue;
             if ((err = journal_forget(j, row->cmds[i])) != STET_OK)
                 return err;

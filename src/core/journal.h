@@ -27,6 +27,7 @@ typedef struct stet__cmd {
     bool            is_approval;  /* BOUNDARY */
     bool            has_timer;    /* a timer at until_ms was put and has not fired */
     uint64_t        settled_at;   /* order among all settlements and firings of this run; 0: not yet */
+    uint64_t        chosen_at;    /* AWAIT, ANY: the revision of what it came to; 0: not yet */
     uint64_t        fired_at;     /* the same for the timer of an AWAIT, ANY or a step's retry */
     uint32_t        attempt;      /* STEP: executions that failed so far, or were used when settled */
     int             code, cause;

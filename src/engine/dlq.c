@@ -97,7 +97,10 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
             stet__fact entry;
             stet_bytes entry_in = d->inbox[d->taken];
 
-            if ((err = stet__fact_decode(&entry, &entry_in)) != STET_OK || (err = dlq_keep(d, &entry)) != STET_OK)
+            if ((err = stet__fact_decode(&entry, &entry_in)) != STET_OK)
+                return err;
+            entry.revision = fact.revision; /* of the fact that takes it */
+            if ((err = dlq_keep(d, &entry)) != STET_OK)
                 return err;
         }
     }
@@ -237,12 +240,26 @@ dlq_on_letter(void *arg, stet_bytes signal, const stet__letter *letter)
     return STET_OK;
 }
 
+/* The command as it stands in the end: operators may have replaced its result, or had the run forget it. NULL: it
+ * was forgotten. */
+static const stet__cmd *
+dlq_stands(const dlq_journal *d, const stet__fact *f)
+{
+    char             name[STET__UNDO_NAME_MAX];
+    const stet__cmd *cmd;
+
+    (void)snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.data != NULL ? (const char *)f->name.data : "");
+    cmd = stet__journal_find(&d->journal, f->kind, name, (uint64_t)f->occurrence);
+    return cmd != NULL && cmd->revision <= f->revision ? cmd : NULL;
+}
+
 /* Behind the read: one in front of it says nothing about what was made of the value. */
 static bool
 dlq_is_written(const dlq_journal *d, const stet__fact *get)
 {
     for (const stet__fact *f = get + 1; f < d->facts + d->n; f++)
-        if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get))
+        if ((f->kind == STET__FACT_STATE_SET || f->kind == STET__FACT_STATE_CLEAR) && dlq_same_name(f, get) &&
+            (dlq_stands(d, f) != NULL || STET__MUTANT(fork_stale)))
             return true;
     return false;
 }
@@ -274,19 +291,6 @@ dlq_is_undone(const dlq_journal *d, const stet__fact *step)
     return false;
 }
 
-/* The command as it stands in the end: operators may have replaced its result, or had the run forget it. NULL: it
- * was forgotten. */
-static const stet__cmd *
-dlq_stands(const dlq_journal *d, const stet__fact *f)
-{
-    char             name[STET__UNDO_NAME_MAX];
-    const stet__cmd *cmd;
-
-    (void)snprintf(name, sizeof name, "%.*s", (int)f->name.len, f->name.data != NULL ? (const char *)f->name.data : "");
-    cmd = stet__journal_find(&d->journal, f->kind, name, (uint64_t)f->occurrence);
-    return cmd != NULL && cmd->revision <= f->revision ? cmd : NULL;
-}
-
 static bool
 dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
 {
@@ -296,6 +300,8 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     case STET__FACT_STEP:
         if (dlq_is_undone(d, f) && !STET__MUTANT(undone_inherited))
             return false;
+        if (f->flags & STET__FACT_SKIPPED)
+            return false; /* dlq_skipped() has them all */
         return f->code == 0 || STET__MUTANT(failure_inherited);
     case STET__FACT_SEND:
     case STET__FACT_STATE_SET:
@@ -576,7 +582,7 @@ dlq_fork(stet_engine *e, dlq_journal *d, stet_id run, const char *text, const ch
     if (d->n == 0 || d->facts[0].kind != STET__FACT_STARTED)
         return stet__fail(STET_ECORRUPT, "%s cannot be forked: its first fact is not readable", text);
     if ((step != NULL && (err = stet__operate_find(&d->journal, text, step, &cmd)) != STET_OK) ||
-        (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision : 2)) != STET_OK)
+        (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision + STET__MUTANT(fork_behind) : 2)) != STET_OK)
         return err;
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
         return STET_ENOMEM;

@@ -118,6 +118,8 @@ host_stop_children(stet_ctx *c, bool has_to_end)
 
     (void)snprintf(why, sizeof why, "its caller was %s: ", has_to_end ? "stopped" : "rewound");
     stet__id_text(why + strlen(why), STET__ID_RUN, host_claim(c)->run);
+    if (STET__MUTANT(rewind_children))
+        c->journal.orphans = NULL;
     for (; err == STET_OK && c->journal.orphans != NULL; c->journal.orphans = c->journal.orphans->spared)
         err = host_stop_child(c, c->journal.orphans->run, why);
     for (const stet__cmd *cmd = has_to_end ? c->journal.waiting : NULL; err == STET_OK && cmd != NULL; cmd = cmd->next)
@@ -215,6 +217,7 @@ stet__host_refresh(stet_ctx *c)
         stet__host_rollback(c, claim->open);
         return host_refresh_failed(c, err);
     }
+    c->is_rewritten = c->is_rewritten || (c->is_loaded && in.is_rewritten && !STET__MUTANT(rewritten_recorded));
     /* Whatever it does next would rest on what is not so any more, or is not wanted. */
     if (c->is_loaded && (in.is_rewritten || c->run.is_failed || (c->run.is_paused && c->is_inside)))
         return stet__ctx_latch(c, STET_SUSPENDED);

@@ -289,8 +289,8 @@ operate_row(stet_engine *e, stet__work *w, const stet__loaded *l, stet__fact_kin
         return operate_set(w, run->id, STET_STATUS_PAUSED, STET_RUN_STATUS | (waits_in_lane ? 0 : STET_RUN_DUE), STET__HELD_MS);
     if (kind == STET__FACT_RESUME)
         return operate_resumed(e, w, l);
-    if (run->is_paused)
-        return true;
+    if (run->is_paused || (operate_is_delayed(l) && !STET__MUTANT(helped_early)))
+        return true; /* one that is not in its lane yet must not be woken beside it */
     if (before == STET_STATUS_COMPENSATION_FAILED)
         return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, stet__store_now(e));
     return stet__work_wake(w, run->id, stet__run_shown(run, STET_STATUS_PENDING),

@@ -182,6 +182,7 @@ struct stet_ctx {
     atomic_bool      is_inside;     /* handler code is on the thread now */
     atomic_bool      is_in_body;
     bool             is_loaded;
+    bool             is_rewritten;  /* an operator changed what it has seen: what its bodies leave is not of that record */
     int              latch;         /* 0, or what every further call returns */
     const char      *file;
     int              line;

@@ -275,16 +275,16 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
     stet_future *f = a->future;
     const char  *text;
     int          err = STET_OK;
-    bool         is_done = false;
+    bool         is_done = false, is_over = c->latch != 0 || c->is_rewritten;
 
     f->running = NULL;
-    a->is_unrecorded = c->latch != 0 && !a->is_skipped && !f->is_tx;
-    if (a->tx != NULL && c->latch != 0)
+    a->is_unrecorded = is_over && !a->is_skipped && !f->is_tx;
+    if (a->tx != NULL && is_over)
         c->exec->host->tx_rollback(c, a);
     else if (a->tx != NULL)
         is_done = step_record_tx(c, f, a, &err);
     text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
-    if (c->latch == 0 && !a->is_skipped && !is_done) {
+    if (!is_over && c->latch == 0 && !a->is_skipped && !is_done) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
         else if (a->code == STET_EDEFER && a->not_before_ms != 0)

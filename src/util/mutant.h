@@ -88,6 +88,15 @@
     X(pause_unheld, "a run that is paused is executed when its turn comes")                        \
     X(rewind_deaf, "signals consumed behind the step of a rewind are gone")                        \
     X(rewind_token, "a step that is done again after a rewind has the token it had")               \
+    X(rewind_children, "runs that were called behind the step of a rewind go on")                  \
+    X(rewind_half, "a rewind forgets what came behind the step, and not the step")                 \
+    X(rewind_choice, "a wait that ended behind the step of a rewind stays ended")                  \
+    X(rewritten_recorded, "a body that ends after its step was skipped or forgotten is recorded")  \
+    X(skip_executed, "a step that was skipped while it was tried again is executed")               \
+    X(edit_dropped, "the result of a step that was tried several times is not replaced")               \
+    X(fork_stale, "a fork inherits what was read for a write that it does not inherit")            \
+    X(fork_behind, "a fork inherits the step it is forked from")                                   \
+    X(helped_early, "a run that waits for its time is woken by what operators do to it")           \
     X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
     X(hints_trusted, "without a hint nobody looks for work")                                       \

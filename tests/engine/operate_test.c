@@ -61,6 +61,18 @@ h_gate(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+/* A step with a limit for the wait, then a signal. */
+static int
+h_limit(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *future;
+
+    STET_TRY(stet_step_start(ctx, &future, "pass", body_gate, &door, NULL));
+    STET_TRY(stet_await_for(ctx, NULL, future, "1h"));
+    STET_TRY(stet_await_signal(ctx, NULL, "ship", NULL));
+    return stet_return(ctx, input);
+}
+
 /* Takes two signals, one after the other. */
 static int
 h_two(stet_ctx *ctx, stet_bytes input)
@@ -127,14 +139,31 @@ h_sleeps_and_asks(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+/* Reads, does something, and writes one more. */
+static int
+h_add(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    STET_TRY(stet_step(ctx, NULL, "between", body_effect, "between", NULL));
+    return stet_state_set(ctx, "n",
+                          stet_text(stet_ctx_printf(
+                              ctx, "%ld", (value.data != NULL ? fixture_number(value) : 0) + 1)));
+}
+
 static const stet_handler handlers[] = {
     { "order", h_order, NULL },     { "tries", h_tries, NULL },     { "gate", h_gate, NULL },
     { "two", h_two, NULL },         { "calls", h_calls, NULL },     { "nap", h_hour, NULL },
     { "undone", h_undone, NULL },   { "short", h_short_nap, NULL }, { "quick", h_quick, NULL },
-    { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL }, { 0 }
+    { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL },
+    { "limit", h_limit, NULL },     { 0 }
 };
 static const stet_handler objects[] = { { "nap", h_hour, NULL },
                                         { "quick", h_echo, NULL },
+                                        { "pass", h_gate, NULL },
+                                        { "add", h_add, NULL },
                                         { 0 } };
 static const fixture_service services[] = { { "t", handlers, false, NULL },
                                             { "o", objects, true, NULL },
@@ -327,6 +356,24 @@ TEST(C8_a_recorded_result_is_replaced)
     fixture_end(f);
 }
 
+TEST(C8_a_retry_of_a_retry_has_a_given_result_once)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), again;
+
+    CHECK_OK(stet_run_skip(f->engine, &run, "later", stet_text("waived"), NULL, NULL));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+        AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+        CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+        fixture_await_status(f->engine, &again, STET_STATUS_SUSPENDED);
+        CHECK_INT(fixture_facts(f->engine, &again, "step", "later"), 1);
+        run = again;
+    }
+    CHECK_INT(effects("charge"), 1);
+    fixture_end(f);
+}
+
 /* ---- rewind ---------------------------------------------------------------------------------- */
 
 TEST(C8_a_run_goes_back_to_a_step_and_does_it_again_with_another_token)
@@ -405,6 +452,44 @@ TEST(C8_a_rewind_cancels_the_run_it_waited_for_and_takes_its_marks_and_timers_wi
     CHECK_INT((int)fixture_sound(f->engine), 4);
     CHECK_OK(stet_run_reject(f->engine, &marks, "b", NULL));
     AWAIT(fixture_look(f->engine, &marks).status == STET_STATUS_FAILED);
+    fixture_end(f);
+}
+
+/* The wait for a step was recorded before anything of the step was, and what it came to later. */
+TEST(C8_a_wait_that_a_forgotten_step_ended_is_waited_again)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.limit", "", NULL);
+
+    gate_await(&door, 1);
+    AWAIT(fixture_facts(f->engine, &run, "await", NULL) == 1);
+    gate_open(&door);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "pass", NULL, NULL));
+    gate_await(&door, 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    CHECK_OK(stet_signal(f->engine, &run, "ship", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &run, "");
+    CHECK_INT(door.arrived, 2);
+    fixture_end(f);
+}
+
+/* Nobody wakes it for that: it would begin early, and beside whoever has its key. */
+TEST(C8_a_run_that_waits_for_its_time_does_so_whatever_is_done_to_its_steps)
+{
+    fixture    *f = begin();
+    stet_run_id first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k")), later;
+
+    fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
+    later = fixture_start(f->engine, "o.pass", "", STET_START(.key = "k", .delay = "1h"));
+    CHECK_OK(stet_run_skip(f->engine, &later, "behind", stet_text(""), NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &later, NULL, NULL, NULL));
+    first = fixture_start(f->engine, "t.quick", "", NULL);
+    EXPECT_RESULT(f->engine, &first, "");
+    CHECK_INT((int)fixture_sound(f->engine), 3);
+    CHECK_INT(fixture_look(f->engine, &later).status, STET_STATUS_PENDING);
+    CHECK_INT(fixture_facts(f->engine, &later, "claimed", NULL), 0);
     fixture_end(f);
 }
 
@@ -562,6 +647,60 @@ paused(fixture *f)
 
     CHECK_OK(stet_paused_list(f->engine, on_paused, &l));
     return l;
+}
+
+TEST(I12_a_fork_has_no_result_that_was_given_behind_its_step)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.two"), fork;
+
+    CHECK_OK(stet_run_skip(f->engine, &run, "later", stet_text("waived"), NULL, NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("b"), NULL));
+    effects_await("middle", 1);
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "word#1", NULL, NULL));
+    effects_await("middle", 2);
+    CHECK_INT(fixture_facts(f->engine, &fork, "step", "later"), 0);
+    fixture_end(f);
+}
+
+/* What was done before a rewind, and given behind it, is inherited as it was given. */
+TEST(I12_a_retry_has_a_step_once_that_was_done_forgotten_and_skipped)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), again;
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "charge", NULL, NULL));
+    CHECK_OK(stet_run_skip(f->engine, &run, "charge", stet_text("waived"), NULL, NULL));
+    CHECK_OK(stet_run_resume(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    CHECK_OK(stet_signal(f->engine, &again, "ship", stet_text("now"), NULL));
+    EXPECT_RESULT(f->engine, &again, "reserve waived now");
+    CHECK_INT(fixture_facts(f->engine, &again, "step", "charge"), 1);
+    CHECK_INT(effects("charge"), 1);
+    fixture_end(f);
+}
+
+/* What the other wrote behind the step is not the fork's, so what it read for that is not, either. */
+TEST(I12_a_fork_from_between_a_read_and_its_write_reads_anew)
+{
+    fixture    *f = begin();
+    stet_run_id run, fork;
+    stet_bytes  value;
+
+    for (int i = 0; i < 2; i++) {
+        run = fixture_start(f->engine, "o.add", "", STET_START(.key = "k"));
+        EXPECT_RESULT(f->engine, &run, "");
+    }
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "between", NULL, NULL));
+    EXPECT_RESULT(f->engine, &fork, "");
+    CHECK_OK(stet_state_read(f->engine, &value, "o", "k", "n"));
+    CHECK_INT(fixture_number(value), 3);
+    stet_free((void *)(uintptr_t)value.data);
+    fixture_end(f);
 }
 
 TEST(C8_no_run_of_a_paused_handler_or_service_begins_or_goes_on)

@@ -5,6 +5,7 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fleet.h"
@@ -357,7 +358,8 @@ operator_settle(fleet_node *node)
     if (err == STET_OK)
         a->acked = nth;
     operator_check(w, a->run, "settling", err,
-                   err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT);
+                   err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT ||
+                       (err == STET_ENOTFOUND && a->run->is_retry)); /* with whom it is from */
 }
 
 void
@@ -472,6 +474,136 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     }
 }
 
+/* One that has not ended, if there are some. */
+static fleet_run *
+operator_pick_open(fleet *w)
+{
+    fleet_run *run = operator_pick(w);
+
+    for (int i = 0; i < 6 && run != NULL && run->end != 0; i++)
+        run = operator_pick(w);
+    return run;
+}
+
+/* A step of its program, as "s3", "h3" or "s3-1"; is_whole: one that is an operation of its own. */
+static void
+operator_step(fleet *w, const fleet_run *run, bool is_whole, char step[32])
+{
+    size_t          op = (size_t)client_draw(w, run->program.n);
+    const fleet_op *o = &run->program.ops[op];
+
+    if (o->kind == FLEET_OP_FUTURES && !is_whole)
+        (void)snprintf(step, 32, "s%zu-%u", op, (unsigned)client_draw(w, o->parts));
+    else
+        (void)snprintf(step, 32, "%c%zu", o->kind == FLEET_OP_AWAKE && op % 2 == 0 ? 'h' : 's', op);
+}
+
+/* One that is recorded, if there is one. */
+static void
+operator_recorded(fleet *w, const fleet_run *run, char step[32])
+{
+    size_t n = 0, at;
+
+    operator_step(w, run, false, step);
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        n += s->is_recorded && s->code == 0 && s->step[0] != 'r';
+    at = n > 0 ? client_draw(w, n) : 0;
+    for (const fleet_step *s = run->steps; n > 0 && s != NULL; s = s->next)
+        if (s->is_recorded && s->code == 0 && s->step[0] != 'r' && at-- == 0)
+            (void)snprintf(step, 32, "%s", s->step);
+}
+
+/* What was given where a step had failed takes another way, and that is not judged here. */
+static bool
+operator_has_failed(const fleet_run *run, const char *step)
+{
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->code != 0 && strcmp(s->step, step) == 0)
+            return true;
+    return false;
+}
+
+/* What it wrote before the step it reads as it wrote it then, and what it wrote behind it stays all the same:
+ * who goes back to between the two gets what is not in the store. */
+static bool
+operator_is_behind_state(const fleet_run *run, const char *step)
+{
+    size_t op = strtoul(step + 1, NULL, 10);
+
+    for (size_t i = 0; i <= op; i++)
+        if (run->program.ops[i].kind == FLEET_OP_DEPOSIT ||
+            run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
+            return true;
+    return run->is_skipped || run->is_retry;
+}
+
+static void
+operator_rewrite(fleet_node *node, stet__fact_kind kind)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = operator_pick_open(w);
+    const char *name = stet__fact_kind_name(kind);
+    char        step[48], why[24], value[32];
+    stet_run_id id;
+    size_t      deed;
+    int         err;
+
+    if (kind == STET__FACT_EDIT)
+        operator_recorded(w, run, step);
+    else
+        operator_step(w, run, kind == STET__FACT_REWIND && run->is_object, step);
+    if (kind == STET__FACT_EDIT && operator_has_failed(run, step))
+        return;
+    if (kind == STET__FACT_REWIND && run->is_object && operator_is_behind_state(run, step))
+        step[0] = '\0';
+    if (kind == STET__FACT_REWIND && client_draw(w, 8) == 0)
+        step[0] = '\0';
+    if (kind == STET__FACT_SKIP && client_draw(w, 6) == 0) {
+        (void)snprintf(value, sizeof value, "%s", step);
+        (void)snprintf(step, sizeof step, "rollback:%s#1", value);
+    } else if (kind == STET__FACT_SKIP)
+        (void)strcat(step, "#1");
+    memcpy(id.text, run->text, sizeof id.text);
+    deed = fleet_deed(w, run, kind, step);
+    (void)snprintf(why, sizeof why, "%zu", deed);
+    (void)snprintf(value, sizeof value, FLEET_GIVEN "%zu", deed);
+    if (kind == STET__FACT_SKIP)
+        err = stet_run_skip(node->engine, &id, step, stet_text(value), "operator", why);
+    else if (kind == STET__FACT_EDIT)
+        err = stet_run_edit(node->engine, &id, step, stet_text(value), "operator", why);
+    else
+        err = stet_run_rewind(node->engine, &id, step[0] != '\0' ? step : NULL, "operator", why);
+    operator_check(w, run, name, err,
+                   err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT ||
+                       err == STET_ENOTFOUND || (err == STET_EKIND && kind == STET__FACT_EDIT) ||
+                       ((err == STET_ESETTLED || (err == STET_ENAME && step[0] == 'r')) &&
+                        kind == STET__FACT_SKIP));
+    fleet_deed_answered(w, deed, err);
+}
+
+static void
+operator_fork(fleet_node *node, fleet_run *run)
+{
+    fleet      *w = node->w;
+    stet_run_id id, fresh;
+    char        step[32] = "", why[24];
+    size_t      deed;
+    int         err;
+
+    if (client_draw(w, 4) != 0)
+        operator_recorded(w, run, step);
+    memcpy(id.text, run->text, sizeof id.text);
+    deed = fleet_deed(w, run, STET__FACT_STARTED, step);
+    (void)snprintf(why, sizeof why, "%zu", deed);
+    fleet_asked(w, fleet_nonce_of_retry(id.text));
+    err = stet_run_fork(node->engine, &fresh, &id, step[0] != '\0' ? step : NULL, "operator", why);
+    operator_check(w, run, "fork", err, err == STET_ENOTFOUND || err == STET_ECORRUPT);
+    fleet_deed_answered(w, deed, err);
+    if (err == STET_OK && (fleet_run_named(w, fresh.text) == NULL ||
+                           fleet_run_named(w, fresh.text)->fork != deed))
+        fleet_fail(w, run, "a fork was answered with another run");
+}
+
 static void
 operator_act(fleet_node *node)
 {
@@ -483,7 +615,14 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 23)) {
+    switch (client_draw(w, 30)) {
+    case 23:
+    case 24: operator_rewrite(node, STET__FACT_SKIP); break;
+    case 25:
+    case 26: operator_rewrite(node, STET__FACT_EDIT); break;
+    case 27:
+    case 28: operator_rewrite(node, STET__FACT_REWIND); break;
+    case 29: operator_fork(node, run); break;
     case 18:
     case 19:
         err = stet_run_pause(node->engine, &id, "operator", "a whim");

@@ -6,6 +6,7 @@
  * faults.c       which faults a seed has, how often, and the fiber that crashes and pauses nodes
  * fault_store.c  the store every node sees: the memory store behind faults
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
+ * deeds.c        what operators did to runs: skip, edit, rewind, fork
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
  * why.c          why those that have not ended have not, by `why` and by what is known
@@ -38,6 +39,7 @@
 #define FLEET_FAR_MS ((int64_t)86400000)
 
 #define FLEET_FAILED "enough of it" /* what an operator says who fails a run */
+#define FLEET_GIVEN "given " /* results operators give: this and the number of the deed */
 
 enum {
     FLEET_NODES_MAX = 10,
@@ -227,6 +229,9 @@ typedef struct fleet_entry {
     bool     is_at_risk, is_stale;
     bool     is_inside;       /* the body has not returned */
     bool     is_settled, is_lost;
+    bool     is_forgotten;    /* a rewind went back behind it */
+    uint64_t token;           /* hash of it */
+    uint32_t repeats;         /* how often the step had been forgotten */
 } fleet_entry;
 
 /* A step as far as the store knows. */
@@ -237,7 +242,33 @@ typedef struct fleet_step {
     bool     is_undone;
     uint32_t attempts; /* recorded ones */
     uint32_t done;     /* the how many-th that was recorded with a result; 0: it was not */
+    bool     is_skipped;
+    int      code;     /* recorded */
+    uint64_t revision; /* of its first fact; 0: none */
+    uint32_t repeats;  /* how often it was forgotten */
+    size_t   given;    /* the deed whose result it has; 0: its own */
 } fleet_step;
+
+/* A write of an object's state. */
+typedef struct fleet_write {
+    struct fleet_write *next; /* later */
+    uint64_t revision;
+    bool     is_account;
+    uint64_t amount;          /* or hash of the scribble; 0: cleared */
+    bool     is_forgotten;    /* by a rewind to operation `at` */
+    size_t   at;
+} fleet_write;
+
+/* What an operator did, and the run has not taken in yet. */
+typedef struct fleet_news {
+    struct fleet_news *next;
+    uint64_t        entry; /* of its inbox */
+    stet__fact_kind kind;
+    size_t          deed;
+    char            step[48];
+    int64_t         occurrence, generation;
+    uint64_t        from;  /* rewind: what is recorded from this revision on is forgotten */
+} fleet_news;
 
 struct fleet_run {
     stet_id       id;
@@ -264,6 +295,23 @@ struct fleet_run {
     fleet_step   *steps;
     uint32_t      n_done;   /* steps recorded with a result */
     int64_t       generation;
+    /* What operators did. */
+    fleet_news   *news;
+    fleet_write  *writes, *last_write;
+    bool          is_rewritten; /* anything at all */
+    unsigned      rewinds;
+    bool          is_skipped;   /* a step of it, by somebody, perhaps */
+    uint64_t      inherited;    /* its last fact that is */
+    size_t        fork;         /* the deed that made it; 0: none */
+    bool          is_paused;    /* from the last pause until it is resumed, stopped or stuck */
+    bool          is_held;      /* it was when it was granted last */
+    bool          is_rolled_back;
+    uint64_t      asked_at;     /* the revision of its parent that asked for it */
+    bool          is_forgotten; /* its parent was rewound since */
+    bool          is_answered;  /* its parent was told how it ended */
+    bool          must_stop;
+    uint64_t      forgets_from, forgets_before; /* what it called there, by the unit that is looked at */
+    fleet_run    *same;         /* an older one, of the same reason */
     /* From its facts. */
     uint64_t      journal, inbox;
     uint32_t      attempts; /* failed ones */
@@ -305,10 +353,12 @@ typedef struct fleet_awakeable {
     unsigned  acked; /* which one was answered OK; 0: none */
     bool      is_settled; /* in the store */
     bool      is_inside;
+    bool      is_forgotten; /* its run was rewound since */
 } fleet_awakeable;
 
 void fleet_awakeable_add(fleet *w, fleet_run *run, size_t op, const char *id);
-void fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, size_t op);
+/* True: it may execute it; false: it had lost the run, and could not know. */
+bool fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, size_t op);
 void fleet_leave(fleet *w, stet_attempt *a);
 /* The node has crashed: what it was executing is lost. */
 void fleet_ledger_crash(fleet *w, const fleet_node *node);
@@ -347,6 +397,36 @@ void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit
                          const stet_outcome *outcome);
 fleet_run *fleet_run_of(const fleet *w, stet_id id);
 fleet_run *fleet_run_named(const fleet *w, const char *text);
+
+/* The step of that name, made if it is not known. */
+fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
+/* The step that this one undoes is undone. */
+void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
+
+/* ---- what operators did (deeds.c) ------------------------------------------------------------ */
+
+typedef struct fleet_deed_of {
+    fleet_run      *run;
+    stet__fact_kind kind;     /* SKIP, EDIT, REWIND; STARTED: a fork */
+    char            step[48]; /* as the operator said it; "": none */
+    unsigned        puts;     /* how often the store got it */
+} fleet_deed_of;
+
+/* Somebody is about to ask for it. Its number, from 1 on, is the reason to give. */
+size_t fleet_deed(fleet *w, fleet_run *run, stet__fact_kind kind, const char *step);
+void   fleet_deed_answered(fleet *w, size_t number, int err);
+int    fleet_deed_kind(stet__fact_kind kind);
+/* It was put into the run's inbox. */
+void   fleet_deed_put(fleet *w, fleet_run *run, const stet__fact *fact);
+/* The fact of this revision takes the inbox in up to that entry. */
+void   fleet_deeds_taken(fleet *w, fleet_run *run, uint64_t upto, uint64_t revision);
+/* A unit is over: did what was taken in reach those it has to? */
+void   fleet_deeds_reach(fleet *w);
+void   fleet_deed_forked(fleet *w, fleet_run *run, const stet__fact *started);
+void   fleet_deed_check_fork(fleet *w, fleet_run *run);
+/* Has an operator given the result of a step of that operation? */
+bool   fleet_is_given(const fleet_run *run, size_t op);
+void   fleet_step_text(char text[32], const fleet_run *run, const char *name);
 
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
 
@@ -408,6 +488,7 @@ typedef struct fleet_stats {
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
     uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
+    uint64_t deeds[4]; /* skips, edits, rewinds, forks that were answered */
     uint64_t turns;   /* generations that ended, also in vain */
     uint64_t reasons; /* why a run has not ended */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
@@ -489,6 +570,10 @@ struct fleet {
     stet_id          once[FLEET_ONCE]; /* to whom each key was given out; zero: to nobody */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
+    fleet_deed_of   *deeds;
+    size_t           n_deeds, cap_deeds;
+    bool             has_children; /* the unit that is looked at starts some */
+    bool             has_orphans; /* somebody must be stopped by the unit that is looked at */
     fleet_object     objects[FLEET_KEYS];
     uint64_t         touches; /* runs that touched one */
     stet__arena      arena;
@@ -578,7 +663,7 @@ uint64_t fleet_nonce_of_retry(const char *run);
 void     fleet_entered(fleet *w, const char *run);
 /* Somebody outside was told that it completed or failed. */
 void     fleet_answered(fleet *w, fleet_run *run);
-void     fleet_answered_call(fleet *w, uint64_t nonce);
+void     fleet_answered_call(fleet *w, uint64_t nonce, stet_bytes result);
 /* Somebody was told how it failed. */
 void     fleet_failed(fleet_run *run, const stet_result *result);
 /* Tell everybody the rest, and read the objects. */

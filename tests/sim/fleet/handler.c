@@ -59,7 +59,8 @@ handler_hand_out(fleet *w, const stet_attempt *a, const handler_arg *arg)
     for (size_t i = 0; i < w->n_awakeables; i++) {
         fleet_awakeable *known = &w->awakeables[i];
 
-        if (known->run != run || known->op != arg->op)
+        if (known->run != run || known->op != arg->op ||
+            (known->is_forgotten && strcmp(known->id, arg->hand_out.text) != 0))
             continue;
         if (strcmp(known->id, arg->hand_out.text) != 0)
             fleet_fail(w, run, "operation %zu hands out two awakeables: %s and %s", arg->op,
@@ -77,8 +78,7 @@ handler_body(stet_attempt *a, void *arg)
     fleet           *w = x->w;
     uint32_t         number = b->body.attempts > 0 ? stet_attempt_number(a) : b->attempt;
 
-    fleet_enter(w, a, x, b->seen, b->op);
-    if (b->hand_out.text[0] != '\0')
+    if (fleet_enter(w, a, x, b->seen, b->op) && b->hand_out.text[0] != '\0')
         handler_hand_out(w, a, b);
     if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
         fleet_nap(a->ctx->exec->p, (int64_t)b->body.takes_ms * 1000);
@@ -102,18 +102,22 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     return arg;
 }
 
-/* Gets what the step recorded, which is its name. */
+/* Gets what the step recorded, which is its name, or what an operator replaced it by. */
 static int
 handler_undo(stet_attempt *a, stet_bytes result)
 {
     const handler_arg *b = stet_attempt_arg(a);
-    char               want[32];
+    const fleet_run   *run = fleet_run_named(b->x->w, stet_attempt_run(a));
+    char               name[32], want[32];
 
-    (void)snprintf(want, sizeof want, "rollback:%.*s#1", (int)result.len,
-                   (const char *)result.data);
-    if (strcmp(want, a->step) != 0)
-        fleet_fail(b->x->w, NULL, "undo %s gets \"%s\"", a->step, want);
-    fleet_enter(b->x->w, a, b->x, b->seen, b->op);
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(a->step + 9, "#"), a->step + 9);
+    (void)snprintf(want, sizeof want, "%s", name);
+    if (run != NULL)
+        fleet_step_text(want, run, name);
+    if (fleet_enter(b->x->w, a, b->x, b->seen, b->op) && b->x->w->of == NULL &&
+        (strlen(want) != result.len || memcmp(want, result.data, result.len) != 0))
+        fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
+                   (int)result.len, (const char *)result.data, want);
     fleet_leave(b->x->w, a);
     return STET_OK;
 }
@@ -198,7 +202,7 @@ handler_call(stet_ctx *ctx, fleet_execution *x, size_t op, stet_bytes *out)
         return STET_ENOMEM;
     rc = stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
     if (rc == STET_OK)
-        fleet_answered_call(x->w, handler_nonce(ctx, op, -1));
+        fleet_answered_call(x->w, handler_nonce(ctx, op, -1), *out);
     return rc;
 }
 
@@ -533,7 +537,9 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     char       name[16];
     int        rc;
 
-    if (run != NULL && run->asked_ms[op] == 0 && !stet_info(ctx)->is_replaying)
+    /* It sleeps again after a rewind, and the store's clock may have been set back meanwhile. */
+    if (run != NULL && !stet_info(ctx)->is_replaying &&
+        (run->asked_ms[op] == 0 || fleet_now_ms(x->w) < run->asked_ms[op]))
         run->asked_ms[op] = fleet_now_ms(x->w);
     handler_name(name, op, -1);
     if ((rc = stet_sleep_ms(ctx, name, ms)) != STET_OK)

@@ -67,11 +67,19 @@ fleet_answered(fleet *w, fleet_run *run)
         run->answered_us = stet__sim_now_us(w->sim);
 }
 
+/* After a rewind there are several of one reason: the oldest with that result. */
 void
-fleet_answered_call(fleet *w, uint64_t nonce)
+fleet_answered_call(fleet *w, uint64_t nonce, stet_bytes result)
 {
-    if (w->of == NULL)
-        fleet_answered(w, stet__map_find(&w->nonces, &nonce, sizeof nonce));
+    fleet_run *run = w->of == NULL ? w->first : NULL;
+
+    for (; run != NULL; run = run->next)
+        if (run->order.nonce == nonce && !run->is_retry && run->end == STET__FACT_COMPLETED &&
+            run->result_len == result.len &&
+            (result.len == 0 || memcmp(run->result, result.data, result.len) == 0)) {
+            fleet_answered(w, run);
+            return;
+        }
 }
 
 void
@@ -126,19 +134,25 @@ history_account(const fleet_linear_state *s)
 
 /* What nobody says to have read cannot be told apart: fewer states. */
 static uint64_t
-history_scribble(const history *of, const fleet_op *op)
+history_noted(const history *of, uint64_t hash)
 {
-    char     text[32];
-    uint64_t hash;
-
-    if (op->seed % 3 == 1)
+    if (hash == 0)
         return 0;
-    (void)snprintf(text, sizeof text, "%" PRIx64, op->seed);
-    hash = history_hash(text);
     for (size_t i = 0; i < of->n_read; i++)
         if (of->read[i] == hash)
             return hash;
     return of->is_plain ? hash : HISTORY_UNREAD;
+}
+
+static uint64_t
+history_scribble(const history *of, const fleet_op *op)
+{
+    char text[32];
+
+    if (op->seed % 3 == 1)
+        return 0;
+    (void)snprintf(text, sizeof text, "%" PRIx64, op->seed);
+    return history_noted(of, history_hash(text));
 }
 
 /* False: it cannot have seen that here. */
@@ -188,6 +202,43 @@ history_out(history_walk *h, const fleet_linear_state *s)
         h->out[h->n++] = *s;
 }
 
+/* What was written and then forgotten by a rewind to one of these operations: it stands all the same. */
+static void
+history_forgotten(const history *of, const fleet_run *run, size_t from, size_t upto,
+                  fleet_linear_state *s)
+{
+    for (const fleet_write *write = run->writes; write != NULL; write = write->next) {
+        if (!write->is_forgotten || write->at < from || write->at > upto)
+            continue;
+        if (write->is_account) {
+            s->writes++;
+            s->sum += write->amount;
+        } else if (!of->is_account)
+            s->scribble = history_noted(of, write->amount);
+    }
+}
+
+/* The last operation a rewind went back to with something written. */
+static size_t
+history_last_rewind(const fleet_run *run)
+{
+    size_t at = 0;
+
+    for (const fleet_write *write = run->writes; write != NULL; write = write->next)
+        if (write->is_forgotten && write->at > at)
+            at = write->at;
+    return at;
+}
+
+static bool
+history_has_forgotten(const fleet_run *run)
+{
+    for (const fleet_write *write = run->writes; write != NULL; write = write->next)
+        if (write->is_forgotten)
+            return true;
+    return false;
+}
+
 /* A result tells all of it. */
 static void
 history_known(history_walk *h, const fleet_linear_state *from, size_t first)
@@ -195,9 +246,12 @@ history_known(history_walk *h, const fleet_linear_state *from, size_t first)
     const fleet_seen  *seen = (const fleet_seen *)(const void *)h->run->result;
     fleet_linear_state s = *from;
 
-    for (size_t i = first; i < h->run->program.n; i++)
+    for (size_t i = first; i < h->run->program.n; i++) {
+        history_forgotten(h->of, h->run, i == first ? 0 : i, i, &s);
         if (!history_op(h->of, &h->run->program.ops[i], &s, &seen[i], seen[i].code == STET_OK))
             return;
+    }
+    history_forgotten(h->of, h->run, h->run->program.n, SIZE_MAX, &s);
     history_out(h, &s);
 }
 
@@ -239,28 +293,34 @@ history_end(const fleet_run *run)
 
 /* It ended somewhere. */
 static void
-history_unknown(history_walk *h, const fleet_linear_state *from, size_t at)
+history_unknown(history_walk *h, const fleet_linear_state *from, size_t at, bool is_begun)
 {
     fleet_linear_state s = *from;
     const fleet_op    *op;
     bool               is_written;
+    size_t             last = history_last_rewind(h->run);
 
     for (; at < history_end(h->run); at++) {
         const fleet_seen *seen = history_seen(h->run, at);
 
+        history_forgotten(h->of, h->run, is_begun ? at : 0, at, &s);
+        is_begun = true;
         op = &h->run->program.ops[at];
         if (op->kind != FLEET_OP_DEPOSIT && op->kind != FLEET_OP_SCRIBBLE)
             continue;
-        is_written = seen != NULL ? seen->code == STET_OK : !history_fails(op);
-        if (seen == NULL && !h->run->is_exact)
+        is_written = seen != NULL ? seen->code == STET_OK
+                                  : !history_fails(op) || fleet_is_given(h->run, at);
+        if (seen == NULL && !h->run->is_exact && at >= last)
             history_out(h, &s);
-        if (seen == NULL && op->kind == FLEET_OP_DEPOSIT && history_may_fail(h->of->w, op))
-            history_unknown(h, &s, at + 1);
+        if (seen == NULL && op->kind == FLEET_OP_DEPOSIT &&
+            (history_may_fail(h->of->w, op) || fleet_is_given(h->run, at)))
+            history_unknown(h, &s, at + 1, true);
         if (seen != NULL && history_is_stop(seen->code))
             break; /* it did nothing more to its key */
         if (!history_op(h->of, op, &s, seen, is_written))
             return;
     }
+    history_forgotten(h->of, h->run, is_begun ? at + (at < history_end(h->run)) : 0, SIZE_MAX, &s);
     history_out(h, &s);
 }
 
@@ -283,7 +343,7 @@ history_step(void *arg, const void *what, const fleet_linear_state *from, fleet_
         if (run->is_told)
             history_known(&h, from, first);
         else
-            history_unknown(&h, from, first);
+            history_unknown(&h, from, first, false);
     return h.n;
 }
 
@@ -378,6 +438,8 @@ history_told(const fleet_run *run, size_t op)
 static bool
 history_is_read(const history *of, const fleet_run *run)
 {
+    if (history_has_forgotten(run))
+        return false;
     for (size_t i = 0; run->is_told && i < run->program.n; i++) {
         const fleet_op *op = &run->program.ops[i];
 
@@ -394,6 +456,8 @@ history_is_read(const history *of, const fleet_run *run)
 static bool
 history_is_optional(const fleet_run *run)
 {
+    if (history_has_forgotten(run))
+        return false;
     if (run->is_retry)
         return true;
     if (run->is_told)
@@ -408,8 +472,13 @@ history_is_optional(const fleet_run *run)
 static void
 history_count(fleet_linear_op *out, const fleet_run *run)
 {
-    bool is_first = true, is_stopped = false;
+    bool               is_first = true, is_stopped = false;
+    const history      none = { .is_account = true };
+    fleet_linear_state before = { 0 };
 
+    history_forgotten(&none, run, 0, SIZE_MAX, &before);
+    out->adds_min = out->adds_max = before.writes;
+    out->adds_sum = before.sum;
     for (size_t i = 0; i < history_end(run) && !is_stopped; i++) {
         const fleet_op   *op = &run->program.ops[i];
         const fleet_seen *seen = run->is_retry ? NULL : history_told(run, i);
@@ -418,9 +487,11 @@ history_count(fleet_linear_op *out, const fleet_run *run)
             continue;
         is_stopped = seen != NULL && history_is_stop(seen->code);
         if (is_first && seen != NULL && !is_stopped) {
+            before = (fleet_linear_state){ 0 };
+            history_forgotten(&none, run, 0, i, &before);
             out->is_exact = true;
-            out->writes_max = seen->value >> 32;
-            out->sum = seen->value & UINT32_MAX;
+            out->writes_max = (seen->value >> 32) - before.writes;
+            out->sum = (seen->value & UINT32_MAX) - before.sum;
         }
         is_first = false;
         if (seen != NULL && seen->code == STET_OK) {

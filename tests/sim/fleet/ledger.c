@@ -65,7 +65,8 @@ fleet_signalled(fleet *w, fleet_run *run, const stet__fact *fact)
 
     for (size_t i = 0; i < fact->value.len; i++)
         number = number * 10 + (uint32_t)(((const char *)fact->value.data)[i] - '0');
-    if (!fleet_is_signalled(run, name, number)) {
+    /* What it sends itself it sends again after a rewind. */
+    if (!fleet_is_signalled(run, name, number) || (number >= FLEET_INSIDE && run->rewinds > 0)) {
         if (run->n_signals[name] < FLEET_SIGNALS_MAX)
             run->signals[name][run->n_signals[name]++] = number;
     } else if (fact->idempotency_key.data == NULL)
@@ -159,14 +160,20 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
     if (step != NULL && step->attempts >= e->number)
         fleet_fail(w, run, "attempt %u of body %s is entered again after its record", e->number,
                    e->step);
+    if (run->is_held && run->is_paused)
+        fleet_fail(w, run, "body %s is entered, and its run is paused", e->step);
     if (run->end != 0)
         fleet_fail(w, run, "body %s is entered after the end of its run", e->step);
     if (run->is_object && row != NULL &&
         (row->row.lane == NULL || stet__mem_lane_first(w->db, row->row.lane) != row))
         fleet_fail(w, run, "body %s is entered, and its run does not hold its key", e->step);
     for (const fleet_entry *old = run->entries; old != NULL; old = old->next) {
+        if (strcmp(old->step, e->step) == 0 && !old->is_stale &&
+            (old->token == e->token) != (old->repeats == e->repeats))
+            fleet_fail(w, run, "body %s has %s token it had", e->step,
+                       old->token == e->token ? "the" : "another");
         if (strcmp(old->step, e->step) != 0 || old->number != e->number || old->is_settled ||
-            old->is_stale)
+            old->is_stale || old->is_forgotten)
             continue;
         if (old->fence >= e->fence && !old->is_lost)
             fleet_fail(w, run, "body %s is executed twice by one owner", e->step);
@@ -178,7 +185,7 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
     }
 }
 
-void
+bool
 fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, size_t op)
 {
     fleet_run   *run = fleet_run_named(w, stet_attempt_run(a));
@@ -188,11 +195,11 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
     (void)op;
     if (w->of != NULL) {
         w->stats.bodies++;
-        return;
+        return true;
     }
     if (run == NULL || node == NULL) {
         fleet_fail(w, run, "body %s is entered before the start of its run is durable", a->step);
-        return;
+        return false;
     }
     e = ledger_get(w, sizeof *e);
     (void)snprintf(e->step, sizeof e->step, "%s", a->step);
@@ -203,6 +210,8 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
     e->at_us = stet__sim_now_us(w->sim);
     e->is_at_risk = stet_attempt_is_at_risk(a);
     e->is_inside = true;
+    e->token = stet__hash64(stet_attempt_token(a), strlen(stet_attempt_token(a)), 5);
+    e->repeats = ledger_step(run, e->step) != NULL ? ledger_step(run, e->step)->repeats : 0;
     e->is_stale = ledger_is_stale(w, run, e->fence);
     fleet_trace(w, node, run, e->is_stale ? "enters, stale," : "enters", e->step, e->number,
                 (int64_t)e->fence);
@@ -211,10 +220,13 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
         ledger_check_stale(w, run, node, e);
     else
         ledger_check_owner(w, run, e);
-    /* Effects after facts: what the handler knew when it began this is recorded. */
-    fleet_seen_check(w, run, x->seen, seen, true);
+    /* Effects after facts: what the handler knew when it began this is recorded. One that lost the run
+     * may not know that operators changed it since. */
+    if (!e->is_stale || !run->is_rewritten)
+        fleet_seen_check(w, run, x->seen, seen, true);
     e->next = run->entries;
     run->entries = e;
+    return !e->is_stale;
 }
 
 void
@@ -249,7 +261,7 @@ bool
 fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
     for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
-        if (e->fence == epoch && !e->is_inside && ledger_is(e, fact->name))
+        if (e->fence == epoch && !e->is_inside && !e->is_forgotten && ledger_is(e, fact->name))
             return true;
     return false;
 }

@@ -55,6 +55,10 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
 
     if (run->is_retry)
         return;
+    /* A reason is free again when who had it was rewound. */
+    for (fleet_run *old = w->first; old != run; old = old->next)
+        if (old->is_forgotten && old->order.nonce == run->order.nonce)
+            run->same = old;
     if ((other = stet__map_find(&w->nonces, &run->order.nonce, sizeof run->order.nonce)) != NULL)
         fleet_fail(w, run, "it was started for the same reason as run %u", other->number);
     model_put(&w->nonces, &run->order.nonce, sizeof run->order.nonce, run);
@@ -83,6 +87,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->parent = stet__fact_id(fact->run);
     run->retry_of = stet__fact_id(fact->retry_of);
     run->is_retry = !stet__id_is_zero(run->retry_of);
+    w->has_children = w->has_children || !stet__id_is_zero(run->parent);
     if (run->is_retry) {
         char text[STET_ID_TEXT_MAX];
 
@@ -111,6 +116,8 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     if (fleet_run_of(w, id) != NULL)
         fleet_fail(w, run, "%s is started twice", run->text);
     model_put(&w->runs, id.bytes, sizeof id.bytes, run);
+    if (fact->flags & STET__FACT_FORKED)
+        fleet_deed_forked(w, run, fact);
     model_check_once(w, run, fact);
     return run;
 }
@@ -161,12 +168,13 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->n_done = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
+    fleet_deeds_taken(w, run, (uint64_t)fact->taken, fact->revision);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static fleet_step *
-model_step(fleet *w, fleet_run *run, stet_bytes name)
+fleet_step *
+fleet_step_of(fleet *w, fleet_run *run, stet_bytes name)
 {
     fleet_step *s;
 
@@ -182,8 +190,8 @@ model_step(fleet *w, fleet_run *run, stet_bytes name)
 }
 
 /* The last one that was done and is not undone yet comes first. */
-static void
-model_undo(fleet *w, fleet_run *run, const char *undo)
+void
+fleet_step_undone(fleet *w, fleet_run *run, const char *undo)
 {
     fleet_step *undone = NULL;
     char        name[48];
@@ -203,26 +211,50 @@ model_undo(fleet *w, fleet_run *run, const char *undo)
     undone->is_undone = true;
 }
 
+/* What a retry or fork has of a step is what the other has. */
+static void
+model_inherited(fleet *w, fleet_run *run, fleet_step *s, const stet__fact *fact)
+{
+    const fleet_run *of = fleet_run_of(w, run->retry_of);
+    char             text[32];
+
+    for (const fleet_step *old = of->steps; old != NULL; old = old->next)
+        if (strcmp(old->step, s->step) == 0) {
+            s->given = old->given;
+            s->is_skipped = old->is_skipped;
+        }
+    fleet_step_text(text, run, s->step);
+    if (of->generation == run->generation && of->news == NULL && fact->code == 0 && of->rewinds == 0 &&
+        (fact->value.len != strlen(text) || memcmp(fact->value.data, text, fact->value.len) != 0))
+        fleet_fail(w, run, "it inherits \"%.*s\" of step %s, which gave \"%s\"",
+                   (int)fact->value.len, (const char *)fact->value.data, s->step, text);
+}
+
 static void
 model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
-    fleet_step *s = model_step(w, run, fact->name);
+    fleet_step *s = fleet_step_of(w, run, fact->name);
     bool        is_undo = strncmp(s->step, "rollback:", 9) == 0;
 
     if (s->is_recorded)
         fleet_fail(w, run, "step %s is recorded twice", s->step);
     if (fact->kind == STET__FACT_STEP && is_undo)
-        model_undo(w, run, s->step);
+        fleet_step_undone(w, run, s->step);
+    if (s->revision == 0)
+        s->revision = fact->revision;
     /* Hand-outs and steps of futures have no undo. */
     if (fact->kind == STET__FACT_STEP && fact->code == 0 && s->step[0] == 's' &&
-        strchr(s->step, '-') == NULL)
+        strchr(s->step, '-') == NULL && (fact->flags & STET__FACT_SKIPPED) == 0)
         s->done = ++run->n_done;
-    if (fact->kind == STET__FACT_STEP)
+    if (fact->kind == STET__FACT_STEP) {
         s->is_recorded = true;
-    else
+        s->code = (int)fact->code;
+    } else
         s->attempts = (uint32_t)fact->attempt;
-    if (fact->flags & STET__FACT_INHERITED)
+    if (fact->flags & STET__FACT_INHERITED) {
+        model_inherited(w, run, s, fact);
         return;
+    }
     if (fact->code != STET_ECANCELLED && fact->code != STET_EEXPIRED &&
         !fleet_is_executed(run, epoch, fact))
         fleet_fail(w, run, "attempt %lld of step %s is recorded, and was not executed",
@@ -231,6 +263,21 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
+
+static void
+model_write(fleet *w, fleet_run *run, const stet__fact *fact, bool is_account, uint64_t amount)
+{
+    fleet_write *write = stet__arena_get0(&w->arena, sizeof *write);
+
+    if (write == NULL)
+        abort();
+    *write = (fleet_write){ .revision = fact->revision, .is_account = is_account, .amount = amount };
+    if (run->last_write != NULL)
+        run->last_write->next = write;
+    else
+        run->writes = write;
+    run->last_write = write;
+}
 
 static bool
 model_is(stet_bytes name, const char *text)
@@ -292,15 +339,22 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
                        is_absent ? "(none)" : text);
         break;
     case STET__FACT_STATE_SET:
-        if (is_account)
+        if (is_account) {
+            uint64_t sum = o->sum;
+
             model_account(w, run, o, fact->value);
-        else {
+            model_write(w, run, fact, true, o->sum - sum);
+        } else {
+            model_write(w, run, fact, false, stet__hash64(fact->value.data, fact->value.len, 3) | 1u);
             (void)snprintf(o->scribble, sizeof o->scribble, "%.*s", (int)fact->value.len,
                            (const char *)fact->value.data);
             o->has_scribble = true;
         }
         break;
-    default: o->has_scribble = false; break;
+    default:
+        model_write(w, run, fact, false, 0);
+        o->has_scribble = false;
+        break;
     }
 }
 
@@ -321,6 +375,27 @@ model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
     if (fact->kind == STET__FACT_COMPLETED)
         fleet_seen_check(w, run, (const fleet_seen *)(const void *)run->result,
                          run->result_len / sizeof(fleet_seen), true);
+}
+
+/* A child comes with the unit that records why. */
+static void
+model_children(fleet *w, const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops && w->has_children; i++) {
+        stet_bytes in = unit->ops[i].data;
+        uint64_t   revision = unit->ops[i].number;
+        stet__fact fact;
+
+        for (; unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK; revision++) {
+            fleet_run *child = fact.kind == STET__FACT_CALL || fact.kind == STET__FACT_SEND
+                                   ? fleet_run_of(w, stet__fact_id(fact.run))
+                                   : NULL;
+
+            if (child != NULL && child->asked_at == 0 && stet__id_equal(child->parent, unit->ops[i].run))
+                child->asked_at = revision;
+        }
+    }
+    w->has_children = false;
 }
 
 static fleet_run *
@@ -345,12 +420,18 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     fleet_trace(w, node, run, stet__fact_kind_name(fact->kind), name, (int64_t)(fact->revision),
                 fact->code != 0 ? fact->code : fact->number);
     w->stats.facts++;
+    if (fact->flags & STET__FACT_INHERITED)
+        run->inherited = fact->revision;
     if (run->end != 0)
         fleet_fail(w, run, "a fact (%s) after its end", stet__fact_kind_name(fact->kind));
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
+    case STET__FACT_STUCK:
+    case STET__FACT_COMPENSATION_FAILED: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
+        run->is_rolled_back = true;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
         break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
@@ -468,8 +549,18 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         if (!run->is_stopped)
             run->stop_entry = run->inbox;
         run->is_stopped = true;
+        run->is_paused = false;
         run->not_before_ms = 0;
         break;
+    case STET__FACT_SKIP:
+    case STET__FACT_EDIT:
+    case STET__FACT_REWIND:
+        fleet_deed_put(w, run, &fact);
+        if (run->grants > 0)
+            run->not_before_ms = 0; /* it tries again at once */
+        break;
+    case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
+    case STET__FACT_RESUME: run->is_paused = false; break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
     case STET__FACT_SIGNALLED: fleet_signalled(w, run, &fact); break;
     case STET__FACT_EVENT:
@@ -479,6 +570,8 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_CHILD_DONE:
         model_told_once(w, run, &fact);
         child = fleet_run_of(w, stet__fact_id(fact.run));
+        if (child != NULL)
+            child->is_answered = true;
         if (child != NULL && child->end == 0 && !child->is_stopped)
             fleet_fail(w, run, "it is told of the end of run %u, which goes on", child->number);
         break;
@@ -599,8 +692,23 @@ model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     if (fleet_peak_ms(w) < run->not_before_ms && !model_has(unit, STET_OP_FACTS, run->id))
         fleet_fail(w, run, "it is granted %lld ms early",
                    (long long)(run->not_before_ms - fleet_peak_ms(w)));
+    run->is_held = run->is_paused;
     if (++run->grants > MODEL_GRANTS_MAX)
         fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);
+}
+
+static void
+model_forks(fleet *w, const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        fleet_run *run =
+            unit->ops[i].kind == STET_OP_FACTS && unit->ops[i].number == 1
+                ? fleet_run_of(w, unit->ops[i].run)
+                : NULL;
+
+        if (run != NULL && run->fork != 0)
+            fleet_deed_check_fork(w, run);
+    }
 }
 
 void
@@ -611,6 +719,7 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_FACTS)
             model_facts(w, node, unit, &unit->ops[i]);
+    model_children(w, unit);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_INBOX)
             model_inbox(w, node, &unit->ops[i]);
@@ -622,6 +731,8 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
             unit->ops[i].row->is_terminal)
             model_end_timers(w, &unit->ops[i]);
     model_stops(w, unit);
+    fleet_deeds_reach(w);
+    model_forks(w, unit);
     for (size_t i = 0; i < outcome->n_grants; i++)
         model_granted(w, node, unit, &outcome->grants[i]);
     w->stats.commits++;

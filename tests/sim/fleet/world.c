@@ -406,7 +406,8 @@ world_help_on(void *arg)
         int err = stet_resolve(e, w->awakeables[i].id, stet_text("helped"));
 
         if (err != STET_OK && err != STET_ESETTLED && err != STET_EENDED && err != STET_ECORRUPT &&
-            !(err == STET_ENOTFOUND && w->awakeables[i].run->is_purged))
+            !(err == STET_ENOTFOUND &&
+              (w->awakeables[i].run->is_purged || w->awakeables[i].run->is_retry)))
             fleet_fail(w, w->awakeables[i].run, "an awakeable cannot be settled: %s",
                        stet_last_error());
     }
@@ -424,7 +425,7 @@ world_help_on(void *arg)
             fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_PAUSED &&
-            stet_run_resume(e, &id, "helper", NULL) != STET_OK)
+            stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped)
             fleet_fail(w, run, "a paused run cannot be resumed: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
@@ -610,6 +611,7 @@ world_end(fleet *w)
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
     free(w->awakeables);
+    free(w->deeds);
     free(w->tasks);
 }
 

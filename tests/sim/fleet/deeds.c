@@ -1,0 +1,358 @@
+/* Deeds: what operators did to runs, and what may be executed again because of it.
+ *
+ * A deed is noted before it is asked for, under a number that goes along as the reason. So an entry
+ * in an inbox, or a run that was forked, is known to be what somebody wanted: once if the call was
+ * answered, never if it was refused, either way if the answer was lost.
+ *
+ * A deed takes effect where the run takes it in. From the facts alone this knows which steps a rewind
+ * forgets: those that were first recorded at or behind the revision it names. All others stand, and
+ * are never executed again. /
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fleet.h"
+
+static void *
+deed_get(fleet *w, size_t size)
+{
+    void *p = stet__arena_get0(&w->arena, size);
+
+    if (p == NULL)
+        abort();
+    return p;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+size_t
+fleet_deed(fleet *w, fleet_run *run, stet__fact_kind kind, const char *step)
+{
+    fleet_deed_of *d;
+
+    if (w->n_deeds == w->cap_deeds) {
+        size_t cap = w->cap_deeds > 0 ? w->cap_deeds * 2 : 64;
+        void  *grown = realloc(w->deeds, cap * sizeof *w->deeds);
+
+        if (grown == NULL)
+            abort();
+        w->deeds = grown;
+        w->cap_deeds = cap;
+    }
+    run->is_skipped = run->is_skipped || kind == STET__FACT_SKIP;
+    d = &w->deeds[w->n_deeds++];
+    *d = (fleet_deed_of){ .run = run, .kind = kind };
+    (void)snprintf(d->step, sizeof d->step, "%s", step != NULL ? step : "");
+    return w->n_deeds;
+}
+
+void
+fleet_deed_answered(fleet *w, size_t number, int err)
+{
+    const fleet_deed_of *d = &w->deeds[number - 1];
+    stet_class           class_ = stet_code_class(err);
+
+    if (err == STET_OK && d->puts != 1)
+        fleet_fail(w, d->run, "%s was answered, and is not in the store",
+                   stet__fact_kind_name(d->kind));
+    if (err != STET_OK && class_ != STET_CLASS_UNKNOWN && class_ != STET_CLASS_FENCED &&
+        err != STET_EPOISONED && d->puts != 0)
+        fleet_fail(w, d->run, "%s was refused (%s), and is in the store",
+                   stet__fact_kind_name(d->kind), stet_code_name(err));
+    if (err == STET_OK)
+        w->stats.deeds[fleet_deed_kind(d->kind)]++;
+}
+
+int
+fleet_deed_kind(stet__fact_kind kind)
+{
+    switch (kind) {
+    case STET__FACT_SKIP: return 0;
+    case STET__FACT_EDIT: return 1;
+    case STET__FACT_REWIND: return 2;
+    default: return 3;
+    }
+}
+
+/* The deed an entry or a fork is for; it is there now. */
+static fleet_deed_of *
+deed_put(fleet *w, const fleet_run *run, stet__fact_kind kind, stet_bytes why, size_t *number)
+{
+    fleet_deed_of *d;
+
+    *number = 0;
+    for (size_t i = 0; i < why.len; i++)
+        *number = *number * 10 + (size_t)(((const char *)why.data)[i] - '0');
+    d = *number > 0 && *number <= w->n_deeds ? &w->deeds[*number - 1] : NULL;
+    if (d == NULL || d->kind != kind || d->run != run) {
+        fleet_fail(w, run, "%s, and nobody asked for it", stet__fact_kind_name(kind));
+        return NULL;
+    }
+    if (d->puts++ > 0)
+        fleet_fail(w, run, "%s is done twice", stet__fact_kind_name(kind));
+    return d;
+}
+
+/* ---- which operation ------------------------------------------------------------------------- */
+
+/* Of the program's operations, whose "s3", "h3" or "s3-1" is it? */
+static size_t
+deed_op(const fleet_run *run, const char *step)
+{
+    size_t op = step[0] != '\0' ? (size_t)strtoul(step + 1, NULL, 10) : 0;
+
+    return op < run->program.n ? op : run->program.n;
+}
+
+static bool
+deed_is(const char *step, stet_bytes name)
+{
+    size_t n = strcspn(step, "#");
+
+    if (strncmp(step, "rollback:", 9) == 0)
+        n = strlen(step);
+    return n == name.len && memcmp(step, name.data, n) == 0;
+}
+
+/* ---- in the inbox ---------------------------------------------------------------------------- */
+
+void
+fleet_deed_put(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    size_t         number;
+    fleet_deed_of *d = deed_put(w, run, fact->kind, fact->text, &number);
+    fleet_news    *news, **last = &run->news;
+    char           want[24];
+
+    if (d == NULL)
+        return;
+    (void)snprintf(want, sizeof want, FLEET_GIVEN "%zu", number);
+    if (fact->kind != STET__FACT_REWIND &&
+        (fact->value.len != strlen(want) || memcmp(fact->value.data, want, fact->value.len) != 0))
+        fleet_fail(w, run, "another result than \"%s\" is put into its inbox", want);
+    if (d->step[0] != '\0' ? !deed_is(d->step, fact->name) : fact->number != 2)
+        fleet_fail(w, run, "%s is asked for %s, and is for %.*s", stet__fact_kind_name(fact->kind),
+                   d->step, (int)fact->name.len, (const char *)fact->name.data);
+    news = deed_get(w, sizeof *news);
+    *news = (fleet_news){ .entry = run->inbox,
+                          .kind = fact->kind,
+                          .deed = number,
+                          .occurrence = fact->occurrence,
+                          .from = (uint64_t)fact->number,
+                          .generation = fact->generation };
+    (void)snprintf(news->step, sizeof news->step, "%.*s", (int)fact->name.len,
+                   fact->name.data != NULL ? (const char *)fact->name.data : "");
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = news;
+}
+
+/* ---- taken in -------------------------------------------------------------------------------- */
+
+static void
+deed_forget_step(fleet_run *run, fleet_step *s)
+{
+    for (fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (strcmp(e->step, s->step) == 0)
+            e->is_forgotten = true;
+    s->is_recorded = s->is_undone = s->is_skipped = false;
+    s->attempts = s->done = 0;
+    s->revision = 0;
+    s->given = 0;
+    s->repeats++;
+}
+
+/* Writes stay. For the order of a key they stand before the operation that is gone back to. */
+static void
+deed_forget_writes(fleet_run *run, uint64_t from, size_t op)
+{
+    for (fleet_write *write = run->writes; write != NULL; write = write->next) {
+        if (write->is_forgotten ? write->at > op : write->revision >= from)
+            write->at = op;
+        write->is_forgotten = write->is_forgotten || write->revision >= from;
+    }
+}
+
+/* Runs it called and still waits for are stopped with it; the reason for all of them is free again. */
+static void
+deed_forget_children(fleet *w, const fleet_run *run, uint64_t from, uint64_t before)
+{
+    for (fleet_run *child = w->first; child != NULL; child = child->next) {
+        if (!stet__id_equal(child->parent, run->id) || child->is_retry || child->is_forgotten ||
+            child->asked_at < from || child->asked_at >= before)
+            continue;
+        child->is_forgotten = true;
+        if (stet__map_find(&w->nonces, &child->order.nonce, sizeof child->order.nonce) == child)
+            (void)stet__map_remove(&w->nonces, &child->order.nonce, sizeof child->order.nonce);
+        if (child->is_called && child->end == 0 && !child->is_stopped && !child->is_answered)
+            child->must_stop = true;
+    }
+}
+
+/* The first operation of which something is forgotten. What was inherited, or given before the run came
+ * to it, is recorded in front of what the operations before it recorded. */
+static size_t
+deed_rewind_op(const fleet_run *run, const fleet_news *news)
+{
+    if (news->from <= run->inherited)
+        return 0;
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->is_skipped && strcmp(s->step, news->step) == 0)
+            return 0;
+    return deed_op(run, news->step);
+}
+
+static void
+deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
+{
+    size_t op = deed_rewind_op(run, news);
+
+    if (run->is_rolled_back)
+        return; /* it came too late */
+    run->attempts = 0;
+    run->rewinds++;
+    for (fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->revision >= news->from)
+            deed_forget_step(run, s);
+    for (size_t i = op; i <= FLEET_OPS_MAX; i++)
+        run->is_fixed[i] = false;
+    for (size_t i = 0; i < w->n_awakeables; i++)
+        if (w->awakeables[i].run == run && w->awakeables[i].op >= op)
+            w->awakeables[i].is_forgotten = true;
+    deed_forget_writes(run, news->from, op);
+    deed_forget_children(w, run, news->from, revision);
+    run->forgets_from = news->from; /* also those that come with this unit */
+    run->forgets_before = revision;
+    w->has_orphans = true;
+}
+
+static void
+deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
+{
+    fleet_step *s;
+
+    run->is_rewritten = true;
+    if (news->generation != run->generation)
+        return; /* it was meant for another record */
+    if (news->kind == STET__FACT_REWIND) {
+        deed_rewind(w, run, news, revision);
+        return;
+    }
+    if (news->occurrence != 1)
+        return; /* no program has a second of that name */
+    s = fleet_step_of(w, run, (stet_bytes){ news->step, strlen(news->step) });
+    if (news->kind == STET__FACT_SKIP ? s->is_recorded : !s->is_recorded)
+        return; /* it came too late, or what it was for is forgotten */
+    if (news->kind == STET__FACT_SKIP) {
+        s->is_skipped = s->is_recorded = true;
+        s->revision = s->revision != 0 ? s->revision : revision;
+        if (strncmp(s->step, "rollback:", 9) == 0)
+            fleet_step_undone(w, run, s->step);
+    } else
+        run->is_fixed[deed_op(run, news->step)] = false;
+    s->given = news->deed;
+    s->code = 0;
+}
+
+void
+fleet_deeds_taken(fleet *w, fleet_run *run, uint64_t upto, uint64_t revision)
+{
+    while (run->news != NULL && run->news->entry <= upto) {
+        fleet_trace(w, NULL, run, "takes", run->news->step, (int64_t)run->news->kind,
+                    (int64_t)run->news->from);
+        deed_take(w, run, run->news, revision);
+        run->news = run->news->next;
+    }
+}
+
+/* The unit that takes a rewind in stops those it forgets. */
+void
+fleet_deeds_reach(fleet *w)
+{
+    if (!w->has_orphans)
+        return;
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->forgets_before != 0) {
+            deed_forget_children(w, run, run->forgets_from, run->forgets_before);
+            run->forgets_before = 0;
+        }
+    for (fleet_run *child = w->first; child != NULL; child = child->next) {
+        if (child->must_stop && child->end == 0 && !child->is_stopped)
+            fleet_fail(w, child, "who called it was rewound, and it goes on");
+        child->must_stop = false;
+    }
+    w->has_orphans = false;
+}
+
+/* ---- what steps give ------------------------------------------------------------------------- */
+
+bool
+fleet_is_given(const fleet_run *run, size_t op)
+{
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->given != 0 && s->step[0] != 'r' && deed_op(run, s->step) == op)
+            return true;
+    return false;
+}
+
+/* What the step `name` gave: its name, or what an operator said. */
+void
+fleet_step_text(char text[32], const fleet_run *run, const char *name)
+{
+    (void)snprintf(text, 32, "%s", name);
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->given != 0 && strcmp(s->step, name) == 0)
+            (void)snprintf(text, 32, FLEET_GIVEN "%zu", s->given);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+void
+fleet_deed_forked(fleet *w, fleet_run *run, const stet__fact *started)
+{
+    fleet_run     *of = fleet_run_of(w, run->retry_of);
+    size_t         number;
+    fleet_deed_of *d = deed_put(w, of, STET__FACT_STARTED, started->text, &number);
+
+    run->fork = d != NULL ? number : 0;
+}
+
+/* The revision a fork begins at: that of its step's first fact; 0: not known, it is no step. */
+static uint64_t
+deed_fork_from(const fleet_run *of, const fleet_deed_of *d)
+{
+    if (d->step[0] == '\0')
+        return 2;
+    for (const fleet_step *s = of->steps; s != NULL; s = s->next)
+        if (deed_is(d->step, stet_text(s->step)))
+            return s->revision;
+    return 0;
+}
+
+/* It has what was recorded before its step, and nothing that came later. Where the other was rewound
+ * meanwhile, who knows what the fork has seen of it. */
+void
+fleet_deed_check_fork(fleet *w, fleet_run *run)
+{
+    const fleet_run     *of = fleet_run_of(w, run->retry_of);
+    const fleet_deed_of *d = &w->deeds[run->fork - 1];
+    uint64_t             from = deed_fork_from(of, d);
+
+    if (from == 0 || of->is_rewritten || of->generation != run->generation || of->is_retry)
+        return;
+    for (const fleet_step *s = of->steps; s != NULL; s = s->next) {
+        const fleet_step *own = run->steps;
+
+        if (!s->is_recorded || s->code != 0 || s->is_undone || s->step[0] == 'r')
+            continue;
+        while (own != NULL && strcmp(own->step, s->step) != 0)
+            own = own->next;
+        if (s->revision < from && own == NULL)
+            fleet_fail(w, run, "a fork from %s has lost %s", d->step, s->step);
+        if (s->revision >= from && own != NULL)
+            fleet_fail(w, run, "a fork from %s has %s, which came later", d->step, s->step);
+        w->stats.checks++;
+    }
+}
