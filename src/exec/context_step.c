@@ -489,6 +489,15 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
 }
 
 /* The future of a step: recorded, or new. Usage errors change nothing. */
+/* In a rollback that was taken up nothing new is done. A step that left no record, in front of others that did, was
+ * running when its run failed: the handler must come to those others, and whoever waits for this one ends there. */
+static bool
+step_was_running(const stet_ctx *c, const char *name)
+{
+    return c->run.is_auto && !c->is_undoing && (c->journal.unasked > 0 || c->journal.choices > 0) &&
+           stet__journal_peek(&c->journal, STET__FACT_STEP, name) == NULL && !STET__MUTANT(undone_future);
+}
+
 static int
 step_future(stet_ctx *c, stet_future *f, bool is_sync, const char *name, stet_body_fn body, void *arg,
             const stet_step_options *options)
@@ -511,6 +520,14 @@ step_future(stet_ctx *c, stet_future *f, bool is_sync, const char *name, stet_bo
     f->name = name;
     if ((err = step_options(c, f, options)) != STET_OK)
         return stet__ctx_fail(c, err, 0, stet_last_error(), NULL, 0);
+    if (!is_sync && step_was_running(c, name)) {
+        const stet__cmd *recorded;
+
+        return stet__journal_ask(&c->journal, STET__FACT_STEP, name, f->fingerprint, &f->cmd, &f->occurrence, &recorded) ==
+                       STET_OK
+                   ? STET_OK
+                   : stet__ctx_latch(c, STET_ENOMEM);
+    }
     return stet__ctx_ask(c, STET__FACT_STEP, name, f->fingerprint, &f->cmd, &f->occurrence);
 }
 
@@ -574,9 +591,11 @@ stet_step_start(stet_ctx *c, stet_future **future, const char *name, stet_body_f
                 const stet_step_options *options)
 {
     stet_future *f, probe;
+    bool         was_running;
     int          err;
 
     *future = NULL;
+    was_running = step_was_running(c, name);
     if ((err = step_future(c, &probe, false, name, body, arg, options)) != STET_OK)
         return err;
     if ((f = stet__arena_copy(&c->arena, &probe, sizeof probe)) == NULL ||
@@ -585,7 +604,7 @@ stet_step_start(stet_ctx *c, stet_future **future, const char *name, stet_body_f
     if (f->cmd != NULL && f->cmd->is_settled && f->cmd->completion == 0 &&
         (f->cmd->code == STET_ECANCELLED || f->cmd->code == STET_EEXPIRED))
         return stet__ctx_outcome(c, NULL, f->cmd); /* told to stop here */
-    if (f->cmd == NULL || !f->cmd->is_settled) {
+    if (!was_running && (f->cmd == NULL || !f->cmd->is_settled)) {
         if ((err = stet__ctx_catch_up(c)) != STET_OK ||
             (f->cmd == NULL && (err = stet__ctx_stop(c, STET__FACT_STEP, name, f->occurrence)) != STET_OK))
             return err;

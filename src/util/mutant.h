@@ -83,6 +83,7 @@
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
+    X(undone_future, "a rollback that is taken up ends at a step that was running when it began")  \
     X(undo_forward, "undos run in the order of their steps")                                       \
     X(helped_unowned, "an operator does not ask whether the run is still with who had it")         \
     X(pause_unheld, "a run that is paused is executed when its turn comes")                        \
