@@ -703,7 +703,7 @@ journal_orphan(stet__journal *j, stet__cmd *cmd)
     if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
         cmd->spared = j->orphans;
         j->orphans = cmd;
-    } else if (cmd->kind == STET__FACT_BOUNDARY) { /* also what was decided */
+    } else if (cmd->kind == STET__FACT_BOUNDARY && !STET__MUTANT(rewind_decided)) { /* also what was decided */
         cmd->has_mark = true;
         journal_spare(j, cmd);
     } else if (!cmd->is_settled && (cmd->has_timer || cmd->has_mark))

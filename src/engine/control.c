@@ -108,7 +108,9 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
     /* In backoff: now. One that waits in its lane never executed and does not come here. */
     if (l->row.session == 0 && l->row.due_ms != STET_NEVER)
         op->mask |= STET_RUN_DUE;
-    if (l->run.status != STET_STATUS_STUCK && !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, 0))
+    /* One that is given back just now may be held, or in backoff: then nothing else would wake it for this. */
+    if (l->run.status != STET_STATUS_STUCK &&
+        !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, l->row.session != 0 ? STET_OP_HASTEN : 0))
         return STET_ENOMEM;
     l->run.stop_code = code;
     l->run.stop_why = why;

@@ -269,7 +269,7 @@ operate_resumed(stet_engine *e, stet__work *w, const stet__loaded *l)
     }
     if (run->dispatch == STET__FACT_ATTEMPT_FAILED || run->dispatch == STET__FACT_DEFERRED)
         due_ms = run->due_ms;
-    else if (!stet__run_has_begun(run))
+    else if (!stet__run_has_begun(run) && l->row.lane == NULL) /* in its lane its turn counts, whatever the clock says */
         due_ms = run->visible_ms;
     if (due_ms > now_ms)
         return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, due_ms);

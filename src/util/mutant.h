@@ -90,6 +90,7 @@
     X(rewind_deaf, "signals consumed behind the step of a rewind are gone")                        \
     X(rewind_token, "a step that is done again after a rewind has the token it had")               \
     X(rewind_children, "runs that were called behind the step of a rewind go on")                  \
+    X(rewind_decided, "a decision that a rewind forgot stands for the wait that is waited again")  \
     X(rewind_half, "a rewind forgets what came behind the step, and not the step")                 \
     X(rewind_choice, "a wait that ended behind the step of a rewind stays ended")                  \
     X(rewritten_recorded, "a body that ends after its step was skipped or forgotten is recorded")  \

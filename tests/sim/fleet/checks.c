@@ -142,6 +142,17 @@ check_signals(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
     }
 }
 
+/* A decision is for one wait. */
+static void
+check_decisions(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; seen[i].kind == FLEET_OP_APPROVE && k < i; k++)
+            if (seen[k].kind == FLEET_OP_APPROVE && seen[k].value != 0 &&
+                seen[k].value == seen[i].value)
+                fleet_fail(w, run, "operations %zu and %zu were decided at once", k, i);
+}
+
 /* Any attempt can be late if its node is paused, or find no memory for its result. */
 static bool
 check_is_unlucky(const fleet *w, const fleet_op *op, const fleet_seen *seen)
@@ -188,6 +199,7 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_EVENT:
         return seen->code == STET_ETIMEOUT ||
                (seen->code == STET_OK && seen->value > 0 && seen->value <= w->emitted);
+    case FLEET_OP_APPROVE: return fleet_is_decided(w, run, seen->value, seen->code);
     case FLEET_OP_DECIDE: return seen->code == STET_OK && seen->value >= 1 && seen->value <= 4;
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
@@ -219,6 +231,7 @@ check_result(fleet *w, fleet_run *run)
     if (run->program.is_doomed)
         fleet_fail(w, run, "it completed, and was to fail");
     check_signals(w, run, seen, n);
+    check_decisions(w, run, seen, n);
     w->stats.checks += n;
 }
 

@@ -495,7 +495,11 @@ operator_step(fleet *w, const fleet_run *run, bool is_whole, char step[32])
     if (o->kind == FLEET_OP_FUTURES && !is_whole)
         (void)snprintf(step, 32, "s%zu-%u", op, (unsigned)client_draw(w, o->parts));
     else
-        (void)snprintf(step, 32, "%c%zu", o->kind == FLEET_OP_AWAKE && op % 2 == 0 ? 'h' : 's', op);
+        (void)snprintf(step, 32, "%c%zu",
+                       o->kind == FLEET_OP_APPROVE                ? 'b'
+                       : o->kind == FLEET_OP_AWAKE && op % 2 == 0 ? 'h'
+                                                                  : 's',
+                       op);
 }
 
 /* One that is recorded, if there is one. */
@@ -615,7 +619,10 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 30)) {
+    switch (client_draw(w, 33)) {
+    case 30:
+    case 31:
+    case 32: fleet_decide(node, operator_pick_open(w), client_draw(w, 3) != 0); break;
     case 23:
     case 24: operator_rewrite(node, STET__FACT_SKIP); break;
     case 25:
@@ -631,7 +638,9 @@ operator_act(fleet_node *node)
     case 20:
     case 21:
         err = stet_run_resume(node->engine, &id, "operator", "another whim");
-        operator_check(w, run, "resume", err, err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT);
+        operator_check(w, run, "resume", err,
+                       err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT ||
+                           err == STET_ESETTLED); /* a decision its run has not taken in yet */
         break;
     case 22:
         if (client_draw(w, 4) != 0)

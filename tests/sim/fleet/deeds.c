@@ -72,6 +72,7 @@ fleet_deed_kind(stet__fact_kind kind)
     case STET__FACT_SKIP: return 0;
     case STET__FACT_EDIT: return 1;
     case STET__FACT_REWIND: return 2;
+    case STET__FACT_DECIDED: return 4;
     default: return 3;
     }
 }
@@ -305,6 +306,65 @@ fleet_step_text(char text[32], const fleet_run *run, const char *name)
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
         if (s->given != 0 && strcmp(s->step, name) == 0)
             (void)snprintf(text, 32, FLEET_GIVEN "%zu", s->given);
+}
+
+/* ---- decisions ------------------------------------------------------------------------------- */
+
+void
+fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    size_t         number;
+    fleet_deed_of *d = deed_put(w, run, STET__FACT_DECIDED, fact->text, &number);
+
+    if (d != NULL && d->is_approval != (fact->code == 0))
+        fleet_fail(w, run, "decision %zu is the other one in its inbox", number);
+}
+
+/* Who comes too late is told who was first: the note of that decision ends the sentence. */
+static void
+deed_check_first(fleet *w, const fleet_run *run)
+{
+    const char *note = strrchr(stet_last_error(), ' ');
+    size_t      first = note != NULL ? (size_t)strtoul(note, NULL, 10) : 0;
+
+    if (first == 0 || first > w->n_deeds || w->deeds[first - 1].run != run ||
+        w->deeds[first - 1].kind != STET__FACT_DECIDED || w->deeds[first - 1].puts != 1)
+        fleet_fail(w, run, "a second decision does not name the first: %s", stet_last_error());
+}
+
+void
+fleet_decide(fleet_node *node, fleet_run *run, bool is_approval)
+{
+    fleet      *w = node->w;
+    size_t      deed = fleet_deed(w, run, STET__FACT_DECIDED, NULL);
+    char        note[24];
+    stet_run_id id;
+    int         err;
+
+    w->deeds[deed - 1].is_approval = is_approval;
+    (void)snprintf(note, sizeof note, "%zu", deed);
+    memcpy(id.text, run->text, sizeof id.text);
+    err = is_approval ? stet_run_approve(node->engine, &id, "boss", note)
+                      : stet_run_reject(node->engine, &id, "boss", note);
+    if (err == STET_ESETTLED)
+        deed_check_first(w, run);
+    else if (err != STET_OK && err != STET_ESTATE && err != STET_EENDED && err != STET_ECORRUPT &&
+             err != STET_EPOISONED && !(err == STET_ENOTFOUND && run->is_purged) &&
+             stet_code_class(err) != STET_CLASS_RETRY &&
+             stet_code_class(err) != STET_CLASS_UNKNOWN && stet_code_class(err) != STET_CLASS_FENCED)
+        fleet_fail(w, run, "deciding gives %s: %s", stet_code_name(err), stet_last_error());
+    fleet_deed_answered(w, deed, err);
+}
+
+bool
+fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code)
+{
+    const fleet_deed_of *d = deed > 0 && deed <= w->n_deeds ? &w->deeds[deed - 1] : NULL;
+
+    while (d != NULL && run != NULL && d->run != run)
+        run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
+    return d != NULL && run != NULL && d->kind == STET__FACT_DECIDED && d->puts == 1 &&
+           code == (d->is_approval ? STET_OK : STET_EREJECTED);
 }
 
 /* ---- forks ----------------------------------------------------------------------------------- */

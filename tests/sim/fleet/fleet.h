@@ -126,6 +126,7 @@ void fleet_chaos(void *arg);
     X(SIGNAL, 6, 3, "signal")                                                                      \
     X(DECIDE, 5, 3, "decide")                                                                      \
     X(EVENT, 4, 2, "event")                                                                        \
+    X(APPROVE, 3, 1, "approval")                                                                   \
     X(EMIT, 3, 1, "emit")                                                                          \
     X(DEPOSIT, 0, 40, "deposit")                                                                   \
     X(SCRIBBLE, 0, 10, "state")                                                                    \
@@ -407,7 +408,8 @@ void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
 
 typedef struct fleet_deed_of {
     fleet_run      *run;
-    stet__fact_kind kind;     /* SKIP, EDIT, REWIND; STARTED: a fork */
+    stet__fact_kind kind;     /* SKIP, EDIT, REWIND; STARTED: a fork; DECIDED */
+    bool            is_approval; /* DECIDED: else a rejection */
     char            step[48]; /* as the operator said it; "": none */
     unsigned        puts;     /* how often the store got it */
 } fleet_deed_of;
@@ -422,6 +424,12 @@ void   fleet_deed_put(fleet *w, fleet_run *run, const stet__fact *fact);
 void   fleet_deeds_taken(fleet *w, fleet_run *run, uint64_t upto, uint64_t revision);
 /* A unit is over: did what was taken in reach those it has to? */
 void   fleet_deeds_reach(fleet *w);
+/* A person's decision was put into the run's inbox. */
+void   fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact);
+/* The call that decides, for an operator or helper. */
+void   fleet_decide(fleet_node *node, fleet_run *run, bool is_approval);
+/* May the run have been told this decision? */
+bool   fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code);
 void   fleet_deed_forked(fleet *w, fleet_run *run, const stet__fact *started);
 void   fleet_deed_check_fork(fleet *w, fleet_run *run);
 /* Has an operator given the result of a step of that operation? */
@@ -488,7 +496,7 @@ typedef struct fleet_stats {
     uint64_t ops[FLEET_OPS];
     uint64_t runs, bodies, commits, facts, checks;
     uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
-    uint64_t deeds[4]; /* skips, edits, rewinds, forks that were answered */
+    uint64_t deeds[5]; /* skips, edits, rewinds, forks, decisions that were answered */
     uint64_t turns;   /* generations that ended, also in vain */
     uint64_t reasons; /* why a run has not ended */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */

@@ -338,6 +338,23 @@ handler_emit(stet_ctx *ctx, fleet_execution *x, uint64_t *value)
     return rc;
 }
 
+/* A person says yes or no, and the number of that decision as a note. */
+static int
+handler_approve(stet_ctx *ctx, size_t op, uint64_t *value)
+{
+    stet_decision decision = { 0 };
+    char          name[16];
+    int           rc;
+
+    handler_name(name, op, -1);
+    name[0] = 'b';
+    rc = stet_approve(ctx, &decision, name, stet_text("{}"));
+    if ((rc == STET_OK || rc == STET_EREJECTED) && decision.note != NULL &&
+        decision.is_approved == (rc == STET_OK))
+        *value = strtoul(decision.note, NULL, 10);
+    return rc;
+}
+
 /* Another answer in every execution: only what is recorded is the same. */
 static int
 handler_matches(void *world)
@@ -640,6 +657,7 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_SIGNAL: return handler_signal(ctx, x, op, value);
     case FLEET_OP_DECIDE: return handler_decide(ctx, x, op, value);
     case FLEET_OP_EVENT: return handler_event(ctx, x, op, value);
+    case FLEET_OP_APPROVE: return handler_approve(ctx, op, value);
     case FLEET_OP_EMIT: return handler_emit(ctx, x, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);

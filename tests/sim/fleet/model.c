@@ -562,6 +562,10 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
     case STET__FACT_RESUME: run->is_paused = false; break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
+    case STET__FACT_DECIDED:
+        model_told_once(w, run, &fact);
+        fleet_decided(w, run, &fact);
+        break;
     case STET__FACT_SIGNALLED: fleet_signalled(w, run, &fact); break;
     case STET__FACT_EVENT:
         model_told_once(w, run, &fact);

@@ -321,6 +321,7 @@ recover_fact(const stet__fact *fact)
     case STET__FACT_SWITCH:
     case STET__FACT_ONCE:
     case STET__FACT_TOPIC:
+    case STET__FACT_BOUNDARY:
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR:

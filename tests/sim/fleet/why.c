@@ -202,6 +202,9 @@ why_stuck(const fleet_run *run, const mem_run *row, const why_said *said)
     uint64_t bad = why_bad_fact(row);
 
     if (run->is_damaged) {
+        /* Without the fact it begins with nobody knows how many generations came before. */
+        if (bad != 0 && bad == MEM_OF(mem_facts, node, stet__mem_tree_first(&row->journal))->first)
+            bad = 1;
         (void)snprintf(text, sizeof text, "fact %" PRIu64 " is not readable", bad);
         return bad != 0 && strstr(said->text, text) != NULL ? NULL : "it names another fact";
     }
@@ -256,6 +259,25 @@ why_no_worker(const fleet_run *run, const mem_run *row, const why_said *said)
     return strstr(said->text, row->row.handler) != NULL ? NULL : "it does not name the handler";
 }
 
+static const char *
+why_decision(fleet *w, const fleet_run *run, const why_said *said)
+{
+    const mem_value *value = stet__mem_value(w->db, STET__SPACE_BOUNDARY, stet__id_bytes(&run->id));
+    stet_bytes       in;
+    stet__fact       mark;
+    char             name[32];
+
+    if (strcmp(why_named(said, "stet approve "), run->text) != 0)
+        return "it does not say how to decide";
+    if (value == NULL)
+        return "it waits for nobody";
+    in = value->value.data;
+    if (stet__fact_decode(&mark, &in) != STET_OK || mark.kind == STET__FACT_DECIDED)
+        return "somebody has decided";
+    (void)snprintf(name, sizeof name, " %.*s", (int)mark.name.len, (const char *)mark.name.data);
+    return strstr(said->text, name) != NULL ? NULL : "it names another wait";
+}
+
 static bool
 why_is_pause(const stet__fact *fact, const void *arg)
 {
@@ -294,6 +316,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return why_awakeable(w, run, row, said);
     if (strcmp(said->kind, "signal") == 0)
         return why_signal(run, row, said);
+    if (strcmp(said->kind, "decision") == 0)
+        return why_decision(w, run, said);
     if (strcmp(said->kind, "child") == 0)
         return why_child(w, run, row, said);
     if (strcmp(said->kind, "lane") == 0)

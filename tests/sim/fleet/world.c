@@ -421,6 +421,9 @@ world_help_on(void *arg)
         for (size_t i = 0; i < run->program.n && run->end == 0; i++)
             if (run->program.ops[i].kind == FLEET_OP_SIGNAL && !run->is_unserved)
                 fleet_signal(node, run, (int)(run->program.ops[i].seed % FLEET_SIGNALS), false);
+        for (size_t i = 0; i < run->program.n && run->end == 0; i++)
+            if (run->program.ops[i].kind == FLEET_OP_APPROVE && !run->is_unserved)
+                fleet_decide(node, run, true);
         if (run->is_idle && stet_cancel(e, &id, "helper", "it takes too long") != STET_OK)
             fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);

@@ -68,8 +68,9 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
     printf("started: one at a time %" PRIu64 ", several %" PRIu64 ", invoked %" PRIu64 "; %" PRIu64
            " polls, %" PRIu64 " exit hooks\n",
            s->ways[0], s->ways[1], s->ways[2], s->polls, s->exits);
-    printf("operators: skip %" PRIu64 ", edit %" PRIu64 ", rewind %" PRIu64 ", fork %" PRIu64 "\n",
-           s->deeds[0], s->deeds[1], s->deeds[2], s->deeds[3]);
+    printf("operators: skip %" PRIu64 ", edit %" PRIu64 ", rewind %" PRIu64 ", fork %" PRIu64
+           ", decide %" PRIu64 "\n",
+           s->deeds[0], s->deeds[1], s->deeds[2], s->deeds[3], s->deeds[4]);
     printf("%" PRIu64 " reasons of why compared with the records\n", s->reasons);
     printf("%" PRIu64 " histories of keys with an order, %" PRIu64 " undecided\n",
            s->orders - s->undecided, s->undecided);
