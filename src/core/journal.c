@@ -608,6 +608,8 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
     if (f->kind == STET__FACT_CHOICE)
         cmd->chosen_at = f->revision;
     stet__journal_settle(j, cmd);
+    if (STET__MUTANT(decision_yes) && f->kind == STET__FACT_DECIDED)
+        return STET_OK;
     return journal_copy_outcome(j, cmd, f);
 }
 
@@ -703,7 +705,7 @@ journal_orphan(stet__journal *j, stet__cmd *cmd)
     if (cmd->kind == STET__FACT_CALL && !cmd->is_settled) {
         cmd->spared = j->orphans;
         j->orphans = cmd;
-    } else if (cmd->kind == STET__FACT_BOUNDARY && !STET__MUTANT(rewind_decided)) { /* also what was decided */
+    } else if (cmd->kind == STET__FACT_BOUNDARY) { /* also what was decided */
         cmd->has_mark = true;
         journal_spare(j, cmd);
     } else if (!cmd->is_settled && (cmd->has_timer || cmd->has_mark))

@@ -495,7 +495,7 @@ static bool
 step_was_running(const stet_ctx *c, const char *name)
 {
     return c->run.is_auto && !c->is_undoing && (c->journal.unasked > 0 || c->journal.choices > 0) &&
-           stet__journal_peek(&c->journal, STET__FACT_STEP, name) == NULL && !STET__MUTANT(undone_future);
+           stet__journal_peek(&c->journal, STET__FACT_STEP, name) == NULL;
 }
 
 static int

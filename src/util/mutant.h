@@ -83,14 +83,13 @@
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
-    X(undone_future, "a rollback that is taken up ends at a step that was running when it began")  \
     X(undo_forward, "undos run in the order of their steps")                                       \
     X(helped_unowned, "an operator does not ask whether the run is still with who had it")         \
     X(pause_unheld, "a run that is paused is executed when its turn comes")                        \
     X(rewind_deaf, "signals consumed behind the step of a rewind are gone")                        \
     X(rewind_token, "a step that is done again after a rewind has the token it had")               \
     X(rewind_children, "runs that were called behind the step of a rewind go on")                  \
-    X(rewind_decided, "a decision that a rewind forgot stands for the wait that is waited again")  \
+    X(decision_yes, "a rejection is taken for an approval")                                        \
     X(rewind_half, "a rewind forgets what came behind the step, and not the step")                 \
     X(rewind_choice, "a wait that ended behind the step of a rewind stays ended")                  \
     X(rewritten_recorded, "a body that ends after its step was skipped or forgotten is recorded")  \

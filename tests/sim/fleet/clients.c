@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/engine.h"
 #include "fleet.h"
 
 enum { CLIENT_MANY = 3 }; /* starts at once */
@@ -608,6 +609,32 @@ operator_fork(fleet_node *node, fleet_run *run)
         fleet_fail(w, run, "a fork was answered with another run");
 }
 
+/* Does it wait for somebody to decide? */
+static bool
+operator_is_asked(const fleet *w, const fleet_run *run)
+{
+    return run->end == 0 &&
+           stet__mem_value(w->db, STET__SPACE_BOUNDARY, stet__id_bytes(&run->id)) != NULL;
+}
+
+/* Most look at the one that waits for the longest time, at the same time as others do. */
+static void
+operator_decide(fleet_node *node)
+{
+    enum { ROUND_US = 500000 };
+
+    fleet     *w = node->w;
+    fleet_run *run = operator_pick_open(w), *first = w->first;
+
+    if (client_draw(w, 4) != 0) {
+        fleet_nap(node->p, ROUND_US - stet__sim_now_us(w->sim) % ROUND_US);
+        while (first != NULL && !operator_is_asked(w, first))
+            first = first->next;
+    }
+    if (!node->is_leaving)
+        fleet_decide(node, first != NULL ? first : run, client_draw(w, 3) != 0);
+}
+
 static void
 operator_act(fleet_node *node)
 {
@@ -622,7 +649,7 @@ operator_act(fleet_node *node)
     switch (client_draw(w, 33)) {
     case 30:
     case 31:
-    case 32: fleet_decide(node, operator_pick_open(w), client_draw(w, 3) != 0); break;
+    case 32: operator_decide(node); break;
     case 23:
     case 24: operator_rewrite(node, STET__FACT_SKIP); break;
     case 25:

@@ -278,26 +278,12 @@ why_decision(fleet *w, const fleet_run *run, const why_said *said)
     return strstr(said->text, name) != NULL ? NULL : "it names another wait";
 }
 
-static bool
-why_is_pause(const stet__fact *fact, const void *arg)
-{
-    (void)arg;
-    return fact->kind == STET__FACT_PAUSE;
-}
-
-static bool
-why_is_resume(const stet__fact *fact, const void *arg)
-{
-    (void)arg;
-    return fact->kind == STET__FACT_RESUME;
-}
-
 static const char *
-why_paused(const mem_run *row, const why_said *said)
+why_paused(const fleet_run *run, const mem_run *row, const why_said *said)
 {
     if (row->row.status != STET_STATUS_PAUSED || row->row.session != 0)
         return "it is not paused";
-    if (why_count(&row->inbox, why_is_pause, NULL) <= why_count(&row->inbox, why_is_resume, NULL))
+    if (!run->is_paused)
         return "nobody paused it";
     return strstr(said->text, "was paused by operator") != NULL ? NULL : "it does not say by whom";
 }
@@ -327,7 +313,7 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
     if (strcmp(said->kind, "stuck") == 0)
         return why_stuck(run, row, said);
     if (strcmp(said->kind, "paused") == 0)
-        return why_paused(row, said);
+        return why_paused(run, row, said);
     if (strcmp(said->kind, "timer") == 0)
         return run->is_idle ? why_timer(w, run, row, said) : "no timer of its is far away";
     if (strcmp(said->kind, "delay") == 0)
