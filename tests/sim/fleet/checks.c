@@ -35,38 +35,30 @@ check_step_code(const fleet_body *b)
     return b->is_permanent ? STET_ESTEP : STET_OK;
 }
 
-/* The child an operation made: this run's, or that of the run it retries, which it may have
- * inherited. */
-static const fleet_run *
-check_child(fleet *w, const fleet_run *run, size_t op)
+/* How the child ended is what a call gave. */
+static bool
+check_child(const fleet_run *child, const fleet_seen *seen)
 {
-    while (run != NULL) {
-        uint64_t         nonce = stet__hash64(run->text, strlen(run->text), op * 16);
-        const fleet_run *child = stet__map_find(&w->nonces, &nonce, sizeof nonce);
-
-        if (child != NULL)
-            return child;
-        run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
-    }
-    return NULL;
+    if (seen->code == STET_OK)
+        return child->end == STET__FACT_COMPLETED &&
+               seen->value == (stet__hash64(child->result, child->result_len, 3) | 1u);
+    return seen->code == STET_ECHILD &&
+           (child->is_stopped || (child->end != 0 && child->end != STET__FACT_COMPLETED));
 }
 
-/* What a call gave is how the child ended. */
+/* The child is this run's, or that of the run it retries, which it may have inherited. After a rewind there are
+ * several of one reason, and a fork may have another one than the run has now. */
 static bool
 check_call(fleet *w, const fleet_run *run, size_t op, const fleet_seen *seen)
 {
-    const fleet_run *child = check_child(w, run, op);
-    bool             is_so = false;
+    for (; run != NULL; run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL) {
+        uint64_t nonce = stet__hash64(run->text, strlen(run->text), op * 16);
 
-    /* Of one reason there are several if who called was rewound, and a fork has one of the others. */
-    for (; child != NULL && !is_so; child = child->same)
-        is_so = seen->code == STET_OK
-                    ? child->end == STET__FACT_COMPLETED &&
-                          seen->value == (stet__hash64(child->result, child->result_len, 3) | 1u)
-                    : seen->code == STET_ECHILD &&
-                          (child->is_stopped ||
-                           (child->end != 0 && child->end != STET__FACT_COMPLETED));
-    return is_so;
+        for (const fleet_run *child = w->first; child != NULL; child = child->next)
+            if (child->order.nonce == nonce && !child->is_retry && check_child(child, seen))
+                return true;
+    }
+    return false;
 }
 
 /* What an awakeable gave is what somebody gave it. */

@@ -518,6 +518,21 @@ operator_recorded(fleet *w, const fleet_run *run, char step[32])
             (void)snprintf(step, 32, "%s", s->step);
 }
 
+/* One whose body runs just now, beside its handler if there is such a one. */
+static fleet_run *
+operator_running(fleet *w, char step[32])
+{
+    fleet_run *found = NULL;
+
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        for (const fleet_entry *e = run->end == 0 ? run->entries : NULL; e != NULL; e = e->next)
+            if (e->is_inside && e->step[0] == 's' && (found == NULL || strchr(e->step, '-') != NULL)) {
+                (void)snprintf(step, 32, "%s", e->step);
+                found = run;
+            }
+    return found;
+}
+
 /* What was given where a step had failed takes another way, and that is not judged here. */
 static bool
 operator_has_failed(const fleet_run *run, const char *step)
@@ -546,14 +561,17 @@ static void
 operator_rewrite(fleet_node *node, stet__fact_kind kind)
 {
     fleet      *w = node->w;
-    fleet_run  *run = operator_pick_open(w);
+    fleet_run  *run = operator_pick_open(w), *running;
     const char *name = stet__fact_kind_name(kind);
     char        step[48], why[24], value[32];
     stet_run_id id;
     size_t      deed;
     int         err;
 
-    if (kind == STET__FACT_EDIT)
+    if (kind == STET__FACT_SKIP && client_draw(w, 2) == 0 &&
+        (running = operator_running(w, step)) != NULL)
+        run = running;
+    else if (kind == STET__FACT_EDIT)
         operator_recorded(w, run, step);
     else
         operator_step(w, run, kind == STET__FACT_REWIND && run->is_object, step);

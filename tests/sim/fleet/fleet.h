@@ -312,7 +312,6 @@ struct fleet_run {
     bool          is_answered;  /* its parent was told how it ended */
     bool          must_stop;
     uint64_t      forgets_from, forgets_before; /* what it called there, by the unit that is looked at */
-    fleet_run    *same;         /* an older one, of the same reason */
     /* From its facts. */
     uint64_t      journal, inbox;
     uint32_t      attempts; /* failed ones */

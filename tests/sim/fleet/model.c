@@ -55,10 +55,6 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
 
     if (run->is_retry)
         return;
-    /* A reason is free again when who had it was rewound. */
-    for (fleet_run *old = w->first; old != run; old = old->next)
-        if (old->is_forgotten && old->order.nonce == run->order.nonce)
-            run->same = old;
     if ((other = stet__map_find(&w->nonces, &run->order.nonce, sizeof run->order.nonce)) != NULL)
         fleet_fail(w, run, "it was started for the same reason as run %u", other->number);
     model_put(&w->nonces, &run->order.nonce, sizeof run->order.nonce, run);
