@@ -94,7 +94,7 @@
     X(rewind_choice, "a wait that ended behind the step of a rewind stays ended")                  \
     X(rewritten_recorded, "a body that ends after its step was skipped or forgotten is recorded")  \
     X(skip_executed, "a step that was skipped while it was tried again is executed")               \
-    X(edit_dropped, "the result of a step that was tried several times is not replaced")               \
+    X(edit_dropped, "the result of a step that was tried several times is not replaced")           \
     X(fork_stale, "a fork inherits what was read for a write that it does not inherit")            \
     X(fork_behind, "a fork inherits the step it is forked from")                                   \
     X(helped_early, "a run that waits for its time is woken by what operators do to it")           \

@@ -726,7 +726,7 @@ TEST(I12_a_retry_has_a_step_once_that_was_done_forgotten_and_skipped)
     fixture_end(f);
 }
 
-/* What the other wrote behind the step is not the fork's, so what it read for that is not, either. */
+/* What the other wrote behind the step is not the fork's, nor is what it read for that. */
 TEST(I12_a_fork_from_between_a_read_and_its_write_reads_anew)
 {
     fixture    *f = begin();
