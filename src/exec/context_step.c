@@ -498,15 +498,6 @@ step_was_running(const stet_ctx *c, const char *name)
 }
 
 /* The future of a step: recorded, or new. Usage errors change nothing. */
-/* In a rollback that was taken up nothing new is done. A step that left no record, in front of others that did, was
- * running when its run failed: the handler must come to those others, and whoever waits for this one ends there. */
-static bool
-step_was_running(const stet_ctx *c, const char *name)
-{
-    return c->run.is_auto && !c->is_undoing && (c->journal.unasked > 0 || c->journal.choices > 0) &&
-           stet__journal_peek(&c->journal, STET__FACT_STEP, name) == NULL;
-}
-
 static int
 step_future(stet_ctx *c, stet_future *f, bool is_sync, const char *name, stet_body_fn body, void *arg,
             const stet_step_options *options)

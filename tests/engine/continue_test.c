@@ -914,7 +914,7 @@ TEST(B22_a_journal_that_lost_its_beginning_is_damage)
     damage_end(f);
 }
 
-/* The fact that would tell that a generation begins there: it is named itself, not one long gone. */
+/* The fact that would tell that a generation begins there: it is named, not one long gone. */
 TEST(B22_the_damaged_first_fact_of_a_generation_is_named)
 {
     fixture    *f = fixture_begin();

@@ -347,7 +347,7 @@ TEST(C8_a_step_is_skipped_before_the_run_comes_to_it_and_not_when_it_has_a_resul
     fixture_end(f);
 }
 
-/* A wait cannot be skipped; a step that happens to have its name can, if it is said that one is meant. */
+/* A wait cannot be skipped; a step that has its name can, if it is said that one is meant. */
 TEST(C8_only_steps_are_skipped)
 {
     fixture    *f = begin();

@@ -202,9 +202,6 @@ why_stuck(const fleet_run *run, const mem_run *row, const why_said *said)
     uint64_t bad = why_bad_fact(row);
 
     if (run->is_damaged) {
-        /* Without the fact it begins with nobody knows how many generations came before. */
-        if (bad != 0 && bad == MEM_OF(mem_facts, node, stet__mem_tree_first(&row->journal))->first)
-            bad = 1;
         (void)snprintf(text, sizeof text, "fact %" PRIu64 " is not readable", bad);
         return bad != 0 && strstr(said->text, text) != NULL ? NULL : "it names another fact";
     }
