@@ -5,7 +5,7 @@
 #   CONFIGS  which of: plain (gcc), asan (clang, address and undefined), tsan (clang, programs whose
 #            source says `tsan: yes`), checks (headers, tidy, install, docs). Default: all
 #   ONLY     only programs whose name has this in it
-#   JOBS     parallel compilations; test programs run three at a time
+#   JOBS     parallel compilations; test programs run four at a time
 #
 # All it writes is under $BUILD/test of this clone and in fresh temporary directories.
 set -uo pipefail
@@ -18,7 +18,7 @@ export OUT=$BUILD/test
 CONFIGS=${CONFIGS:-plain asan tsan checks}
 ONLY=${ONLY:-}
 JOBS=${JOBS:-$(nproc)}
-PROGRAMS_AT_ONCE=3 # many wait for servers, leases and disks
+PROGRAMS_AT_ONCE=4 # many wait for servers, leases and disks
 START=$SECONDS
 # Whoever ends us ends the programs we run, too.
 trap 'trap - TERM HUP; kill 0' TERM HUP
