@@ -189,7 +189,8 @@ hunt_program(hunt *h, int mutant, char *program)
     return h->what[0] != '\0';
 }
 
-/* Those that take minutes come last, but for those that are about files when the store in a file has the bug. */
+/* Those that take minutes come last, but for those about files when the store in a file has the
+ * bug. */
 static int
 hunt_rank(const char *program, int mutant)
 {

@@ -58,8 +58,8 @@ static inline void
 subject_start(subject *s)
 {
     subject_init(s);
-    APPLY(s, STARTED, .name = TEXT("shop.order"), .value = TEXT("{}"), .attempts_max = 3, .retry_first_ms = 1000,
-          .retry_max_ms = 30000, .retry_factor = 200, .retry_jitter = 25);
+    APPLY(s, STARTED, .name = TEXT("shop.order"), .value = TEXT("{}"), .attempts_max = 3,
+          .retry_first_ms = 1000, .retry_max_ms = 30000, .retry_factor = 200, .retry_jitter = 25);
 }
 
 static inline void

@@ -1,5 +1,6 @@
-/* Operators in the core: steps that are skipped, results that are replaced, records that are forgotten
- * from a place on, runs that are paused, resumed and failed, and generations that begin. C8, B22. */
+/* Operators in the core: steps that are skipped, results that are replaced, records that are
+ * forgotten from a place on, runs that are paused, resumed and failed, and generations that begin.
+ * C8, B22. */
 #include "subject.h"
 
 static void

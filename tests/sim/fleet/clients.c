@@ -585,7 +585,7 @@ operator_rewrite(fleet_node *node, stet__fact_kind kind)
         (void)snprintf(value, sizeof value, "%s", step);
         (void)snprintf(step, sizeof step, "rollback:%s#1", value);
     } else if (kind == STET__FACT_SKIP)
-        (void)strcat(step, "#1");
+        (void)snprintf(step + strlen(step), sizeof step - strlen(step), "#1");
     memcpy(id.text, run->text, sizeof id.text);
     deed = fleet_deed(w, run, kind, step);
     (void)snprintf(why, sizeof why, "%zu", deed);
