@@ -132,7 +132,7 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     # of crashes and of killed processes there are too many for that: every second or so.
     # `make soak` and whoever runs a program alone try all of them.
     case $config/$program in
-    plain/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-3} ;;
+    plain/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-6} ;;
     plain/crash_processes_test)
         case ${STET_TEST_STORE:-} in
         postgres) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-24} ;;
@@ -145,13 +145,13 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     asan/crash_repair_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-20} ;;
     asan/crash_power_test) local -x STET_POWER_SEEDS=${STET_POWER_SEEDS:-1} ;;
     asan/crash_pairs_test)
-        local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-8}
+        local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-24}
         local -x STET_TEST_PAIRS_SEEDS=${STET_TEST_PAIRS_SEEDS:-2} ;;
     asan/fault_api_test)
-        local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-70} STET_FAULT_FIRST=${STET_FAULT_FIRST:-2} ;;
+        local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-150} STET_FAULT_FIRST=${STET_FAULT_FIRST:-2} ;;
     asan/fault_sqlite_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-20} ;;
     asan/fault_postgres_answer_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-8} ;;
-    plain/fault_api_test) local -x STET_FAULT_THIN=${STET_FAULT_THIN:-2} ;;
+    plain/fault_api_test) local -x STET_FAULT_THIN=${STET_FAULT_THIN:-5} ;;
     plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test)
         local -x STET_FAULT_THIN=${STET_FAULT_THIN:-5} ;;
     esac

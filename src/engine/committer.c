@@ -167,7 +167,8 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             stet__keeper_poke(e);
         } else if (w->is_left)
             e->has_backlog = true;
-    }
+    } else
+        stet__ahead_settled(e, w, outcome); /* before `done`: a unit that is refused may be its run's again behind it */
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)
         if (!w->is_resume || !stet__id_equal(outcome->grants[i].run, w->run))
@@ -176,10 +177,10 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
         stet__hint_unit(e, w, outcome);
     stet__free(e->store->alloc, outcome->grants);
     outcome->grants = NULL;
-    if (w->has_state || w->has_ahead || w->started != NULL || outcome->result != STET_OK)
-        stet__ahead_settled(e, w, outcome);
     if (is_kept)
         return false;
+    if (outcome->result == STET_OK && (w->has_state || w->has_ahead || w->started != NULL))
+        stet__ahead_settled(e, w, outcome);
     stet__work_ask(w, -(int)w->asked);
     if (is_missed) {
         e->wants_claim = true;
