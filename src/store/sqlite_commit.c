@@ -80,7 +80,6 @@ stet__sqlite_apply_alone(sqlite_store *st, const stet_unit *unit, stet_outcome *
         (err = stet__sqlite_stretch_flush(st)) == STET_OK)
         err = stet__sqlite_values_flush(st);
     stet__sqlite_runs_clear(st);
-    stet__sqlite_stretch_clear(st); /* whether it is committed is not known here: it is noted once more */
     return err;
 }
 
