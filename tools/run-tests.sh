@@ -143,7 +143,7 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
         local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} STET_CUT_KINDS=${STET_CUT_KINDS:-3} ;;
     asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
     asan/crash_repair_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-20} ;;
-    asan/crash_power_test) local -x STET_POWER_SEEDS=${STET_POWER_SEEDS:-1} ;;
+    */crash_power_test) local -x STET_POWER_SEEDS=${STET_POWER_SEEDS:-1} ;;
     asan/crash_pairs_test)
         local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-24}
         local -x STET_TEST_PAIRS_SEEDS=${STET_TEST_PAIRS_SEEDS:-2} ;;

@@ -256,6 +256,8 @@ POWER_TEST(dead_letters, "dead letters")
 POWER_TEST(torn_futures, "torn futures")
 POWER_TEST(first_of_with_timeout, "first of with timeout")
 POWER_TEST(signals, "signals")
+POWER_TEST(events, "events")
+POWER_TEST(rollback, "rollback")
 
 TEST_LIMIT(B22_the_power_goes_at_every_flush_generations, 300)
 {
@@ -269,6 +271,16 @@ TEST_LIMIT(E3_the_power_goes_at_every_flush_schedule, 300)
 TEST_LIMIT(I12_the_power_goes_at_every_flush_updates, 300)
 {
     power_all("updates");
+}
+
+TEST_LIMIT(C8_the_power_goes_at_every_flush_operators, 300)
+{
+    power_all("operators");
+}
+
+TEST_LIMIT(B15_A3_the_power_goes_at_every_flush_people, 300)
+{
+    power_all("people");
 }
 #else
 TEST(G2_power)

@@ -240,6 +240,8 @@ PROCESSES_TEST(dead_letters, "dead letters")
 PROCESSES_TEST(torn_futures, "torn futures")
 PROCESSES_TEST(first_of_with_timeout, "first of with timeout")
 PROCESSES_TEST(signals, "signals")
+PROCESSES_TEST(events, "events")
+PROCESSES_TEST(rollback, "rollback")
 
 TEST_LIMIT(B22_processes_killed_everywhere_generations, 300)
 {
@@ -254,4 +256,14 @@ TEST_LIMIT(E3_processes_killed_everywhere_schedule, 300)
 TEST_LIMIT(I12_processes_killed_everywhere_updates, 300)
 {
     processes_all("updates");
+}
+
+TEST_LIMIT(C8_processes_killed_everywhere_operators, 300)
+{
+    processes_all("operators");
+}
+
+TEST_LIMIT(B15_A3_processes_killed_everywhere_people, 300)
+{
+    processes_all("people");
 }

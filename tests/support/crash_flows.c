@@ -20,6 +20,7 @@
 #define FLOW_SCHEDULE "schedule"
 #define FLOW_UPDATES "updates"
 #define FLOW_OPERATORS "operators"
+#define FLOW_PEOPLE "people"
 
 #define FLOW_DOUBT_MS 2000
 
@@ -110,8 +111,10 @@ flow_enter(const stet_attempt *a, const char *step)
     (void)pthread_mutex_unlock(&flow_here.lock);
 }
 
-/* With `step` NULL: all of the run; the facts that end an attempt are the record of a body that failed
- * without a policy of its own. */
+#define FLOW_UNDO "rollback:" /* what the name of an undo begins with */
+
+/* With `step` NULL: all of the run but its undos; the facts that end an attempt are the record of a body that
+ * failed without a policy of its own. */
 static void
 flow_settle(flow_ledger *ledger, const char *run, uint64_t epoch, const char *step)
 {
@@ -119,7 +122,7 @@ flow_settle(flow_ledger *ledger, const char *run, uint64_t epoch, const char *st
         flow_entry *entry = &ledger->entries[i];
 
         if (entry->fence == epoch && strcmp(entry->run, run) == 0 &&
-            (step == NULL || strcmp(entry->step, step) == 0))
+            (step == NULL ? strncmp(entry->step, FLOW_UNDO, strlen(FLOW_UNDO)) != 0 : strcmp(entry->step, step) == 0))
             entry->is_settled = true;
     }
 }
@@ -560,7 +563,7 @@ flow_undo(stet_attempt *a, stet_bytes result)
 {
     char step[48];
 
-    (void)snprintf(step, sizeof step, "rollback:%.*s#1", (int)result.len, (const char *)result.data);
+    (void)snprintf(step, sizeof step, FLOW_UNDO "%.*s#1", (int)result.len, (const char *)result.data);
     flow_enter(a, step);
     return STET_OK;
 }
@@ -640,6 +643,69 @@ flow_helped(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, given);
 }
 
+/* Looks at an object whose key another run holds. */
+static int
+flow_peek(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &value, "n"));
+    STET_TRY(flow_step(ctx, NULL, "peek", "peek#1"));
+    return stet_return(ctx, value);
+}
+
+typedef struct flow_verdict {
+    size_t      at;
+    const char *step, *note;
+} flow_verdict;
+
+/* What the run was told, seen from outside: the same in every execution, and what was acknowledged. */
+static int
+flow_hear(stet_attempt *a, void *arg)
+{
+    const flow_verdict *v = arg;
+    flow_ledger        *ledger = flow_here.ledger;
+
+    flow_enter(a, v->step);
+    (void)pthread_mutex_lock(&flow_here.lock);
+    if (ledger->heard[v->at][0] != '\0' && strcmp(ledger->heard[v->at], v->note) != 0)
+        ledger->is_contradicted = true;
+    (void)snprintf(ledger->heard[v->at], sizeof ledger->heard[0], "%s", v->note);
+    (void)pthread_mutex_unlock(&flow_here.lock);
+    return STET_OK;
+}
+
+static int
+flow_heard(stet_ctx *ctx, size_t at, const char *name, const char *step, const stet_decision *d)
+{
+    flow_verdict v = { at, step, d->note != NULL ? d->note : "none" };
+
+    return stet_step(ctx, NULL, name, flow_hear, &v, NULL);
+}
+
+/* Asks people three times, and once a shared handler of its own key; see flow_decide(). */
+static int
+flow_owner(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision d;
+    stet_bytes    seen;
+    int           rc;
+
+    (void)input;
+    STET_TRY(stet_state_set(ctx, "n", stet_text("one")));
+    STET_TRY(stet_call(ctx, &seen, "counter.peek", stet_text(""), STET_START(.key = stet_info(ctx)->key)));
+    STET_TRY(stet_approve(ctx, &d, "pay", stet_text("{}")));
+    STET_TRY(flow_heard(ctx, 0, "paid", "paid#1", &d));
+    STET_TRY(stet_state_set(ctx, "n", stet_text("two")));
+    STET_TRY(stet_pause(ctx, &d, "look", stet_text("{}")));
+    STET_TRY(flow_heard(ctx, 1, "looked", "looked#1", &d));
+    if ((rc = stet_approve(ctx, &d, "ship", stet_text("{}"))) != STET_EREJECTED)
+        return rc == STET_OK ? STET_EPERMANENT : rc;
+    STET_TRY(flow_heard(ctx, 2, "kept", "kept#1", &d));
+    return stet_return(ctx, seen);
+}
+
 /* Longer than until the second time of its schedule, so that the second waits for the first. */
 static int
 flow_job(stet_ctx *ctx, stet_bytes input)
@@ -675,7 +741,11 @@ flow_register(stet_engine *e)
         { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL },
         { "told", flow_told, NULL },     { "helped", flow_helped, NULL }, { 0 },
     };
-    static const stet_handler objects[] = { { "add", flow_add, NULL }, { "turns", flow_turns, NULL }, { 0 } };
+    static const stet_handler_options shared = { .shared = true };
+    static const stet_handler objects[] = {
+        { "add", flow_add, NULL },     { "turns", flow_turns, NULL }, { "owner", flow_owner, NULL },
+        { "peek", flow_peek, &shared }, { 0 },
+    };
     int                       err = stet_register(e, "flow", services);
 
     if (err == STET_OK)
@@ -750,6 +820,10 @@ const flow flows[] = {
       { { "flow.helped", NULL, STET_STATUS_COMPLETED, 0, "by hand" } },
       1, 1, 0,
       { { "first#1", 1 }, { "hopeless#1", 1 }, { "again#1", 2 } } },
+    { FLOW_PEOPLE,
+      { { "counter.owner", "p", STET_STATUS_COMPLETED, 0, "one" } },
+      1, 2, 0,
+      { { "peek#1", 1 }, { "paid#1", 1 }, { "looked#1", 1 }, { "kept#1", 1 } } },
     { .name = FLOW_SCHEDULE, /* nothing is started: it does that, twice */
       .runs = 2,
       .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },
@@ -894,6 +968,53 @@ flow_operate(const flow *f, stet_engine *e, const stet_run_id *run, const char *
     if (rc != STET_OK && rc != STET_EBUSY && rc != STET_EUNCERTAIN && rc != STET_ESETTLED && rc != STET_EENDED &&
         rc != STET_ENOTFOUND && rc != STET_ESTATE)
         test_fail(__FILE__, __LINE__, "%s: %s: helping it: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
+typedef struct flow_asked {
+    stet_run_id run;
+    size_t      at;
+} flow_asked;
+
+static int
+flow_on_boundary(void *arg, const stet_boundary *b)
+{
+    static const char *const names[FLOW_BOUNDARIES] = { "pay", "look", "ship" };
+    flow_asked              *asked = arg;
+
+    for (asked->at = 0; asked->at < FLOW_BOUNDARIES; asked->at++)
+        if (strcmp(names[asked->at], b->name) == 0)
+            return stet_run_id_parse(&asked->run, b->run) == STET_OK ? STET_END : STET_OK;
+    return STET_OK;
+}
+
+/* Decides what is asked for: yes, go on, no. Whoever decides has a note of their own. */
+static void
+flow_decide(const flow *f, stet_engine *e, flow_ledger *ledger, const char *where)
+{
+    static int (*const verbs[FLOW_BOUNDARIES])(stet_engine *, const stet_run_id *, const char *, const char *) = {
+        stet_run_approve, stet_run_resume, stet_run_reject
+    };
+    flow_asked asked;
+    char       note[24];
+    int        rc;
+
+    if (strcmp(f->name, FLOW_PEOPLE) != 0 || stet_boundary_list(e, flow_on_boundary, &asked) != STET_END)
+        return;
+    (void)pthread_mutex_lock(&flow_here.lock);
+    (void)snprintf(note, sizeof note, "note %d", ++ledger->notes);
+    (void)pthread_mutex_unlock(&flow_here.lock);
+    rc = verbs[asked.at](e, &asked.run, "flow", note);
+    /* Settled, ended, of another kind: another one was first. */
+    if (rc != STET_OK && rc != STET_EBUSY && rc != STET_EUNCERTAIN && rc != STET_ESETTLED && rc != STET_EENDED &&
+        rc != STET_ESTATE)
+        test_fail(__FILE__, __LINE__, "%s: %s: deciding: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+    if (rc != STET_OK)
+        return;
+    (void)pthread_mutex_lock(&flow_here.lock);
+    if (ledger->decided[asked.at][0] != '\0')
+        ledger->is_contradicted = true;
+    memcpy(ledger->decided[asked.at], note, sizeof note);
+    (void)pthread_mutex_unlock(&flow_here.lock);
 }
 
 /* Let time pass, real or not. */
@@ -1058,6 +1179,7 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
         if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT) {
             flow_outside(f, e, ledger, where);
             flow_operate(f, e, &open, where);
+            flow_decide(f, e, ledger, where);
         }
         if (stet_engine_now_ms(e) > until_ms) {
             flow_dump(e, ledger);
@@ -1225,7 +1347,11 @@ flow_check(const flow *f, stet_engine *e, const flow_ledger *ledger, const char 
     FLOW_CHECK(&look, look.runs == f->runs, "%zu runs, expected %zu", look.runs, f->runs);
     (void)stet_dlq_list(e, NULL, flow_count_run, &look.letters);
     FLOW_CHECK(&look, look.letters == f->letters, "%zu dead letters, expected %zu", look.letters, f->letters);
-    FLOW_CHECK(&look, !ledger->is_contradicted, "two awakeables were handed out");
+    FLOW_CHECK(&look, !ledger->is_contradicted, "two awakeables were handed out, or two decisions stand");
+    for (size_t i = 0; i < FLOW_BOUNDARIES; i++)
+        FLOW_CHECK(&look, ledger->decided[i][0] == '\0' || strcmp(ledger->decided[i], ledger->heard[i]) == 0,
+                   "decision %zu was acknowledged with \"%s\", and the run got \"%s\"", i + 1, ledger->decided[i],
+                   ledger->heard[i]);
     FLOW_CHECK(&look, stet_verify(e, NULL, flow_on_finding, &look) == STET_OK, "verify: %s", stet_last_error());
     flow_count_rewinds(&look);
     for (size_t i = 0; i < FLOW_STEPS_MAX && f->steps[i].step != NULL; i++) {

@@ -19,7 +19,8 @@
 enum {
     FLOW_ENTRIES_MAX = 256,
     FLOW_STEPS_MAX = 6,
-    FLOW_STARTS_MAX = 2
+    FLOW_STARTS_MAX = 2,
+    FLOW_BOUNDARIES = 3
 };
 
 typedef struct flow_entry {
@@ -38,12 +39,15 @@ typedef struct flow_ledger {
     _Atomic size_t  n;
     uint32_t        life;
     char            awakeable[STET_ID_TEXT_MAX]; /* handed out to the outside */
-    bool            is_contradicted;             /* handed out twice with different IDs */
+    bool            is_contradicted;             /* handed out twice with different IDs; two decisions */
     /* What the outside was told, which must hold whatever happens: runs whose start was
      * acknowledged; that the awakeable was settled. */
     char            answered[FLOW_STARTS_MAX][STET_ID_TEXT_MAX];
     bool            is_resolved;
     bool            is_updated[2]; /* by update "a", by update "b" */
+    /* Each decision has a note of its own: the one that was acknowledged is the one the run must get. */
+    int             notes;
+    char            decided[FLOW_BOUNDARIES][24], heard[FLOW_BOUNDARIES][24];
     int64_t         planned_ms;   /* the first time of the schedule; the second is a little later */
     uint32_t        planned_life; /* in which that was said: a life that finds no schedule says it anew */
 } flow_ledger;
