@@ -427,14 +427,22 @@ h_awaits(stet_ctx *ctx, stet_bytes input)
 
     (void)input;
     STET_TRY(fixture_hand_out(ctx, &future));
-    STET_TRY(stet_await_for(ctx, &out, future, "200ms"));
+    STET_TRY(stet_await_for(ctx, &out, future, "2s"));
     return stet_return(ctx, out);
+}
+
+static int
+h_long_nap(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_sleep(ctx, "nap", "2s"));
+    return stet_return(ctx, stet_text("woke"));
 }
 
 TEST(C4_later_timers_and_signals_change_nothing)
 {
     static const stet_handler handlers[] = { { "awaits", h_awaits, NULL },
-                                             { "nap", h_short_nap, NULL },
+                                             { "nap", h_long_nap, NULL },
                                              { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run, sleeper, clock_;

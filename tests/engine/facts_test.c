@@ -493,7 +493,7 @@ TEST(F3_no_claim_before_the_visible_time)
     int64_t     at;
 
     fixture_up_with(f, facts_handlers);
-    at = stet_engine_now_ms(f->engine) + 150;
+    at = stet_engine_now_ms(f->engine) + 1500;
     run = fixture_start(f->engine, "t.quick", "ok", STET_START(.run_at_ms = at));
     CHECK_INT(fixture_look(f->engine, &run).due_ms, at);
     EXPECT_RESULT(f->engine, &run, "ok");

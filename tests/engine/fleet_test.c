@@ -504,7 +504,7 @@ TEST(G11_polling_is_the_heartbeat)
     workers      w;
     int64_t      until_ms;
 
-    f->options.lease_ms = 400;
+    f->options.lease_ms = 1500;
     f->options.renew_ms = 50;
     e = fixture_open_with(f, fleet_services);
     CHECK_OK(stet_engine_poll(e, NULL, 0));
@@ -515,7 +515,7 @@ TEST(G11_polling_is_the_heartbeat)
     fixture_up(f, (const fixture_service[]){ { 0 } }); /* looks for the dead all the time */
     w = workers_now(f->engine);
     CHECK_INT(w.n, 2);
-    until_ms = stet_engine_now_ms(e) + 1000; /* more than two leases */
+    until_ms = stet_engine_now_ms(e) + 3200; /* more than two leases */
     while (stet_engine_now_ms(e) < until_ms)
         CHECK_OK(stet_engine_poll(e, NULL, 10));
     w = workers_now(f->engine);

@@ -290,8 +290,8 @@ TEST(C8_runs_that_wait_in_a_lane_or_for_their_time_are_paused_and_resumed)
     fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
     second = fixture_start(f->engine, "o.quick", "2", STET_START(.key = "k"));
     third = fixture_start(f->engine, "o.quick", "3", STET_START(.key = "k"));
-    delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "200ms"));
-    later = fixture_start(f->engine, "o.quick", "5", STET_START(.key = "other", .delay = "200ms"));
+    delayed = fixture_start(f->engine, "t.quick", "", STET_START(.delay = "2s"));
+    later = fixture_start(f->engine, "o.quick", "5", STET_START(.key = "other", .delay = "2s"));
     CHECK_OK(stet_run_pause(f->engine, &second, NULL, NULL));
     CHECK_OK(stet_run_pause(f->engine, &delayed, NULL, NULL));
     CHECK_OK(stet_run_pause(f->engine, &later, NULL, NULL));

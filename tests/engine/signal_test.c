@@ -528,10 +528,12 @@ TEST(B8_C5_a_retry_has_the_signals_that_were_taken_and_those_that_were_not)
     fixture                   *f = fixture_begin();
     stet_run_id                run, again, third;
 
-    fixture_up_with(f, failing);
-    run = fixture_start(f->engine, "t.fail", "", STET_START(.delay = "50ms"));
+    f->engine =
+        fixture_open_with(f, (fixture_service[]){ { "t", failing, false, NULL }, { 0 } });
+    run = fixture_start(f->engine, "t.fail", "", NULL);
     CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("a"), key));
     send(f, &run, "b");
+    CHECK_OK(stet_engine_start(f->engine));
     EXPECT_ANSWER(f->engine, &run, STET_ERUN);
     CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
     EXPECT_ANSWER(f->engine, &again, STET_ERUN); /* it did not ask for the first one again */

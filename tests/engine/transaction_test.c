@@ -491,7 +491,7 @@ TEST(I4_a_worker_that_lost_its_claim_changes_nothing)
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, "t.robbed", "done", NULL);
     AWAIT(fixture_logged(f, "fenced") > 0);
-    /* The theft was rolled back too: whoever comes next has the run, and that may be this worker. */
+    /* The theft was rolled back too: whoever comes next has the run, perhaps this worker. */
     fixture_down(f);
     fixture_up_with(f, handlers);
     EXPECT_RESULT(f->engine, &run, "done");

@@ -242,7 +242,7 @@ goes_wrong(const char *how)
     run = fixture_start(f->engine, "t.wrong", how, NULL);
     if (strcmp(how, "robbed") == 0) {
         AWAIT(fixture_logged(f, "fenced") > 0);
-        /* The theft was rolled back too: whoever comes next has the run, and that may be this worker. */
+        /* The theft was rolled back too: whoever comes next has the run, perhaps this worker. */
         fixture_down(f);
         fixture_up_with(f, wrong_handlers);
     }
