@@ -273,7 +273,7 @@ TEST(C8_a_pause_is_lifted_by_a_cancel_and_by_the_deadline)
     CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
     CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
     AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
-    late = fixture_start(f->engine, "t.order", "", STET_START(.timeout = "500ms"));
+    late = fixture_start(f->engine, "t.order", "", STET_START(.timeout = "2s"));
     fixture_await_status(f->engine, &late, STET_STATUS_SUSPENDED);
     CHECK_OK(stet_run_pause(f->engine, &late, NULL, NULL));
     EXPECT_ANSWER(f->engine, &late, STET_EEXPIRED);

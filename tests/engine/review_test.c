@@ -634,7 +634,7 @@ TEST(B10_a_deadline_of_a_cancelled_run_goes)
     int                       n = -1;
 
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.cleans", "", STET_START(.timeout = "400ms"));
+    run = fixture_start(f->engine, "t.cleans", "", STET_START(.timeout = "2s"));
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_OK(stet_cancel(f->engine, &run, "me", "enough"));
     CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));

@@ -137,7 +137,7 @@ int h_echo(stet_ctx *ctx, stet_bytes input);
 int h_quick(stet_ctx *ctx, stet_bytes input);
 int h_hour(stet_ctx *ctx, stet_bytes input);
 int h_pauses(stet_ctx *ctx, stet_bytes input);
-/* Sleep "nap" for 300 ms, return "woke". */
+/* Sleep "nap" for a second, return "woke". */
 int h_short_nap(stet_ctx *ctx, stet_bytes input);
 /* Fail: "no luck" after telling "entered" and a step that tells "first", "the bank is closed" at
  * once (both may be retried), "no such account" (for good). */

@@ -73,7 +73,7 @@ int
 h_short_nap(stet_ctx *ctx, stet_bytes input)
 {
     (void)input;
-    STET_TRY(stet_sleep(ctx, "nap", "300ms"));
+    STET_TRY(stet_sleep(ctx, "nap", "1s"));
     return stet_return(ctx, stet_text("woke"));
 }
 
