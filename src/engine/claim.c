@@ -138,8 +138,10 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
     claim->is_new = true;
     claim->is_resumed = true;
     claim->must_resume = true;
-    atomic_store(&claim->is_gathered, true);
+    claim->gather_round = atomic_load(&e->gather_round);
+    atomic_fetch_add(&e->gathering_of[claim->gather_round % STET__GATHER_ROUNDS], 1);
     atomic_fetch_add(&e->gathering, 1);
+    atomic_store(&claim->is_gathered, true);
     claim->timer_ms = t->fire_ms;
     claim->timer_completion = t->completion;
     claim->crumb = stet__crumb_get(claim);
@@ -151,8 +153,12 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
 void
 stet__claim_gathered(stet__claim *claim)
 {
-    if (atomic_exchange(&claim->is_gathered, false) && !STET__MUTANT(gather_stuck))
-        atomic_fetch_sub(&claim->engine->gathering, 1);
+    stet_engine *e = claim->engine;
+
+    if (!atomic_exchange(&claim->is_gathered, false) || STET__MUTANT(gather_stuck))
+        return;
+    atomic_fetch_sub(&e->gathering_of[claim->gather_round % STET__GATHER_ROUNDS], 1);
+    atomic_fetch_sub(&e->gathering, 1);
 }
 
 void

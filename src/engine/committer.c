@@ -88,6 +88,16 @@ committer_gathers(stet__committer *m)
            stet__mono_us(e->p) < atomic_load(&e->gather_until_us);
 }
 
+/* Is there one to come for the batch that grows? Those that are woken meanwhile are executed while it is flushed. */
+static bool
+committer_grows_on(stet__committer *m)
+{
+    stet_engine *e = m->engine;
+
+    return m->is_growing && atomic_load(&e->gathering_of[m->grow_round % STET__GATHER_ROUNDS]) > 0 && m->has_thread &&
+           !m->is_closing && stet__mono_us(e->p) < m->grow_until_us;
+}
+
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
  * lock. */
 static bool
@@ -96,7 +106,7 @@ committer_must_call(stet__committer *m)
     bool must;
 
     if (m->is_growing)
-        must = m->is_waiting && (m->first != NULL || !committer_gathers(m));
+        must = m->is_waiting && (m->first != NULL || !committer_grows_on(m));
     else
         must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy &&
                !(m->is_patient && committer_gathers(m));
@@ -288,12 +298,14 @@ stet__committer_more(void *arg, const stet_unit *units, size_t n)
     if (units != m->units || n != m->n)
         return n; /* somebody in between commits a part of the batch */
     stet__lock(e->p, &m->lock);
-    while (m->is_growing && m->first == NULL && committer_gathers(m)) {
+    while (m->first == NULL && committer_grows_on(m)) {
         m->is_waiting = true;
-        (void)stet__wait(e->p, &m->cond, &m->lock, atomic_load(&e->gather_until_us));
+        (void)stet__wait(e->p, &m->cond, &m->lock, m->grow_until_us);
         m->is_waiting = false;
     }
-    for (; m->is_growing && m->first != NULL && !m->first->is_relying && n < m->cap; n++) {
+    for (; m->is_growing && m->first != NULL && !m->first->is_relying && m->first->gather_round <= m->grow_round &&
+           n < m->cap;
+         n++) {
         committer_take_first(m, n);
         m->units[n] = m->batch[n]->unit;
     }
@@ -440,6 +452,8 @@ committer_take(stet__committer *m, bool is_thread)
         committer_take_first(m, n++);
     m->is_busy = n > 0;
     m->is_growing = n > 0 && gathers;
+    m->grow_round = atomic_load(&m->engine->gather_round);
+    m->grow_until_us = atomic_load(&m->engine->gather_until_us);
     return n;
 }
 

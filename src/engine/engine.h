@@ -112,6 +112,7 @@ struct stet__work {
     bool           is_left;    /* a run it wakes is left to anybody: there was no room for it when the unit was made */
     bool           has_event;  /* those who subscribe may hear of it */
     bool           is_relying; /* its claim has seen what other units write; see ahead.c */
+    uint32_t       gather_round; /* of its run, if a commit waits for it; else 0 */
     bool           has_read;   /* it holds only if what its claim has read ahead does */
     bool           is_resume;  /* it takes its own run, which is executed already; see stet__claim_resume() */
     int64_t        timer_ms;   /* earliest timer or due time it sets, or STET_NEVER */
@@ -166,6 +167,9 @@ const stet_claimer *stet__work_claimer(stet_engine *e, stet__work *w);
 
 /* ---- the committer (committer.c) ------------------------------------------------------------------ */
 
+/* Rounds are a millisecond apart and a commit waits for one of them that long: more than two need not be told apart. */
+#define STET__GATHER_ROUNDS 4
+
 typedef struct stet__committer {
     stet_engine  *engine;
     stet__mutex   lock;
@@ -180,7 +184,9 @@ typedef struct stet__committer {
     bool          is_closing;
     bool          is_waiting; /* the thread sleeps */
     bool          is_patient; /* until what gathers is there; see committer_gathers() */
-    bool          is_growing; /* what gathers is put behind the batch that is with the store */
+    bool          is_growing; /* what gathers is put behind the batch that is with the store … */
+    uint32_t      grow_round; /* … if it was woken with it: those that are woken later have the next one … */
+    int64_t       grow_until_us; /* … and no longer than this */
     size_t        n;          /* units with the store */
     stet_unit    *units;
     stet_outcome *outcomes;
@@ -235,6 +241,7 @@ struct stet__claim {
     atomic_bool      is_soft;       /* the store may lose it: no body before a unit of it is durable; see stet_grant */
     bool             must_resume;   /* … and has not begun that unit yet */
     atomic_bool      is_gathered;   /* … and the next commit waits for it */
+    uint32_t         gather_round;  /* … with those that were woken together */
     int64_t          timer_ms;      /* … the timer */
     uint64_t         timer_completion;
     stet__handler   *handler;
@@ -443,7 +450,9 @@ struct stet_engine {
     stet__map       claims;     /* run -> stet_ctx: at most one incarnation */
     _Atomic size_t  in_flight;  /* claims that are ours */
     _Atomic size_t  asked;      /* runs that units on their way may be granted */
-    _Atomic size_t  gathering;  /* runs woken by timers whose first unit is still to come */
+    _Atomic size_t  gathering;  /* runs woken by timers whose first unit is still to come … */
+    _Atomic size_t  gathering_of[STET__GATHER_ROUNDS]; /* … of each round of timers, modulo */
+    _Atomic uint32_t gather_round; /* the last one */
     _Atomic int64_t gather_until_us; /* no commit waits for them beyond this */
     stet__claim    *parked_newest, *parked_oldest;
     size_t          n_parked;

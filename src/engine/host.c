@@ -232,6 +232,8 @@ stet__host_submit_locked(stet__claim *claim)
     if (w->has_read)
         claim->read_until = atomic_load(&claim->submitted);
     (void)host_spare(claim, w); /* what finds no memory goes with the next unit */
+    if (atomic_load(&claim->is_gathered))
+        w->gather_round = claim->gather_round;
     has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
     if (has_state)

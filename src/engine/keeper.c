@@ -191,6 +191,7 @@ keeper_resume(stet_engine *e, keeper_timers *t)
     stet__lock(e->p, &e->lock);
     if (atomic_load(&e->gathering) == 0) /* else one sits on a busy slot: the others need not wait for it again */
         atomic_store(&e->gather_until_us, stet__mono_us(e->p) + KEEPER_GATHER_US);
+    atomic_fetch_add(&e->gather_round, 1);
     for (size_t i = 0; i < t->n; i++) {
         stet__resume resume =
             t->timers[i].completion != STET__TIMER_DEADLINE ? stet__claim_resume(e, &t->timers[i]) : STET__RESUME_NO;

@@ -16,6 +16,7 @@
 /* How far ahead of the log its file is written, in pages: a little in the beginning, 2 MiB later. */
 #define LOG_AHEAD_MIN      64
 #define LOG_AHEAD_MAX      512
+#define LOG_AHEAD_PIECE    (512 * 1024) /* bytes at a time, so that no commit waits for long */
 #define LOG_FRAME_BYTES    (4096 + 24) /* a page with its header */
 #define LOG_FORGET_MS      (24 * 3600 * 1000LL)
 
@@ -68,23 +69,40 @@ log_checkpoint(sqlite_store *st, int restart_from)
 
 /* ---- room ahead ------------------------------------------------------------------------------ */
 
-/* Zeros behind the end of the log's file until it has this many bytes, flushed. The writers' lock is
- * held: nobody appends. */
+/* Zeros behind the end of the log's file until it has this many bytes, or a piece of that. The writers' lock is held:
+ * nobody appends. */
 static int
-log_lengthen(sqlite_store *st, sqlite3_int64 bytes, sqlite3_int64 *size)
+log_lengthen(sqlite3_file *file, sqlite3_int64 bytes, sqlite3_int64 *size)
 {
     static const char zeros[8192] = { 0 };
-    sqlite3_file     *file = NULL;
-    int               rc;
+    sqlite3_int64     until;
+    int               rc = file->pMethods->xFileSize(file, size);
 
-    rc = sqlite3_file_control(st->log.db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &file);
-    if (rc != SQLITE_OK || file == NULL || file->pMethods == NULL)
-        return SQLITE_ERROR;
-    if ((rc = file->pMethods->xFileSize(file, size)) != SQLITE_OK || *size >= bytes)
-        return rc;
-    while (*size < bytes && rc == SQLITE_OK)
+    until = *size + LOG_AHEAD_PIECE < bytes ? *size + LOG_AHEAD_PIECE : bytes;
+    while (rc == SQLITE_OK && *size < until)
         if ((rc = file->pMethods->xWrite(file, zeros, sizeof zeros, *size)) == SQLITE_OK)
             *size += (sqlite3_int64)sizeof zeros;
+    return rc;
+}
+
+/* One piece. Writers wait while it is written, not while it is flushed. */
+static int
+log_lengthen_locked(sqlite_store *st, sqlite3_int64 bytes, sqlite3_int64 *size)
+{
+    sqlite3_file *file = NULL;
+    int           rc;
+
+    if (stet__sqlite_queue_enter(st, st->log.queue_fd) != STET_OK)
+        return SQLITE_BUSY;
+    if ((rc = sqlite3_exec(st->log.db, "BEGIN IMMEDIATE", NULL, NULL, NULL)) == SQLITE_OK) {
+        rc = sqlite3_file_control(st->log.db, NULL, SQLITE_FCNTL_JOURNAL_POINTER, &file);
+        if (rc == SQLITE_OK && (file == NULL || file->pMethods == NULL))
+            rc = SQLITE_ERROR;
+        if (rc == SQLITE_OK)
+            rc = log_lengthen(file, bytes, size);
+        (void)sqlite3_exec(st->log.db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    stet__sqlite_queue_leave(st, st->log.queue_fd);
     return rc == SQLITE_OK ? file->pMethods->xSync(file, SQLITE_SYNC_NORMAL) : rc;
 }
 
@@ -96,21 +114,20 @@ static void
 log_make_room(sqlite_store *st)
 {
     int           pages = atomic_load(&st->log_pages), ahead = pages;
-    sqlite3_int64 size = 0;
+    sqlite3_int64 size = 0, bytes;
+    int           rc;
 
     if (ahead < LOG_AHEAD_MIN)
         ahead = LOG_AHEAD_MIN;
     if (ahead > LOG_AHEAD_MAX)
         ahead = LOG_AHEAD_MAX;
+    bytes = (sqlite3_int64)(pages + ahead) * LOG_FRAME_BYTES;
     atomic_store(&st->log_room_mark, pages + LOG_AHEAD_MAX); /* if it fails: again after so many */
-    if (stet__sqlite_queue_enter(st, st->log.queue_fd) != STET_OK)
-        return;
-    if (sqlite3_exec(st->log.db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK) {
-        if (log_lengthen(st, (sqlite3_int64)(pages + ahead) * LOG_FRAME_BYTES, &size) == SQLITE_OK)
-            atomic_store(&st->log_room_mark, (int)(size / LOG_FRAME_BYTES) - ahead / 2);
-        (void)sqlite3_exec(st->log.db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    stet__sqlite_queue_leave(st, st->log.queue_fd);
+    do
+        rc = log_lengthen_locked(st, bytes, &size);
+    while (rc == SQLITE_OK && size < bytes);
+    if (rc == SQLITE_OK)
+        atomic_store(&st->log_room_mark, (int)(size / LOG_FRAME_BYTES) - ahead / 2);
 }
 
 /* Its own rollback may have found no memory. Until one works nobody else can write to the file. */
