@@ -434,8 +434,7 @@ committer_round(stet_engine *e, size_t n, bool is_thread)
             m->batch[i] = NULL;
     stet__broadcast(e->p, &e->store_cond);
     stet__unlock(e->p, &e->lock);
-    for (size_t i = 0; i < n; i++)
-        stet__work_free(m->batch[i]);
+    stet__work_free_all(e, m->batch, n);
 }
 
 /* Take the batch and the turn; 0: nothing to do, or somebody else is at it. With the queue's lock. */

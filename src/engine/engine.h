@@ -138,6 +138,8 @@ int         stet__works_init(stet_engine *e);
 void        stet__works_free(stet_engine *e);
 stet__work *stet__work_new(stet_engine *e, stet__work_fn done, void *arg); /* NULL: out of memory */
 void        stet__work_free(stet__work *w);
+/* Those of a batch; some may be NULL. */
+void        stet__work_free_all(stet_engine *e, stet__work **works, size_t n);
 /* NULL: out of memory. The pointer is valid until the next one is added. */
 stet_cond *stet__work_cond(stet__work *w, stet_cond_kind kind, stet_id run);
 stet_op   *stet__work_op(stet__work *w, stet_op_kind kind, stet_id run);

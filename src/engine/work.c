@@ -66,26 +66,34 @@ work_spare(stet_engine *e)
     return w;
 }
 
+/* Empty, as the next one wants it. */
 static void
-work_give_back(stet__work *w)
+work_empty(stet__work *w)
 {
-    stet_engine *e = w->engine;
-    bool         is_kept;
-
     stet__arena_reuse(&w->arena, WORK_KEPT_BYTES);
     if (w->facts.cap > WORK_KEPT_BYTES || w->facts.failed)
         stet__buf_free(&w->facts);
     w->facts.len = 0;
+}
+
+/* A list of them, linked by `next`, all at once: whoever makes the next one waits for this lock. */
+static void
+work_give_back(stet_engine *e, stet__work *list)
+{
+    stet__work *w;
+
     stet__lock(e->p, &e->works.lock);
-    is_kept = e->works.n < WORK_SPARE_MAX;
-    if (is_kept) {
+    while ((w = list) != NULL && e->works.n < WORK_SPARE_MAX) {
+        list = w->next;
         w->next = e->works.first;
         e->works.first = w;
         e->works.n++;
     }
     stet__unlock(e->p, &e->works.lock);
-    if (!is_kept)
+    while ((w = list) != NULL) {
+        list = w->next;
         work_drop(w);
+    }
 }
 
 stet__work *
@@ -110,18 +118,42 @@ stet__work_new(stet_engine *e, stet__work_fn done, void *arg)
     return w;
 }
 
-void
-stet__work_free(stet__work *w)
+/* Nobody has it any more. False: it is not to be kept, and gone. */
+static bool
+work_end(stet__work *w)
 {
-    if (w == NULL)
-        return;
     stet__work_ask(w, -(int)w->asked);
     if (w->drop != NULL)
         w->drop(w->drop_arg);
-    if (w->arena.alloc->is_tight || WORK_IS_WATCHED)
+    if (w->arena.alloc->is_tight || WORK_IS_WATCHED) {
         work_drop(w);
-    else
-        work_give_back(w);
+        return false;
+    }
+    work_empty(w);
+    return true;
+}
+
+void
+stet__work_free(stet__work *w)
+{
+    if (w == NULL || !work_end(w))
+        return;
+    w->next = NULL;
+    work_give_back(w->engine, w);
+}
+
+void
+stet__work_free_all(stet_engine *e, stet__work **works, size_t n)
+{
+    stet__work *list = NULL;
+
+    for (size_t i = 0; i < n; i++)
+        if (works[i] != NULL && work_end(works[i])) {
+            works[i]->next = list;
+            list = works[i];
+        }
+    if (list != NULL)
+        work_give_back(e, list);
 }
 
 /* ---- building -------------------------------------------------------------------------------------- */
