@@ -37,18 +37,29 @@ typedef struct state_entry {
     bool       is_own; /* this run wrote it */
 } state_entry;
 
+/* The next of this kind, if it is inherited. */
+static const stet__cmd *
+state_next(const stet_ctx *c, stet__fact_kind kind, const char *name)
+{
+    const stet__cmd *next = stet__journal_peek(&c->journal, kind, name);
+
+    return next != NULL && next->is_inherited ? next : NULL;
+}
+
+/* What that run did next: wrote it, so the value was still good; or, being a retry itself, read it anew, so it was not. */
 static bool
 state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
 {
-    static const stet__fact_kind kinds[] = { STET__FACT_STATE_GET, STET__FACT_STATE_SET, STET__FACT_STATE_CLEAR };
+    const stet__cmd *get, *set, *clear;
 
-    for (size_t i = 0; entry->is_inherited && i < sizeof kinds / sizeof kinds[0]; i++) {
-        const stet__cmd *next = stet__journal_peek(&c->journal, kinds[i], name);
-
-        if (next != NULL && next->is_inherited)
-            return false;
-    }
-    return entry->is_inherited;
+    if (!entry->is_inherited)
+        return false;
+    get = state_next(c, STET__FACT_STATE_GET, name);
+    set = state_next(c, STET__FACT_STATE_SET, name);
+    clear = state_next(c, STET__FACT_STATE_CLEAR, name);
+    if (set == NULL || (clear != NULL && clear->revision < set->revision))
+        set = clear;
+    return set == NULL || (get != NULL && get->revision < set->revision);
 }
 
 static int

@@ -1,5 +1,6 @@
 /* Dead letters that are long, damaged or just gone. Row C3. */
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "damage.h"
 #include "engine/engine.h"
@@ -140,4 +141,70 @@ TEST(C3_a_letter_that_is_removed_while_it_is_retried_is_not_found)
     stet_close(client);
     CHECK_INT(fixture_count(here->engine, NULL), 0);
     fixture_end(here);
+}
+
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* How many deposits of h_deposits() work. */
+static _Atomic int n_deposits;
+
+static int
+deposit(stet_ctx *ctx)
+{
+    stet_bytes n;
+
+    STET_TRY(stet_state_get(ctx, &n, "n"));
+    return stet_state_set(
+        ctx, "n",
+        stet_text(stet_ctx_printf(ctx, "%d", n.data != NULL ? atoi((const char *)n.data) + 1 : 1)));
+}
+
+/* Three deposits; it fails behind some of them. */
+static int
+h_deposits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes n;
+
+    (void)input;
+    for (int i = 0; i < 3; i++) {
+        if (i == atomic_load(&n_deposits))
+            return stet_fail(ctx, STET_EPERMANENT, "after %d", i);
+        STET_TRY(deposit(ctx));
+    }
+    STET_TRY(stet_state_get(ctx, &n, "n"));
+    return stet_return(ctx, n);
+}
+
+static int
+h_deposit(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(deposit(ctx));
+    return stet_return(ctx, input);
+}
+
+/* Each retry reads what others have written meanwhile, and inherits what the one before it read for its writes. */
+TEST(C3_A2_a_retry_of_a_retry_loses_no_write_of_others)
+{
+    static const stet_handler    accounts[] = { { "deposits", h_deposits, NULL },
+                                                { "deposit", h_deposit, NULL },
+                                                { 0 } };
+    static const fixture_service services[] = { { "account", accounts, true, NULL }, { 0 } };
+    fixture                     *f = fixture_begin();
+    stet_run_id                  run, other, again;
+
+    fixture_up(f, services);
+    atomic_store(&n_deposits, 1);
+    run = fixture_start(f->engine, "account.deposits", "", STET_START(.key = "k"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    for (int i = 2; i <= 3; i++) {
+        other = fixture_start(f->engine, "account.deposit", "", STET_START(.key = "k"));
+        EXPECT_RESULT(f->engine, &other, "");
+        atomic_store(&n_deposits, i);
+        CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+        if (i == 2)
+            EXPECT_ANSWER(f->engine, &again, STET_ERUN);
+        run = again;
+    }
+    EXPECT_RESULT(f->engine, &run, "5"); /* three of its own, two of others */
+    fixture_end(f);
 }
