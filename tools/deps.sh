@@ -36,6 +36,7 @@ need_command pkg-config pkg-config
 if [ "${1:-}" != build ]; then
     need_command g++ g++
     need_command clang clang
+    need_command ld.lld lld
     need_command sqlite3 sqlite3
     compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
     [ -x /usr/sbin/pgbouncer ] || missing+=(pgbouncer)
