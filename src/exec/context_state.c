@@ -29,7 +29,8 @@ state_enter(stet_ctx *c, const char *call, const char *name)
 }
 
 /* What is known of an entry. Inherited: the run this one retries saw or wrote it, and others may have written since;
- * good only as long as what that run did next is inherited as well. */
+ * good only as long as what that run did next is inherited as well, and was a write: a read it made because it was a
+ * retry itself is to be made here, too. */
 typedef struct state_entry {
     stet_bytes value; /* data NULL: none */
     int64_t    writer; /* before this run wrote it; 0: not known, or this run wrote it */
@@ -41,14 +42,15 @@ static bool
 state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
 {
     static const stet__fact_kind kinds[] = { STET__FACT_STATE_GET, STET__FACT_STATE_SET, STET__FACT_STATE_CLEAR };
+    const stet__cmd             *first = NULL;
 
     for (size_t i = 0; entry->is_inherited && i < sizeof kinds / sizeof kinds[0]; i++) {
         const stet__cmd *next = stet__journal_peek(&c->journal, kinds[i], name);
 
-        if (next != NULL && next->is_inherited)
-            return false;
+        if (next != NULL && next->is_inherited && (first == NULL || next->revision < first->revision))
+            first = next;
     }
-    return entry->is_inherited;
+    return entry->is_inherited && (first == NULL || first->kind == STET__FACT_STATE_GET);
 }
 
 static int

@@ -236,7 +236,19 @@ ponderer(stet_ctx *ctx, stet_bytes input)
                           stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + 1)));
 }
 
+static int
+thrice(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "1"));
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "2"));
+    return add_one(ctx);
+}
+
 static const stet_handler    found_adders[] = { { "add", adder, NULL },
+                                                { "thrice", thrice, NULL },
                                                 { "ponder", ponderer, NULL },
                                                 { 0 } };
 static const fixture_service found_objects[] = { { "o", found_adders, true, NULL }, { 0 } };
@@ -284,6 +296,27 @@ TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
     CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 4 */
     EXPECT_RESULT(f->engine, &again, "");
     found_is(f, 4);
+    fixture_end(f);
+}
+
+/* What a retry read anew, its own retry reads there, and what comes later anew. */
+TEST(C3_the_retry_of_a_retry_writes_over_nothing_that_others_wrote_since)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again, last;
+
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.thrice", "", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 4 */
+    found_fails(f, &again);
+    found_add(f); /* 6 */
+    atomic_store(&found_mended, 2);
+    CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 7 */
+    EXPECT_RESULT(f->engine, &last, "");
+    found_is(f, 7);
     fixture_end(f);
 }
 

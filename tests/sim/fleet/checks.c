@@ -223,6 +223,8 @@ check_result(fleet *w, fleet_run *run)
     if (run->program.is_doomed)
         fleet_fail(w, run, "it completed, and was to fail");
     check_signals(w, run, seen, n);
+    if (n > 0)
+        fleet_check_updates(w, run, &seen[n - 1]);
     check_decisions(w, run, seen, n);
     w->stats.checks += n;
 }
@@ -365,6 +367,7 @@ fleet_check_end(fleet *w, stet_engine *e)
 
     check_ends(w);
     check_objects(w);
+    fleet_check_answers(w, e);
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     for (const fleet_run *run = w->first; run != NULL; run = run->next)

@@ -664,7 +664,12 @@ operator_act(fleet_node *node)
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 33)) {
+    switch (client_draw(w, 38)) {
+    case 33:
+    case 34:
+    case 35: fleet_ask_update(node, operator_pick_open(w)); break;
+    case 36:
+    case 37: fleet_ask_query(node, operator_pick_open(w)); break;
     case 30:
     case 31:
     case 32: operator_decide(node); break;

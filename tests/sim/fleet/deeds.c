@@ -223,6 +223,7 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         if (w->awakeables[i].run == run && w->awakeables[i].op >= op)
             w->awakeables[i].is_forgotten = true;
     deed_forget_writes(run, news->from, op);
+    fleet_updates_rewound(w, run, news->from);
     deed_forget_children(w, run, news->from, revision);
     run->forgets_from = news->from; /* also those that come with this unit */
     run->forgets_before = revision;
@@ -235,6 +236,7 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     fleet_step *s;
 
     run->is_rewritten = true;
+    run->rewrites++;
     if (news->generation != run->generation)
         return; /* it was meant for another record */
     if (news->kind == STET__FACT_REWIND) {

@@ -174,7 +174,8 @@ handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool
         return NULL;
     child.seed = o->seed + (uint64_t)(part + 1);
     child.nonce = handler_nonce(ctx, op, part);
-    fleet_asked(x->w, child.nonce);
+    if (!x->is_asked)
+        fleet_asked(x->w, child.nonce);
     child.floor = is_call ? x->order.floor : -1;
     if (o->key >= 0)
         child.floor = o->key > child.floor ? o->key : child.floor;
@@ -332,7 +333,8 @@ handler_emit(stet_ctx *ctx, fleet_execution *x, uint64_t *value)
     size_t resumed;
     int    rc;
 
-    (void)snprintf(text, sizeof text, "%u", ++x->w->emitted);
+    x->w->emitted += !x->is_asked;
+    (void)snprintf(text, sizeof text, "%u", x->w->emitted);
     rc = stet_ctx_emit(ctx, &resumed, "news", stet_text(text));
     *value = resumed + 1;
     return rc;
@@ -531,9 +533,9 @@ handler_defer(stet_ctx *ctx, fleet_execution *x, size_t op)
 {
     fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
 
-    if (run == NULL || run->was_deferred[op])
+    if (run == NULL || run->was_deferred[op] || (x->is_asked && stet_info(ctx)->is_replaying))
         return STET_OK;
-    run->was_deferred[op] = true;
+    run->was_deferred[op] = !x->is_asked;
     return stet_defer_until(ctx, fleet_now_ms(x->w) + x->program.ops[op].ms, "not now");
 }
 
@@ -555,7 +557,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     int        rc;
 
     /* It sleeps again after a rewind, and the store's clock may have been set back meanwhile. */
-    if (run != NULL && !stet_info(ctx)->is_replaying &&
+    if (run != NULL && !stet_info(ctx)->is_replaying && !x->is_asked &&
         (run->asked_ms[op] == 0 || fleet_now_ms(x->w) < run->asked_ms[op]))
         run->asked_ms[op] = fleet_now_ms(x->w);
     handler_name(name, op, -1);
@@ -713,8 +715,19 @@ handler_turn(stet_ctx *ctx, fleet_execution *x, stet_bytes input)
         return rc;
     if (x->order.seed % 3 != 0 && (rc = stet_sleep_ms(ctx, "turn", 20)) != STET_OK)
         return rc;
-    x->w->stats.turns++;
+    x->w->stats.turns += !x->is_asked;
     return stet_continue(ctx, input);
+}
+
+static void
+handler_saw(stet_ctx *ctx, const fleet_execution *x, size_t op, int rc)
+{
+    fleet        *w = x->w;
+    fleet_op_kind kind = x->program.ops[op].kind;
+
+    w->stats.ops[kind]++;
+    fleet_trace(w, fleet_node_of(w, ctx->exec->p), fleet_run_named(w, stet_info(ctx)->run), "saw",
+                fleet_op_names[kind], (int64_t)op, rc);
 }
 
 int
@@ -728,8 +741,12 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         return STET_ENOMEM;
     memset(x, 0, sizeof *x);
     x->w = w;
-    fleet_entered(w, stet_info(ctx)->run);
+    x->is_asked = !ctx->exec->host->takes_updates;
+    if (!x->is_asked)
+        fleet_entered(w, stet_info(ctx)->run);
     handler_exits(ctx, w);
+    if ((rc = fleet_live(ctx, x)) != STET_OK)
+        return rc;
     if (!fleet_order_parse(&x->order, input))
         return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
@@ -744,10 +761,10 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         if (!handler_is_outcome(rc))
             return rc;
         x->seen[x->n++] =
-            (fleet_seen){ .code = rc, .kind = x->program.ops[op].kind, .value = value };
-        w->stats.ops[x->program.ops[op].kind]++;
-        fleet_trace(w, fleet_node_of(w, ctx->exec->p), fleet_run_named(w, stet_info(ctx)->run),
-                    "saw", fleet_op_names[x->program.ops[op].kind], (int64_t)op, rc);
+            (fleet_seen){ .code = rc, .kind = (uint16_t)x->program.ops[op].kind,
+                          .updates = (uint16_t)x->chain, .value = value };
+        if (!x->is_asked)
+            handler_saw(ctx, x, op, rc);
         if (rc == STET_ECANCELLED || rc == STET_EEXPIRED)
             return handler_stopped(ctx, x, rc);
         if (rc != STET_OK && !x->program.is_stubborn)

@@ -351,6 +351,8 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
         else if ((wrong = why_judge(w, run, &said, is_helped)) != NULL)
             fleet_fail(w, run, "it does not end, and why says (%s) \"%s\" (%s): %s", said.kind,
                        said.text, said.help, wrong);
+        else
+            fleet_check_waiting(w, run, said.kind);
         fleet_trace(w, NULL, run, "does not end:", said.kind, 0, 0);
         w->stats.reasons++;
     }

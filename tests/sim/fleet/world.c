@@ -615,6 +615,7 @@ world_end(fleet *w)
     stet__arena_free(&w->arena);
     free(w->awakeables);
     free(w->deeds);
+    free(w->updates);
     free(w->tasks);
 }
 
