@@ -340,3 +340,56 @@ TEST(C3_a_retry_reads_anew_what_was_only_read)
     found_is(f, 6);
     fixture_end(f);
 }
+
+/* ---- a rollback beside a step between two attempts ------------------------------------------- */
+
+static int
+undo_sure(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    if (atomic_load(&found_mended) == 0)
+        return stet_attempt_fail(a, STET_ERETRY, "not now");
+    effect("undone");
+    return STET_OK;
+}
+
+static int
+hasty(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step_start(ctx, &both[0], "shaky", body_never, NULL,
+                             STET_STEP(.attempts = 9, .first_ms = 1, .max_ms = 1)));
+    STET_TRY(stet_step_start(ctx, &both[1], "sure", body_effect, "sure",
+                             STET_STEP(.undo = undo_sure, .attempts = 1000, .first_ms = 5, .max_ms = 5)));
+    STET_TRY(stet_await(ctx, NULL, both[1]));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    return stet_fail(ctx, STET_EPERMANENT, "given up");
+}
+
+/* Its next attempt is due, and does not come: what is recorded behind it has to be undone all the same. */
+TEST(B11_a_step_between_two_attempts_does_not_keep_a_failed_run_from_its_rollback)
+{
+    static const stet_handler handlers[] = { { "hasty", hasty, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.hasty", "", NULL);
+    effects_await("sure", 1);
+    AWAIT(fixture_facts(f->engine, &run, "timer fired", NULL) == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    AWAIT(fixture_facts(f->engine, &run, "step retry", "rollback:sure#1") > 1);
+    fixture_down(f);
+    atomic_store(&found_mended, 1);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_EPERMANENT);
+    stet_result_free(&result);
+    CHECK_INT(effects("undone"), 1);
+    fixture_end(f);
+}
