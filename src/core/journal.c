@@ -393,7 +393,8 @@ journal_apply_asked(stet__journal *j, const stet__fact *f)
 {
     stet__update *u;
 
-    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL &&
+        !STET__MUTANT(update_repeated)) {
         j->anomalies++;
         return STET_OK;
     }

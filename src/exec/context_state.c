@@ -50,7 +50,8 @@ state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
         if (next != NULL && next->is_inherited && (first == NULL || next->revision < first->revision))
             first = next;
     }
-    return entry->is_inherited && (first == NULL || first->kind == STET__FACT_STATE_GET);
+    return entry->is_inherited &&
+           (first == NULL || (first->kind == STET__FACT_STATE_GET && !STET__MUTANT(reread_spared)));
 }
 
 static int

@@ -123,7 +123,7 @@ update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_k
     int        err;
 
     stet__reply_init(&reply, &c->exec->p->alloc, c->exec->host->payload_max(c));
-    if (u->before == NULL) {
+    if (u->before == NULL || (STET__MUTANT(update_anew) && u->key.data != NULL)) {
         update_try(c, u, &fact, &reply);
         if (fact.code != STET_OK)
             fact.text = stet_text(reply.text);
@@ -159,7 +159,7 @@ stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t
     if (c->latch != 0 || (wait = update_wait(c, kind, name, occurrence)) == NULL ||
         (err = update_replay(c, wait, kind, name, occurrence)) != STET_OK)
         return c->latch;
-    if (is_passed || !c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 ||
+    if ((is_passed && !STET__MUTANT(update_passed)) || !c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 ||
         c->journal.choices > 0)
         return STET_OK;
     while (c->journal.asked != NULL)

@@ -77,6 +77,12 @@
     X(signal_late, "a signal is given to a wait whose time was up")                                \
     X(signal_repeated, "a signal that was sent again with the same key counts twice")              \
     X(timer_spared, "the timer of what was settled before it fired stays")                         \
+    X(update_repeated, "an update that is asked for again with the same key is made twice")        \
+    X(update_unwoken, "an update does not wake the run that waits")                                \
+    X(update_passed, "an update is made at a wait that another attempt had left")                  \
+    X(update_anew, "an update that is made again after a rewind is answered anew")                 \
+    X(query_behind, "a query does not know the last fact")                                         \
+    X(reread_spared, "the retry of a retry does not read where that read anew")                    \
     X(once_unchecked, "whether a key was given out before is looked at, and not a condition")      \
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
     X(event_unwoken, "an event does not wake those who wait for it")                               \

@@ -47,10 +47,11 @@ live_number(stet_bytes text, size_t skip)
     return number;
 }
 
-static void
+/* Of what is recorded; behind it the handler says in which operation it was. */
+static size_t
 live_answer(char text[48], uint32_t number, uint64_t before)
 {
-    (void)snprintf(text, 48, "%u after %llx", number, (unsigned long long)before);
+    return (size_t)snprintf(text, 48, "%u after %llx in ", number, (unsigned long long)before);
 }
 
 /* ---- in the handler -------------------------------------------------------------------------- */
@@ -68,9 +69,11 @@ live_apply(void *arg, stet_bytes input, stet_reply *reply)
 {
     fleet_execution *x = arg;
     uint32_t         number = live_number(input, 0);
+    size_t           at;
     char             text[48];
 
-    live_answer(text, number, x->chain);
+    at = live_answer(text, number, x->chain);
+    (void)snprintf(text + at, sizeof text - at, "%zu", x->n);
     x->chain = live_chain(x->chain, number);
     x->n_updates++;
     if (live_is_failure(number))
@@ -138,22 +141,24 @@ live_check_order(fleet *w, const fleet_run *run, uint32_t number, const fleet_up
 }
 
 static void
-live_check_answer(fleet *w, const fleet_run *run, uint32_t number, const fleet_update *u,
+live_check_answer(fleet *w, const fleet_run *run, uint32_t number, fleet_update *u,
                   const stet__fact *fact)
 {
-    bool is_refused = live_is_refused(number);
-    char want[48];
+    bool       is_refused = live_is_refused(number);
+    stet_bytes text = fact->code == 0 ? fact->value : fact->text;
+    char       want[48] = "refused", got[48];
 
-    live_answer(want, number, run->chain);
+    if (!is_refused)
+        (void)live_answer(want, number, run->chain);
+    (void)snprintf(got, sizeof got, "%.*s", (int)text.len, (const char *)text.data);
     if (is_refused != ((fact->flags & STET__FACT_REJECTED) != 0) ||
         (is_refused || live_is_failure(number) ? LIVE_FAILS : STET_OK) != (int)fact->code)
         fleet_fail(w, run, "update %u is recorded with %s", number, stet_code_name((int)fact->code));
-    else if (u->is_answered) /* made again, after a rewind: what was answered stands */
-        (void)snprintf(want, sizeof want, "%s", u->answer);
-    if (fact->code == 0 &&
-        (fact->value.len != strlen(want) || memcmp(fact->value.data, want, fact->value.len) != 0))
-        fleet_fail(w, run, "update %u is answered with \"%.*s\", and it was \"%s\"", number,
-                   (int)fact->value.len, (const char *)fact->value.data, want);
+    /* Made again, after a rewind: what was answered stands. */
+    if (u->is_answered ? strcmp(got, u->answer) != 0 : strncmp(got, want, strlen(want)) != 0)
+        fleet_fail(w, run, "update %u is answered with \"%s\", and it was \"%s\"", number, got,
+                   u->is_answered ? u->answer : want);
+    (void)snprintf(u->answer, sizeof u->answer, "%s", got);
 }
 
 static void
@@ -194,8 +199,6 @@ fleet_update_made(fleet *w, fleet_run *run, const stet__fact *fact)
         fleet_fail(w, run, "update %u is made twice", number);
     live_check_order(w, run, number, u);
     live_check_answer(w, run, number, u, fact);
-    if (!u->is_answered)
-        live_answer(u->answer, number, run->chain);
     u->is_made = u->is_answered = true;
     w->stats.updates++;
     if (!live_is_refused(number))
@@ -286,8 +289,7 @@ live_answered(fleet *w, uint32_t number, int err, stet_bytes reply)
         else if ((err != STET_OK) != (live_is_refused(number) || live_is_failure(number)) ||
                  (err == STET_OK && (reply.len != strlen(u->answer) ||
                                      memcmp(reply.data, u->answer, reply.len) != 0)) ||
-                 (err != STET_OK &&
-                  strstr(stet_last_error(), live_is_refused(number) ? "refused" : u->answer) == NULL))
+                 (err != STET_OK && strstr(stet_last_error(), u->answer) == NULL))
             fleet_fail(w, run, "update %u is answered %s \"%.*s\", and it was \"%s\"", number,
                        stet_code_name(err), (int)reply.len, (const char *)reply.data, u->answer);
     } else if (err == STET_ETIMEOUT) {
