@@ -134,13 +134,19 @@ check_signals(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
     }
 }
 
+static bool
+check_is_person(const fleet_seen *seen)
+{
+    return seen->kind == FLEET_OP_APPROVE || seen->kind == FLEET_OP_PAUSE;
+}
+
 /* A decision is for one wait. */
 static void
 check_decisions(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; seen[i].kind == FLEET_OP_APPROVE && k < i; k++)
-            if (seen[k].kind == FLEET_OP_APPROVE && seen[k].value != 0 &&
+        for (size_t k = 0; check_is_person(&seen[i]) && k < i; k++)
+            if (check_is_person(&seen[k]) && seen[k].value != 0 &&
                 seen[k].value == seen[i].value)
                 fleet_fail(w, run, "operations %zu and %zu were decided at once", k, i);
 }
@@ -191,7 +197,9 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_EVENT:
         return seen->code == STET_ETIMEOUT ||
                (seen->code == STET_OK && seen->value > 0 && seen->value <= w->emitted);
-    case FLEET_OP_APPROVE: return fleet_is_decided(w, run, seen->value, seen->code);
+    case FLEET_OP_APPROVE:
+    case FLEET_OP_PAUSE:
+        return fleet_is_decided(w, run, seen->value, seen->code, op->kind == FLEET_OP_PAUSE);
     case FLEET_OP_DECIDE: return seen->code == STET_OK && seen->value >= 1 && seen->value <= 4;
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||

@@ -127,7 +127,8 @@ void fleet_chaos(void *arg);
     X(SIGNAL, 6, 3, "signal")                                                                      \
     X(DECIDE, 5, 3, "decide")                                                                      \
     X(EVENT, 4, 2, "event")                                                                        \
-    X(APPROVE, 3, 1, "approval")                                                                   \
+    X(APPROVE, 2, 1, "approval")                                                                   \
+    X(PAUSE, 2, 1, "pause")                                                                        \
     X(EMIT, 3, 1, "emit")                                                                          \
     X(DEPOSIT, 0, 40, "deposit")                                                                   \
     X(SCRIBBLE, 0, 10, "state")                                                                    \
@@ -428,7 +429,9 @@ void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
 typedef struct fleet_deed_of {
     fleet_run      *run;
     stet__fact_kind kind;     /* SKIP, EDIT, REWIND; STARTED: a fork; DECIDED */
-    bool            is_approval; /* DECIDED: else a rejection */
+    bool            is_approval; /* DECIDED: else a rejection, or */
+    bool            is_resume;
+    bool            is_plain;    /* … of what an operator had paused */
     char            step[48]; /* as the operator said it; "": none */
     unsigned        puts;     /* how often the store got it */
 } fleet_deed_of;
@@ -445,10 +448,13 @@ void   fleet_deeds_taken(fleet *w, fleet_run *run, uint64_t upto, uint64_t revis
 void   fleet_deeds_reach(fleet *w);
 /* A person's decision was put into the run's inbox. */
 void   fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact);
-/* The call that decides, for an operator or helper. */
+/* It was resumed: that is no decision of what its handler waits for. */
+void   fleet_resumed(fleet *w, fleet_run *run, const stet__fact *fact);
+/* The calls, for an operator or helper. */
 void   fleet_decide(fleet_node *node, fleet_run *run, bool is_approval);
+void   fleet_resume(fleet_node *node, fleet_run *run);
 /* May the run have been told this decision? */
-bool   fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code);
+bool   fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code, bool is_resume);
 void   fleet_deed_forked(fleet *w, fleet_run *run, const stet__fact *started);
 void   fleet_deed_check_fork(fleet *w, fleet_run *run);
 /* Has an operator given the result of a step of that operation? */

@@ -70,6 +70,18 @@ handler_hand_out(fleet *w, const stet_attempt *a, const handler_arg *arg)
     fleet_awakeable_add(w, run, arg->op, arg->hand_out.text);
 }
 
+/* A node that polls renews no lease while a body of its runs. If all do, none would ever come to the end of a
+ * long one. */
+static void
+handler_nap(fleet *w, stet__platform *p, int64_t ms)
+{
+    const fleet_node *node = fleet_node_of(w, p);
+
+    if (node != NULL && node->is_polled && ms > w->plan.lease_ms / 2)
+        ms = w->plan.lease_ms / 2;
+    fleet_nap(p, ms * 1000);
+}
+
 static int
 handler_body(stet_attempt *a, void *arg)
 {
@@ -81,7 +93,7 @@ handler_body(stet_attempt *a, void *arg)
     if (fleet_enter(w, a, x, b->seen, b->op) && b->hand_out.text[0] != '\0')
         handler_hand_out(w, a, b);
     if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
-        fleet_nap(a->ctx->exec->p, (int64_t)b->body.takes_ms * 1000);
+        handler_nap(w, a->ctx->exec->p, b->body.takes_ms);
     fleet_leave(w, a);
     if (number <= b->body.fails)
         return stet_attempt_fail(a, STET_ERETRY, "no luck");
@@ -340,9 +352,9 @@ handler_emit(stet_ctx *ctx, fleet_execution *x, uint64_t *value)
     return rc;
 }
 
-/* A person says yes or no, and the number of that decision as a note. */
+/* A person says yes or no, or go on, and the number of that decision as a note. */
 static int
-handler_approve(stet_ctx *ctx, size_t op, uint64_t *value)
+handler_person(stet_ctx *ctx, size_t op, bool is_approval, uint64_t *value)
 {
     stet_decision decision = { 0 };
     char          name[16];
@@ -350,7 +362,8 @@ handler_approve(stet_ctx *ctx, size_t op, uint64_t *value)
 
     handler_name(name, op, -1);
     name[0] = 'b';
-    rc = stet_approve(ctx, &decision, name, stet_text("{}"));
+    rc = is_approval ? stet_approve(ctx, &decision, name, stet_text("{}"))
+                     : stet_pause(ctx, &decision, name, stet_text("{}"));
     if ((rc == STET_OK || rc == STET_EREJECTED) && decision.note != NULL &&
         decision.is_approved == (rc == STET_OK))
         *value = strtoul(decision.note, NULL, 10);
@@ -659,7 +672,8 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_SIGNAL: return handler_signal(ctx, x, op, value);
     case FLEET_OP_DECIDE: return handler_decide(ctx, x, op, value);
     case FLEET_OP_EVENT: return handler_event(ctx, x, op, value);
-    case FLEET_OP_APPROVE: return handler_approve(ctx, op, value);
+    case FLEET_OP_APPROVE: return handler_person(ctx, op, true, value);
+    case FLEET_OP_PAUSE: return handler_person(ctx, op, false, value);
     case FLEET_OP_EMIT: return handler_emit(ctx, x, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);

@@ -558,7 +558,10 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
             run->not_before_ms = 0; /* it tries again at once */
         break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
-    case STET__FACT_RESUME: run->is_paused = false; break;
+    case STET__FACT_RESUME:
+        fleet_resumed(w, run, &fact);
+        run->is_paused = false;
+        break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
     case STET__FACT_DECIDED:
         model_told_once(w, run, &fact);
