@@ -129,6 +129,7 @@ stet__host_begin(stet_ctx *c)
         stet__host_info(c);
         if (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news))
             err = stet__host_refresh(c);
+        c->info.attempt = stet__run_attempt(&c->run); /* a rewind lets it count anew */
     }
     if (err == STET_OK)
         host_judge(c);

@@ -393,3 +393,33 @@ TEST(B11_a_step_between_two_attempts_does_not_keep_a_failed_run_from_its_rollbac
     CHECK_INT(effects("undone"), 1);
     fixture_end(f);
 }
+
+/* ---- a rewind before the next attempt -------------------------------------------------------- */
+
+static int
+counted(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    effect("attempt %u", stet_info(ctx)->attempt);
+    STET_TRY(stet_step(ctx, NULL, "fine", body_effect, "fine", NULL));
+    return atomic_load(&found_mended) != 0 ? STET_OK : stet_fail(ctx, STET_ERETRY, "not now");
+}
+
+/* Its attempts count anew, and the execution that takes the rewind in is the first of them. */
+TEST(C8_a_run_that_was_rewound_is_told_that_it_is_its_first_attempt)
+{
+    static const stet_handler_options options = { .retry = { .attempts = 5, .first_ms = 3600000, .max_ms = 3600000 } };
+    static const stet_handler         handlers[] = { { "counted", counted, &options }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_run_id                       run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.counted", "", NULL);
+    AWAIT(fixture_facts(f->engine, &run, "attempt failed", NULL) == 1);
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK_INT(effects("attempt 1"), 2);
+    CHECK_INT(effects("attempt 2"), 0);
+    fixture_end(f);
+}
