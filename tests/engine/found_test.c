@@ -247,10 +247,9 @@ thrice(stet_ctx *ctx, stet_bytes input)
     return add_one(ctx);
 }
 
-static const stet_handler    found_adders[] = { { "add", adder, NULL },
-                                                { "thrice", thrice, NULL },
-                                                { "ponder", ponderer, NULL },
-                                                { 0 } };
+static const stet_handler found_adders[] = {
+    { "add", adder, NULL }, { "thrice", thrice, NULL }, { "ponder", ponderer, NULL }, { 0 }
+};
 static const fixture_service found_objects[] = { { "o", found_adders, true, NULL }, { 0 } };
 
 /* Adds 2 and ends. */
@@ -362,14 +361,15 @@ hasty(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_rollback_on_failure(ctx, true));
     STET_TRY(stet_step_start(ctx, &both[0], "shaky", body_never, NULL,
                              STET_STEP(.attempts = 9, .first_ms = 1, .max_ms = 1)));
-    STET_TRY(stet_step_start(ctx, &both[1], "sure", body_effect, "sure",
-                             STET_STEP(.undo = undo_sure, .attempts = 1000, .first_ms = 5, .max_ms = 5)));
+    STET_TRY(stet_step_start(
+        ctx, &both[1], "sure", body_effect, "sure",
+        STET_STEP(.undo = undo_sure, .attempts = 1000, .first_ms = 5, .max_ms = 5)));
     STET_TRY(stet_await(ctx, NULL, both[1]));
     STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
     return stet_fail(ctx, STET_EPERMANENT, "given up");
 }
 
-/* Its next attempt is due, and does not come: what is recorded behind it has to be undone all the same. */
+/* Its next attempt is due, and does not come: what is recorded behind it is undone all the same. */
 TEST(B11_a_step_between_two_attempts_does_not_keep_a_failed_run_from_its_rollback)
 {
     static const stet_handler handlers[] = { { "hasty", hasty, NULL }, { 0 } };
@@ -408,10 +408,12 @@ counted(stet_ctx *ctx, stet_bytes input)
 /* Its attempts count anew, and the execution that takes the rewind in is the first of them. */
 TEST(C8_a_run_that_was_rewound_is_told_that_it_is_its_first_attempt)
 {
-    static const stet_handler_options options = { .retry = { .attempts = 5, .first_ms = 3600000, .max_ms = 3600000 } };
-    static const stet_handler         handlers[] = { { "counted", counted, &options }, { 0 } };
-    fixture                          *f = fixture_begin();
-    stet_run_id                       run;
+    static const stet_handler_options options = {
+        .retry = { .attempts = 5, .first_ms = 3600000, .max_ms = 3600000 }
+    };
+    static const stet_handler handlers[] = { { "counted", counted, &options }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
 
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.counted", "", NULL);

@@ -216,7 +216,8 @@ TEST(B9_a_run_that_is_failed_when_its_wait_was_over_leaves_no_mark)
     CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
     AWAIT(inbox_of(f->engine, &run) == 2);
     CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
-    CHECK_OK(f->engine->store->ops->values(f->engine->store, STET__SPACE_TOPIC, all, NULL, 100, count_mark, &marks));
+    CHECK_OK(f->engine->store->ops->values(f->engine->store, STET__SPACE_TOPIC, all, NULL, 100,
+                                           count_mark, &marks));
     CHECK_INT(marks, 0);
     fixture_end(f);
 }

@@ -231,14 +231,10 @@ h_posts(stet_ctx *ctx, stet_bytes input)
 
 static const stet_handler_options soon = { .retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 } };
 
-static const stet_handler handlers[] = { { "letter", h_letter, NULL },
-                                         { "curt", h_curt, NULL },
-                                         { "turns", h_turns, NULL },
-                                         { "posts", h_posts, &soon },
-                                         { "waits", h_waits, NULL },
-                                         { "fails", h_fails, NULL },
-                                         { "hour", h_hour, NULL },
-                                         { 0 } };
+static const stet_handler handlers[] = { { "letter", h_letter, NULL }, { "curt", h_curt, NULL },
+                                         { "turns", h_turns, NULL },   { "posts", h_posts, &soon },
+                                         { "waits", h_waits, NULL },   { "fails", h_fails, NULL },
+                                         { "hour", h_hour, NULL },     { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
 
@@ -691,12 +687,14 @@ TEST(I12_an_update_that_fails_and_is_made_again_after_a_rewind_has_the_record_it
 
     fixture_up_with(f, handlers);
     run = start_waiting(f, "t.letter");
-    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")), "own");
+    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "own");
     CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
     AWAIT(fixture_facts(f->engine, &run, "update", "put") == 2);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_STR(letter_of(f->engine, &run), "half ");
-    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")), "own");
+    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "own");
     CHECK_HAS(stet_last_error(), "only half");
     (void)fixture_sound(f->engine);
     fixture_end(f);
@@ -717,7 +715,8 @@ TEST(I12_an_update_is_not_made_at_a_wait_that_another_attempt_had_left)
                        STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
               "STET_ETIMEOUT");
     gate_open(&post_door);
-    CHECK_STR(put_with(f->engine, &run, "put", "x", STET_UPDATE_OPTIONS(.idempotency_key = "k")), "\"x \"");
+    CHECK_STR(put_with(f->engine, &run, "put", "x", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"x \"");
     CHECK_INT(effects("posted \"\""), 2);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
@@ -753,7 +752,8 @@ TEST(I12_an_update_that_is_asked_for_again_in_the_next_generation_is_not_made_ag
 
     fixture_up_with(f, handlers);
     run = start_waiting(f, "t.turns");
-    CHECK_STR(put_with(f->engine, &run, "put", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")), "\"a \"");
+    CHECK_STR(put_with(f->engine, &run, "put", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
     tell(f->engine, &run, "one");
     AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);

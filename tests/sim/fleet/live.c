@@ -153,7 +153,8 @@ live_check_answer(fleet *w, const fleet_run *run, uint32_t number, fleet_update 
     (void)snprintf(got, sizeof got, "%.*s", (int)text.len, (const char *)text.data);
     if (is_refused != ((fact->flags & STET__FACT_REJECTED) != 0) ||
         (is_refused || live_is_failure(number) ? LIVE_FAILS : STET_OK) != (int)fact->code)
-        fleet_fail(w, run, "update %u is recorded with %s", number, stet_code_name((int)fact->code));
+        fleet_fail(w, run, "update %u is recorded with %s", number,
+                   stet_code_name((int)fact->code));
     /* Made again, after a rewind: what was answered stands. */
     if (u->is_answered ? strcmp(got, u->answer) != 0 : strncmp(got, want, strlen(want)) != 0)
         fleet_fail(w, run, "update %u is answered with \"%s\", and it was \"%s\"", number, got,
@@ -181,9 +182,9 @@ live_made(fleet *w, fleet_run *run, uint32_t number, const stet__fact *fact)
 void
 fleet_update_made(fleet *w, fleet_run *run, const stet__fact *fact)
 {
-    bool          is_inherited = (fact->flags & STET__FACT_INHERITED) != 0;
-    uint32_t      number = is_inherited ? live_number(fact->value, 0)
-                                        : live_number(fact->idempotency_key, 1);
+    bool     is_inherited = (fact->flags & STET__FACT_INHERITED) != 0;
+    uint32_t number =
+        is_inherited ? live_number(fact->value, 0) : live_number(fact->idempotency_key, 1);
     fleet_update *u;
 
     if (is_inherited) {
@@ -300,7 +301,8 @@ live_answered(fleet *w, uint32_t number, int err, stet_bytes reply)
             fleet_fail(w, run, "update %u: its run is said to have ended without it", number);
     } else if (!(err == STET_ENOTFOUND && run->is_purged) &&
                !(err == STET_ECORRUPT && run->is_damaged) && !live_is_passing(err))
-        fleet_fail(w, run, "update %u gives %s: %s", number, stet_code_name(err), stet_last_error());
+        fleet_fail(w, run, "update %u gives %s: %s", number, stet_code_name(err),
+                   stet_last_error());
     if (err != STET_ENOTFOUND)
         w->stats.answers++;
 }
@@ -327,7 +329,8 @@ fleet_ask_update(fleet_node *node, fleet_run *run)
 {
     fleet   *w = node->w;
     uint64_t draw = fleet_draw(&w->draws, 3);
-    int64_t  timeout_ms = 1 + (int64_t)fleet_draw(&w->draws, fleet_draw(&w->draws, 2) == 0 ? 50 : 3000);
+    int64_t  timeout_ms =
+        1 + (int64_t)fleet_draw(&w->draws, fleet_draw(&w->draws, 2) == 0 ? 50 : 3000);
     uint32_t number;
 
     if (w->n_updates == 0 || draw > 1)
@@ -353,7 +356,7 @@ fleet_check_answers(fleet *w, stet_engine *e)
 /* What is known outside of a run. */
 typedef struct live_known {
     int64_t  generation;
-    size_t   n;         /* operations whose outcome is fixed */
+    size_t   n; /* operations whose outcome is fixed */
     size_t   n_updates;
     unsigned rewrites;
 } live_known;
@@ -394,7 +397,8 @@ live_judge(fleet *w, fleet_run *run, const live_known *known, stet_bytes reply)
     if (run->is_retry)
         return; /* it may never come to what it inherited */
     if (n < known->n)
-        fleet_fail(w, run, "a query knows %zu operations, and %zu were recorded before", n, known->n);
+        fleet_fail(w, run, "a query knows %zu operations, and %zu were recorded before", n,
+                   known->n);
     if (last->updates < known->n_updates || last->updates > run->n_updates) {
         fleet_fail(w, run, "a query knows %u updates, of %zu that are recorded and were %zu before",
                    (unsigned)last->updates, run->n_updates, known->n_updates);
@@ -409,11 +413,11 @@ live_judge(fleet *w, fleet_run *run, const live_known *known, stet_bytes reply)
 void
 fleet_ask_query(fleet_node *node, fleet_run *run)
 {
-    fleet     *w = node->w;
-    live_known known = live_known_of(run);
-    stet_bytes reply = { NULL, 0 };
+    fleet      *w = node->w;
+    live_known  known = live_known_of(run);
+    stet_bytes  reply = { NULL, 0 };
     stet_run_id id;
-    int        err;
+    int         err;
 
     memcpy(id.text, run->text, sizeof id.text);
     err = stet_query(node->engine, &reply, &id, "state", stet_text(""), 1000);
