@@ -108,7 +108,7 @@ typedef enum stet__fact_kind {
 #define STET__FACT_APPROVAL 4096u /* BOUNDARY: approve or reject; else resume */
 #define STET__FACT_AUTO 2048u   /* ROLLBACK: because the run failed; the handler does nothing new from here on */
 #define STET__FACT_MORE 1024u   /* EMIT: there are waiters it has not come to */
-#define STET__FACT_SEEN 65536u  /* SIGNALLED: one the generation before had; only its idempotency key counts */
+#define STET__FACT_SEEN 65536u  /* SIGNALLED, UPDATE_ASKED: one the generation before had; only its idempotency key counts */
 #define STET__FACT_UNTOLD 256u  /* CANCEL: by the caller, who is answered at the end */
 
 /* Fields: type, member, number, default. B is bytes, V a signed number. */

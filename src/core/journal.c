@@ -393,7 +393,8 @@ journal_apply_asked(stet__journal *j, const stet__fact *f)
 {
     stet__update *u;
 
-    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL) {
+    if (stet__map_find(&j->update_keys, f->idempotency_key.data, f->idempotency_key.len) != NULL &&
+        !STET__MUTANT(update_repeated)) {
         j->anomalies++;
         return STET_OK;
     }
@@ -402,6 +403,8 @@ journal_apply_asked(stet__journal *j, const stet__fact *f)
     if (!journal_copy(j, &u->key, f->idempotency_key) ||
         stet__map_put(&j->update_keys, u->key.data, u->key.len, u) != STET_OK)
         return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    if (f->flags & STET__FACT_SEEN)
+        return STET_OK;
     journal_push(&j->asked, &j->asked_last, u);
     return STET_OK;
 }
@@ -802,8 +805,8 @@ journal_apply_rewind(stet__journal *j, const stet__fact *f)
     return stet__journal_rewind(j, (uint64_t)f->number);
 }
 
-int
-stet__journal_apply(stet__journal *j, const stet__fact *fact)
+static int
+journal_apply(stet__journal *j, const stet__fact *fact)
 {
     if (stet__fact_is_rewrite(fact->kind) && fact->generation != j->generation) {
         j->anomalies++; /* it was meant for another record */
@@ -826,6 +829,16 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_REWIND: return journal_apply_rewind(j, fact);
     default: return stet__fact_is_command(fact->kind) ? journal_apply_command(j, fact) : STET_OK;
     }
+}
+
+int
+stet__journal_apply(stet__journal *j, const stet__fact *fact)
+{
+    int err = journal_apply(j, fact);
+
+    if (fact->kind != STET__FACT_TIMER)
+        j->known = j->order;
+    return err;
 }
 
 const char *

@@ -92,6 +92,7 @@ typedef struct stet__journal {
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
+    uint64_t     known;       /* it when the last fact was applied that is no timer's */
     int64_t      generation;  /* of the run */
     uint64_t     anomalies;   /* notifications that answered nothing; kept, never replayed */
 } stet__journal;

@@ -365,7 +365,10 @@ stet__bundle_load(stet_engine *e, stet__buf *b, const stet_run_row *row)
 {
     stet_run_row now = *row;
     size_t       from = b->len;
-    int          err = bundle_load(e, b, &now);
+    int          err;
+
+    now.journal -= STET__MUTANT(query_behind) && now.journal > 1;
+    err = bundle_load(e, b, &now);
 
     for (int i = 0; err == STET_ECONFLICT && i < BUNDLE_TRIES_MAX; i++) {
         b->len = from;

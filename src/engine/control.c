@@ -40,9 +40,10 @@ stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *
     w->n_facts = 1;
     if (w->facts.failed)
         return STET_ENOMEM;
-    /* An entry nobody took may have settled a wait before its timer fired. */
+    /* An entry nobody took may have settled a wait before its timer fired, or be the timer of one that has a mark. */
     for (const stet__cmd *cmd = l->journal.spared; cmd != NULL; cmd = cmd->spared)
-        if (cmd->had_timer && !stet__work_timer_gone(w, l->run.id, cmd->until_ms, cmd->completion))
+        if ((cmd->had_timer && !stet__work_timer_gone(w, l->run.id, cmd->until_ms, cmd->completion)) ||
+            (cmd->has_mark && !stet__project_mark_gone(w, l->run.id, cmd)))
             return STET_ENOMEM;
     if (l->run.visible_ms > l->run.created_ms && stet__run_has_lane(&l->run) && !stet__run_has_begun(&l->run)) {
         /* Becoming visible changes neither owner nor inbox: without this, a run that entered its lane just now

@@ -1,8 +1,8 @@
 /* The end of a generation: the run begins anew with another input.
  *
  * One unit removes what the run recorded, with all that follows from it, and writes the first facts
- * of the next generation: its STARTED fact, the signals nobody took, and the idempotency keys of
- * those that came, so that one that is sent again is still known. What the run wrote to the state of
+ * of the next generation: its STARTED fact, the signals nobody took and the updates nobody decided,
+ * and the idempotency keys of those that came, so that one that is sent again is still known. What the run wrote to the state of
  * its object becomes a baseline, as if the run had been removed. What is removed is read from the
  * store, so everything before must be durable, and the unit holds only while the claim does and the
  * inbox has nothing new.
@@ -37,6 +37,19 @@ anew_on_letter(void *arg, stet_bytes signal, const stet__letter *letter)
     return anew_signal(l->c, signal, letter->value, letter->id, 0);
 }
 
+/* What was decided is known by its key: it may be asked for again by somebody who found no answer yet. */
+static int
+anew_update(stet_ctx *c, const stet__update *u, uint32_t flags)
+{
+    stet__fact fact = { .kind = STET__FACT_UPDATE_ASKED,
+                        .name = stet_text(u->name),
+                        .idempotency_key = u->key,
+                        .flags = flags };
+
+    fact.value = (flags & STET__FACT_SEEN) != 0 ? stet_text("") : u->input;
+    return stet__host_append(c, &fact, NULL);
+}
+
 /* Keys that the generation before this one had are forgotten: or a run would carry all it ever
  * saw. */
 static int
@@ -55,14 +68,11 @@ anew_signals(stet_ctx *c, stet__journal *j)
             err = anew_signal(c, (stet_bytes){ NULL, 0 }, (stet_bytes){ NULL, 0 },
                               (stet_bytes){ id, len }, STET__FACT_SEEN);
     stet__map_free(&l.ids);
-    for (const stet__update *u = j->asked; err == STET_OK && u != NULL; u = u->next) {
-        stet__fact asked = { .kind = STET__FACT_UPDATE_ASKED,
-                             .name = stet_text(u->name),
-                             .value = u->input,
-                             .idempotency_key = u->key };
-
-        err = stet__host_append(c, &asked, NULL);
-    }
+    for (const stet__update *u = j->updates; err == STET_OK && u != NULL; u = u->next)
+        if (u->key.data != NULL)
+            err = anew_update(c, u, STET__FACT_SEEN);
+    for (const stet__update *u = j->asked; err == STET_OK && u != NULL; u = u->next)
+        err = anew_update(c, u, 0);
     return err;
 }
 

@@ -119,6 +119,8 @@ stet__host_begin(stet_ctx *c)
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not served here", c->run.handler);
     c->journal.spared = c->journal.orphans = NULL; /* whoever took that in removed the timers, and stopped the runs */
+    /* A unit that resumes a run has its claim and the timer that ended the wait; nobody has seen that. */
+    c->passed = c->run.epoch == claim->epoch ? c->journal.known : c->journal.order;
     if (err == STET_OK) {
         claim->handler = h;
         c->fn = h->fn;
@@ -127,6 +129,7 @@ stet__host_begin(stet_ctx *c)
         stet__host_info(c);
         if (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news))
             err = stet__host_refresh(c);
+        c->info.attempt = stet__run_attempt(&c->run); /* a rewind lets it count anew */
     }
     if (err == STET_OK)
         host_judge(c);

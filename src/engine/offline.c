@@ -174,6 +174,13 @@ offline_is_over(const stet__offline *o, const stet_ctx *c)
     return !o->follows && c->journal.unasked == 0;
 }
 
+/* A step whose body may be running now, and that a recorded choice did not wait for. */
+static bool
+offline_is_left(const stet__offline *o, const stet_ctx *c, stet__fact_kind kind)
+{
+    return o->question != NULL && (kind == STET__FACT_STEP || kind == STET__FACT_AT_RISK) && c->journal.choices > 0;
+}
+
 /* Ask what is to be asked, if the handler is in a call and has nothing recorded before it. */
 static void
 offline_ask(stet__offline *o, stet_ctx *c)
@@ -371,7 +378,7 @@ offline_asked(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occu
 
     if (o->place != NULL)
         offline_place(o, c, kind, name, occurrence);
-    if (cmd == NULL && offline_is_over(o, c) && stet__journal_is_binding(kind)) {
+    if (cmd == NULL && offline_is_over(o, c) && stet__journal_is_binding(kind) && !offline_is_left(o, c, kind)) {
         offline_over(o, c, offline_operation(o, kind, name, occurrence));
         (void)stet__ctx_latch(c, STET_SUSPENDED);
         return;
@@ -615,7 +622,7 @@ offline_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
     stet__offline *o = offline_of(c);
     char           name[2 * STET__NAME_MAX];
 
-    if (offline_is_over(o, c)) {
+    if (offline_is_over(o, c) && !offline_is_left(o, c, fact->kind)) {
         (void)snprintf(name, sizeof name, "%.*s", (int)fact->name.len,
                        fact->name.data != NULL ? (const char *)fact->name.data : "");
         offline_over(o, c, offline_operation(o, fact->kind, name, (uint64_t)fact->occurrence));

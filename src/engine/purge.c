@@ -233,12 +233,29 @@ stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
 }
 
 static int
+purge_on_answer(void *work, stet_bytes key, const stet_value *value)
+{
+    (void)value;
+    return purge_value(work, STET__SPACE_UPDATE, key) ? STET_OK : STET_ENOMEM;
+}
+
+/* Answers to updates outlive the generation whose facts tell of them; their keys begin with its ID. */
+static int
+purge_answers(stet_engine *e, stet__work *w, const stet__run *run)
+{
+    if (run->generation == 0)
+        return STET_OK;
+    return e->store->ops->values(e->store, STET__SPACE_UPDATE, stet__id_bytes(&run->id), NULL,
+                                 PURGE_CHILDREN_MAX, purge_on_answer, w);
+}
+
+static int
 purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
 {
     stet_id run = x->l.run.id;
-    int     err = stet__purge_facts(e, w, x);
+    int     err;
 
-    if (err != STET_OK)
+    if ((err = stet__purge_facts(e, w, x)) != STET_OK || (err = purge_answers(e, w, &x->l.run)) != STET_OK)
         return err;
     for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
         if (strcmp(want->space, STET__SPACE_CHILD) == 0) {

@@ -30,6 +30,8 @@ signal_ops(stet__work *w, const signal_target *to, const stet__fact *signal)
 
     if (op == NULL || !stet__work_fact(w, &op->data, signal))
         return false;
+    if (STET__MUTANT(update_unwoken) && signal->kind == STET__FACT_UPDATE_ASKED)
+        return true;
     if (to->is_left) {
         if (STET__MUTANT(signal_unwoken))
             return true;

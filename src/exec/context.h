@@ -193,6 +193,7 @@ struct stet_ctx {
     uint32_t         scopes_missing;       /* began without memory, not ended yet */
     stet__run        run;
     stet__journal    journal;
+    uint64_t         passed;        /* what settled up to here (journal.order) an earlier execution may have seen */
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
     stet__undo      *undos;         /* of steps that were waited for at once */
@@ -433,14 +434,15 @@ int  stet__live_call(stet_ctx *c, const char *kind, stet_reply_fn fn, void *arg,
 int  stet__live_unknown(const stet__live *first, const char *kind, const char *name, stet_reply *reply);
 void stet__reply_init(stet_reply *reply, stet__alloc *alloc, int64_t most);
 /* The handler waits, for what is named by this: make the updates that were recorded here, and decide those that were
- * asked for since. Before the outcome of the wait is looked at. */
-int  stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence);
+ * asked for since, unless an earlier execution may have left it (is_passed). Before the outcome of the wait is looked
+ * at. */
+int  stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, bool is_passed);
 static inline int
-stet__updates_here(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+stet__updates_here(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence, bool is_passed)
 {
     return STET__LIKELY(c->journal.updates == NULL && c->journal.asked == NULL)
                ? STET_OK
-               : stet__updates_make(c, kind, name, occurrence);
+               : stet__updates_make(c, kind, name, occurrence, is_passed);
 }
 
 /* Compensation (context_rollback.c). */

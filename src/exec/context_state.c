@@ -29,7 +29,8 @@ state_enter(stet_ctx *c, const char *call, const char *name)
 }
 
 /* What is known of an entry. Inherited: the run this one retries saw or wrote it, and others may have written since;
- * good only as long as what that run did next is inherited as well. */
+ * good only as long as what that run did next is inherited as well, and was a write: a read it made because it was a
+ * retry itself is to be made here, too. */
 typedef struct state_entry {
     stet_bytes value; /* data NULL: none */
     int64_t    writer; /* before this run wrote it; 0: not known, or this run wrote it */
@@ -37,29 +38,20 @@ typedef struct state_entry {
     bool       is_own; /* this run wrote it */
 } state_entry;
 
-/* The next of this kind, if it is inherited. */
-static const stet__cmd *
-state_next(const stet_ctx *c, stet__fact_kind kind, const char *name)
-{
-    const stet__cmd *next = stet__journal_peek(&c->journal, kind, name);
-
-    return next != NULL && next->is_inherited ? next : NULL;
-}
-
-/* What that run did next: wrote it, so the value was still good; or, being a retry itself, read it anew, so it was not. */
 static bool
 state_is_stale(const stet_ctx *c, const state_entry *entry, const char *name)
 {
-    const stet__cmd *get, *set, *clear;
+    static const stet__fact_kind kinds[] = { STET__FACT_STATE_GET, STET__FACT_STATE_SET, STET__FACT_STATE_CLEAR };
+    const stet__cmd             *first = NULL;
 
-    if (!entry->is_inherited)
-        return false;
-    get = state_next(c, STET__FACT_STATE_GET, name);
-    set = state_next(c, STET__FACT_STATE_SET, name);
-    clear = state_next(c, STET__FACT_STATE_CLEAR, name);
-    if (set == NULL || (clear != NULL && clear->revision < set->revision))
-        set = clear;
-    return set == NULL || (get != NULL && get->revision < set->revision);
+    for (size_t i = 0; entry->is_inherited && i < sizeof kinds / sizeof kinds[0]; i++) {
+        const stet__cmd *next = stet__journal_peek(&c->journal, kinds[i], name);
+
+        if (next != NULL && next->is_inherited && (first == NULL || next->revision < first->revision))
+            first = next;
+    }
+    return entry->is_inherited &&
+           (first == NULL || (first->kind == STET__FACT_STATE_GET && !STET__MUTANT(reread_spared)));
 }
 
 static int

@@ -488,13 +488,18 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
     return STET_OK;
 }
 
-/* In a rollback that was taken up nothing new is done. A step that left no record, in front of others that did, was
- * running when its run failed: the handler must come to those others, and whoever waits for this one ends there. */
+/* In a rollback that was taken up nothing new is done. A step that has no result, in front of others that have, was
+ * running or between two attempts when its run failed: the handler must come to those others, and whoever waits for
+ * this one ends there. */
 static bool
 step_was_running(const stet_ctx *c, const char *name)
 {
-    return c->run.is_auto && !c->is_undoing && (c->journal.unasked > 0 || c->journal.choices > 0) &&
-           stet__journal_peek(&c->journal, STET__FACT_STEP, name) == NULL;
+    const stet__cmd *cmd;
+
+    if (!c->run.is_auto || c->is_undoing || (c->journal.unasked == 0 && c->journal.choices == 0))
+        return false;
+    cmd = stet__journal_peek(&c->journal, STET__FACT_STEP, name);
+    return cmd == NULL || !cmd->is_settled;
 }
 
 /* The future of a step: recorded, or new. Usage errors change nothing. */

@@ -5,9 +5,10 @@
  * before the wait gives its outcome: so the variables are what they were. What was refused changed
  * nothing and is not made again.
  *
- * New ones are decided only when nothing that is recorded is left to be asked for: what the
- * handler did behind an earlier wait, it did without them. Not while a step is tried again: its
- * body may look at those variables.
+ * New ones are decided only when nothing that is recorded is left to be asked for, and not at a wait
+ * that was over before this execution began: what the handler did behind an earlier wait, it did
+ * without them, also if that was a body of which nothing is recorded. Not while a step is tried
+ * again: its body may look at those variables.
  */
 #include <string.h>
 
@@ -38,11 +39,12 @@ update_again(stet_ctx *c, stet__update *u, stet__fact_kind kind, const char *nam
         return stet__ctx_stuck(c, u->cmd, kind, name, occurrence);
     u->is_made = true;
     stet__journal_asked(&c->journal, u->cmd);
-    if (c->exec->host->asked != NULL)
-        c->exec->host->asked(c, STET__FACT_UPDATE, u->name, u->cmd->occurrence, u->cmd);
     stet__reply_init(&reply, &c->exec->p->alloc, c->exec->host->payload_max(c));
     (void)stet__live_call(c, "an update", live->fn, live->arg, u->input, &reply);
     stet__buf_free(&reply.value);
+    /* Not before: it may be the last of the record, behind which a query looks. */
+    if (c->exec->host->asked != NULL)
+        c->exec->host->asked(c, STET__FACT_UPDATE, u->name, u->cmd->occurrence, u->cmd);
     return c->latch;
 }
 
@@ -101,7 +103,8 @@ update_retry(stet_ctx *c, const stet__update *u, stet__fact *fact, stet_reply *r
         return STET_EREPLAY;
     (void)stet__live_call(c, "an update", live->fn, live->arg, u->input, reply);
     fact->code = u->before->code;
-    fact->value = u->before->value.data != NULL ? u->before->value : stet_text("");
+    if (u->before->code == STET_OK)
+        fact->value = u->before->value.data != NULL ? u->before->value : stet_text("");
     if (u->before->text != NULL)
         fact->text = stet_text(u->before->text);
     if (u->key.data == NULL) {
@@ -120,7 +123,7 @@ update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_k
     int        err;
 
     stet__reply_init(&reply, &c->exec->p->alloc, c->exec->host->payload_max(c));
-    if (u->before == NULL) {
+    if (u->before == NULL || (STET__MUTANT(update_anew) && u->key.data != NULL)) {
         update_try(c, u, &fact, &reply);
         if (fact.code != STET_OK)
             fact.text = stet_text(reply.text);
@@ -147,7 +150,8 @@ update_decide(stet_ctx *c, const stet__update *u, const char *wait, stet__fact_k
 }
 
 int
-stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence,
+                   bool is_passed)
 {
     const char *wait;
     int         err;
@@ -155,7 +159,7 @@ stet__updates_make(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t
     if (c->latch != 0 || (wait = update_wait(c, kind, name, occurrence)) == NULL ||
         (err = update_replay(c, wait, kind, name, occurrence)) != STET_OK)
         return c->latch;
-    if (!c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 ||
+    if ((is_passed && !STET__MUTANT(update_passed)) || !c->exec->host->takes_updates || c->run.is_auto || c->journal.unasked > 0 ||
         c->journal.choices > 0)
         return STET_OK;
     while (c->journal.asked != NULL)

@@ -68,6 +68,22 @@ wait_is_over(const wait_set *w)
     return w->is_all ? ready == w->n : ready > 0;
 }
 
+/* May an earlier execution have left it? */
+static bool
+wait_is_passed(const stet_ctx *c, const wait_set *w)
+{
+    size_t settled = 0;
+
+    if (w->cmd != NULL && (w->cmd->is_settled || w->cmd->fired_at != 0))
+        return (w->cmd->is_settled ? w->cmd->settled_at : w->cmd->fired_at) <= c->passed;
+    for (size_t i = 0; i < w->n; i++) {
+        const stet__cmd *cmd = w->futures[i]->cmd;
+
+        settled += cmd != NULL && cmd->is_settled && cmd->settled_at <= c->passed;
+    }
+    return w->is_all ? settled == w->n : settled > 0;
+}
+
 /* The await's own command: holds the time limit and answers with the choice. */
 static int
 wait_open(stet_ctx *c, wait_set *w, int code)
@@ -181,7 +197,7 @@ stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_
 
     while (!f->cmd->is_settled) {
         if ((err = stet__ctx_catch_up(c)) != STET_OK ||
-            (err = stet__updates_here(c, f->cmd_kind, f->name, f->occurrence)) != STET_OK)
+            (err = stet__updates_here(c, f->cmd_kind, f->name, f->occurrence, false)) != STET_OK)
             return err;
         if (f->cmd->is_settled)
             break;
@@ -192,7 +208,7 @@ stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_
         if (err != STET_OK)
             return err;
     }
-    return stet__updates_here(c, f->cmd_kind, f->name, f->occurrence);
+    return stet__updates_here(c, f->cmd_kind, f->name, f->occurrence, f->cmd->settled_at <= c->passed);
 }
 
 /* A retry inherits the choice and not the future, if that had failed: it is tried again, and chosen anew. */
@@ -212,7 +228,7 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
 {
     int err;
 
-    if ((err = stet__updates_here(c, w->kind, w->name, w->occurrence)) != STET_OK)
+    if ((err = stet__updates_here(c, w->kind, w->name, w->occurrence, wait_is_passed(c, w))) != STET_OK)
         return err;
     if (wait_is_void(w))
         w->cmd = NULL;
@@ -225,7 +241,7 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
         uint64_t first_at, order;
 
         if ((err = stet__ctx_catch_up(c)) != STET_OK ||
-            (err = stet__updates_here(c, w->kind, w->name, w->occurrence)) != STET_OK)
+            (err = stet__updates_here(c, w->kind, w->name, w->occurrence, wait_is_passed(c, w))) != STET_OK)
             return err;
         order = c->journal.order;
         if ((err = wait_restart_steps(c, w)) != STET_OK)

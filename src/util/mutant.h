@@ -77,10 +77,17 @@
     X(signal_late, "a signal is given to a wait whose time was up")                                \
     X(signal_repeated, "a signal that was sent again with the same key counts twice")              \
     X(timer_spared, "the timer of what was settled before it fired stays")                         \
+    X(update_repeated, "an update that is asked for again with the same key is made twice")        \
+    X(update_unwoken, "an update does not wake the run that waits")                                \
+    X(update_passed, "an update is made at a wait that another attempt had left")                  \
+    X(update_anew, "an update that is made again after a rewind is answered anew")                 \
+    X(query_behind, "a query does not know the last fact")                                         \
+    X(reread_spared, "the retry of a retry does not read where that read anew")                    \
     X(once_unchecked, "whether a key was given out before is looked at, and not a condition")      \
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
     X(event_unwoken, "an event does not wake those who wait for it")                               \
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
+    X(decision_kind, "a resume decides an approval, and an approval a pause")                      \
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \

@@ -236,9 +236,20 @@ ponderer(stet_ctx *ctx, stet_bytes input)
                           stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(value) + 1)));
 }
 
-static const stet_handler    found_adders[] = { { "add", adder, NULL },
-                                                { "ponder", ponderer, NULL },
-                                                { 0 } };
+static int
+thrice(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "1"));
+    STET_TRY(add_one(ctx));
+    STET_TRY(broken(ctx, "2"));
+    return add_one(ctx);
+}
+
+static const stet_handler found_adders[] = {
+    { "add", adder, NULL }, { "thrice", thrice, NULL }, { "ponder", ponderer, NULL }, { 0 }
+};
 static const fixture_service found_objects[] = { { "o", found_adders, true, NULL }, { 0 } };
 
 /* Adds 2 and ends. */
@@ -287,6 +298,27 @@ TEST(C3_a_retry_writes_over_nothing_that_others_wrote_since)
     fixture_end(f);
 }
 
+/* What a retry read anew, its own retry reads there, and what comes later anew. */
+TEST(C3_the_retry_of_a_retry_writes_over_nothing_that_others_wrote_since)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, again, last;
+
+    fixture_up(f, found_objects);
+    run = fixture_start(f->engine, "o.thrice", "", STET_START(.key = "k")); /* 1 */
+    found_fails(f, &run);
+    found_add(f); /* 3 */
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run)); /* 4 */
+    found_fails(f, &again);
+    found_add(f); /* 6 */
+    atomic_store(&found_mended, 2);
+    CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 7 */
+    EXPECT_RESULT(f->engine, &last, "");
+    found_is(f, 7);
+    fixture_end(f);
+}
+
 /* A read that no write followed is read anew, also if there was a write in front of it. */
 TEST(C3_a_retry_reads_anew_what_was_only_read)
 {
@@ -305,5 +337,91 @@ TEST(C3_a_retry_reads_anew_what_was_only_read)
     CHECK_OK(stet_dlq_retry(f->engine, &last, &again)); /* 6 */
     EXPECT_RESULT(f->engine, &last, "");
     found_is(f, 6);
+    fixture_end(f);
+}
+
+/* ---- a rollback beside a step between two attempts ------------------------------------------- */
+
+static int
+undo_sure(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    if (atomic_load(&found_mended) == 0)
+        return stet_attempt_fail(a, STET_ERETRY, "not now");
+    effect("undone");
+    return STET_OK;
+}
+
+static int
+hasty(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step_start(ctx, &both[0], "shaky", body_never, NULL,
+                             STET_STEP(.attempts = 9, .first_ms = 1, .max_ms = 1)));
+    STET_TRY(stet_step_start(
+        ctx, &both[1], "sure", body_effect, "sure",
+        STET_STEP(.undo = undo_sure, .attempts = 1000, .first_ms = 5, .max_ms = 5)));
+    STET_TRY(stet_await(ctx, NULL, both[1]));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    return stet_fail(ctx, STET_EPERMANENT, "given up");
+}
+
+/* Its next attempt is due, and does not come: what is recorded behind it is undone all the same. */
+TEST(B11_a_step_between_two_attempts_does_not_keep_a_failed_run_from_its_rollback)
+{
+    static const stet_handler handlers[] = { { "hasty", hasty, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.hasty", "", NULL);
+    effects_await("sure", 1);
+    AWAIT(fixture_facts(f->engine, &run, "timer fired", NULL) == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    AWAIT(fixture_facts(f->engine, &run, "step retry", "rollback:sure#1") > 1);
+    fixture_down(f);
+    atomic_store(&found_mended, 1);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_EPERMANENT);
+    stet_result_free(&result);
+    CHECK_INT(effects("undone"), 1);
+    fixture_end(f);
+}
+
+/* ---- a rewind before the next attempt -------------------------------------------------------- */
+
+static int
+counted(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    effect("attempt %u", stet_info(ctx)->attempt);
+    STET_TRY(stet_step(ctx, NULL, "fine", body_effect, "fine", NULL));
+    return atomic_load(&found_mended) != 0 ? STET_OK : stet_fail(ctx, STET_ERETRY, "not now");
+}
+
+/* Its attempts count anew, and the execution that takes the rewind in is the first of them. */
+TEST(C8_a_run_that_was_rewound_is_told_that_it_is_its_first_attempt)
+{
+    static const stet_handler_options options = {
+        .retry = { .attempts = 5, .first_ms = 3600000, .max_ms = 3600000 }
+    };
+    static const stet_handler handlers[] = { { "counted", counted, &options }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.counted", "", NULL);
+    AWAIT(fixture_facts(f->engine, &run, "attempt failed", NULL) == 1);
+    atomic_store(&found_mended, 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK_INT(effects("attempt 1"), 2);
+    CHECK_INT(effects("attempt 2"), 0);
     fixture_end(f);
 }

@@ -104,6 +104,23 @@ h_parallel(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
+/* Of two side by side the slow one is not needed, and then it is in another. */
+static int
+h_chooses(stet_ctx *ctx, stet_bytes input)
+{
+    order        o = { "choosing", 0, 0, ctx };
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(stet_on_query(ctx, "status", q_status, &o));
+    STET_TRY(stet_step_start(ctx, &both[0], "quick", body_effect, "quick", NULL));
+    STET_TRY(stet_step_start(ctx, &both[1], "slow", body_gate, &door, NULL));
+    STET_TRY(stet_await_any(ctx, NULL, both, 2, NULL));
+    o.phase = "chosen";
+    STET_TRY(stet_step(ctx, NULL, "next", body_gate, &door, NULL));
+    return STET_OK;
+}
+
 /* Its last call is a step. */
 static int
 h_silent(stet_ctx *ctx, stet_bytes input)
@@ -194,6 +211,7 @@ h_crashes(stet_ctx *ctx, stet_bytes input)
 
 static const stet_handler handlers[] = { { "order", h_order, NULL },
                                          { "parallel", h_parallel, NULL },
+                                         { "chooses", h_chooses, NULL },
                                          { "silent", h_silent, NULL },
                                          { "undone", h_undone, NULL },
                                          { "misuses", h_misuses, NULL },
@@ -326,6 +344,21 @@ TEST(I12_a_run_that_is_executed_is_asked_about_its_last_recorded_point)
     CHECK_INT(effects("third"), 1);
     gate_open(&door);
     EXPECT_ANSWER(f->engine, &run, STET_OK);
+    fixture_end(f);
+}
+
+TEST(I12_a_choice_is_part_of_the_last_recorded_point_though_a_body_that_began_before_it_runs)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.chooses", "", NULL);
+    gate_await(&door, 2);
+    CHECK_HAS(ask(f->engine, &run), "\"phase\":\"chosen\"");
+    gate_open(&door);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK_HAS(ask(f->engine, &run), "\"phase\":\"chosen\"");
     fixture_end(f);
 }
 

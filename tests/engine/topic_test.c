@@ -176,6 +176,52 @@ TEST(B9_a_cancelled_wait_is_told_and_leaves_no_mark)
     fixture_end(f);
 }
 
+static int
+count_mark(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static uint64_t
+inbox_of(stet_engine *e, const stet_run_id *run)
+{
+    stet__arena  arena;
+    stet_run_row row;
+    stet__fact   extra;
+    stet_id      id;
+    uint64_t     inbox;
+
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
+    stet__arena_init(&arena, &e->p->alloc);
+    CHECK_OK(stet__load_row(e, id, &arena, &row, &extra));
+    inbox = row.inbox;
+    stet__arena_free(&arena);
+    return inbox;
+}
+
+/* Its time was up, and it was paused: nobody has taken that in. */
+TEST(B9_a_run_that_is_failed_when_its_wait_was_over_leaves_no_mark)
+{
+    fixture    *f = fixture_begin();
+    stet_bytes  all = { NULL, 0 };
+    stet_run_id run;
+    int         marks = 0;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.limited", "300ms", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    AWAIT(inbox_of(f->engine, &run) == 2);
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    CHECK_OK(f->engine->store->ops->values(f->engine->store, STET__SPACE_TOPIC, all, NULL, 100,
+                                           count_mark, &marks));
+    CHECK_INT(marks, 0);
+    fixture_end(f);
+}
+
 /* ---- a process that dies in the middle ------------------------------------------------------- */
 
 static const stet_store_ops *committing;

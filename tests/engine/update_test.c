@@ -171,11 +171,70 @@ h_fails(stet_ctx *ctx, stet_bytes input)
     return letter_end(ctx, &l);
 }
 
-static const stet_handler handlers[] = { { "letter", h_letter, NULL },
-                                         { "waits", h_waits, NULL },
-                                         { "fails", h_fails, NULL },
-                                         { "hour", h_hour, NULL },
-                                         { 0 } };
+/* Has nothing more to say behind its wait. */
+static int
+h_curt(stet_ctx *ctx, stet_bytes input)
+{
+    letter l;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    return STET_EPERMANENT;
+}
+
+/* Waits in each of its generations. */
+static int
+h_turns(stet_ctx *ctx, stet_bytes input)
+{
+    letter l;
+
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, fixture_is(input, "next") ? "two" : "one", NULL));
+    return fixture_is(input, "next") ? letter_end(ctx, &l) : stet_continue(ctx, stet_text("next"));
+}
+
+typedef struct posting {
+    const letter *l;
+    uint32_t      attempt;
+} posting;
+
+static gate post_door = GATE_INIT;
+
+static int
+body_post(stet_attempt *a, void *arg)
+{
+    const posting *p = arg;
+
+    effect("posted \"%s\"", p->l->text);
+    if (p->attempt > 1)
+        return STET_OK;
+    gate_pass(&post_door);
+    return stet_attempt_fail(a, STET_ERETRY, "no stamp");
+}
+
+/* A body that looks at the variables, and fails at first. */
+static int
+h_posts(stet_ctx *ctx, stet_bytes input)
+{
+    posting p = { .attempt = stet_info(ctx)->attempt };
+    letter  l;
+
+    (void)input;
+    p.l = &l;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    STET_TRY(stet_step(ctx, NULL, "post", body_post, &p, NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    return letter_end(ctx, &l);
+}
+
+static const stet_handler_options soon = { .retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 } };
+
+static const stet_handler handlers[] = { { "letter", h_letter, NULL }, { "curt", h_curt, NULL },
+                                         { "turns", h_turns, NULL },   { "posts", h_posts, &soon },
+                                         { "waits", h_waits, NULL },   { "fails", h_fails, NULL },
+                                         { "hour", h_hour, NULL },     { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
 
@@ -600,8 +659,8 @@ TEST(I12_what_a_rewind_forgets_is_made_again_with_the_answer_that_was_given)
     CHECK_OK(stet_run_fork(f->engine, &forked, &run, "post", NULL, NULL));
     CHECK_OK(stet_run_rewind(f->engine, &run, "post", NULL, NULL));
     effects_await("posted", 3);
-    /* Nothing is recorded behind its first wait any more, so that is where it is made. */
-    AWAIT(strcmp(letter_of(f->engine, &run), "a b |1 ") == 0);
+    /* Its first wait was over: it comes to the second. */
+    AWAIT(strcmp(letter_of(f->engine, &run), "a |1 b ") == 0);
     CHECK_STR(put_with(f->engine, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "b")),
               "\"a |1 b \"");
     CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
@@ -618,6 +677,93 @@ TEST(I12_what_a_rewind_forgets_is_made_again_with_the_answer_that_was_given)
     EXPECT_RESULT(f->engine, &run, "a b |1 |2 ");
     tell(f->engine, &forked, "two");
     EXPECT_RESULT(f->engine, &forked, "a |1 |2 ");
+    fixture_end(f);
+}
+
+TEST(I12_an_update_that_fails_and_is_made_again_after_a_rewind_has_the_record_it_had)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.letter");
+    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "own");
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    AWAIT(fixture_facts(f->engine, &run, "update", "put") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_STR(letter_of(f->engine, &run), "half ");
+    CHECK_STR(put_with(f->engine, &run, "put", "half", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "own");
+    CHECK_HAS(stet_last_error(), "only half");
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
+}
+
+/* What was done behind a wait was done without it: a body that is tried again sees what it saw. */
+TEST(I12_an_update_is_not_made_at_a_wait_that_another_attempt_had_left)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.posts");
+    tell(f->engine, &run, "one");
+    gate_await(&post_door, 1);
+    CHECK_STR(put_with(f->engine, &run, "put", "x",
+                       STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    gate_open(&post_door);
+    CHECK_STR(put_with(f->engine, &run, "put", "x", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"x \"");
+    CHECK_INT(effects("posted \"\""), 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "x ");
+    fixture_end(f);
+}
+
+TEST(I12_a_query_of_a_run_that_failed_at_once_knows_its_last_update)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.curt");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    tell(f->engine, &run, "one");
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    CHECK_STR(letter_of(f->engine, &run), "a ");
+    fixture_end(f);
+}
+
+/* Who found no answer and was slow to ask: meanwhile it was made, and the run began anew. */
+TEST(I12_an_update_that_is_asked_for_again_in_the_next_generation_is_not_made_again)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_id     id;
+    stet__fact  late = { .kind = STET__FACT_UPDATE_ASKED,
+                         .name = stet_text("put"),
+                         .value = stet_text("a"),
+                         .idempotency_key = stet_text("k") };
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.turns");
+    CHECK_STR(put_with(f->engine, &run, "put", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_STR(put(f->engine, &run, "b"), "\"b \"");
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));
+    CHECK_OK(stet__signal_put(f->engine, &run, id, &late));
+    CHECK_STR(put(f->engine, &run, "c"), "\"b c \"");
+    tell(f->engine, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "b c ");
+    (void)fixture_sound(f->engine);
     fixture_end(f);
 }
 
@@ -717,5 +863,27 @@ TEST(I12_verify_misses_an_answer_repair_puts_it_again_and_retention_takes_it)
     tell(f->engine, &run, "two");
     EXPECT_RESULT(f->engine, &run, "a |1 |2 ");
     AWAIT(fixture_is_gone(f->engine, &run) && answers_kept(f->engine) == 0);
+    fixture_end(f);
+}
+
+TEST(I12_retention_takes_the_answers_of_all_generations)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.retention_ms = 1;
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.turns");
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_STR(put(f->engine, &run, "b"), "\"b \"");
+    CHECK_INT(answers_kept(f->engine), 2);
+    tell(f->engine, &run, "two");
+    AWAIT(fixture_is_gone(f->engine, &run));
+    CHECK_INT(answers_kept(f->engine), 0);
+    (void)fixture_sound(f->engine);
     fixture_end(f);
 }

@@ -134,13 +134,19 @@ check_signals(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
     }
 }
 
+static bool
+check_is_person(const fleet_seen *seen)
+{
+    return seen->kind == FLEET_OP_APPROVE || seen->kind == FLEET_OP_PAUSE;
+}
+
 /* A decision is for one wait. */
 static void
 check_decisions(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; seen[i].kind == FLEET_OP_APPROVE && k < i; k++)
-            if (seen[k].kind == FLEET_OP_APPROVE && seen[k].value != 0 &&
+        for (size_t k = 0; check_is_person(&seen[i]) && k < i; k++)
+            if (check_is_person(&seen[k]) && seen[k].value != 0 &&
                 seen[k].value == seen[i].value)
                 fleet_fail(w, run, "operations %zu and %zu were decided at once", k, i);
 }
@@ -191,7 +197,9 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_EVENT:
         return seen->code == STET_ETIMEOUT ||
                (seen->code == STET_OK && seen->value > 0 && seen->value <= w->emitted);
-    case FLEET_OP_APPROVE: return fleet_is_decided(w, run, seen->value, seen->code);
+    case FLEET_OP_APPROVE:
+    case FLEET_OP_PAUSE:
+        return fleet_is_decided(w, run, seen->value, seen->code, op->kind == FLEET_OP_PAUSE);
     case FLEET_OP_DECIDE: return seen->code == STET_OK && seen->value >= 1 && seen->value <= 4;
     case FLEET_OP_FUTURES:
         return seen->code == STET_OK ||
@@ -223,6 +231,8 @@ check_result(fleet *w, fleet_run *run)
     if (run->program.is_doomed)
         fleet_fail(w, run, "it completed, and was to fail");
     check_signals(w, run, seen, n);
+    if (n > 0)
+        fleet_check_updates(w, run, &seen[n - 1]);
     check_decisions(w, run, seen, n);
     w->stats.checks += n;
 }
@@ -260,11 +270,13 @@ static void
 check_undone(fleet *w, const fleet_run *run)
 {
     size_t undone = 0, left = 0;
+    char   tidy[8]; /* its forerunner was stopped, and it need not come to that */
 
     if (run->is_forced) /* in the middle of it */
         return;
+    (void)snprintf(tidy, sizeof tidy, "s%d", FLEET_OPS_MAX);
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (s->done > 0) {
+        if (s->done > 0 && !(s->revision <= run->inherited && strcmp(s->step, tidy) == 0)) {
             undone += s->is_undone;
             left += !s->is_undone;
         }
@@ -365,6 +377,7 @@ fleet_check_end(fleet *w, stet_engine *e)
 
     check_ends(w);
     check_objects(w);
+    fleet_check_answers(w, e);
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     for (const fleet_run *run = w->first; run != NULL; run = run->next)

@@ -223,10 +223,25 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         if (w->awakeables[i].run == run && w->awakeables[i].op >= op)
             w->awakeables[i].is_forgotten = true;
     deed_forget_writes(run, news->from, op);
+    fleet_updates_rewound(w, run, news->from);
     deed_forget_children(w, run, news->from, revision);
     run->forgets_from = news->from; /* also those that come with this unit */
     run->forgets_before = revision;
     w->has_orphans = true;
+}
+
+/* Is it the undo of a step whose result an operator gave? There is nothing to undo. */
+static bool
+deed_is_of_given(const fleet_run *run, const char *undo)
+{
+    char name[48];
+
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next) {
+        (void)snprintf(name, sizeof name, "rollback:%s#1", s->step);
+        if (strcmp(name, undo) == 0)
+            return s->is_skipped && s->done == 0;
+    }
+    return false;
 }
 
 static void
@@ -235,6 +250,7 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     fleet_step *s;
 
     run->is_rewritten = true;
+    run->rewrites++;
     if (news->generation != run->generation)
         return; /* it was meant for another record */
     if (news->kind == STET__FACT_REWIND) {
@@ -249,7 +265,7 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     if (news->kind == STET__FACT_SKIP) {
         s->is_skipped = s->is_recorded = true;
         s->revision = s->revision != 0 ? s->revision : revision;
-        if (strncmp(s->step, "rollback:", 9) == 0)
+        if (strncmp(s->step, "rollback:", 9) == 0 && !deed_is_of_given(run, s->step))
             fleet_step_undone(w, run, s->step);
     } else
         run->is_fixed[deed_op(run, news->step)] = false;
@@ -316,8 +332,22 @@ fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact)
     size_t         number;
     fleet_deed_of *d = deed_put(w, run, STET__FACT_DECIDED, fact->text, &number);
 
-    if (d != NULL && d->is_approval != (fact->code == 0))
+    if (d != NULL && d->is_resume == ((fact->flags & STET__FACT_APPROVAL) != 0))
+        fleet_fail(w, run, "decision %zu is of the wrong kind", number);
+    if (d != NULL && (d->is_approval || d->is_resume) != (fact->code == 0))
         fleet_fail(w, run, "decision %zu is the other one in its inbox", number);
+}
+
+void
+fleet_resumed(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    size_t         number;
+    fleet_deed_of *d = fact->text.data != NULL ? deed_put(w, run, STET__FACT_DECIDED, fact->text, &number) : NULL;
+
+    if (d != NULL && !d->is_resume)
+        fleet_fail(w, run, "decision %zu resumes it", number);
+    if (d != NULL)
+        d->is_plain = true;
 }
 
 /* Who comes too late is told who was first: the note of that decision ends the sentence. */
@@ -332,8 +362,8 @@ deed_check_first(fleet *w, const fleet_run *run)
         fleet_fail(w, run, "a second decision does not name the first: %s", stet_last_error());
 }
 
-void
-fleet_decide(fleet_node *node, fleet_run *run, bool is_approval)
+static void
+deed_decide(fleet_node *node, fleet_run *run, bool is_approval, bool is_resume)
 {
     fleet      *w = node->w;
     size_t      deed = fleet_deed(w, run, STET__FACT_DECIDED, NULL);
@@ -342,10 +372,12 @@ fleet_decide(fleet_node *node, fleet_run *run, bool is_approval)
     int         err;
 
     w->deeds[deed - 1].is_approval = is_approval;
+    w->deeds[deed - 1].is_resume = is_resume;
     (void)snprintf(note, sizeof note, "%zu", deed);
     memcpy(id.text, run->text, sizeof id.text);
-    err = is_approval ? stet_run_approve(node->engine, &id, "boss", note)
-                      : stet_run_reject(node->engine, &id, "boss", note);
+    err = is_resume     ? stet_run_resume(node->engine, &id, "boss", note)
+          : is_approval ? stet_run_approve(node->engine, &id, "boss", note)
+                        : stet_run_reject(node->engine, &id, "boss", note);
     if (err == STET_ESETTLED)
         deed_check_first(w, run);
     else if (err != STET_OK && err != STET_ESTATE && err != STET_EENDED && err != STET_ECORRUPT &&
@@ -356,15 +388,27 @@ fleet_decide(fleet_node *node, fleet_run *run, bool is_approval)
     fleet_deed_answered(w, deed, err);
 }
 
+void
+fleet_decide(fleet_node *node, fleet_run *run, bool is_approval)
+{
+    deed_decide(node, run, is_approval, false);
+}
+
+void
+fleet_resume(fleet_node *node, fleet_run *run)
+{
+    deed_decide(node, run, false, true);
+}
+
 bool
-fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code)
+fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code, bool is_resume)
 {
     const fleet_deed_of *d = deed > 0 && deed <= w->n_deeds ? &w->deeds[deed - 1] : NULL;
 
     while (d != NULL && run != NULL && d->run != run)
         run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
-    return d != NULL && run != NULL && d->kind == STET__FACT_DECIDED && d->puts == 1 &&
-           code == (d->is_approval ? STET_OK : STET_EREJECTED);
+    return d != NULL && run != NULL && d->kind == STET__FACT_DECIDED && d->puts == 1 && !d->is_plain &&
+           d->is_resume == is_resume && code == (d->is_approval || is_resume ? STET_OK : STET_EREJECTED);
 }
 
 /* ---- forks ----------------------------------------------------------------------------------- */

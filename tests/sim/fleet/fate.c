@@ -83,7 +83,8 @@ fate_op(fate_walk *f, const fleet_order *order, const fleet_op *op, unsigned *re
             flags |= fate_child(f, order, op, -1, true, reach) & FATE_CHANCE;
         return flags;
     case FLEET_OP_SIGNAL: return op->has_limit ? FATE_CHANCE : FATE_BLOCKS;
-    case FLEET_OP_APPROVE: return FATE_BLOCKS;
+    case FLEET_OP_APPROVE:
+    case FLEET_OP_PAUSE: return FATE_BLOCKS;
     case FLEET_OP_EVENT: return FATE_CHANCE;
     case FLEET_OP_FUTURES: return fate_futures(f, order, op, reach);
     case FLEET_OP_SETTLE: return FATE_SETTLES;

@@ -7,6 +7,7 @@
  * fault_store.c  the store every node sees: the memory store behind faults
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * deeds.c        what operators did to runs: skip, edit, rewind, fork
+ * live.c         updates and queries: what runs were told and what they say
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
  * why.c          why those that have not ended have not, by `why` and by what is known
@@ -126,7 +127,8 @@ void fleet_chaos(void *arg);
     X(SIGNAL, 6, 3, "signal")                                                                      \
     X(DECIDE, 5, 3, "decide")                                                                      \
     X(EVENT, 4, 2, "event")                                                                        \
-    X(APPROVE, 3, 1, "approval")                                                                   \
+    X(APPROVE, 2, 1, "approval")                                                                   \
+    X(PAUSE, 2, 1, "pause")                                                                        \
     X(EMIT, 3, 1, "emit")                                                                          \
     X(DEPOSIT, 0, 40, "deposit")                                                                   \
     X(SCRIBBLE, 0, 10, "state")                                                                    \
@@ -206,8 +208,9 @@ bool fleet_order_parse(fleet_order *order, stet_bytes input);
 /* The outcome of one operation as the handler saw it. */
 typedef struct fleet_seen {
     int32_t  code;
-    uint32_t kind;  /* fleet_op_kind; for a reader of results */
-    uint64_t value; /* hash of what came back */
+    uint16_t kind;    /* fleet_op_kind; for a reader of results */
+    uint16_t updates; /* of the hash over those that were made by then */
+    uint64_t value;   /* hash of what came back */
 } fleet_seen;
 
 /* One execution of a handler; in the memory of its context. */
@@ -217,6 +220,10 @@ typedef struct fleet_execution {
     fleet_program program;
     size_t        n; /* operations that are over */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
+    bool          is_asked; /* not to execute anything: a query goes by the record */
+    int64_t       generation;
+    uint64_t      chain;    /* hash over the updates that were made, in their order; 0: none */
+    size_t        n_updates;
 } fleet_execution;
 
 /* One execution of a body, whatever became of it. */
@@ -259,6 +266,15 @@ typedef struct fleet_write {
     bool     is_forgotten;    /* by a rewind to operation `at` */
     size_t   at;
 } fleet_write;
+
+/* An update that is recorded, and was not refused. */
+typedef struct fleet_made {
+    struct fleet_made *before;
+    uint32_t number;
+    uint64_t revision;
+    uint64_t chain; /* over it and those before */
+    bool     is_inherited;
+} fleet_made;
 
 /* What an operator did, and the run has not taken in yet. */
 typedef struct fleet_news {
@@ -304,6 +320,11 @@ struct fleet_run {
     bool          is_skipped;   /* a step of it, by somebody, perhaps */
     uint64_t      inherited;    /* its last fact that is */
     size_t        fork;         /* the deed that made it; 0: none */
+    fleet_made   *made;         /* the last update */
+    size_t        n_updates;
+    uint64_t      chain;
+    bool          has_inherited; /* updates, which it may never come to */
+    unsigned      rewrites;     /* deeds it took in */
     bool          is_paused;    /* from the last pause until it is resumed, stopped or stuck */
     bool          is_held;      /* it was when it was granted last */
     bool          is_rolled_back;
@@ -408,7 +429,9 @@ void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
 typedef struct fleet_deed_of {
     fleet_run      *run;
     stet__fact_kind kind;     /* SKIP, EDIT, REWIND; STARTED: a fork; DECIDED */
-    bool            is_approval; /* DECIDED: else a rejection */
+    bool            is_approval; /* DECIDED: else a rejection, or */
+    bool            is_resume;
+    bool            is_plain;    /* … of what an operator had paused */
     char            step[48]; /* as the operator said it; "": none */
     unsigned        puts;     /* how often the store got it */
 } fleet_deed_of;
@@ -425,15 +448,42 @@ void   fleet_deeds_taken(fleet *w, fleet_run *run, uint64_t upto, uint64_t revis
 void   fleet_deeds_reach(fleet *w);
 /* A person's decision was put into the run's inbox. */
 void   fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact);
-/* The call that decides, for an operator or helper. */
+/* It was resumed: that is no decision of what its handler waits for. */
+void   fleet_resumed(fleet *w, fleet_run *run, const stet__fact *fact);
+/* The calls, for an operator or helper. */
 void   fleet_decide(fleet_node *node, fleet_run *run, bool is_approval);
+void   fleet_resume(fleet_node *node, fleet_run *run);
 /* May the run have been told this decision? */
-bool   fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code);
+bool   fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code, bool is_resume);
 void   fleet_deed_forked(fleet *w, fleet_run *run, const stet__fact *started);
 void   fleet_deed_check_fork(fleet *w, fleet_run *run);
 /* Has an operator given the result of a step of that operation? */
 bool   fleet_is_given(const fleet_run *run, size_t op);
 void   fleet_step_text(char text[32], const fleet_run *run, const char *name);
+
+/* ---- updates and queries (live.c) ------------------------------------------------------------ */
+
+typedef struct fleet_update {
+    fleet_run *run;
+    uint64_t   entry;   /* of its inbox, the first; 0: it is not there */
+    bool       is_made; /* recorded, and not rewound since */
+    bool       is_answered;
+    char       answer[48];
+} fleet_update;
+
+/* The handler begins: it can be asked and told. */
+int    fleet_live(stet_ctx *ctx, fleet_execution *x);
+void   fleet_update_asked(fleet *w, fleet_run *run, const stet__fact *fact);
+void   fleet_update_made(fleet *w, fleet_run *run, const stet__fact *fact);
+void   fleet_updates_rewound(fleet *w, fleet_run *run, uint64_t from);
+void   fleet_updates_turned(fleet_run *run);
+/* The calls, of an operator. */
+void   fleet_ask_update(fleet_node *node, fleet_run *run);
+void   fleet_ask_query(fleet_node *node, fleet_run *run);
+/* It is at rest, for that reason; it has completed; everything is over. */
+void   fleet_check_waiting(fleet *w, const fleet_run *run, const char *why);
+void   fleet_check_updates(fleet *w, const fleet_run *run, const fleet_seen *last);
+void   fleet_check_answers(fleet *w, stet_engine *e);
 
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
 
@@ -496,6 +546,7 @@ typedef struct fleet_stats {
     uint64_t runs, bodies, commits, facts, checks;
     uint64_t ways[3], polls, exits; /* of starting; rounds of polled engines; exit hooks called */
     uint64_t deeds[5]; /* skips, edits, rewinds, forks, decisions that were answered */
+    uint64_t updates, answers, queries; /* that were recorded, that somebody got */
     uint64_t turns;   /* generations that ended, also in vain */
     uint64_t reasons; /* why a run has not ended */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
@@ -577,6 +628,8 @@ struct fleet {
     stet_id          once[FLEET_ONCE]; /* to whom each key was given out; zero: to nobody */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;
+    fleet_update    *updates; /* by number, from 1 on */
+    size_t           n_updates, cap_updates;
     fleet_deed_of   *deeds;
     size_t           n_deeds, cap_deeds;
     bool             has_children; /* the unit that is looked at starts some */

@@ -70,6 +70,18 @@ handler_hand_out(fleet *w, const stet_attempt *a, const handler_arg *arg)
     fleet_awakeable_add(w, run, arg->op, arg->hand_out.text);
 }
 
+/* A node that polls renews no lease while a body of its runs. If all do, none would ever come to the end of a
+ * long one. */
+static void
+handler_nap(fleet *w, stet__platform *p, int64_t ms)
+{
+    const fleet_node *node = fleet_node_of(w, p);
+
+    if (node != NULL && node->is_polled && ms > w->plan.lease_ms / 2)
+        ms = w->plan.lease_ms / 2;
+    fleet_nap(p, ms * 1000);
+}
+
 static int
 handler_body(stet_attempt *a, void *arg)
 {
@@ -81,7 +93,7 @@ handler_body(stet_attempt *a, void *arg)
     if (fleet_enter(w, a, x, b->seen, b->op) && b->hand_out.text[0] != '\0')
         handler_hand_out(w, a, b);
     if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
-        fleet_nap(a->ctx->exec->p, (int64_t)b->body.takes_ms * 1000);
+        handler_nap(w, a->ctx->exec->p, b->body.takes_ms);
     fleet_leave(w, a);
     if (number <= b->body.fails)
         return stet_attempt_fail(a, STET_ERETRY, "no luck");
@@ -174,7 +186,8 @@ handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool
         return NULL;
     child.seed = o->seed + (uint64_t)(part + 1);
     child.nonce = handler_nonce(ctx, op, part);
-    fleet_asked(x->w, child.nonce);
+    if (!x->is_asked)
+        fleet_asked(x->w, child.nonce);
     child.floor = is_call ? x->order.floor : -1;
     if (o->key >= 0)
         child.floor = o->key > child.floor ? o->key : child.floor;
@@ -332,15 +345,16 @@ handler_emit(stet_ctx *ctx, fleet_execution *x, uint64_t *value)
     size_t resumed;
     int    rc;
 
-    (void)snprintf(text, sizeof text, "%u", ++x->w->emitted);
+    x->w->emitted += !x->is_asked;
+    (void)snprintf(text, sizeof text, "%u", x->w->emitted);
     rc = stet_ctx_emit(ctx, &resumed, "news", stet_text(text));
     *value = resumed + 1;
     return rc;
 }
 
-/* A person says yes or no, and the number of that decision as a note. */
+/* A person says yes or no, or go on, and the number of that decision as a note. */
 static int
-handler_approve(stet_ctx *ctx, size_t op, uint64_t *value)
+handler_person(stet_ctx *ctx, size_t op, bool is_approval, uint64_t *value)
 {
     stet_decision decision = { 0 };
     char          name[16];
@@ -348,7 +362,8 @@ handler_approve(stet_ctx *ctx, size_t op, uint64_t *value)
 
     handler_name(name, op, -1);
     name[0] = 'b';
-    rc = stet_approve(ctx, &decision, name, stet_text("{}"));
+    rc = is_approval ? stet_approve(ctx, &decision, name, stet_text("{}"))
+                     : stet_pause(ctx, &decision, name, stet_text("{}"));
     if ((rc == STET_OK || rc == STET_EREJECTED) && decision.note != NULL &&
         decision.is_approved == (rc == STET_OK))
         *value = strtoul(decision.note, NULL, 10);
@@ -531,9 +546,9 @@ handler_defer(stet_ctx *ctx, fleet_execution *x, size_t op)
 {
     fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
 
-    if (run == NULL || run->was_deferred[op])
+    if (run == NULL || run->was_deferred[op] || (x->is_asked && stet_info(ctx)->is_replaying))
         return STET_OK;
-    run->was_deferred[op] = true;
+    run->was_deferred[op] = !x->is_asked;
     return stet_defer_until(ctx, fleet_now_ms(x->w) + x->program.ops[op].ms, "not now");
 }
 
@@ -555,7 +570,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     int        rc;
 
     /* It sleeps again after a rewind, and the store's clock may have been set back meanwhile. */
-    if (run != NULL && !stet_info(ctx)->is_replaying &&
+    if (run != NULL && !stet_info(ctx)->is_replaying && !x->is_asked &&
         (run->asked_ms[op] == 0 || fleet_now_ms(x->w) < run->asked_ms[op]))
         run->asked_ms[op] = fleet_now_ms(x->w);
     handler_name(name, op, -1);
@@ -657,7 +672,8 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_SIGNAL: return handler_signal(ctx, x, op, value);
     case FLEET_OP_DECIDE: return handler_decide(ctx, x, op, value);
     case FLEET_OP_EVENT: return handler_event(ctx, x, op, value);
-    case FLEET_OP_APPROVE: return handler_approve(ctx, op, value);
+    case FLEET_OP_APPROVE: return handler_person(ctx, op, true, value);
+    case FLEET_OP_PAUSE: return handler_person(ctx, op, false, value);
     case FLEET_OP_EMIT: return handler_emit(ctx, x, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);
@@ -713,8 +729,19 @@ handler_turn(stet_ctx *ctx, fleet_execution *x, stet_bytes input)
         return rc;
     if (x->order.seed % 3 != 0 && (rc = stet_sleep_ms(ctx, "turn", 20)) != STET_OK)
         return rc;
-    x->w->stats.turns++;
+    x->w->stats.turns += !x->is_asked;
     return stet_continue(ctx, input);
+}
+
+static void
+handler_saw(stet_ctx *ctx, const fleet_execution *x, size_t op, int rc)
+{
+    fleet        *w = x->w;
+    fleet_op_kind kind = x->program.ops[op].kind;
+
+    w->stats.ops[kind]++;
+    fleet_trace(w, fleet_node_of(w, ctx->exec->p), fleet_run_named(w, stet_info(ctx)->run), "saw",
+                fleet_op_names[kind], (int64_t)op, rc);
 }
 
 int
@@ -728,8 +755,12 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         return STET_ENOMEM;
     memset(x, 0, sizeof *x);
     x->w = w;
-    fleet_entered(w, stet_info(ctx)->run);
+    x->is_asked = !ctx->exec->host->takes_updates;
+    if (!x->is_asked)
+        fleet_entered(w, stet_info(ctx)->run);
     handler_exits(ctx, w);
+    if ((rc = fleet_live(ctx, x)) != STET_OK)
+        return rc;
     if (!fleet_order_parse(&x->order, input))
         return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
@@ -744,10 +775,10 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         if (!handler_is_outcome(rc))
             return rc;
         x->seen[x->n++] =
-            (fleet_seen){ .code = rc, .kind = x->program.ops[op].kind, .value = value };
-        w->stats.ops[x->program.ops[op].kind]++;
-        fleet_trace(w, fleet_node_of(w, ctx->exec->p), fleet_run_named(w, stet_info(ctx)->run),
-                    "saw", fleet_op_names[x->program.ops[op].kind], (int64_t)op, rc);
+            (fleet_seen){ .code = rc, .kind = (uint16_t)x->program.ops[op].kind,
+                          .updates = (uint16_t)x->chain, .value = value };
+        if (!x->is_asked)
+            handler_saw(ctx, x, op, rc);
         if (rc == STET_ECANCELLED || rc == STET_EEXPIRED)
             return handler_stopped(ctx, x, rc);
         if (rc != STET_OK && !x->program.is_stubborn)

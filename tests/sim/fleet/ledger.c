@@ -104,11 +104,12 @@ fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, boo
 {
     for (size_t i = 0; i < n && i <= FLEET_OPS_MAX; i++) {
         if (run->is_fixed[i] &&
-            (run->seen[i].code != seen[i].code || run->seen[i].value != seen[i].value))
-            fleet_fail(w, run, "operation %zu (%s) gave %d/%llx first and %d/%llx later", i,
+            (run->seen[i].code != seen[i].code || run->seen[i].value != seen[i].value ||
+             run->seen[i].updates != seen[i].updates))
+            fleet_fail(w, run, "operation %zu (%s) gave %d/%llx/%x first and %d/%llx/%x later", i,
                        fleet_op_names[seen[i].kind % FLEET_OPS], run->seen[i].code,
-                       (unsigned long long)run->seen[i].value, seen[i].code,
-                       (unsigned long long)seen[i].value);
+                       (unsigned long long)run->seen[i].value, run->seen[i].updates, seen[i].code,
+                       (unsigned long long)seen[i].value, seen[i].updates);
         run->seen[i] = seen[i];
         run->is_fixed[i] = run->is_fixed[i] || is_fixed;
     }

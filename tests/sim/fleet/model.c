@@ -164,6 +164,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->n_done = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
+    fleet_updates_turned(run);
     fleet_deeds_taken(w, run, (uint64_t)fact->taken, fact->revision);
 }
 
@@ -423,6 +424,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
     case STET__FACT_STUCK:
     case STET__FACT_COMPENSATION_FAILED: run->is_paused = false; break;
@@ -556,13 +558,17 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
             run->not_before_ms = 0; /* it tries again at once */
         break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
-    case STET__FACT_RESUME: run->is_paused = false; break;
+    case STET__FACT_RESUME:
+        fleet_resumed(w, run, &fact);
+        run->is_paused = false;
+        break;
     case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
     case STET__FACT_DECIDED:
         model_told_once(w, run, &fact);
         fleet_decided(w, run, &fact);
         break;
     case STET__FACT_SIGNALLED: fleet_signalled(w, run, &fact); break;
+    case STET__FACT_UPDATE_ASKED: fleet_update_asked(w, run, &fact); break;
     case STET__FACT_EVENT:
         model_told_once(w, run, &fact);
         fleet_told(w, &fact);

@@ -264,13 +264,14 @@ why_decision(fleet *w, const fleet_run *run, const why_said *said)
     stet__fact       mark;
     char             name[32];
 
-    if (strcmp(why_named(said, "stet approve "), run->text) != 0)
-        return "it does not say how to decide";
     if (value == NULL)
         return "it waits for nobody";
     in = value->value.data;
     if (stet__fact_decode(&mark, &in) != STET_OK || mark.kind == STET__FACT_DECIDED)
         return "somebody has decided";
+    if (strcmp(why_named(said, (mark.flags & STET__FACT_APPROVAL) != 0 ? "stet approve " : "stet resume "),
+               run->text) != 0)
+        return "it does not say how to decide";
     (void)snprintf(name, sizeof name, " %.*s", (int)mark.name.len, (const char *)mark.name.data);
     return strstr(said->text, name) != NULL ? NULL : "it names another wait";
 }
@@ -351,6 +352,8 @@ fleet_check_open(fleet *w, stet_engine *e, bool is_helped)
         else if ((wrong = why_judge(w, run, &said, is_helped)) != NULL)
             fleet_fail(w, run, "it does not end, and why says (%s) \"%s\" (%s): %s", said.kind,
                        said.text, said.help, wrong);
+        else
+            fleet_check_waiting(w, run, said.kind);
         fleet_trace(w, NULL, run, "does not end:", said.kind, 0, 0);
         w->stats.reasons++;
     }

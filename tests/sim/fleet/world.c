@@ -424,6 +424,9 @@ world_help_on(void *arg)
         for (size_t i = 0; i < run->program.n && run->end == 0; i++)
             if (run->program.ops[i].kind == FLEET_OP_APPROVE && !run->is_unserved)
                 fleet_decide(node, run, true);
+        for (size_t i = 0; i < run->program.n && run->end == 0; i++)
+            if (run->program.ops[i].kind == FLEET_OP_PAUSE && !run->is_unserved)
+                fleet_resume(node, run);
         if (run->is_idle && stet_cancel(e, &id, "helper", "it takes too long") != STET_OK)
             fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
@@ -615,6 +618,7 @@ world_end(fleet *w)
     stet__arena_free(&w->arena);
     free(w->awakeables);
     free(w->deeds);
+    free(w->updates);
     free(w->tasks);
 }
 

@@ -71,6 +71,8 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
     printf("operators: skip %" PRIu64 ", edit %" PRIu64 ", rewind %" PRIu64 ", fork %" PRIu64
            ", decide %" PRIu64 "\n",
            s->deeds[0], s->deeds[1], s->deeds[2], s->deeds[3], s->deeds[4]);
+    printf("updates %" PRIu64 ", answers to them %" PRIu64 ", queries %" PRIu64 "\n", s->updates,
+           s->answers, s->queries);
     printf("%" PRIu64 " reasons of why compared with the records\n", s->reasons);
     printf("%" PRIu64 " histories of keys with an order, %" PRIu64 " undecided\n",
            s->orders - s->undecided, s->undecided);
