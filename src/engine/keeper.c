@@ -407,6 +407,7 @@ keeper_on_own(void *arg, const stet_run_row *row)
     keeper_orphans *o = arg;
     keeper_orphan  *one = &o->found[o->n++];
 
+    memset(one, 0, sizeof *one);
     one->grant.run = row->id;
     one->grant.epoch = row->epoch;
     one->row = *row;
@@ -437,7 +438,7 @@ keeper_adopt(stet_engine *e)
 
     /* Room for all that live here, and some more. */
     o.cap = atomic_load(&e->in_flight) + 64;
-    if (STET__MUTANT(orphan_left) || e->session == 0 || (o.found = stet__get0(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
+    if (STET__MUTANT(orphan_left) || e->session == 0 || (o.found = stet__get(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
         return;
     query.session = e->session;
     query.limit = 1000000;

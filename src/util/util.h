@@ -52,6 +52,7 @@ stet__cap_next(const stet__alloc *a, size_t cap, size_t first)
 
 void *stet__get(stet__alloc *a, size_t size);             /* NULL when out of memory */
 void *stet__get0(stet__alloc *a, size_t size);            /* zeroed */
+void *stet__get_head(stet__alloc *a, size_t size, size_t head); /* only so much of it zeroed: room for a page follows */
 void *stet__grow(stet__alloc *a, void *old, size_t size); /* old stays valid on NULL */
 void  stet__free(stet__alloc *a, void *p);                /* accepts NULL */
 char *stet__strdup(stet__alloc *a, const char *s);        /* NULL for NULL or out of memory */
