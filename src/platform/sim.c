@@ -143,6 +143,7 @@ struct sim_node {
 struct stet__sim {
     stet__alloc  *alloc;
     stet__co_pool stacks;
+    stet__co_maps maps; /* of stacks the nodes had for coroutines of their own */
     stet__rng     schedule, workload;
     unsigned      switch_bits; /* drawn from the seed: some histories are calm, some frantic */
     uint64_t      bits;        /* drawn and not used yet */
@@ -860,6 +861,7 @@ stet__sim_node_new(stet__sim *sim)
     node->platform.alloc.get = sim_get;
     node->platform.ops = &sim_ops;
     node->sim = sim;
+    node->stacks.maps = &sim->maps;
     node->id = ++sim->node_count;
     node->is_alive = true;
     stet__rng_seed(&node->random, stet__rng_next(&sim->workload));
@@ -1277,6 +1279,7 @@ stet__sim_free(stet__sim *sim)
         return;
     sim_clear(sim);
     stet__co_pool_free(&sim->stacks);
+    stet__co_maps_free(&sim->maps);
     while ((c = sim->chunks) != NULL) {
         sim->chunks = c->next;
         free(c);
