@@ -170,6 +170,19 @@ fact_decode_fields(stet__fact *fact, stet_bytes in)
     return STET_OK;
 }
 
+/* Most of the time a decoding takes. Of a size it knows gcc makes string instructions, which take three times as long as the
+ * C library's function for any size; so it does not know. */
+static void
+fact_clear(stet__fact *fact)
+{
+    size_t bytes = sizeof *fact;
+
+#if defined(__GNUC__)
+    __asm__("" : "+r"(bytes));
+#endif
+    memset(fact, 0, bytes);
+}
+
 int
 stet__fact_decode(stet__fact *fact, stet_bytes *in)
 {
@@ -179,7 +192,7 @@ stet__fact_decode(stet__fact *fact, stet_bytes *in)
     uint32_t       crc = 0;
     uint8_t        version = 0, kind = 0;
 
-    memset(fact, 0, sizeof *fact);
+    fact_clear(fact);
     if (in->len == 0)
         return STET_END;
     if (!stet__read_varint(&rest, &len) || len > rest.len || len < 3 + FACT_CRC_BYTES) {

@@ -39,7 +39,7 @@ purge_on_row(void *arg, const stet_run_row *row)
 {
     purge_page *page = arg;
     stet_bytes  in = row->extra;
-    stet__fact  extra = { 0 };
+    stet__fact  extra;
     int64_t     keep_ms = page->e->config.retention_ms;
 
     page->seen++;

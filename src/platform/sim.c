@@ -90,6 +90,7 @@ struct stet__thread {
     bool        is_root;
     fiber_state state;
     size_t      ready_at; /* its place in sim->ready */
+    size_t      timed_at; /* FIBER_COND with a limit: its place in sim->timed */
     sim_fiber  *wait_prev, *wait_next;
     sim_mutex  *mutex; /* FIBER_LOCK: wanted */
     sim_cond   *cond;  /* FIBER_COND */
@@ -122,6 +123,11 @@ struct sim_chunk {
 
 _Static_assert(sizeof(sim_large) == offsetof(sim_large, block) + sizeof(sim_block), "what follows a block follows a large one");
 
+typedef struct sim_timed {
+    int64_t    until_us;
+    sim_fiber *fiber;
+} sim_timed;
+
 struct sim_node {
     stet__platform platform; /* first: a platform is the node */
     stet__sim     *sim;
@@ -148,9 +154,9 @@ struct stet__sim {
     unsigned      switch_bits; /* drawn from the seed: some histories are calm, some frantic */
     uint64_t      bits;        /* drawn and not used yet */
     unsigned      bits_left;
+    uint64_t      calm; /* so many places to be interrupted at are passed before the next one that is taken */
     int64_t       now_us;
     uint32_t      events, events_a_us; /* what a microsecond is made of */
-    int64_t       earliest_us; /* no deadline is before it; may be too low, never too high */
     sim_node     *nodes;
     unsigned      node_count;
     uint64_t      fiber_count, lock_count;
@@ -165,6 +171,8 @@ struct stet__sim {
     sim_fiber    *first, *last;
     sim_fiber   **ready;
     size_t        ready_n, ready_cap;
+    sim_timed    *timed; /* those who wait until a time, as a heap: the first one's is the earliest */
+    size_t        timed_n, timed_cap;
     sim_fiber    *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
     sim_fiber     outside;  /* stands for that caller in locks */
     sim_node     *crashing; /* by one of its own fibers: the scheduler must do it */
@@ -201,21 +209,38 @@ sim_draw(stet__sim *sim, uint64_t below)
     return ((stet__rng_next(&sim->schedule) >> 32) * below) >> 32;
 }
 
-/* One in 1 << switch_bits. There are many more of these than of anything else that is drawn, so one number serves
- * several of them. */
-static bool
-sim_draw_switch(stet__sim *sim)
+/* Each place is taken with a chance of one in 1 << switch_bits. There are many more of them than of anything else that is
+ * drawn, so it is drawn ahead how many are passed until then. */
+static void
+sim_draw_calm(stet__sim *sim)
 {
-    bool is_drawn;
+    uint64_t mask = (UINT64_C(1) << sim->switch_bits) - 1, drawn;
 
-    if (sim->bits_left < sim->switch_bits) {
-        sim->bits = stet__rng_next(&sim->schedule);
-        sim->bits_left = 64;
+    sim->calm = 0;
+    for (;;) {
+        if (sim->bits_left < sim->switch_bits) {
+            sim->bits = stet__rng_next(&sim->schedule);
+            sim->bits_left = 64;
+        }
+        drawn = sim->bits & mask;
+        sim->bits >>= sim->switch_bits;
+        sim->bits_left -= sim->switch_bits;
+        if (drawn == 0)
+            return;
+        sim->calm++;
     }
-    is_drawn = (sim->bits & ((1u << sim->switch_bits) - 1)) == 0;
-    sim->bits >>= sim->switch_bits;
-    sim->bits_left -= sim->switch_bits;
-    return is_drawn;
+}
+
+/* Is this place taken? */
+static inline bool
+sim_is_taken(stet__sim *sim)
+{
+    if (STET__LIKELY(sim->calm > 0)) {
+        sim->calm--;
+        return false;
+    }
+    sim_draw_calm(sim);
+    return sim->current != NULL;
 }
 
 static void
@@ -252,6 +277,67 @@ sim_ready_reserve(stet__sim *sim, size_t n)
     return true;
 }
 
+static bool
+sim_timed_reserve(stet__sim *sim, size_t n)
+{
+    size_t     cap = sim->timed_cap == 0 ? 16 : sim->timed_cap;
+    sim_timed *grown;
+
+    while (cap < n)
+        cap *= 2;
+    if (cap == sim->timed_cap)
+        return true;
+    if ((grown = stet__grow(sim->alloc, sim->timed, cap * sizeof(sim_timed))) == NULL)
+        return false;
+    sim->timed = grown;
+    sim->timed_cap = cap;
+    return true;
+}
+
+static void
+sim_timed_put(stet__sim *sim, size_t at, sim_timed t)
+{
+    sim->timed[at] = t;
+    t.fiber->timed_at = at;
+}
+
+/* The place `at` is free: up or down from there to where t belongs. */
+static void
+sim_timed_sift(stet__sim *sim, size_t at, sim_timed t)
+{
+    size_t child;
+
+    for (; at > 0 && sim->timed[(at - 1) / 2].until_us > t.until_us; at = (at - 1) / 2)
+        sim_timed_put(sim, at, sim->timed[(at - 1) / 2]);
+    for (; (child = at * 2 + 1) < sim->timed_n; at = child) {
+        if (child + 1 < sim->timed_n && sim->timed[child + 1].until_us < sim->timed[child].until_us)
+            child++;
+        if (sim->timed[child].until_us >= t.until_us)
+            break;
+        sim_timed_put(sim, at, sim->timed[child]);
+    }
+    sim_timed_put(sim, at, t);
+}
+
+static void
+sim_timed_add(stet__sim *sim, sim_fiber *f)
+{
+    if (f->until_us != STET__FOREVER)
+        sim_timed_sift(sim, sim->timed_n++, (sim_timed){ f->until_us, f });
+}
+
+static void
+sim_timed_remove(stet__sim *sim, sim_fiber *f)
+{
+    sim_timed last;
+
+    if (f->until_us == STET__FOREVER)
+        return;
+    last = sim->timed[--sim->timed_n];
+    if (last.fiber != f)
+        sim_timed_sift(sim, f->timed_at, last);
+}
+
 static void
 sim_waiters_add(sim_waiters *w, sim_fiber *f)
 {
@@ -284,6 +370,8 @@ static void
 sim_wake(stet__sim *sim, sim_waiters *w, sim_fiber *f)
 {
     sim_waiters_remove(w, f);
+    if (f->state == FIBER_COND)
+        sim_timed_remove(sim, f);
     sim_ready_add(sim, f);
 }
 
@@ -341,7 +429,7 @@ sim_switch(stet__sim *sim)
 static void
 sim_maybe_switch(stet__sim *sim)
 {
-    if (sim->current != NULL && sim->current->foreign_held == 0 && sim_draw_switch(sim))
+    if (sim_is_taken(sim) && sim->current->foreign_held == 0)
         sim_switch(sim);
 }
 
@@ -585,7 +673,7 @@ sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void
     *out = NULL;
     if (!node->is_alive)
         sim_die(sim, "a fiber is started on a crashed node");
-    if (!sim_ready_reserve(sim, sim->fibers_alive + 1))
+    if (!sim_ready_reserve(sim, sim->fibers_alive + 1) || !sim_timed_reserve(sim, sim->fibers_alive + 1))
         goto done;
     if ((f = stet__get0(sim->alloc, sizeof *f)) == NULL)
         goto done;
@@ -735,7 +823,7 @@ sim_lock(stet__platform *p, stet__mutex *mutex)
     sim_acquire(sim, sim_mutex_of(mutex));
     /* Also with it held, else nobody ever finds it taken. Nothing was changed under it yet, so
      * this holds for a foreign lock too, if it is the first. */
-    if (sim->current != NULL && !inside && sim_draw_switch(sim))
+    if (sim_is_taken(sim) && !inside)
         sim_switch(sim);
 }
 
@@ -795,8 +883,7 @@ sim_cond_wait(stet__platform *p, stet__cond *cond, stet__mutex *mutex, int64_t u
         me->until_us = until_us;
         me->state = FIBER_COND;
         sim_waiters_add(&c->waiters, me);
-        if (until_us < sim->earliest_us)
-            sim->earliest_us = until_us;
+        sim_timed_add(sim, me);
     }
     sim_switch(sim);
     sim_acquire(sim, sim_mutex_of(mutex));
@@ -881,8 +968,10 @@ sim_fiber_detach(stet__sim *sim, sim_fiber *f)
         sim_ready_remove(sim, f);
     else if (f->state == FIBER_LOCK)
         sim_waiters_remove(&f->mutex->waiters, f);
-    else if (f->state == FIBER_COND)
+    else if (f->state == FIBER_COND) {
         sim_waiters_remove(&f->cond->waiters, f);
+        sim_timed_remove(sim, f);
+    }
     if (f->is_root && f->state != FIBER_DONE)
         sim->roots_alive--;
     f->state = FIBER_DONE;
@@ -1023,24 +1112,16 @@ stet__sim_spawn(stet__sim *sim, stet__platform *p, void (*fn)(void *arg), void *
     return STET_OK;
 }
 
-/* Wake those whose time is up and find out when the next one's is. */
+/* Wake those whose time is up. */
 static void
 sim_expire(stet__sim *sim)
 {
     sim_fiber *f;
 
-    if (sim->now_us < sim->earliest_us)
-        return;
-    sim->earliest_us = STET__FOREVER;
-    for (f = sim->first; f != NULL; f = f->next) {
-        if (f->state != FIBER_COND || f->until_us == STET__FOREVER)
-            continue;
-        if (f->until_us <= sim->now_us) {
-            f->timed_out = true;
-            sim_wake(sim, &f->cond->waiters, f);
-        } else if (f->until_us < sim->earliest_us) {
-            sim->earliest_us = f->until_us;
-        }
+    while (sim->timed_n > 0 && sim->timed[0].until_us <= sim->now_us) {
+        f = sim->timed[0].fiber;
+        f->timed_out = true;
+        sim_wake(sim, &f->cond->waiters, f);
     }
 }
 
@@ -1063,12 +1144,11 @@ sim_choose(stet__sim *sim)
     return NULL;
 }
 
-/* Nothing can run now: when will something? earliest_us may be too low after a signal; then the
- * clock stops there once without effect, which costs nothing and is the same in every history. */
+/* Nothing can run now: when will something? */
 static int64_t
 sim_next_us(const stet__sim *sim)
 {
-    int64_t next_us = sim->earliest_us;
+    int64_t next_us = sim->timed_n > 0 ? sim->timed[0].until_us : STET__FOREVER;
     size_t  i;
 
     for (i = 0; i < sim->ready_n; i++)
@@ -1217,11 +1297,11 @@ sim_begin(stet__sim *sim, uint64_t seed)
 {
     sim->now_us = SIM_MONO_START_US;
     sim->events = 0;
-    sim->earliest_us = STET__FOREVER;
     stet__rng_seed(&sim->schedule, seed);
     stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
     sim->switch_bits = 1 + (unsigned)sim_draw(sim, 5); /* one in 2 to one in 32 */
     sim->bits_left = 0;
+    sim_draw_calm(sim);
 }
 
 stet__sim *
@@ -1285,6 +1365,7 @@ stet__sim_free(stet__sim *sim)
         free(c);
     }
     stet__free(sim->alloc, sim->ready);
+    stet__free(sim->alloc, sim->timed);
     stet__free(sim->alloc, sim);
 }
 
