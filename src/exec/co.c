@@ -237,7 +237,8 @@ __attribute__((visibility("hidden"))) void stet__co_entry(void);
 
 #if defined(__x86_64__)
 
-/* mxcsr and the x87 control word are preserved by calls as well (rounding, exception masks). The
+/* mxcsr and the x87 control word are preserved by calls as well (rounding, exception masks). Loading them takes
+ * longer than all the rest and they hardly ever differ, so they are compared first. The
  * jump instead of a return: the processor predicts returns by the calls it saw, and would always be
  * wrong here. */
 __asm__(".pushsection .text\n"
@@ -269,10 +270,18 @@ __asm__(".pushsection .text\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    stmxcsr (%rsp)\n"
         "    fnstcw 4(%rsp)\n"
+        "    movl (%rsp), %eax\n"
+        "    movzwl 4(%rsp), %edx\n"
         "    movq %rsp, (%rdi)\n"
         "    movq %rsi, %rsp\n"
+        "    cmpl %eax, (%rsp)\n"
+        "    jne 1f\n"
+        "    cmpw %dx, 4(%rsp)\n"
+        "    je 2f\n"
+        "1:\n"
         "    ldmxcsr (%rsp)\n"
         "    fldcw 4(%rsp)\n"
+        "2:\n"
         "    addq $8, %rsp\n"
         "    .cfi_adjust_cfa_offset -8\n"
         "    popq %r15\n"

@@ -152,8 +152,8 @@ struct stet__sim {
     stet__co_maps maps; /* of stacks the nodes had for coroutines of their own */
     stet__rng     schedule, workload;
     unsigned      switch_bits; /* drawn from the seed: some histories are calm, some frantic */
-    uint64_t      bits;        /* drawn and not used yet */
-    unsigned      bits_left;
+    uint64_t      places;      /* the next ones, switch_bits wide each: its lowest bit is set if it is taken */
+    unsigned      places_left;
     uint64_t      calm; /* so many places to be interrupted at are passed before the next one that is taken */
     int64_t       now_us;
     uint32_t      events, events_a_us; /* what a microsecond is made of */
@@ -174,6 +174,7 @@ struct stet__sim {
     sim_timed    *timed; /* those who wait until a time, as a heap: the first one's is the earliest */
     size_t        timed_n, timed_cap;
     sim_fiber    *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
+    sim_node     *mapping;  /* who answers for stacks that are mapped now */
     sim_fiber     outside;  /* stands for that caller in locks */
     sim_node     *crashing; /* by one of its own fibers: the scheduler must do it */
 };
@@ -214,21 +215,25 @@ sim_draw(stet__sim *sim, uint64_t below)
 static void
 sim_draw_calm(stet__sim *sim)
 {
-    uint64_t mask = (UINT64_C(1) << sim->switch_bits) - 1, drawn;
+    /* The lowest bit of each place in 64 bits, by switch_bits. */
+    static const uint64_t lowest[] = { 0, UINT64_MAX, UINT64_C(0x5555555555555555), UINT64_C(0x1249249249249249),
+                                       UINT64_C(0x1111111111111111), UINT64_C(0x0084210842108421) };
+    uint64_t              drawn, any;
+    unsigned              i;
 
     sim->calm = 0;
-    for (;;) {
-        if (sim->bits_left < sim->switch_bits) {
-            sim->bits = stet__rng_next(&sim->schedule);
-            sim->bits_left = 64;
-        }
-        drawn = sim->bits & mask;
-        sim->bits >>= sim->switch_bits;
-        sim->bits_left -= sim->switch_bits;
-        if (drawn == 0)
-            return;
-        sim->calm++;
+    while (sim->places == 0) {
+        sim->calm += sim->places_left;
+        any = drawn = stet__rng_next(&sim->schedule);
+        for (i = 1; i < sim->switch_bits; i++)
+            any |= drawn >> i;
+        sim->places = ~any & lowest[sim->switch_bits];
+        sim->places_left = 64 / sim->switch_bits;
     }
+    i = (unsigned)__builtin_ctzll(sim->places) / sim->switch_bits;
+    sim->calm += i;
+    sim->places = sim->places >> i * sim->switch_bits >> (sim->switch_bits - 1) >> 1;
+    sim->places_left -= i + 1;
 }
 
 /* Is this place taken? */
@@ -1176,16 +1181,17 @@ sim_fiber_ended(stet__sim *sim, sim_fiber *ended)
 static void
 sim_dispatch(stet__sim *sim, sim_fiber *f)
 {
-    sim_node       *crashed;
-    stet__co_owner *owner;
-    bool            goes_on;
+    sim_node *crashed;
+    bool      goes_on;
 
     sim->events_left--;
     sim_tick(sim);
     sim->current = f;
-    owner = stet__co_owner_set(&f->node->stacks);
+    if (sim->mapping != f->node) {
+        sim->mapping = f->node;
+        (void)stet__co_owner_set(&f->node->stacks);
+    }
     goes_on = stet__co_resume(f->co);
-    stet__co_owner_set(owner);
     sim->current = NULL;
     if ((crashed = sim->crashing) != NULL) {
         sim->crashing = NULL;
@@ -1211,7 +1217,8 @@ sim_step(stet__sim *sim)
 bool
 stet__sim_run(stet__sim *sim, int64_t until_us)
 {
-    int64_t next_us;
+    stet__co_owner *owner = stet__co_owner_set(NULL);
+    int64_t         next_us;
 
     if (sim->current != NULL)
         sim_die(sim, "stet__sim_run() inside of itself");
@@ -1219,29 +1226,35 @@ stet__sim_run(stet__sim *sim, int64_t until_us)
     sim->for_roots = true;
     sim->until_us = until_us;
     sim->events_left = UINT64_MAX;
+    sim->mapping = NULL;
     while (sim_goes_on(sim)) {
         if (sim_step(sim))
             continue;
         if ((next_us = sim_next_us(sim)) == STET__FOREVER)
-            return false;
+            break;
         sim->now_us = next_us < until_us ? next_us : until_us;
     }
+    (void)stet__co_owner_set(owner);
     return sim->roots_alive == 0;
 }
 
 bool
 stet__sim_settle(stet__sim *sim, uint64_t events)
 {
+    stet__co_owner *owner = stet__co_owner_set(NULL);
+    bool            is_settled = false;
+
     if (sim->current != NULL)
         sim_die(sim, "stet__sim_settle() inside of the simulation");
     sim->is_stopped = false;
     sim->for_roots = false;
     sim->until_us = STET__FOREVER;
     sim->events_left = events;
-    while (sim_goes_on(sim))
-        if (!sim_step(sim))
-            return true;
-    return false;
+    sim->mapping = NULL;
+    while (!is_settled && sim_goes_on(sim))
+        is_settled = !sim_step(sim);
+    (void)stet__co_owner_set(owner);
+    return is_settled;
 }
 
 int64_t
@@ -1300,7 +1313,7 @@ sim_begin(stet__sim *sim, uint64_t seed)
     stet__rng_seed(&sim->schedule, seed);
     stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
     sim->switch_bits = 1 + (unsigned)sim_draw(sim, 5); /* one in 2 to one in 32 */
-    sim->bits_left = 0;
+    sim->places = sim->places_left = 0;
     sim_draw_calm(sim);
 }
 

@@ -163,6 +163,13 @@ static inline uint64_t stet__load_u64(const uint8_t *p)
     return (uint64_t)stet__load_u32(p) | (uint64_t)stet__load_u32(p + 4) << 32;
 }
 
+/* Big-endian: numbers in the order of their bytes. */
+static inline uint64_t stet__load_be64(const uint8_t *p)
+{
+    return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40 | (uint64_t)p[3] << 32 | (uint64_t)p[4] << 24 |
+           (uint64_t)p[5] << 16 | (uint64_t)p[6] << 8 | (uint64_t)p[7];
+}
+
 /* Reads from the front of *in and moves it on; false (and *in untouched) when it does not fit. */
 static inline bool stet__read_bytes(stet_bytes *in, size_t len, stet_bytes *out)
 {

@@ -93,7 +93,7 @@ image_crumbs(stet__memory_db *to, const mem_crumbs *crumbs)
 
     copy->session = crumbs->session;
     copy->n = crumbs->n;
-    copy->crumbs = image_must(stet__get0(to->alloc, crumbs->n * sizeof *copy->crumbs));
+    copy->crumbs = image_must(stet__get(to->alloc, crumbs->n * sizeof *copy->crumbs));
     memcpy(copy->crumbs, crumbs->crumbs, crumbs->n * sizeof *copy->crumbs);
     stet__mem_tree_add(&to->crumbs, &copy->node);
 }
