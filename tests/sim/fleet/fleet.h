@@ -698,6 +698,7 @@ typedef struct fleet_fate {
     stet_id        parent;
     int            key;
     bool           is_new, is_called, is_stoppable, has_idem;
+    bool           is_rewound; /* what it called may be forgotten, and stopped therefore */
     bool           is_chance; /* how it ends depends on order or time */
 } fleet_fate;
 
