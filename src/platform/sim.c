@@ -219,6 +219,9 @@ sim_draw_calm(stet__sim *sim)
     static const uint64_t lowest[] = { 0, UINT64_MAX, UINT64_C(0x5555555555555555), UINT64_C(0x1249249249249249),
                                        UINT64_C(0x1111111111111111), UINT64_C(0x0084210842108421) };
     uint64_t              drawn, any;
+    /* 64 / switch_bits, and 65536 / switch_bits rounded up: divisions take long. */
+    static const uint8_t  places[] = { 0, 64, 32, 21, 16, 12 };
+    static const uint16_t part[] = { 0, 0, 32768, 21846, 16384, 13108 };
     unsigned              i;
 
     sim->calm = 0;
@@ -228,9 +231,11 @@ sim_draw_calm(stet__sim *sim)
         for (i = 1; i < sim->switch_bits; i++)
             any |= drawn >> i;
         sim->places = ~any & lowest[sim->switch_bits];
-        sim->places_left = 64 / sim->switch_bits;
+        sim->places_left = places[sim->switch_bits];
     }
-    i = (unsigned)__builtin_ctzll(sim->places) / sim->switch_bits;
+    i = (unsigned)__builtin_ctzll(sim->places);
+    if (sim->switch_bits > 1)
+        i = i * part[sim->switch_bits] >> 16;
     sim->calm += i;
     sim->places = sim->places >> i * sim->switch_bits >> (sim->switch_bits - 1) >> 1;
     sim->places_left -= i + 1;
@@ -688,7 +693,7 @@ sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void
     f->id = ++sim->fiber_count;
     f->fn = fn;
     f->arg = arg;
-    snprintf(f->name, sizeof f->name, "%s", name);
+    memcpy(f->name, name, strnlen(name, sizeof f->name - 1)); /* the rest is 0 */
     sim_fiber_link(sim, f);
     sim_ready_add(sim, f);
     *out = f;
