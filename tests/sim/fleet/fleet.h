@@ -683,8 +683,8 @@ void     fleet_check_history(fleet *w);
 void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
 /* Is no fact of it damaged? */
 bool     fleet_is_readable(const mem_run *run);
-/* Facts that begin not after revision `upto`. */
-uint64_t fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h);
+/* Are they the same, of those that begin not after revision `upto`? */
+bool     fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto);
 /* A run's row and facts, but for session, epoch and due_ms. */
 uint64_t fleet_hash_run(const mem_run *run);
 /* Runs, lanes, timers, values. NULL: also what fleet_hash_run() leaves out, and sessions; else but
