@@ -362,6 +362,40 @@ uint64_t stet__rng_next(stet__rng *r);
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);
 
+/* Text at `at`, cut to fit before `end`; returns where the next goes. For what is put together for every step and wait: printf
+ * takes ten times as long. */
+static inline char *stet__text_add(char *at, const char *end, const char *text)
+{
+    size_t len = strlen(text), room = (size_t)(end - at) - 1;
+
+    if (len > room)
+        len = room;
+    memcpy(at, text, len);
+    at[len] = '\0';
+    return at + len;
+}
+
+static inline char *stet__text_add_number(char *at, const char *end, uint64_t v)
+{
+    char digits[21], *first = digits + 20;
+
+    *first = '\0';
+    do
+        *--first = (char)('0' + v % 10);
+    while ((v /= 10) != 0);
+    return stet__text_add(at, end, first);
+}
+
+static inline char *stet__text_add_hex(char *at, const char *end, uint64_t v) /* 16 digits */
+{
+    char digits[17];
+
+    for (int i = 15; i >= 0; i--, v >>= 4)
+        digits[i] = "0123456789abcdef"[v & 15];
+    digits[16] = '\0';
+    return stet__text_add(at, end, digits);
+}
+
 /* ---- near names ------------------------------------------------------------------------------ */
 
 /* Edits (insert, remove, replace, swap two neighbours) from what was typed to a name; SIZE_MAX: one

@@ -109,8 +109,8 @@ typedef struct fleet_plan {
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
-/* Does it strike now? Counts it. */
-bool fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node);
+/* Does it strike now? Counts it. One that the seed has: see fleet_fault(). */
+bool fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
@@ -599,6 +599,13 @@ struct fleet {
 
 /* Live one seed. True: everything held. *stats is added to; *hash tells histories apart. */
 bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash);
+
+/* Does it strike now? Asked so often that the seed's plan is looked at here. */
+static inline bool
+fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node)
+{
+    return w->has_faults && w->plan.one_in[kind] != 0 && fleet_fault_draw(w, kind, node);
+}
 
 uint64_t fleet_draw(stet__rng *r, uint64_t below);
 fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
