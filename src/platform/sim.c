@@ -417,6 +417,14 @@ sim_tick(stet__sim *sim)
 
 static sim_fiber *sim_choose(stet__sim *sim);
 
+/* Can nobody but the fiber that runs now be next? */
+static bool
+sim_is_alone(const stet__sim *sim)
+{
+    return sim->ready_n == 1 && (sim->timed_n == 0 || sim->timed[0].until_us > sim->now_us) && sim->crashing == NULL &&
+           sim_fiber_can_run(sim->current) && sim_goes_on(sim);
+}
+
 /* Let another one go first. The caller has set its state, or stays ready. It may well be on the stack
  * of a coroutine it resumed; co.h allows that. Often it is its own turn again, and then nothing is switched. */
 static void
@@ -424,6 +432,11 @@ sim_switch(stet__sim *sim)
 {
     sim_fiber *f = sim->current;
 
+    if (f->state == FIBER_READY && sim_is_alone(sim)) {
+        sim->events_left--;
+        sim_tick(sim);
+        return;
+    }
     if (f->state != FIBER_READY)
         sim_ready_remove(sim, f);
     if (sim->crashing == NULL && sim_goes_on(sim) && (sim->chosen = sim_choose(sim)) == f) {

@@ -113,14 +113,16 @@ static const uint8_t id_values[256] = {
 static bool
 id_read_part(uint64_t *v, const char *text, int n)
 {
+    uint64_t sum = 0;
     unsigned digit;
     int      i;
 
-    for (i = 0, *v = 0; i < n; i++) {
+    for (i = 0; i < n; i++) {
         if ((digit = id_values[(uint8_t)text[i]]) == 0)
             return false;
-        *v = *v << 5 | (digit - 1);
+        sum = sum << 5 | (digit - 1);
     }
+    *v = sum;
     return true;
 }
 
