@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define FACT_VERSION 1
+#define FACT_VERSION   1
 #define FACT_CRC_BYTES 4u
 
 typedef struct fact_field {
@@ -26,8 +26,7 @@ stet__fact_kind_name(stet__fact_kind kind)
 {
     switch (kind) {
 #define FACT_NAME(name, number, text)                                                              \
-    case STET__FACT_##name:                                                                        \
-        return text;
+    case STET__FACT_##name: return text;
         STET__FACT_LIST(FACT_NAME)
 #undef FACT_NAME
     }
@@ -60,7 +59,8 @@ static size_t
 fact_varint_bytes(uint64_t v)
 {
 #if defined(__GNUC__)
-    return ((size_t)(63 - __builtin_clzll(v | 1)) * 9 + 73) / 64; /* one for every seven bits begun */
+    return ((size_t)(63 - __builtin_clzll(v | 1)) * 9 + 73) /
+           64; /* one for every seven bits begun */
 #else
     size_t n = 1;
 

@@ -521,7 +521,8 @@ co_unmap(stet__co *co)
 
     if (maps != NULL && maps->n == 0)
         maps->bytes = co->map_bytes;
-    if (maps != NULL && maps->bytes == co->map_bytes && maps->n < sizeof maps->map / sizeof maps->map[0])
+    if (maps != NULL && maps->bytes == co->map_bytes &&
+        maps->n < sizeof maps->map / sizeof maps->map[0])
         maps->map[maps->n++] = co->map;
     else
         munmap(co->map, co->map_bytes);

@@ -26,7 +26,7 @@
 
 #include "exec/co.h"
 
-#define SIM_PROCESSORS 2
+#define SIM_PROCESSORS      2
 #define SIM_WALL_START_MS   INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
 #define SIM_MONO_START_US   1000                   /* not 0, which often means "unset" */
 #define SIM_STACK_BYTES     ((size_t)256 * 1024)
@@ -121,7 +121,8 @@ struct sim_chunk {
     size_t used;
 };
 
-_Static_assert(sizeof(sim_large) == offsetof(sim_large, block) + sizeof(sim_block), "what follows a block follows a large one");
+_Static_assert(sizeof(sim_large) == offsetof(sim_large, block) + sizeof(sim_block),
+               "what follows a block follows a large one");
 
 typedef struct sim_timed {
     int64_t    until_us;
@@ -152,31 +153,33 @@ struct stet__sim {
     stet__co_maps maps; /* of stacks the nodes had for coroutines of their own */
     stet__rng     schedule, workload;
     unsigned      switch_bits; /* drawn from the seed: some histories are calm, some frantic */
-    uint64_t      places;      /* the next ones, switch_bits wide each: its lowest bit is set if it is taken */
-    unsigned      places_left;
-    uint64_t      calm; /* so many places to be interrupted at are passed before the next one that is taken */
-    int64_t       now_us;
-    uint32_t      events, events_a_us; /* what a microsecond is made of */
-    sim_node     *nodes;
-    unsigned      node_count;
-    uint64_t      fiber_count, lock_count;
-    size_t        fibers_alive, roots_alive;
-    uint64_t      memory_failures;
-    bool          is_stopped;
-    bool          for_roots;   /* the call that runs ends with them */
-    int64_t       until_us;    /* … or then */
-    uint64_t      events_left; /* … or after so many */
-    sim_fiber    *chosen;      /* by the one that ran last: next */
-    sim_chunk    *chunks;      /* of nodes that are gone */
-    sim_fiber    *first, *last;
-    sim_fiber   **ready;
-    size_t        ready_n, ready_cap;
-    sim_timed    *timed; /* those who wait until a time, as a heap: the first one's is the earliest */
-    size_t        timed_n, timed_cap;
-    sim_fiber    *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
-    sim_node     *mapping;  /* who answers for stacks that are mapped now */
-    sim_fiber     outside;  /* stands for that caller in locks */
-    sim_node     *crashing; /* by one of its own fibers: the scheduler must do it */
+    uint64_t
+        places; /* the next ones, switch_bits wide each: its lowest bit is set if it is taken */
+    unsigned places_left;
+    uint64_t
+        calm; /* so many places to be interrupted at are passed before the next one that is taken */
+    int64_t     now_us;
+    uint32_t    events, events_a_us; /* what a microsecond is made of */
+    sim_node   *nodes;
+    unsigned    node_count;
+    uint64_t    fiber_count, lock_count;
+    size_t      fibers_alive, roots_alive;
+    uint64_t    memory_failures;
+    bool        is_stopped;
+    bool        for_roots;   /* the call that runs ends with them */
+    int64_t     until_us;    /* … or then */
+    uint64_t    events_left; /* … or after so many */
+    sim_fiber  *chosen;      /* by the one that ran last: next */
+    sim_chunk  *chunks;      /* of nodes that are gone */
+    sim_fiber  *first, *last;
+    sim_fiber **ready;
+    size_t      ready_n, ready_cap;
+    sim_timed  *timed; /* those who wait until a time, as a heap: the first one's is the earliest */
+    size_t      timed_n, timed_cap;
+    sim_fiber  *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
+    sim_node   *mapping;  /* who answers for stacks that are mapped now */
+    sim_fiber   outside;  /* stands for that caller in locks */
+    sim_node   *crashing; /* by one of its own fibers: the scheduler must do it */
 };
 
 /* ---- misuse -------------------------------------------------------------------------------- */
@@ -216,8 +219,12 @@ static void
 sim_draw_calm(stet__sim *sim)
 {
     /* The lowest bit of each place in 64 bits, by switch_bits. */
-    static const uint64_t lowest[] = { 0, UINT64_MAX, UINT64_C(0x5555555555555555), UINT64_C(0x1249249249249249),
-                                       UINT64_C(0x1111111111111111), UINT64_C(0x0084210842108421) };
+    static const uint64_t lowest[] = { 0,
+                                       UINT64_MAX,
+                                       UINT64_C(0x5555555555555555),
+                                       UINT64_C(0x1249249249249249),
+                                       UINT64_C(0x1111111111111111),
+                                       UINT64_C(0x0084210842108421) };
     uint64_t              drawn, any;
     /* 64 / switch_bits, and 65536 / switch_bits rounded up: divisions take long. */
     static const uint8_t  places[] = { 0, 64, 32, 21, 16, 12 };
@@ -421,8 +428,8 @@ static sim_fiber *sim_choose(stet__sim *sim);
 static bool
 sim_is_alone(const stet__sim *sim)
 {
-    return sim->ready_n == 1 && (sim->timed_n == 0 || sim->timed[0].until_us > sim->now_us) && sim->crashing == NULL &&
-           sim_fiber_can_run(sim->current) && sim_goes_on(sim);
+    return sim->ready_n == 1 && (sim->timed_n == 0 || sim->timed[0].until_us > sim->now_us) &&
+           sim->crashing == NULL && sim_fiber_can_run(sim->current) && sim_goes_on(sim);
 }
 
 /* Let another one go first. The caller has set its state, or stays ready. It may well be on the stack
@@ -511,7 +518,8 @@ sim_size_of(size_t bytes)
 static size_t
 sim_size_bytes(unsigned size)
 {
-    return size < SIM_FINE_MAX / 16 ? ((size_t)size + 1) * 16 : SIM_FINE_MAX * 2 << (size - SIM_FINE_MAX / 16);
+    return size < SIM_FINE_MAX / 16 ? ((size_t)size + 1) * 16
+                                    : SIM_FINE_MAX * 2 << (size - SIM_FINE_MAX / 16);
 }
 
 static sim_block *
@@ -696,7 +704,8 @@ sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void
     *out = NULL;
     if (!node->is_alive)
         sim_die(sim, "a fiber is started on a crashed node");
-    if (!sim_ready_reserve(sim, sim->fibers_alive + 1) || !sim_timed_reserve(sim, sim->fibers_alive + 1))
+    if (!sim_ready_reserve(sim, sim->fibers_alive + 1) ||
+        !sim_timed_reserve(sim, sim->fibers_alive + 1))
         goto done;
     if ((f = stet__get0(sim->alloc, sizeof *f)) == NULL)
         goto done;

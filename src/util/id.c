@@ -132,8 +132,8 @@ id_read_digits(stet_id *id, const char *text)
 {
     uint64_t top, middle, low;
 
-    if (!id_read_part(&top, text, 2) || !id_read_part(&middle, text + 2, 12) || !id_read_part(&low, text + 14, 12) ||
-        text[ID_DIGITS] != '\0' || top > 255)
+    if (!id_read_part(&top, text, 2) || !id_read_part(&middle, text + 2, 12) ||
+        !id_read_part(&low, text + 14, 12) || text[ID_DIGITS] != '\0' || top > 255)
         return false;
     id_store(id->bytes, top << 56 | middle >> 4);
     id_store(id->bytes + 8, middle << 60 | low);

@@ -174,10 +174,13 @@ fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto)
 {
     mem_node *x = stet__mem_tree_first(a), *y = stet__mem_tree_first(b);
 
-    for (; x != NULL && MEM_OF(mem_facts, node, x)->first <= upto; x = stet__mem_tree_next(x), y = stet__mem_tree_next(y)) {
-        const mem_facts *f = MEM_OF(mem_facts, node, x), *g = y != NULL ? MEM_OF(mem_facts, node, y) : NULL;
+    for (; x != NULL && MEM_OF(mem_facts, node, x)->first <= upto;
+         x = stet__mem_tree_next(x), y = stet__mem_tree_next(y)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, x),
+                        *g = y != NULL ? MEM_OF(mem_facts, node, y) : NULL;
 
-        if (g == NULL || f->first != g->first || f->len != g->len || memcmp(f->data, g->data, f->len) != 0)
+        if (g == NULL || f->first != g->first || f->len != g->len ||
+            memcmp(f->data, g->data, f->len) != 0)
             return false;
     }
     return y == NULL || MEM_OF(mem_facts, node, y)->first > upto;

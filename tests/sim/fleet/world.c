@@ -112,7 +112,8 @@ world_options(fleet_node *node, stet_options *o)
     o->concurrency = 1 + (int64_t)fleet_draw(&r, 3);
     o->in_flight_max = flights[fleet_draw(&r, 3)];
     if (!w->options.is_large && o->in_flight_max > WORLD_FLIGHTS)
-        o->in_flight_max = WORLD_FLIGHTS; /* more than there are runs: all the rest is room for crumbs nobody writes */
+        o->in_flight_max =
+            WORLD_FLIGHTS; /* more than there are runs: all the rest is room for crumbs nobody writes */
     o->parked_max = parked[fleet_draw(&r, 3)];
     o->parked_ms = 1 + (int64_t)fleet_draw(&r, 20000);
     o->lease_ms = w->plan.lease_ms;
