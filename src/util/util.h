@@ -52,7 +52,8 @@ stet__cap_next(const stet__alloc *a, size_t cap, size_t first)
 
 void *stet__get(stet__alloc *a, size_t size);             /* NULL when out of memory */
 void *stet__get0(stet__alloc *a, size_t size);            /* zeroed */
-void *stet__get_head(stet__alloc *a, size_t size, size_t head); /* only so much of it zeroed: room for a page follows */
+/* Only so much of it zeroed: room for a page follows. */
+void *stet__get_head(stet__alloc *a, size_t size, size_t head);
 void *stet__grow(stet__alloc *a, void *old, size_t size); /* old stays valid on NULL */
 void  stet__free(stet__alloc *a, void *p);                /* accepts NULL */
 char *stet__strdup(stet__alloc *a, const char *s);        /* NULL for NULL or out of memory */
@@ -166,8 +167,9 @@ static inline uint64_t stet__load_u64(const uint8_t *p)
 /* Big-endian: numbers in the order of their bytes. */
 static inline uint64_t stet__load_be64(const uint8_t *p)
 {
-    return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40 | (uint64_t)p[3] << 32 | (uint64_t)p[4] << 24 |
-           (uint64_t)p[5] << 16 | (uint64_t)p[6] << 8 | (uint64_t)p[7];
+    return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40 |
+           (uint64_t)p[3] << 32 | (uint64_t)p[4] << 24 | (uint64_t)p[5] << 16 |
+           (uint64_t)p[6] << 8 | (uint64_t)p[7];
 }
 
 /* Reads from the front of *in and moves it on; false (and *in untouched) when it does not fit. */
@@ -362,8 +364,8 @@ uint64_t stet__rng_next(stet__rng *r);
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);
 
-/* Text at `at`, cut to fit before `end`; returns where the next goes. For what is put together for every step and wait: printf
- * takes ten times as long. */
+/* Text at `at`, cut to fit before `end`; returns where the next goes. For what is put together for
+ * every step and wait: printf takes ten times as long. */
 static inline char *stet__text_add(char *at, const char *end, const char *text)
 {
     size_t len = strlen(text), room = (size_t)(end - at) - 1;
