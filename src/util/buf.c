@@ -96,8 +96,8 @@ stet__buf_cstr(stet__buf *b)
 }
 
 #if defined(__GNUC__)
-/* One of up to eight bytes, where eight can be read: no loop, since nobody guesses how long a number
- * is. 0: it is longer. */
+/* One of up to eight bytes, where eight can be read: no loop, since nobody guesses how long a
+ * number is. 0: it is longer. */
 static size_t
 read_varint_word(const uint8_t *p, uint64_t *v)
 {
