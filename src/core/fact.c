@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define FACT_VERSION 1
+#define FACT_VERSION   1
 #define FACT_CRC_BYTES 4u
 
 typedef struct fact_field {
@@ -26,8 +26,7 @@ stet__fact_kind_name(stet__fact_kind kind)
 {
     switch (kind) {
 #define FACT_NAME(name, number, text)                                                              \
-    case STET__FACT_##name:                                                                        \
-        return text;
+    case STET__FACT_##name: return text;
         STET__FACT_LIST(FACT_NAME)
 #undef FACT_NAME
     }
@@ -59,6 +58,10 @@ fact_unzigzag(uint64_t v)
 static size_t
 fact_varint_bytes(uint64_t v)
 {
+#if defined(__GNUC__)
+    return ((size_t)(63 - __builtin_clzll(v | 1)) * 9 + 73) /
+           64; /* one for every seven bits begun */
+#else
     size_t n = 1;
 
     while (v >= 0x80) {
@@ -66,6 +69,7 @@ fact_varint_bytes(uint64_t v)
         n++;
     }
     return n;
+#endif
 }
 
 static uint8_t *
@@ -79,27 +83,66 @@ fact_put_varint(uint8_t *at, uint64_t v)
     return at;
 }
 
+/* The fields that are there, as numbers, in their order. Without a branch for each: most are not there, and which ones is what
+ * no processor guesses. */
 static size_t
-fact_body_bytes(const stet__fact *fact)
+fact_fields_of(uint8_t list[], const stet__fact *fact)
 {
-    size_t n = 2 + fact_varint_bytes(fact_zigzag(fact->time_ms)) + FACT_CRC_BYTES;
+    size_t n = 0;
 
 #define FACT_B(member, number)                                                                     \
-    if (fact->member.data != NULL)                                                                 \
-        n += 1 + fact_varint_bytes(fact->member.len) + fact->member.len;
+    list[n] = (number);                                                                            \
+    n += fact->member.data != NULL;
 #define FACT_V(member, number)                                                                     \
-    if (fact->member != 0)                                                                         \
-        n += 1 + fact_varint_bytes(fact_zigzag(fact->member));
+    list[n] = (number);                                                                            \
+    n += fact->member != 0;
     STET__FACT_FIELDS(FACT_B, FACT_V)
 #undef FACT_B
 #undef FACT_V
     return n;
 }
 
+static stet_bytes
+fact_bytes_of(const stet__fact *fact, uint8_t number)
+{
+    stet_bytes value;
+
+    memcpy(&value, (const char *)fact + fact_fields[number].offset, sizeof value);
+    return value;
+}
+
+static uint64_t
+fact_number_of(const stet__fact *fact, uint8_t number)
+{
+    int64_t value;
+
+    memcpy(&value, (const char *)fact + fact_fields[number].offset, sizeof value);
+    return fact_zigzag(value);
+}
+
+static size_t
+fact_body_bytes(const stet__fact *fact, const uint8_t list[], size_t n)
+{
+    size_t bytes = 2 + fact_varint_bytes(fact_zigzag(fact->time_ms)) + FACT_CRC_BYTES;
+
+    for (size_t i = 0; i < n; i++) {
+        if (fact_fields[list[i]].is_bytes) {
+            size_t len = fact_bytes_of(fact, list[i]).len;
+
+            bytes += 1 + fact_varint_bytes(len) + len;
+        } else {
+            bytes += 1 + fact_varint_bytes(fact_number_of(fact, list[i]));
+        }
+    }
+    return bytes;
+}
+
 void
 stet__fact_encode(stet__buf *b, const stet__fact *fact)
 {
-    size_t   body = fact_body_bytes(fact);
+    uint8_t  list[FACT_FIELD_MAX + 1];
+    size_t   n = fact_fields_of(list, fact);
+    size_t   body = fact_body_bytes(fact, list, n);
     size_t   total = fact_varint_bytes(body) + body;
     uint8_t *start, *at;
     uint32_t crc;
@@ -111,22 +154,20 @@ stet__fact_encode(stet__buf *b, const stet__fact *fact)
     *at++ = FACT_VERSION;
     *at++ = (uint8_t)fact->kind;
     at = fact_put_varint(at, fact_zigzag(fact->time_ms));
-#define FACT_B(member, number)                                                                     \
-    if (fact->member.data != NULL) {                                                               \
-        *at++ = (uint8_t)((number)*2 + 1);                                                         \
-        at = fact_put_varint(at, fact->member.len);                                                \
-        if (fact->member.len > 0)                                                                  \
-            memcpy(at, fact->member.data, fact->member.len);                                       \
-        at += fact->member.len;                                                                    \
+    for (size_t i = 0; i < n; i++) {
+        if (fact_fields[list[i]].is_bytes) {
+            stet_bytes value = fact_bytes_of(fact, list[i]);
+
+            *at++ = (uint8_t)(list[i] * 2 + 1);
+            at = fact_put_varint(at, value.len);
+            if (value.len > 0)
+                memcpy(at, value.data, value.len);
+            at += value.len;
+        } else {
+            *at++ = (uint8_t)(list[i] * 2);
+            at = fact_put_varint(at, fact_number_of(fact, list[i]));
+        }
     }
-#define FACT_V(member, number)                                                                     \
-    if (fact->member != 0) {                                                                       \
-        *at++ = (uint8_t)((number)*2);                                                             \
-        at = fact_put_varint(at, fact_zigzag(fact->member));                                       \
-    }
-    STET__FACT_FIELDS(FACT_B, FACT_V)
-#undef FACT_B
-#undef FACT_V
     crc = stet__crc32c(0, start, (size_t)(at - start));
     for (int i = 0; i < 4; i++)
         *at++ = (uint8_t)(crc >> (8 * i));
@@ -170,6 +211,19 @@ fact_decode_fields(stet__fact *fact, stet_bytes in)
     return STET_OK;
 }
 
+/* Most of the time a decoding takes. Of a size it knows gcc makes string instructions, which take three times as long as the
+ * C library's function for any size; so it does not know. */
+static void
+fact_clear(stet__fact *fact)
+{
+    size_t bytes = sizeof *fact;
+
+#if defined(__GNUC__)
+    __asm__("" : "+r"(bytes));
+#endif
+    memset(fact, 0, bytes);
+}
+
 int
 stet__fact_decode(stet__fact *fact, stet_bytes *in)
 {
@@ -179,7 +233,7 @@ stet__fact_decode(stet__fact *fact, stet_bytes *in)
     uint32_t       crc = 0;
     uint8_t        version = 0, kind = 0;
 
-    memset(fact, 0, sizeof *fact);
+    fact_clear(fact);
     if (in->len == 0)
         return STET_END;
     if (!stet__read_varint(&rest, &len) || len > rest.len || len < 3 + FACT_CRC_BYTES) {

@@ -440,7 +440,7 @@ engine_free(stet_engine *e)
         stet__free(&p->alloc, f->name);
         stet__free(&p->alloc, f);
     }
-    for (size_t i = 0; e->recent != NULL && i < STET__RECENT_MAX; i++)
+    for (size_t i = 0; e->recent != NULL && i < e->recent_n; i++)
         stet_result_free(&e->recent[i].result);
     stet__free(&p->alloc, e->recent);
     stet__free(&p->alloc, e->handlers);
@@ -547,7 +547,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
     e->url = stet__strdup(&p->alloc, stet__store_shown(shown, sizeof shown, url));
-    e->recent = stet__get0(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
+    e->recent = stet__get(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_uses = stet__get0(&p->alloc, e->n_crumbs * sizeof *e->crumb_uses);
     if (e->url == NULL || e->recent == NULL || e->crumb_uses == NULL)
         err = stet__fail(STET_ENOMEM, "out of memory");

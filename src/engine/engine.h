@@ -464,7 +464,7 @@ struct stet_engine {
     size_t          n_waiting_slots; /* slots whose bodies wait for runs that need one of them */
     stet__map       recent_by_run; /* run -> index + 1 in recent */
     stet__recent   *recent;
-    size_t          recent_next;
+    size_t          recent_n, recent_next; /* how many were ever filled; the next one is the oldest, or one more */
 
     /* session */
     _Atomic uint64_t session;   /* 0: none */

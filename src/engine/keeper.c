@@ -408,6 +408,7 @@ keeper_on_own(void *arg, const stet_run_row *row)
     keeper_orphans *o = arg;
     keeper_orphan  *one = &o->found[o->n++];
 
+    memset(one, 0, sizeof *one);
     one->grant.run = row->id;
     one->grant.epoch = row->epoch;
     one->row = *row;
@@ -438,7 +439,7 @@ keeper_adopt(stet_engine *e)
 
     /* Room for all that live here, and some more. */
     o.cap = atomic_load(&e->in_flight) + 64;
-    if (STET__MUTANT(orphan_left) || e->session == 0 || (o.found = stet__get0(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
+    if (STET__MUTANT(orphan_left) || e->session == 0 || (o.found = stet__get(&e->p->alloc, o.cap * sizeof *o.found)) == NULL)
         return;
     query.session = e->session;
     query.limit = 1000000;
@@ -563,6 +564,12 @@ keeper_in(stet_engine *e, int64_t ms, int64_t now_us)
     return now_us + in_ms * 1000 - stet__wall_us(e->p) % 1000;
 }
 
+static bool
+keeper_is_due(int64_t ms, int64_t now_ms)
+{
+    return ms != STET_NEVER && ms <= now_ms;
+}
+
 static int64_t
 keeper_least(int64_t a, int64_t b)
 {
@@ -624,7 +631,7 @@ keeper_fires_schedules(stet_engine *e)
 static int64_t
 keeper_round(stet_engine *e)
 {
-    int64_t now_us = stet__mono_us(e->p), next_us, stall_us, again_us;
+    int64_t now_us = stet__mono_us(e->p), now_ms, next_us, next_ms, stall_us, again_us;
 
     if (now_us >= e->next_sweep_us) {
         e->next_sweep_us = now_us + e->config.sweep_ms * 1000;
@@ -634,14 +641,14 @@ keeper_round(stet_engine *e)
         keeper_purge(e);
     if (e->has_hint || now_us >= e->next_poll_us)
         keeper_poll(e, now_us);
-    if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned &&
-        keeper_in(e, e->next_timer_ms, now_us) <= now_us)
+    now_ms = stet__store_now(e);
+    if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned && keeper_is_due(e->next_timer_ms, now_ms))
         keeper_timers_round(e);
-    if (keeper_fires_schedules(e) && keeper_in(e, e->next_sched_ms, now_us) <= now_us)
+    if (keeper_fires_schedules(e) && keeper_is_due(e->next_sched_ms, now_ms))
         stet__sched_round(e);
     if (now_us >= e->next_questions_us)
         stet__answerer_look(e, now_us);
-    if (keeper_in(e, e->next_due_ms, now_us) <= now_us) {
+    if (keeper_is_due(e->next_due_ms, now_ms)) {
         e->next_due_ms = STET_NEVER;
         e->wants_claim = true;
     }
@@ -658,12 +665,13 @@ keeper_round(stet_engine *e)
     next_us = keeper_least(keeper_least(e->next_sweep_us, e->next_poll_us), keeper_least(stall_us, again_us));
     next_us = keeper_least(next_us, e->next_purge_us);
     next_us = keeper_least(next_us, e->next_questions_us);
+    next_ms = e->next_due_ms;
     /* Poisoned: no timer is fired, so none may bring us round again at once, with the lock held. */
     if ((e->config.roles & STET_ROLE_TIMERS) && e->firing == 0 && !e->is_poisoned)
-        next_us = keeper_least(next_us, keeper_in(e, e->next_timer_ms, now_us));
+        next_ms = keeper_least(next_ms, e->next_timer_ms);
     if (keeper_fires_schedules(e))
-        next_us = keeper_least(next_us, keeper_in(e, e->next_sched_ms, now_us));
-    next_us = keeper_least(next_us, keeper_in(e, e->next_due_ms, now_us));
+        next_ms = keeper_least(next_ms, e->next_sched_ms);
+    next_us = keeper_least(next_us, keeper_in(e, next_ms, now_us));
     if ((e->wants_claim && !e->is_claiming) || e->n_wanted > 0)
         next_us = now_us;
     return next_us;
@@ -687,19 +695,19 @@ keeper_main(void *arg)
 
     stet__lock(e->p, &e->lock);
     while (!e->is_keeper_closing) {
-        int64_t next_us = keeper_round(e);
+        int64_t next_us = keeper_round(e), now_us = stet__mono_us(e->p);
 
         if (e->is_keeper_closing)
             break;
-        if (stet__mono_us(e->p) >= e->next_maintain_us) {
-            e->next_maintain_us = stet__mono_us(e->p) + KEEPER_MAINTAIN_US * 60;
+        if (now_us >= e->next_maintain_us) {
+            e->next_maintain_us = now_us + KEEPER_MAINTAIN_US * 60;
             stet__unlock(e->p, &e->lock);
             (void)e->store->ops->maintain(e->store);
             stet__doctor_ask(e);
             stet__lock(e->p, &e->lock);
             continue;
         }
-        if (next_us > stet__mono_us(e->p) && !e->has_hint && !e->is_keeper_closing)
+        if (next_us > now_us && !e->has_hint && !e->is_keeper_closing)
             (void)stet__wait(e->p, &e->keeper_cond, &e->lock, next_us);
     }
     stet__unlock(e->p, &e->lock);

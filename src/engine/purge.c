@@ -6,6 +6,7 @@
  * for audit_hold_ms at most. Idempotency keys, labels and awakeables go with their run, in the same unit; keys of
  * children with their parent. What was given out once (stet_once) stays given out.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -26,11 +27,11 @@ typedef struct purge_row {
 typedef struct purge_page {
     stet_engine *e;
     int64_t      now_ms;
-    purge_row    found[PURGE_PAGE];
     size_t       n, seen;
     uint64_t     mirror; /* stet__mirror_version() */
     size_t       lost;   /* runs the audit hook was not told of in time */
     stet_id      last;
+    purge_row    found[PURGE_PAGE]; /* n of them */
 } purge_page;
 
 static int
@@ -38,7 +39,7 @@ purge_on_row(void *arg, const stet_run_row *row)
 {
     purge_page *page = arg;
     stet_bytes  in = row->extra;
-    stet__fact  extra = { 0 };
+    stet__fact  extra;
     int64_t     keep_ms = page->e->config.retention_ms;
 
     page->seen++;
@@ -409,7 +410,7 @@ purge_clear_page(stet_engine *e, purge_cleared *c)
 static void
 purge_clear_bases(stet_engine *e, int64_t oldest_ms)
 {
-    purge_cleared *c = stet__get0(&e->p->alloc, sizeof *c);
+    purge_cleared *c = stet__get_head(&e->p->alloc, sizeof *c, offsetof(purge_cleared, found));
     stet_bytes     all = { NULL, 0 };
     int            err = STET_OK;
 
@@ -498,7 +499,7 @@ purge_page_round(stet_engine *e, purge_page *page)
 bool
 stet__purge(stet_engine *e, bool is_again)
 {
-    purge_page *page = stet__get0(&e->p->alloc, sizeof *page);
+    purge_page *page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(purge_page, found));
     bool        has_more = true;
 
     if (page == NULL)

@@ -12,6 +12,7 @@
  * Threads: questions of others are answered by a thread of their own, begun with the first one;
  * the keeper tells it to look. Locks: engine->lock for its state and for those who wait.
  */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -275,9 +276,9 @@ typedef struct query_found {
 
 typedef struct query_page {
     stet__arena arena;
-    query_found found[QUERY_PAGE];
     size_t      rows, n, most;
     stet_id     last;
+    query_found found[QUERY_PAGE]; /* n of them */
 } query_page;
 
 static int
@@ -315,7 +316,7 @@ query_page_read(stet_engine *e, const char *space, query_page *page)
 static int
 query_sweep(stet_engine *e, const char *space, size_t most, size_t *left)
 {
-    query_page *page = stet__get0(&e->p->alloc, sizeof *page);
+    query_page *page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(query_page, found));
     int64_t     now_ms = stet__store_now(e);
     int         err;
 
@@ -564,7 +565,7 @@ answer_is_ours(stet_engine *e, const stet__fact *question)
 static void
 answer_all(stet_engine *e, bool *is_some, bool must_answer)
 {
-    query_page *page = stet__get0(&e->p->alloc, sizeof *page);
+    query_page *page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(query_page, found));
     char        name[STET__NAME_MAX + 1];
     bool        is_ours;
 

@@ -9,6 +9,7 @@
  * Whom it is for: runs that waited when it began, by the store's clock. One that waits anew meanwhile is behind the
  * place where it stood. A wait whose time is up is passed over, though its run may not know it yet.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "engine/host.h"
@@ -401,7 +402,7 @@ emit_forget(stet_engine *e, stet_id id)
 bool
 stet__emit_sweep(stet_engine *e)
 {
-    emit_old  *old = stet__get0(&e->p->alloc, sizeof *old);
+    emit_old  *old = stet__get_head(&e->p->alloc, sizeof *old, offsetof(emit_old, found));
     stet_bytes all = { NULL, 0 };
     bool       is_any;
 

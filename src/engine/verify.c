@@ -908,7 +908,7 @@ verify_begin(stet_engine *e, const char *call, bool is_repairing, size_t *checke
     if ((err = stet__alive(e, call)) != STET_OK)
         return err;
     v = stet__get0(&e->p->alloc, sizeof *v);
-    page = stet__get0(&e->p->alloc, sizeof *page);
+    page = stet__get(&e->p->alloc, sizeof *page);
     if (v == NULL || page == NULL) {
         stet__free(&e->p->alloc, v);
         stet__free(&e->p->alloc, page);

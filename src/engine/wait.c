@@ -84,6 +84,10 @@ wait_remember(stet_engine *e, const stet__run *run, int answer)
 {
     stet__recent *slot = &e->recent[e->recent_next];
 
+    if (e->recent_next == e->recent_n) {
+        memset(slot, 0, sizeof *slot);
+        e->recent_n++;
+    }
     if (run->result.len > STET__RECENT_BYTES_MAX ||
         stet__map_find(&e->recent_by_run, run->id.bytes, sizeof run->id.bytes) != NULL)
         return;

@@ -237,7 +237,8 @@ __attribute__((visibility("hidden"))) void stet__co_entry(void);
 
 #if defined(__x86_64__)
 
-/* mxcsr and the x87 control word are preserved by calls as well (rounding, exception masks). The
+/* mxcsr and the x87 control word are preserved by calls as well (rounding, exception masks). Loading them takes
+ * longer than all the rest and they hardly ever differ, so they are compared first. The
  * jump instead of a return: the processor predicts returns by the calls it saw, and would always be
  * wrong here. */
 __asm__(".pushsection .text\n"
@@ -269,10 +270,18 @@ __asm__(".pushsection .text\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    stmxcsr (%rsp)\n"
         "    fnstcw 4(%rsp)\n"
+        "    movl (%rsp), %eax\n"
+        "    movzwl 4(%rsp), %edx\n"
         "    movq %rsp, (%rdi)\n"
         "    movq %rsi, %rsp\n"
+        "    cmpl %eax, (%rsp)\n"
+        "    jne 1f\n"
+        "    cmpw %dx, 4(%rsp)\n"
+        "    je 2f\n"
+        "1:\n"
         "    ldmxcsr (%rsp)\n"
         "    fldcw 4(%rsp)\n"
+        "2:\n"
         "    addq $8, %rsp\n"
         "    .cfi_adjust_cfa_offset -8\n"
         "    popq %r15\n"
@@ -483,11 +492,16 @@ co_owner_unlink(stet__co *co)
 static bool
 co_map(stet__co *co, size_t stack_bytes)
 {
-    int   flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
-    void *map;
+    int            flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
+    stet__co_maps *maps = co_owner != NULL ? co_owner->maps : NULL;
+    void          *map;
 
     co->guard_bytes = (size_t)sysconf(_SC_PAGESIZE);
     co->map_bytes = stack_bytes + co->guard_bytes;
+    if (maps != NULL && maps->n > 0 && maps->bytes == co->map_bytes) {
+        co->map = maps->map[--maps->n];
+        return true;
+    }
     map = mmap(NULL, co->map_bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (map == MAP_FAILED)
         return false;
@@ -497,6 +511,21 @@ co_map(stet__co *co, size_t stack_bytes)
     }
     co->map = map;
     return true;
+}
+
+/* Before it is unlinked from its owner. */
+static void
+co_unmap(stet__co *co)
+{
+    stet__co_maps *maps = co->owner != NULL ? co->owner->maps : NULL;
+
+    if (maps != NULL && maps->n == 0)
+        maps->bytes = co->map_bytes;
+    if (maps != NULL && maps->bytes == co->map_bytes &&
+        maps->n < sizeof maps->map / sizeof maps->map[0])
+        maps->map[maps->n++] = co->map;
+    else
+        munmap(co->map, co->map_bytes);
 }
 
 static stet__co *
@@ -517,8 +546,8 @@ co_make(stet__co_pool *pool)
 static void
 co_unmake(stet__co_pool *pool, stet__co *co)
 {
+    co_unmap(co);
     co_owner_unlink(co);
-    munmap(co->map, co->map_bytes);
     stet__free(pool->alloc, co);
 }
 
@@ -662,7 +691,14 @@ stet__co_owner_reclaim(stet__co_owner *owner)
 
     while ((co = owner->stacks) != NULL) {
         co_sanitizers_end(co);
+        co_unmap(co);
         co_owner_unlink(co);
-        munmap(co->map, co->map_bytes);
     }
+}
+
+void
+stet__co_maps_free(stet__co_maps *maps)
+{
+    while (maps->n > 0)
+        munmap(maps->map[--maps->n], maps->bytes);
 }

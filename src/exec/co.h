@@ -39,15 +39,23 @@ bool stet__co_is_guard(const stet__co *co, const void *address);
 
 /* ---- for the simulator --------------------------------------------------------------------- */
 
+/* Mappings of one size that outlive their owners, since making them takes longer than what a simulated process does. */
+typedef struct stet__co_maps {
+    size_t bytes, n;
+    void  *map[64];
+} stet__co_maps;
+
 /* Who answers for the stacks this thread maps. A simulated process that is killed frees nothing, so
  * the simulator collects its stacks here and unmaps what is left. Nobody else sets one. */
 typedef struct stet__co_owner {
-    stet__co *stacks;
+    stet__co      *stacks;
+    stet__co_maps *maps; /* taken from and given back to; NULL: none are kept */
 } stet__co_owner;
 
 /* From now on, on this thread; NULL: nobody, the pools alone. Returns the former one. */
 stet__co_owner *stet__co_owner_set(stet__co_owner *owner);
 /* Unmap all of them, in any state. To be called before the memory of their pools goes. */
 void stet__co_owner_reclaim(stet__co_owner *owner);
+void stet__co_maps_free(stet__co_maps *maps);
 
 #endif

@@ -314,8 +314,10 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
 void
 stet__attempt_init(stet_attempt *a, stet_future *f)
 {
-    stet_ctx *c = f->ctx;
-    uint64_t  seed = f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48);
+    stet_ctx   *c = f->ctx;
+    uint64_t    seed = f->occurrence + (stet__journal_repeats(&c->journal, f->name, f->occurrence) << 48);
+    char       *at = a->token;
+    const char *end = at + sizeof a->token;
 
     memset(a, 0, sizeof *a);
     a->ctx = c;
@@ -333,8 +335,9 @@ stet__attempt_init(stet_attempt *a, stet_future *f)
     stet__buf_init(&a->text, &c->exec->p->alloc);
     if (c->run.generation != 0) /* the same step of another generation is another one */
         seed = stet__hash64(&c->run.generation, sizeof c->run.generation, seed);
-    (void)snprintf(a->token, sizeof a->token, "%s-%016llx", c->run_text,
-                   (unsigned long long)stet__hash64(f->name, strlen(f->name), seed));
+    at = stet__text_add(at, end, c->run_text);
+    at = stet__text_add(at, end, "-");
+    (void)stet__text_add_hex(at, end, stet__hash64(f->name, strlen(f->name), seed));
 }
 
 /* A stop is told by what the handler asks for, and an undo is not. */

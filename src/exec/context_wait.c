@@ -153,6 +153,8 @@ stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_
 {
     const stet_future *f = futures[0];
     char               id[STET_ID_TEXT_MAX] = "";
+    char              *at = c->waits_for;
+    const char        *end = at + sizeof c->waits_for;
 
     for (size_t i = 0; i < n; i++)
         if (!wait_is_ready(futures[i])) {
@@ -163,8 +165,12 @@ stet__wait_for_news(stet_ctx *c, stet_future *const *futures, size_t n, bool is_
         stet__id_text(id, STET__ID_RUN, f->cmd->run);
     if (f->cmd != NULL && f->cmd_kind == STET__FACT_AWAKEABLE)
         stet__id_text(id, STET__ID_AWAKEABLE, f->cmd->run);
-    (void)snprintf(c->waits_for, sizeof c->waits_for, "%s%s %s%s%s", n > 1 ? (is_all ? "all of " : "any of ") : "",
-                   stet__fact_kind_name(f->cmd_kind), f->name, id[0] != '\0' ? " " : "", id);
+    at = stet__text_add(at, end, n > 1 ? (is_all ? "all of " : "any of ") : "");
+    at = stet__text_add(at, end, stet__fact_kind_name(f->cmd_kind));
+    at = stet__text_add(at, end, " ");
+    at = stet__text_add(at, end, f->name);
+    at = stet__text_add(at, end, id[0] != '\0' ? " " : "");
+    (void)stet__text_add(at, end, id);
     stet__run_settle_risks(&c->run);
     return stet__ctx_await_news(c);
 }
@@ -296,12 +302,17 @@ wait_result(stet_ctx *c, stet_bytes *out, const stet_future *f)
 static int
 wait_name(stet_ctx *c, stet_future *f, wait_set *w)
 {
-    char              name[STET__NAME_MAX + 64];
+    char              name[STET__NAME_MAX + 64], *at = name;
+    const char       *end = name + sizeof name;
     const char       *kind = stet__fact_kind_name(f->cmd_kind);
     const stet__cmd  *recorded;
     uint64_t          occurrence;
 
-    (void)snprintf(name, sizeof name, "%s %s#%llu", kind, f->name, (unsigned long long)f->occurrence);
+    at = stet__text_add(at, end, kind);
+    at = stet__text_add(at, end, " ");
+    at = stet__text_add(at, end, f->name);
+    at = stet__text_add(at, end, "#");
+    (void)stet__text_add_number(at, end, f->occurrence);
     f->awaits++;
     w->kind = STET__FACT_AWAIT;
     if ((w->name = stet__arena_str(&c->arena, name)) == NULL ||

@@ -20,20 +20,34 @@
 #include "platform/platform.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "exec/co.h"
 
-#define SIM_PROCESSORS 2
+#define SIM_PROCESSORS      2
 #define SIM_WALL_START_MS   INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
 #define SIM_MONO_START_US   1000                   /* not 0, which often means "unset" */
 #define SIM_STACK_BYTES     ((size_t)256 * 1024)
 #define SIM_STACKS_KEPT     64
 #define SIM_SPURIOUS_ONE_IN 64
 
+/* Blocks up to this size come from the node's chunks, in sizes of their own; larger ones from malloc(). With
+ * AddressSanitizer all do, so that it sees where each one ends and that it was freed. */
+#ifdef STET__ASAN
+#define SIM_SMALL_MAX ((size_t)0)
+#else
+#define SIM_SMALL_MAX ((size_t)32 * 1024)
+#endif
+#define SIM_FINE_MAX    ((size_t)1024) /* in steps of 16 to here, then in powers of two */
+#define SIM_SIZES       (64 + 5)
+#define SIM_CHUNK_BYTES ((size_t)256 * 1024)
+
 typedef struct sim_node     sim_node;
 typedef struct sim_block    sim_block;
+typedef struct sim_large    sim_large;
+typedef struct sim_chunk    sim_chunk;
 typedef struct stet__thread sim_fiber;
 
 typedef enum fiber_state {
@@ -76,6 +90,7 @@ struct stet__thread {
     bool        is_root;
     fiber_state state;
     size_t      ready_at; /* its place in sim->ready */
+    size_t      timed_at; /* FIBER_COND with a limit: its place in sim->timed */
     sim_fiber  *wait_prev, *wait_next;
     sim_mutex  *mutex; /* FIBER_LOCK: wanted */
     sim_cond   *cond;  /* FIBER_COND */
@@ -89,9 +104,30 @@ struct stet__thread {
 
 /* The header of each allocation; keeps what follows aligned to 16. */
 struct sim_block {
-    _Alignas(16) sim_block *prev;
-    sim_block *next;
+    _Alignas(16) sim_block *next; /* in the list of free ones of its size */
+    uint32_t size;                /* which of SIM_SIZES; SIM_SIZES: a large one */
+    uint32_t is_taken;
 };
+
+struct sim_large {
+    _Alignas(16) sim_large *prev;
+    sim_large *next;
+    size_t     bytes; /* of what follows the block */
+    sim_block  block; /* last: what was asked for begins behind it */
+};
+
+struct sim_chunk {
+    _Alignas(16) sim_chunk *next;
+    size_t used;
+};
+
+_Static_assert(sizeof(sim_large) == offsetof(sim_large, block) + sizeof(sim_block),
+               "what follows a block follows a large one");
+
+typedef struct sim_timed {
+    int64_t    until_us;
+    sim_fiber *fiber;
+} sim_timed;
 
 struct sim_node {
     stet__platform platform; /* first: a platform is the node */
@@ -103,7 +139,10 @@ struct sim_node {
     stet__rng      random;
     stet__rng      memory; /* which allocations fail */
     uint64_t       fails_one_in;
-    sim_block     *blocks;
+    size_t         taken; /* blocks */
+    sim_block     *free[SIM_SIZES];
+    sim_chunk     *chunks; /* the first one is taken from */
+    sim_large     *large;
     stet__co_owner stacks;
     sim_node      *next;
 };
@@ -111,23 +150,36 @@ struct sim_node {
 struct stet__sim {
     stet__alloc  *alloc;
     stet__co_pool stacks;
+    stet__co_maps maps; /* of stacks the nodes had for coroutines of their own */
     stet__rng     schedule, workload;
-    unsigned      switch_one_in; /* drawn from the seed: some histories are calm, some frantic */
-    int64_t       now_us;
-    uint32_t      events, events_a_us; /* what a microsecond is made of */
-    int64_t       earliest_us; /* no deadline is before it; may be too low, never too high */
-    sim_node     *nodes;
-    unsigned      node_count;
-    uint64_t      fiber_count, lock_count;
-    size_t        fibers_alive, roots_alive;
-    uint64_t      memory_failures;
-    bool          is_stopped;
-    sim_fiber    *first, *last;
-    sim_fiber   **ready;
-    size_t        ready_n, ready_cap;
-    sim_fiber    *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
-    sim_fiber     outside;  /* stands for that caller in locks */
-    sim_node     *crashing; /* by one of its own fibers: the scheduler must do it */
+    unsigned      switch_bits; /* drawn from the seed: some histories are calm, some frantic */
+    uint64_t
+        places; /* the next ones, switch_bits wide each: its lowest bit is set if it is taken */
+    unsigned places_left;
+    uint64_t
+        calm; /* so many places to be interrupted at are passed before the next one that is taken */
+    int64_t     now_us;
+    uint32_t    events, events_a_us; /* what a microsecond is made of */
+    sim_node   *nodes;
+    unsigned    node_count;
+    uint64_t    fiber_count, lock_count;
+    size_t      fibers_alive, roots_alive;
+    uint64_t    memory_failures;
+    bool        is_stopped;
+    bool        for_roots;   /* the call that runs ends with them */
+    int64_t     until_us;    /* … or then */
+    uint64_t    events_left; /* … or after so many */
+    sim_fiber  *chosen;      /* by the one that ran last: next */
+    sim_chunk  *chunks;      /* of nodes that are gone */
+    sim_fiber  *first, *last;
+    sim_fiber **ready;
+    size_t      ready_n, ready_cap;
+    sim_timed  *timed; /* those who wait until a time, as a heap: the first one's is the earliest */
+    size_t      timed_n, timed_cap;
+    sim_fiber  *current;  /* NULL: nobody, the caller of stet__sim_run() or one before it */
+    sim_node   *mapping;  /* who answers for stacks that are mapped now */
+    sim_fiber   outside;  /* stands for that caller in locks */
+    sim_node   *crashing; /* by one of its own fibers: the scheduler must do it */
 };
 
 /* ---- misuse -------------------------------------------------------------------------------- */
@@ -158,7 +210,54 @@ sim_me(stet__sim *sim)
 static uint64_t
 sim_draw(stet__sim *sim, uint64_t below)
 {
-    return stet__rng_next(&sim->schedule) % below;
+    return ((stet__rng_next(&sim->schedule) >> 32) * below) >> 32;
+}
+
+/* Each place is taken with a chance of one in 1 << switch_bits. There are many more of them than of anything else that is
+ * drawn, so it is drawn ahead how many are passed until then. */
+static void
+sim_draw_calm(stet__sim *sim)
+{
+    /* The lowest bit of each place in 64 bits, by switch_bits. */
+    static const uint64_t lowest[] = { 0,
+                                       UINT64_MAX,
+                                       UINT64_C(0x5555555555555555),
+                                       UINT64_C(0x1249249249249249),
+                                       UINT64_C(0x1111111111111111),
+                                       UINT64_C(0x0084210842108421) };
+    uint64_t              drawn, any;
+    /* 64 / switch_bits, and 65536 / switch_bits rounded up: divisions take long. */
+    static const uint8_t  places[] = { 0, 64, 32, 21, 16, 12 };
+    static const uint16_t part[] = { 0, 0, 32768, 21846, 16384, 13108 };
+    unsigned              i;
+
+    sim->calm = 0;
+    while (sim->places == 0) {
+        sim->calm += sim->places_left;
+        any = drawn = stet__rng_next(&sim->schedule);
+        for (i = 1; i < sim->switch_bits; i++)
+            any |= drawn >> i;
+        sim->places = ~any & lowest[sim->switch_bits];
+        sim->places_left = places[sim->switch_bits];
+    }
+    i = (unsigned)__builtin_ctzll(sim->places);
+    if (sim->switch_bits > 1)
+        i = i * part[sim->switch_bits] >> 16;
+    sim->calm += i;
+    sim->places = sim->places >> i * sim->switch_bits >> (sim->switch_bits - 1) >> 1;
+    sim->places_left -= i + 1;
+}
+
+/* Is this place taken? */
+static inline bool
+sim_is_taken(stet__sim *sim)
+{
+    if (STET__LIKELY(sim->calm > 0)) {
+        sim->calm--;
+        return false;
+    }
+    sim_draw_calm(sim);
+    return sim->current != NULL;
 }
 
 static void
@@ -195,6 +294,67 @@ sim_ready_reserve(stet__sim *sim, size_t n)
     return true;
 }
 
+static bool
+sim_timed_reserve(stet__sim *sim, size_t n)
+{
+    size_t     cap = sim->timed_cap == 0 ? 16 : sim->timed_cap;
+    sim_timed *grown;
+
+    while (cap < n)
+        cap *= 2;
+    if (cap == sim->timed_cap)
+        return true;
+    if ((grown = stet__grow(sim->alloc, sim->timed, cap * sizeof(sim_timed))) == NULL)
+        return false;
+    sim->timed = grown;
+    sim->timed_cap = cap;
+    return true;
+}
+
+static void
+sim_timed_put(stet__sim *sim, size_t at, sim_timed t)
+{
+    sim->timed[at] = t;
+    t.fiber->timed_at = at;
+}
+
+/* The place `at` is free: up or down from there to where t belongs. */
+static void
+sim_timed_sift(stet__sim *sim, size_t at, sim_timed t)
+{
+    size_t child;
+
+    for (; at > 0 && sim->timed[(at - 1) / 2].until_us > t.until_us; at = (at - 1) / 2)
+        sim_timed_put(sim, at, sim->timed[(at - 1) / 2]);
+    for (; (child = at * 2 + 1) < sim->timed_n; at = child) {
+        if (child + 1 < sim->timed_n && sim->timed[child + 1].until_us < sim->timed[child].until_us)
+            child++;
+        if (sim->timed[child].until_us >= t.until_us)
+            break;
+        sim_timed_put(sim, at, sim->timed[child]);
+    }
+    sim_timed_put(sim, at, t);
+}
+
+static void
+sim_timed_add(stet__sim *sim, sim_fiber *f)
+{
+    if (f->until_us != STET__FOREVER)
+        sim_timed_sift(sim, sim->timed_n++, (sim_timed){ f->until_us, f });
+}
+
+static void
+sim_timed_remove(stet__sim *sim, sim_fiber *f)
+{
+    sim_timed last;
+
+    if (f->until_us == STET__FOREVER)
+        return;
+    last = sim->timed[--sim->timed_n];
+    if (last.fiber != f)
+        sim_timed_sift(sim, f->timed_at, last);
+}
+
 static void
 sim_waiters_add(sim_waiters *w, sim_fiber *f)
 {
@@ -227,6 +387,8 @@ static void
 sim_wake(stet__sim *sim, sim_waiters *w, sim_fiber *f)
 {
     sim_waiters_remove(w, f);
+    if (f->state == FIBER_COND)
+        sim_timed_remove(sim, f);
     sim_ready_add(sim, f);
 }
 
@@ -243,28 +405,13 @@ sim_fiber_can_run(const sim_fiber *f)
     return f->node->paused_until_us <= f->node->sim->now_us || f->foreign_held > 0;
 }
 
-/* Back to the scheduler. The caller has set its state, or stays ready. It may well be on the stack
- * of a coroutine it resumed; co.h allows that. */
-static void
-sim_switch(stet__sim *sim)
+/* May one more fiber run? */
+static bool
+sim_goes_on(const stet__sim *sim)
 {
-    sim_fiber *f = sim->current;
-
-    if (f->state != FIBER_READY)
-        sim_ready_remove(sim, f);
-    stet__co_yield(f->co);
+    return sim->now_us < sim->until_us && sim->events_left > 0 && !sim->is_stopped &&
+           (sim->roots_alive > 0 || !sim->for_roots);
 }
-
-/* Another fiber may go first here, if the seed says so. */
-static void
-sim_maybe_switch(stet__sim *sim)
-{
-    if (sim->current != NULL && sim->current->foreign_held == 0 &&
-        sim_draw(sim, sim->switch_one_in) == 0)
-        sim_switch(sim);
-}
-
-/* ---- clocks and randomness ------------------------------------------------------------------ */
 
 static void
 sim_tick(stet__sim *sim)
@@ -274,6 +421,49 @@ sim_tick(stet__sim *sim)
     sim->events = 0;
     sim->now_us++;
 }
+
+static sim_fiber *sim_choose(stet__sim *sim);
+
+/* Can nobody but the fiber that runs now be next? */
+static bool
+sim_is_alone(const stet__sim *sim)
+{
+    return sim->ready_n == 1 && (sim->timed_n == 0 || sim->timed[0].until_us > sim->now_us) &&
+           sim->crashing == NULL && sim_fiber_can_run(sim->current) && sim_goes_on(sim);
+}
+
+/* Let another one go first. The caller has set its state, or stays ready. It may well be on the stack
+ * of a coroutine it resumed; co.h allows that. Often it is its own turn again, and then nothing is switched. */
+static void
+sim_switch(stet__sim *sim)
+{
+    sim_fiber *f = sim->current;
+
+    if (f->state == FIBER_READY && sim_is_alone(sim)) {
+        sim->events_left--;
+        sim_tick(sim);
+        return;
+    }
+    if (f->state != FIBER_READY)
+        sim_ready_remove(sim, f);
+    if (sim->crashing == NULL && sim_goes_on(sim) && (sim->chosen = sim_choose(sim)) == f) {
+        sim->chosen = NULL;
+        sim->events_left--;
+        sim_tick(sim);
+        return;
+    }
+    stet__co_yield(f->co);
+}
+
+/* Another fiber may go first here, if the seed says so. */
+static void
+sim_maybe_switch(stet__sim *sim)
+{
+    if (sim_is_taken(sim) && sim->current->foreign_held == 0)
+        sim_switch(sim);
+}
+
+/* ---- clocks and randomness ------------------------------------------------------------------ */
 
 /* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
 static int64_t
@@ -310,52 +500,156 @@ sim_random(stet__platform *p, void *out, size_t len)
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-static void
-sim_block_unlink(sim_node *node, sim_block *b)
+/* Which size a block of so many bytes has; SIM_SIZES: a large one. */
+static unsigned
+sim_size_of(size_t bytes)
 {
-    if (b->prev != NULL)
-        b->prev->next = b->next;
-    else
-        node->blocks = b->next;
-    if (b->next != NULL)
-        b->next->prev = b->prev;
+    unsigned size = (unsigned)(SIM_FINE_MAX / 16);
+
+    if (bytes > SIM_SMALL_MAX)
+        return SIM_SIZES;
+    if (bytes <= SIM_FINE_MAX)
+        return (unsigned)((bytes + 15) / 16) - 1;
+    for (size_t most = SIM_FINE_MAX * 2; most < bytes; most *= 2)
+        size++;
+    return size;
+}
+
+static size_t
+sim_size_bytes(unsigned size)
+{
+    return size < SIM_FINE_MAX / 16 ? ((size_t)size + 1) * 16
+                                    : SIM_FINE_MAX * 2 << (size - SIM_FINE_MAX / 16);
+}
+
+static sim_block *
+sim_small_get(sim_node *node, unsigned size)
+{
+    size_t     bytes = sizeof(sim_block) + sim_size_bytes(size);
+    sim_block *b = node->free[size];
+    sim_chunk *c = node->chunks;
+
+    if (b != NULL) {
+        node->free[size] = b->next;
+        return b;
+    }
+    if (c == NULL || SIM_CHUNK_BYTES - c->used < bytes) {
+        if ((c = node->sim->chunks) != NULL)
+            node->sim->chunks = c->next;
+        else if ((c = malloc(SIM_CHUNK_BYTES)) == NULL)
+            return NULL;
+        c->used = sizeof *c;
+        c->next = node->chunks;
+        node->chunks = c;
+    }
+    b = (sim_block *)(void *)((char *)c + c->used);
+    c->used += bytes;
+    b->size = size;
+    return b;
+}
+
+static sim_large *
+sim_large_of(sim_block *b)
+{
+    return (sim_large *)(void *)((char *)b - offsetof(sim_large, block));
+}
+
+static sim_block *
+sim_large_get(sim_node *node, size_t bytes)
+{
+    sim_large *l = bytes <= SIZE_MAX - sizeof *l ? malloc(sizeof *l + bytes) : NULL;
+
+    if (l == NULL)
+        return NULL;
+    l->prev = NULL;
+    l->next = node->large;
+    if (l->next != NULL)
+        l->next->prev = l;
+    node->large = l;
+    l->bytes = bytes;
+    l->block.size = SIM_SIZES;
+    return &l->block;
 }
 
 static void
-sim_block_link(sim_node *node, sim_block *b)
+sim_large_free(sim_node *node, sim_large *l)
 {
-    b->prev = NULL;
-    b->next = node->blocks;
-    if (b->next != NULL)
-        b->next->prev = b;
-    node->blocks = b;
+    if (l->prev != NULL)
+        l->prev->next = l->next;
+    else
+        node->large = l->next;
+    if (l->next != NULL)
+        l->next->prev = l->prev;
+    free(l);
+}
+
+static size_t
+sim_block_bytes(sim_block *b)
+{
+    return b->size < SIM_SIZES ? sim_size_bytes(b->size) : sim_large_of(b)->bytes;
+}
+
+static void
+sim_block_free(sim_node *node, sim_block *b)
+{
+    if (!b->is_taken)
+        sim_die(node->sim, "a block of memory is freed twice");
+    b->is_taken = false;
+    node->taken--;
+    if (b->size == SIM_SIZES) {
+        sim_large_free(node, sim_large_of(b));
+        return;
+    }
+    b->next = node->free[b->size];
+    node->free[b->size] = b;
 }
 
 static void *
-sim_get(stet__alloc *a, void *old, size_t size)
+sim_get(stet__alloc *a, void *old, size_t bytes)
 {
     sim_node  *node = (sim_node *)(void *)a;
     sim_block *before = old != NULL ? (sim_block *)old - 1 : NULL;
-    sim_block *after = NULL;
+    sim_block *after;
+    unsigned   size;
 
     if (!node->is_alive)
         sim_die(node->sim, "memory of a crashed node is used");
-    if (size != 0 && node->fails_one_in != 0 &&
-        stet__rng_next(&node->memory) % node->fails_one_in == 0) {
+    if (bytes == 0) {
+        if (before != NULL)
+            sim_block_free(node, before);
+        return NULL;
+    }
+    if (node->fails_one_in != 0 && stet__rng_next(&node->memory) % node->fails_one_in == 0) {
         node->sim->memory_failures++;
         return NULL;
     }
-    if (before != NULL)
-        sim_block_unlink(node, before);
-    if (size == 0)
-        free(before);
-    else if (size <= SIZE_MAX - sizeof *after)
-        after = realloc(before, size + sizeof *after);
-    if (after != NULL)
-        sim_block_link(node, after);
-    else if (size != 0 && before != NULL)
-        sim_block_link(node, before); /* a failed growth leaves the old one valid */
-    return after != NULL ? after + 1 : NULL;
+    size = sim_size_of(bytes);
+    if (before != NULL && size == before->size && size < SIM_SIZES)
+        return old;
+    if ((after = size < SIM_SIZES ? sim_small_get(node, size) : sim_large_get(node, bytes)) == NULL)
+        return NULL; /* a failed growth leaves the old one valid */
+    after->is_taken = true;
+    node->taken++;
+    if (before != NULL) {
+        memcpy(after + 1, old, sim_block_bytes(before) < bytes ? sim_block_bytes(before) : bytes);
+        sim_block_free(node, before);
+    }
+    return after + 1;
+}
+
+/* All that a node has, whoever still refers to it. */
+static void
+sim_memory_free(sim_node *node)
+{
+    sim_chunk *c;
+
+    while (node->large != NULL)
+        sim_large_free(node, node->large);
+    while ((c = node->chunks) != NULL) {
+        node->chunks = c->next;
+        c->next = node->sim->chunks;
+        node->sim->chunks = c;
+    }
 }
 
 /* ---- fibers -------------------------------------------------------------------------------- */
@@ -410,7 +704,8 @@ sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void
     *out = NULL;
     if (!node->is_alive)
         sim_die(sim, "a fiber is started on a crashed node");
-    if (!sim_ready_reserve(sim, sim->fibers_alive + 1))
+    if (!sim_ready_reserve(sim, sim->fibers_alive + 1) ||
+        !sim_timed_reserve(sim, sim->fibers_alive + 1))
         goto done;
     if ((f = stet__get0(sim->alloc, sizeof *f)) == NULL)
         goto done;
@@ -420,7 +715,7 @@ sim_fiber_new(sim_node *node, sim_fiber **out, const char *name, void (*fn)(void
     f->id = ++sim->fiber_count;
     f->fn = fn;
     f->arg = arg;
-    snprintf(f->name, sizeof f->name, "%s", name);
+    memcpy(f->name, name, strnlen(name, sizeof f->name - 1)); /* the rest is 0 */
     sim_fiber_link(sim, f);
     sim_ready_add(sim, f);
     *out = f;
@@ -560,7 +855,7 @@ sim_lock(stet__platform *p, stet__mutex *mutex)
     sim_acquire(sim, sim_mutex_of(mutex));
     /* Also with it held, else nobody ever finds it taken. Nothing was changed under it yet, so
      * this holds for a foreign lock too, if it is the first. */
-    if (sim->current != NULL && !inside && sim_draw(sim, sim->switch_one_in) == 0)
+    if (sim_is_taken(sim) && !inside)
         sim_switch(sim);
 }
 
@@ -620,8 +915,7 @@ sim_cond_wait(stet__platform *p, stet__cond *cond, stet__mutex *mutex, int64_t u
         me->until_us = until_us;
         me->state = FIBER_COND;
         sim_waiters_add(&c->waiters, me);
-        if (until_us < sim->earliest_us)
-            sim->earliest_us = until_us;
+        sim_timed_add(sim, me);
     }
     sim_switch(sim);
     sim_acquire(sim, sim_mutex_of(mutex));
@@ -686,6 +980,7 @@ stet__sim_node_new(stet__sim *sim)
     node->platform.alloc.get = sim_get;
     node->platform.ops = &sim_ops;
     node->sim = sim;
+    node->stacks.maps = &sim->maps;
     node->id = ++sim->node_count;
     node->is_alive = true;
     stet__rng_seed(&node->random, stet__rng_next(&sim->workload));
@@ -705,8 +1000,10 @@ sim_fiber_detach(stet__sim *sim, sim_fiber *f)
         sim_ready_remove(sim, f);
     else if (f->state == FIBER_LOCK)
         sim_waiters_remove(&f->mutex->waiters, f);
-    else if (f->state == FIBER_COND)
+    else if (f->state == FIBER_COND) {
         sim_waiters_remove(&f->cond->waiters, f);
+        sim_timed_remove(sim, f);
+    }
     if (f->is_root && f->state != FIBER_DONE)
         sim->roots_alive--;
     f->state = FIBER_DONE;
@@ -761,7 +1058,6 @@ static void
 sim_node_bury(stet__sim *sim, sim_node *node)
 {
     sim_fiber *f;
-    sim_block *b;
 
     for (f = sim->first; f != NULL; f = f->next)
         if (f->node != node)
@@ -769,10 +1065,7 @@ sim_node_bury(stet__sim *sim, sim_node *node)
     sim_fibers_kill(sim, node);
     sim_outside_forget(sim, node);
     stet__co_owner_reclaim(&node->stacks);
-    while ((b = node->blocks) != NULL) {
-        node->blocks = b->next;
-        free(b);
-    }
+    sim_memory_free(node);
     node->is_alive = false;
 }
 
@@ -817,7 +1110,7 @@ bool
 stet__sim_node_is_clean(const stet__sim *sim, const stet__platform *p)
 {
     (void)sim;
-    return ((const sim_node *)(const void *)p)->blocks == NULL;
+    return ((const sim_node *)(const void *)p)->taken == 0;
 }
 
 uint64_t
@@ -851,48 +1144,43 @@ stet__sim_spawn(stet__sim *sim, stet__platform *p, void (*fn)(void *arg), void *
     return STET_OK;
 }
 
-/* Wake those whose time is up and find out when the next one's is. */
+/* Wake those whose time is up. */
 static void
 sim_expire(stet__sim *sim)
 {
     sim_fiber *f;
 
-    if (sim->now_us < sim->earliest_us)
-        return;
-    sim->earliest_us = STET__FOREVER;
-    for (f = sim->first; f != NULL; f = f->next) {
-        if (f->state != FIBER_COND || f->until_us == STET__FOREVER)
-            continue;
-        if (f->until_us <= sim->now_us) {
-            f->timed_out = true;
-            sim_wake(sim, &f->cond->waiters, f);
-        } else if (f->until_us < sim->earliest_us) {
-            sim->earliest_us = f->until_us;
-        }
+    while (sim->timed_n > 0 && sim->timed[0].until_us <= sim->now_us) {
+        f = sim->timed[0].fiber;
+        f->timed_out = true;
+        sim_wake(sim, &f->cond->waiters, f);
     }
 }
 
-/* Any fiber that can run; NULL: none can. */
+/* Any fiber that can run now; NULL: none can. */
 static sim_fiber *
-sim_pick(stet__sim *sim)
+sim_choose(stet__sim *sim)
 {
     size_t at, tried;
 
+    sim_expire(sim);
     if (sim->ready_n == 0)
         return NULL;
-    at = (size_t)sim_draw(sim, sim->ready_n);
-    for (tried = 0; tried < sim->ready_n; tried++, at++)
-        if (sim_fiber_can_run(sim->ready[at % sim->ready_n]))
-            return sim->ready[at % sim->ready_n];
+    at = sim->ready_n > 1 ? (size_t)sim_draw(sim, sim->ready_n) : 0;
+    for (tried = 0; tried < sim->ready_n; tried++) {
+        if (sim_fiber_can_run(sim->ready[at]))
+            return sim->ready[at];
+        if (++at == sim->ready_n)
+            at = 0;
+    }
     return NULL;
 }
 
-/* Nothing can run now: when will something? earliest_us may be too low after a signal; then the
- * clock stops there once without effect, which costs nothing and is the same in every history. */
+/* Nothing can run now: when will something? */
 static int64_t
 sim_next_us(const stet__sim *sim)
 {
-    int64_t next_us = sim->earliest_us;
+    int64_t next_us = sim->timed_n > 0 ? sim->timed[0].until_us : STET__FOREVER;
     size_t  i;
 
     for (i = 0; i < sim->ready_n; i++)
@@ -920,15 +1208,17 @@ sim_fiber_ended(stet__sim *sim, sim_fiber *ended)
 static void
 sim_dispatch(stet__sim *sim, sim_fiber *f)
 {
-    sim_node       *crashed;
-    stet__co_owner *owner;
-    bool            goes_on;
+    sim_node *crashed;
+    bool      goes_on;
 
+    sim->events_left--;
     sim_tick(sim);
     sim->current = f;
-    owner = stet__co_owner_set(&f->node->stacks);
+    if (sim->mapping != f->node) {
+        sim->mapping = f->node;
+        (void)stet__co_owner_set(&f->node->stacks);
+    }
     goes_on = stet__co_resume(f->co);
-    stet__co_owner_set(owner);
     sim->current = NULL;
     if ((crashed = sim->crashing) != NULL) {
         sim->crashing = NULL;
@@ -938,43 +1228,60 @@ sim_dispatch(stet__sim *sim, sim_fiber *f)
     }
 }
 
+/* The next one and nothing more: it may have been chosen already. false: none can run now. */
+static bool
+sim_step(stet__sim *sim)
+{
+    sim_fiber *f = sim->chosen;
+
+    sim->chosen = NULL;
+    if (f == NULL && (f = sim_choose(sim)) == NULL)
+        return false;
+    sim_dispatch(sim, f);
+    return true;
+}
+
 bool
 stet__sim_run(stet__sim *sim, int64_t until_us)
 {
-    sim_fiber *f;
-    int64_t    next_us;
+    stet__co_owner *owner = stet__co_owner_set(NULL);
+    int64_t         next_us;
 
     if (sim->current != NULL)
         sim_die(sim, "stet__sim_run() inside of itself");
     sim->is_stopped = false;
-    while (sim->roots_alive > 0 && sim->now_us < until_us && !sim->is_stopped) {
-        sim_expire(sim);
-        if ((f = sim_pick(sim)) != NULL) {
-            sim_dispatch(sim, f);
+    sim->for_roots = true;
+    sim->until_us = until_us;
+    sim->events_left = UINT64_MAX;
+    sim->mapping = NULL;
+    while (sim_goes_on(sim)) {
+        if (sim_step(sim))
             continue;
-        }
         if ((next_us = sim_next_us(sim)) == STET__FOREVER)
-            return false;
+            break;
         sim->now_us = next_us < until_us ? next_us : until_us;
     }
+    (void)stet__co_owner_set(owner);
     return sim->roots_alive == 0;
 }
 
 bool
 stet__sim_settle(stet__sim *sim, uint64_t events)
 {
-    sim_fiber *f;
+    stet__co_owner *owner = stet__co_owner_set(NULL);
+    bool            is_settled = false;
 
     if (sim->current != NULL)
         sim_die(sim, "stet__sim_settle() inside of the simulation");
     sim->is_stopped = false;
-    for (; events > 0 && !sim->is_stopped; events--) {
-        sim_expire(sim);
-        if ((f = sim_pick(sim)) == NULL)
-            return true;
-        sim_dispatch(sim, f);
-    }
-    return false;
+    sim->for_roots = false;
+    sim->until_us = STET__FOREVER;
+    sim->events_left = events;
+    sim->mapping = NULL;
+    while (!is_settled && sim_goes_on(sim))
+        is_settled = !sim_step(sim);
+    (void)stet__co_owner_set(owner);
+    return is_settled;
 }
 
 int64_t
@@ -1030,10 +1337,11 @@ sim_begin(stet__sim *sim, uint64_t seed)
 {
     sim->now_us = SIM_MONO_START_US;
     sim->events = 0;
-    sim->earliest_us = STET__FOREVER;
     stet__rng_seed(&sim->schedule, seed);
     stet__rng_seed(&sim->workload, stet__rng_next(&sim->schedule));
-    sim->switch_one_in = 1u << (1 + sim_draw(sim, 5)); /* 2 to 32 */
+    sim->switch_bits = 1 + (unsigned)sim_draw(sim, 5); /* one in 2 to one in 32 */
+    sim->places = sim->places_left = 0;
+    sim_draw_calm(sim);
 }
 
 stet__sim *
@@ -1085,11 +1393,19 @@ stet__sim_restart(stet__sim *sim, uint64_t seed)
 void
 stet__sim_free(stet__sim *sim)
 {
+    sim_chunk *c;
+
     if (sim == NULL)
         return;
     sim_clear(sim);
     stet__co_pool_free(&sim->stacks);
+    stet__co_maps_free(&sim->maps);
+    while ((c = sim->chunks) != NULL) {
+        sim->chunks = c->next;
+        free(c);
+    }
     stet__free(sim->alloc, sim->ready);
+    stet__free(sim->alloc, sim->timed);
     stet__free(sim->alloc, sim);
 }
 

@@ -571,7 +571,8 @@ mem_value_get(stet_store *s, const char *space, stet_bytes key, stet_value *out)
     out->data.data = copy;
     mem_unlock(h->db);
     if (err != STET_OK)
-        return stet__fail(err, "value in space %s: %s", space, stet_code_text(err));
+        return stet__fail(err, err == STET_ENOTFOUND ? "there is no such value"
+                                                     : "out of memory for a value");
     return STET_OK;
 }
 

@@ -26,7 +26,13 @@ mem_cmp_i64(int64_t a, int64_t b)
 static int
 mem_cmp_id(const stet_id *a, const stet_id *b)
 {
-    return memcmp(a->bytes, b->bytes, sizeof a->bytes);
+    uint64_t x = stet__load_be64(a->bytes), y = stet__load_be64(b->bytes);
+
+    if (x == y) {
+        x = stet__load_be64(a->bytes + 8);
+        y = stet__load_be64(b->bytes + 8);
+    }
+    return (x > y) - (x < y);
 }
 
 static int

@@ -435,7 +435,7 @@ kit_drop_results(stet_engine *e)
 
     if (e == NULL)
         return;
-    for (size_t i = 0; e->recent != NULL && i < STET__RECENT_MAX; i++)
+    for (size_t i = 0; e->recent != NULL && i < e->recent_n; i++)
         stet_result_free(&e->recent[i].result);
     while (stet__map_next(&e->waiters, &at, &key, &len, &value))
         for (stet__waiter *w = value; w != NULL; w = w->next)

@@ -14,10 +14,16 @@ stet__get(stet__alloc *a, size_t size)
 void *
 stet__get0(stet__alloc *a, size_t size)
 {
+    return stet__get_head(a, size, size);
+}
+
+void *
+stet__get_head(stet__alloc *a, size_t size, size_t head)
+{
     void *p = stet__get(a, size);
 
     if (p != NULL)
-        memset(p, 0, size);
+        memset(p, 0, head);
     return p;
 }
 

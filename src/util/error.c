@@ -74,7 +74,7 @@ error_clean(char *text, size_t len, size_t limit)
     size_t   at = 0, n;
 
     while (at < len) {
-        n = stet__utf8_len(p + at, len - at);
+        n = p[at] < 0x80 ? 1 : stet__utf8_len(p + at, len - at);
         if (at + (n ? n : 1) > limit)
             break;
         if (n == 0) {

@@ -51,24 +51,17 @@ stet__id_is_zero(stet_id id)
     return stet__id_equal(id, zero);
 }
 
-static uint64_t
-id_load(const uint8_t *p)
-{
-    uint64_t v = 0;
-    int      i;
-
-    for (i = 0; i < 8; i++)
-        v = v << 8 | p[i];
-    return v;
-}
-
 static void
 id_store(uint8_t *p, uint64_t v)
 {
-    int i;
-
-    for (i = 7; i >= 0; i--, v >>= 8)
-        p[i] = (uint8_t)v;
+    p[0] = (uint8_t)(v >> 56);
+    p[1] = (uint8_t)(v >> 48);
+    p[2] = (uint8_t)(v >> 40);
+    p[3] = (uint8_t)(v >> 32);
+    p[4] = (uint8_t)(v >> 24);
+    p[5] = (uint8_t)(v >> 16);
+    p[6] = (uint8_t)(v >> 8);
+    p[7] = (uint8_t)v;
 }
 
 /* Twelve digits, of 60 bits. Each has its own shift, so none waits for the one before. */
@@ -84,7 +77,7 @@ id_write_digits(char *out, uint64_t v)
 void
 stet__id_text(char text[STET_ID_TEXT_MAX], const char *kind, stet_id id)
 {
-    uint64_t high = id_load(id.bytes), low = id_load(id.bytes + 8);
+    uint64_t high = stet__load_be64(id.bytes), low = stet__load_be64(id.bytes + 8);
     size_t   kind_len = strlen(kind);
 
     assert(kind_len <= ID_KIND_MAX);
@@ -116,24 +109,34 @@ static const uint8_t id_values[256] = {
     ['i'] = 2,  ['I'] = 2,  ['l'] = 2,  ['L'] = 2,
 };
 
+/* At most twelve digits, of 60 bits. */
+static bool
+id_read_part(uint64_t *v, const char *text, int n)
+{
+    uint64_t sum = 0;
+    unsigned digit;
+    int      i;
+
+    for (i = 0; i < n; i++) {
+        if ((digit = id_values[(uint8_t)text[i]]) == 0)
+            return false;
+        sum = sum << 5 | (digit - 1);
+    }
+    *v = sum;
+    return true;
+}
+
 /* Exactly 26 digits, and nothing above 128 bits. */
 static bool
 id_read_digits(stet_id *id, const char *text)
 {
-    uint64_t high = 0, low = 0;
-    unsigned digit;
-    int      i;
+    uint64_t top, middle, low;
 
-    for (i = 0; i < ID_DIGITS; i++) {
-        if ((digit = id_values[(uint8_t)text[i]]) == 0)
-            return false;
-        high = high << 5 | low >> 59;
-        low = low << 5 | (digit - 1);
-    }
-    if (text[ID_DIGITS] != '\0' || id_values[(uint8_t)text[0]] > 8)
+    if (!id_read_part(&top, text, 2) || !id_read_part(&middle, text + 2, 12) ||
+        !id_read_part(&low, text + 14, 12) || text[ID_DIGITS] != '\0' || top > 255)
         return false;
-    id_store(id->bytes, high);
-    id_store(id->bytes + 8, low);
+    id_store(id->bytes, top << 56 | middle >> 4);
+    id_store(id->bytes + 8, middle << 60 | low);
     return true;
 }
 

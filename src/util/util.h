@@ -52,6 +52,8 @@ stet__cap_next(const stet__alloc *a, size_t cap, size_t first)
 
 void *stet__get(stet__alloc *a, size_t size);             /* NULL when out of memory */
 void *stet__get0(stet__alloc *a, size_t size);            /* zeroed */
+/* Only so much of it zeroed: room for a page follows. */
+void *stet__get_head(stet__alloc *a, size_t size, size_t head);
 void *stet__grow(stet__alloc *a, void *old, size_t size); /* old stays valid on NULL */
 void  stet__free(stet__alloc *a, void *p);                /* accepts NULL */
 char *stet__strdup(stet__alloc *a, const char *s);        /* NULL for NULL or out of memory */
@@ -160,6 +162,14 @@ static inline uint32_t stet__load_u32(const uint8_t *p)
 static inline uint64_t stet__load_u64(const uint8_t *p)
 {
     return (uint64_t)stet__load_u32(p) | (uint64_t)stet__load_u32(p + 4) << 32;
+}
+
+/* Big-endian: numbers in the order of their bytes. */
+static inline uint64_t stet__load_be64(const uint8_t *p)
+{
+    return (uint64_t)p[0] << 56 | (uint64_t)p[1] << 48 | (uint64_t)p[2] << 40 |
+           (uint64_t)p[3] << 32 | (uint64_t)p[4] << 24 | (uint64_t)p[5] << 16 |
+           (uint64_t)p[6] << 8 | (uint64_t)p[7];
 }
 
 /* Reads from the front of *in and moves it on; false (and *in untouched) when it does not fit. */
@@ -353,6 +363,40 @@ uint64_t stet__rng_next(stet__rng *r);
 /* Length of the UTF-8 character at p, 1 to 4; 0 when it is malformed, overlong, a surrogate, beyond
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);
+
+/* Text at `at`, cut to fit before `end`; returns where the next goes. For what is put together for
+ * every step and wait: printf takes ten times as long. */
+static inline char *stet__text_add(char *at, const char *end, const char *text)
+{
+    size_t len = strlen(text), room = (size_t)(end - at) - 1;
+
+    if (len > room)
+        len = room;
+    memcpy(at, text, len);
+    at[len] = '\0';
+    return at + len;
+}
+
+static inline char *stet__text_add_number(char *at, const char *end, uint64_t v)
+{
+    char digits[21], *first = digits + 20;
+
+    *first = '\0';
+    do
+        *--first = (char)('0' + v % 10);
+    while ((v /= 10) != 0);
+    return stet__text_add(at, end, first);
+}
+
+static inline char *stet__text_add_hex(char *at, const char *end, uint64_t v) /* 16 digits */
+{
+    char digits[17];
+
+    for (int i = 15; i >= 0; i--, v >>= 4)
+        digits[i] = "0123456789abcdef"[v & 15];
+    digits[16] = '\0';
+    return stet__text_add(at, end, digits);
+}
 
 /* ---- near names ------------------------------------------------------------------------------ */
 

@@ -331,7 +331,7 @@ TEST(co_abandoned_ones_leave_a_clean_stack)
 
 TEST(co_owner_reclaims_what_nobody_freed)
 {
-    stet__co_owner owner = { NULL };
+    stet__co_owner owner = { NULL, NULL };
     stet__co_pool  pool;
     counter        c = { 5, 0, NULL };
     stet__co      *co[4];
@@ -349,6 +349,41 @@ TEST(co_owner_reclaims_what_nobody_freed)
     CHECK(owner.stacks == NULL);
     for (i = 0; i < 4; i++)
         stet__free(pool.alloc, co[i]); /* the part that a node's memory takes along */
+}
+
+TEST(co_owner_keeps_mappings_for_the_next)
+{
+    stet__co_maps  maps = { .n = 0 };
+    stet__co_owner first = { NULL, &maps }, second = { NULL, &maps };
+    stet__co_pool  pool;
+    counter        c = { 5, 0, NULL };
+    stet__co      *co;
+    const void    *map;
+
+    pool_make(&pool, 0);
+    (void)stet__co_owner_set(&first);
+    CHECK((co = stet__co_new(&pool, count_up, &c)) != NULL);
+    CHECK(stet__co_resume(co));
+    (void)stet__co_owner_set(NULL);
+    stet__co_owner_reclaim(&first); /* in the middle of it */
+    stet__free(pool.alloc, co);
+    CHECK_INT(maps.n, 1);
+    map = maps.map[0];
+
+    (void)stet__co_owner_set(&second);
+    c.seen = 0;
+    CHECK((co = stet__co_new(&pool, count_up, &c)) != NULL);
+    (void)stet__co_owner_set(NULL);
+    CHECK_INT(maps.n, 0);
+    CHECK(stet__co_is_guard(co, map)); /* the guard page is still the lowest */
+    while (stet__co_resume(co))
+        ;
+    CHECK_INT(c.seen, 5);
+    stet__co_free(&pool, co); /* the pool keeps none */
+    CHECK_INT(maps.n, 1);
+    stet__co_maps_free(&maps);
+    CHECK_INT(maps.n, 0);
+    stet__co_pool_free(&pool);
 }
 
 static void *

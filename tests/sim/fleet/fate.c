@@ -2,7 +2,8 @@
  *
  * Two recoveries of one state do the same work in another order and at other times. So they may
  * differ in what depends on order or time, and in nothing else. A run is *open to chance* if
- *   - it may be stopped (it has a deadline, or a stop is in its inbox), or who called it may;
+ *   - it may be stopped (it has a deadline, or a stop is in its inbox), or who called it may, or that one may be rewound
+ *     and forget the call;
  *   - it, or what it calls, has a limit of time, waits for the first of several, settles an
  *     awakeable, or has a body that is too late the first time;
  *   - it, or what it calls, works on a key that another run open to chance works on, or that a run
@@ -117,21 +118,21 @@ fate_program(fate_walk *f, const fleet_order *order, int key, unsigned *reach)
 
 /* ---- runs of a store ------------------------------------------------------------------------- */
 
-static bool
-fate_is_stoppable(const mem_run *run, const stet__fact *started)
+static void
+fate_read_inbox(fleet_fate *fate, const mem_run *run)
 {
-    if (started->deadline_ms != 0)
-        return true;
     for (mem_node *n = stet__mem_tree_first(&run->inbox); n != NULL; n = stet__mem_tree_next(n)) {
         const mem_facts *f = MEM_OF(mem_facts, node, n);
         stet_bytes       in = { f->data, f->len };
         stet__fact       fact;
 
-        if (stet__fact_decode(&fact, &in) == STET_OK &&
-            (fact.kind == STET__FACT_CANCEL || fact.kind == STET__FACT_DEADLINE))
-            return true;
+        if (stet__fact_decode(&fact, &in) != STET_OK)
+            continue;
+        if (fact.kind == STET__FACT_CANCEL || fact.kind == STET__FACT_DEADLINE)
+            fate->is_stoppable = true;
+        if (fact.kind == STET__FACT_REWIND)
+            fate->is_rewound = true;
     }
-    return false;
 }
 
 static fleet_fate *
@@ -170,7 +171,10 @@ fate_read(fleet_fate *fate, const mem_run *run)
     }
     fate->parent = stet__fact_id(started.run);
     fate->is_called = started.completion != 0;
-    fate->is_stoppable = !run->row.is_terminal && fate_is_stoppable(run, &started);
+    if (!run->row.is_terminal) {
+        fate->is_stoppable = started.deadline_ms != 0;
+        fate_read_inbox(fate, run);
+    }
     fate->has_idem = started.idempotency_key.data != NULL;
 }
 
@@ -189,7 +193,7 @@ fate_spread(fleet_fates *all, fate_walk *walk)
         if (fate->run->row.is_terminal && !fate->is_new)
             continue;
         flags = fate_program(walk, &fate->order, fate->key, &reach);
-        if (fate->is_called && parent != NULL && parent->is_stoppable)
+        if (fate->is_called && parent != NULL && (parent->is_stoppable || parent->is_rewound))
             fate->is_stoppable = true;
         if (fate->is_new && (fate->has_idem || parent == NULL || parent->is_chance))
             fate->is_chance = true;

@@ -36,6 +36,8 @@ fault_way(stet_store *s, fleet_fault_kind crash)
     fleet_node *node = fault_of(s)->node;
     fleet      *w = node->w;
 
+    if (!w->has_faults)
+        return;
     if (fleet_fault(w, crash, node))
         fleet_crash(w, node);
     if (fleet_fault(w, FLEET_SLOW, node))

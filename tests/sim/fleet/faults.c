@@ -49,10 +49,9 @@ fleet_plan_draw(fleet *w)
 }
 
 bool
-fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node)
+fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node)
 {
-    if (!w->has_faults || w->plan.one_in[kind] == 0 ||
-        fleet_draw(&w->faults, w->plan.one_in[kind]) != 0)
+    if (fleet_draw(&w->faults, w->plan.one_in[kind]) != 0)
         return false;
     if (kind == FLEET_CRASH || kind == FLEET_CRASH_BEFORE || kind == FLEET_CRASH_AFTER) {
         if (w->crashes >= w->plan.crashes_max)

@@ -110,8 +110,8 @@ typedef struct fleet_plan {
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
-/* Does it strike now? Counts it. */
-bool fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node);
+/* Does it strike now? Counts it. One that the seed has: see fleet_fault(). */
+bool fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
@@ -653,6 +653,13 @@ struct fleet {
 /* Live one seed. True: everything held. *stats is added to; *hash tells histories apart. */
 bool fleet_seed(const fleet_options *options, fleet_stats *stats, uint64_t *hash);
 
+/* Does it strike now? Asked so often that the seed's plan is looked at here. */
+static inline bool
+fleet_fault(fleet *w, fleet_fault_kind kind, const fleet_node *node)
+{
+    return w->has_faults && w->plan.one_in[kind] != 0 && fleet_fault_draw(w, kind, node);
+}
+
 uint64_t fleet_draw(stet__rng *r, uint64_t below);
 fleet_node *fleet_node_of(fleet *w, const stet__platform *p);
 int64_t  fleet_now_ms(fleet *w); /* the store's clock */
@@ -736,8 +743,8 @@ void     fleet_check_history(fleet *w);
 void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
 /* Is no fact of it damaged? */
 bool     fleet_is_readable(const mem_run *run);
-/* Facts that begin not after revision `upto`. */
-uint64_t fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h);
+/* Are they the same, of those that begin not after revision `upto`? */
+bool     fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto);
 /* A run's row and facts, but for session, epoch and due_ms. */
 uint64_t fleet_hash_run(const mem_run *run);
 /* Runs, lanes, timers, values. NULL: also what fleet_hash_run() leaves out, and sessions; else but
@@ -751,6 +758,7 @@ typedef struct fleet_fate {
     stet_id        parent;
     int            key;
     bool           is_new, is_called, is_stoppable, has_idem;
+    bool           is_rewound; /* what it called may be forgotten, and stopped therefore */
     bool           is_chance; /* how it ends depends on order or time */
 } fleet_fate;
 

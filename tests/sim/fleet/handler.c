@@ -41,10 +41,10 @@ handler_hash(stet_bytes value)
 static void
 handler_name(char name[16], size_t op, int part)
 {
-    if (part < 0)
-        (void)snprintf(name, 16, "s%zu", op);
-    else
-        (void)snprintf(name, 16, "s%zu-%d", op, part);
+    char *at = stet__text_add_number(stet__text_add(name, name + 16, "s"), name + 16, op);
+
+    if (part >= 0)
+        (void)stet__text_add_number(stet__text_add(at, name + 16, "-"), name + 16, (uint64_t)part);
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */

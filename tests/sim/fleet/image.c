@@ -93,7 +93,7 @@ image_crumbs(stet__memory_db *to, const mem_crumbs *crumbs)
 
     copy->session = crumbs->session;
     copy->n = crumbs->n;
-    copy->crumbs = image_must(stet__get0(to->alloc, crumbs->n * sizeof *copy->crumbs));
+    copy->crumbs = image_must(stet__get(to->alloc, crumbs->n * sizeof *copy->crumbs));
     memcpy(copy->crumbs, crumbs->crumbs, crumbs->n * sizeof *copy->crumbs);
     stet__mem_tree_add(&to->crumbs, &copy->node);
 }
@@ -158,17 +158,32 @@ hash_bytes(stet_bytes bytes, uint64_t h)
     return stet__hash64(bytes.data != NULL ? bytes.data : "", bytes.len, hash_number(bytes.len, h));
 }
 
-uint64_t
-fleet_hash_facts(const mem_tree *facts, uint64_t upto, uint64_t h)
+static uint64_t
+hash_facts(const mem_tree *facts, uint64_t h)
 {
     for (mem_node *n = stet__mem_tree_first(facts); n != NULL; n = stet__mem_tree_next(n)) {
         const mem_facts *f = MEM_OF(mem_facts, node, n);
 
-        if (f->first > upto)
-            break;
         h = hash_bytes((stet_bytes){ f->data, f->len }, hash_number(f->first, h));
     }
     return h;
+}
+
+bool
+fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto)
+{
+    mem_node *x = stet__mem_tree_first(a), *y = stet__mem_tree_first(b);
+
+    for (; x != NULL && MEM_OF(mem_facts, node, x)->first <= upto;
+         x = stet__mem_tree_next(x), y = stet__mem_tree_next(y)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, x),
+                        *g = y != NULL ? MEM_OF(mem_facts, node, y) : NULL;
+
+        if (g == NULL || f->first != g->first || f->len != g->len ||
+            memcmp(f->data, g->data, f->len) != 0)
+            return false;
+    }
+    return y == NULL || MEM_OF(mem_facts, node, y)->first > upto;
 }
 
 /* Left out: who had the run, how often it changed hands and when it was due last (session, epoch,
@@ -192,8 +207,8 @@ fleet_hash_run(const mem_run *run)
     h = hash_number((uint64_t)row->priority, h);
     h = hash_number(row->attempt, h);
     h = hash_bytes(row->extra, h);
-    h = fleet_hash_facts(&run->journal, UINT64_MAX, h);
-    return fleet_hash_facts(&run->inbox, UINT64_MAX, h);
+    h = hash_facts(&run->journal, h);
+    return hash_facts(&run->inbox, h);
 }
 
 static uint64_t

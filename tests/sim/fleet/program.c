@@ -167,29 +167,52 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
+/* 16 digits and a space. */
+static void
+order_put(char *text, uint64_t v)
+{
+    for (int i = 15; i >= 0; i--, v >>= 4)
+        text[i] = "0123456789abcdef"[v & 15];
+    text[16] = ' ';
+}
+
+static uint64_t
+order_get(const char *text)
+{
+    uint64_t v = 0;
+
+    for (int i = 0; i < 16; i++)
+        v = v << 4 | (uint64_t)(text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10);
+    return v;
+}
+
 size_t
 fleet_order_text(char *text, size_t size, const fleet_order *order)
 {
-    int n = snprintf(text, size, "%016" PRIx64 " %016" PRIx64 " %u %d %s", order->seed,
-                     order->nonce, order->depth, order->floor + 1,
-                     order->awakeable[0] != '\0' ? order->awakeable : "-");
+    int n;
 
-    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+    if (size < 34)
+        return 0;
+    order_put(text, order->seed);
+    order_put(text + 17, order->nonce);
+    n = snprintf(text + 34, size - 34, "%u %d %s", order->depth, order->floor + 1,
+                 order->awakeable[0] != '\0' ? order->awakeable : "-");
+    return n > 0 && (size_t)n < size - 34 ? (size_t)n + 34 : 0;
 }
 
 bool
 fleet_order_parse(fleet_order *order, stet_bytes input)
 {
     char  text[160];
-    char *at = text;
+    char *at = text + 34;
 
-    if (input.len >= sizeof text)
+    if (input.len >= sizeof text || input.len < 34)
         return false;
     memcpy(text, input.data, input.len);
     text[input.len] = '\0';
     memset(order, 0, sizeof *order);
-    order->seed = strtoull(at, &at, 16);
-    order->nonce = strtoull(at, &at, 16);
+    order->seed = order_get(text);
+    order->nonce = order_get(text + 17);
     order->depth = (unsigned)strtoul(at, &at, 10);
     order->floor = (int)strtol(at, &at, 10) - 1;
     if (*at++ != ' ')

@@ -243,10 +243,8 @@ recover_check_run(fleet *w, const mem_run *before, const mem_run *after)
         fleet_fail(w, run, "it had ended, and a recovery changes what was recorded of it");
     else if (recover_is_anew(before, after))
         return;
-    else if (fleet_hash_facts(&before->journal, before->row.journal, 1) !=
-                 fleet_hash_facts(&after->journal, before->row.journal, 1) ||
-             fleet_hash_facts(&before->inbox, before->row.inbox, 1) !=
-                 fleet_hash_facts(&after->inbox, before->row.inbox, 1))
+    else if (!fleet_same_facts(&before->journal, &after->journal, before->row.journal) ||
+             !fleet_same_facts(&before->inbox, &after->inbox, before->row.inbox))
         fleet_fail(w, run, "a recovery changes a fact that was recorded");
 }
 

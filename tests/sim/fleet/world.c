@@ -19,11 +19,14 @@
 #define WORLD_HEAL_US  ((int64_t)900 * 1000000)
 #define WORLD_LIMIT_US ((int64_t)7200 * 1000000)
 #define WORLD_BACK_MS  60000
+#define WORLD_FLIGHTS  128
 
 uint64_t
 fleet_draw(stet__rng *r, uint64_t below)
 {
-    return below > 0 ? stet__rng_next(r) % below : 0;
+    uint64_t drawn = below > 0 ? stet__rng_next(r) : 0;
+
+    return below <= UINT32_MAX ? ((drawn >> 32) * below) >> 32 : drawn % below;
 }
 
 int64_t
@@ -108,6 +111,9 @@ world_options(fleet_node *node, stet_options *o)
     stet_options_init(o);
     o->concurrency = 1 + (int64_t)fleet_draw(&r, 3);
     o->in_flight_max = flights[fleet_draw(&r, 3)];
+    if (!w->options.is_large && o->in_flight_max > WORLD_FLIGHTS)
+        o->in_flight_max =
+            WORLD_FLIGHTS; /* more than there are runs: all the rest is room for crumbs nobody writes */
     o->parked_max = parked[fleet_draw(&r, 3)];
     o->parked_ms = 1 + (int64_t)fleet_draw(&r, 20000);
     o->lease_ms = w->plan.lease_ms;
@@ -292,6 +298,15 @@ world_heal(fleet *w)
 /* ---- phases ---------------------------------------------------------------------------------- */
 
 static bool
+world_is_up(const fleet *w)
+{
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (!w->nodes[i].is_up)
+            return false;
+    return true;
+}
+
+static bool
 world_is_started(const fleet *w)
 {
     for (size_t i = 0; i < w->n_tasks; i++) {
@@ -359,15 +374,6 @@ bool
 fleet_is_quiet(fleet *w)
 {
     return world_is_started(w) && !world_has_work(w) && !world_has_timer(w);
-}
-
-static bool
-world_is_up(const fleet *w)
-{
-    for (size_t i = 0; i < w->n_nodes; i++)
-        if (!w->nodes[i].is_up)
-            return false;
-    return true;
 }
 
 /* Every run has ended, or what has not waits for the outside. A node that was raised just now will
@@ -460,7 +466,7 @@ world_story(void *arg)
 
     while (stet__sim_now_us(w->sim) < w->plan.last_us && !w->is_failed) {
         fleet_raise(w);
-        fleet_nap(w->server, 100000);
+        fleet_nap(w->server, world_is_up(w) ? 500000 : 100000);
     }
     world_heal(w);
     world_settle(w);
