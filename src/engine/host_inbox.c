@@ -189,6 +189,7 @@ stet__host_refresh(stet_ctx *c)
     stet__claim *claim = host_claim(c);
     host_inbox   in = { c, c->run.taken, 0, false };
     bool         had_to_end = c->run.stop_code != 0 || c->run.is_failed, has_to_end;
+    stet__cmd   *spared = c->journal.spared, *orphans = c->journal.orphans;
     stet__fact   taken = { 0 };
     int          err;
 
@@ -200,13 +201,13 @@ stet__host_refresh(stet_ctx *c)
     }
     atomic_store(&c->has_news, false);
     if ((err = host_inbox_take(claim, &in)) != STET_OK)
-        return host_refresh_failed(c, err);
+        goto failed;
     if (in.last == c->run.taken)
         return STET_OK;
     taken.kind = STET__FACT_TAKEN;
     taken.number = (int64_t)in.last;
     if ((err = stet__host_mark(c)) != STET_OK)
-        return host_refresh_failed(c, err);
+        goto failed;
     err = stet__host_append(c, &taken, NULL);
     if (err == STET_OK)
         err = stet__host_spare(c);
@@ -215,11 +216,17 @@ stet__host_refresh(stet_ctx *c)
         (void)stet__fail(err, "out of memory for a unit");
     if (err != STET_OK) {
         stet__host_rollback(c, claim->open);
-        return host_refresh_failed(c, err);
+        goto failed;
     }
     c->is_rewritten = c->is_rewritten || (c->is_loaded && in.is_rewritten && !STET__MUTANT(rewritten_recorded));
     /* Whatever it does next would rest on what is not so any more, or is not wanted. */
     if (c->is_loaded && (in.is_rewritten || c->run.is_failed || (c->run.is_paused && c->is_inside)))
         return stet__ctx_latch(c, STET_SUSPENDED);
     return STET_OK;
+
+failed:
+    /* What was not taken in removes nothing: no unit of this execution may take along the timers and marks it settled. */
+    c->journal.spared = spared;
+    c->journal.orphans = orphans;
+    return host_refresh_failed(c, err);
 }
