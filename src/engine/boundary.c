@@ -113,6 +113,30 @@ boundary_refuse(const char *run, const stet__fact *mark, uint32_t asked)
                                    (const char *)mark->name.data);
 }
 
+/* The mark is the one that was read. Its version tells whether somebody has decided; but a run that was rewound may
+ * have come to another boundary meanwhile, whose mark counts its versions anew. */
+static bool
+boundary_conds(stet__work *w, stet_id run, const stet_value *v, const stet__fact *mark)
+{
+    stet_cond *cond;
+
+    if (STET__MUTANT(decision_unchecked))
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, run)) == NULL ||
+        !stet__work_bytes(w, &cond->key, stet__id_bytes(&run)))
+        return false;
+    cond->space = STET__SPACE_BOUNDARY;
+    cond->number = v->version;
+    if (STET__MUTANT(decision_late))
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_WRITER, run)) == NULL ||
+        !stet__work_bytes(w, &cond->key, stet__id_bytes(&run)))
+        return false;
+    cond->space = STET__SPACE_BOUNDARY;
+    cond->number = (uint64_t)mark->completion;
+    return true;
+}
+
 static int
 boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t asked, int code, const char *by, const char *note)
 {
@@ -120,7 +144,6 @@ boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t ask
     stet__fact  mark, decided = { 0 }, kept;
     stet_bytes  in;
     stet__work *w = NULL;
-    stet_cond  *cond = NULL;
     stet_op    *op;
     int         err = e->store->ops->value(e->store, STET__SPACE_BOUNDARY, stet__id_bytes(&run), &v);
 
@@ -141,18 +164,11 @@ boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t ask
         if (note != NULL)
             decided.text = stet_text(note);
         stet__boundary_mark(&decided, (uint64_t)mark.completion, mark.name, (uint32_t)mark.flags, &kept);
-        err = (w = stet__work_new(e, NULL, NULL)) != NULL && (cond = stet__work_cond(w, STET_COND_VALUE, run)) != NULL &&
+        err = (w = stet__work_new(e, NULL, NULL)) != NULL && boundary_conds(w, run, &v, &mark) &&
                       boundary_value(w, run, &kept) && (op = stet__work_op(w, STET_OP_INBOX, run)) != NULL &&
                       stet__work_fact(w, &op->data, &decided) && stet__work_wake(w, run, STET_STATUS_PENDING, 0)
                   ? STET_OK
                   : stet__fail(STET_ENOMEM, "out of memory");
-        if (err == STET_OK) {
-            cond->space = STET__SPACE_BOUNDARY;
-            cond->key = w->ops[0].key;
-            cond->number = v.version;
-            if (STET__MUTANT(decision_unchecked))
-                w->unit.n_conds--;
-        }
     }
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
     if (err != STET_OK) {

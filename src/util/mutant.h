@@ -87,6 +87,7 @@
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
     X(event_unwoken, "an event does not wake those who wait for it")                               \
     X(decision_unchecked, "a decision is made without asking whether somebody was faster")         \
+    X(decision_late, "a decision is taken for one that the run asked for meanwhile")               \
     X(decision_kind, "a resume decides an approval, and an approval a pause")                      \
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
