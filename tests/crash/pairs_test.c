@@ -405,7 +405,7 @@ TEST_LIMIT(I12_pairs_of_crashes_updates, 300)
     pairs_all("updates", pairs_stride());
 }
 
-/* A decision that was acknowledged is the one its run gets; a shared handler reads beside its run. */
+/* A decision that was acknowledged is the one its run gets; a shared handler reads beside it. */
 TEST_LIMIT(B15_A3_pairs_of_crashes_people, 300)
 {
     pairs_all("people", 2 * pairs_stride());

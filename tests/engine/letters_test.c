@@ -1,6 +1,5 @@
 /* Dead letters that are long, damaged or just gone. Row C3. */
 #include <stdatomic.h>
-#include <stdlib.h>
 
 #include "damage.h"
 #include "engine/engine.h"
@@ -154,9 +153,7 @@ deposit(stet_ctx *ctx)
     stet_bytes n;
 
     STET_TRY(stet_state_get(ctx, &n, "n"));
-    return stet_state_set(
-        ctx, "n",
-        stet_text(stet_ctx_printf(ctx, "%d", n.data != NULL ? atoi((const char *)n.data) + 1 : 1)));
+    return stet_state_set(ctx, "n", stet_text(stet_ctx_printf(ctx, "%ld", fixture_number(n) + 1)));
 }
 
 /* Three deposits; it fails behind some of them. */
@@ -182,7 +179,7 @@ h_deposit(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-/* Each retry reads what others have written meanwhile, and inherits what the one before it read for its writes. */
+/* Each retry reads what others have written, and inherits what the one before it read to write. */
 TEST(C3_A2_a_retry_of_a_retry_loses_no_write_of_others)
 {
     static const stet_handler    accounts[] = { { "deposits", h_deposits, NULL },
