@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/host.h"
 
 static stet_bytes
 claim_preload(stet_engine *e, stet_id run, const stet__work *from)
@@ -269,6 +269,11 @@ stet__replay_elsewhere(void *engine, stet_ctx *c)
     /* It takes the other's place in the map, which needs no memory; without memory before that, the other stays in it. */
     if ((fresh = claim_begin(e, claim->run, claim->session, claim->epoch, (stet_bytes){ NULL, 0 })) == NULL)
         return false;
+    /* What it entered is on record. It enters nothing any more, and its slot may be busy for hours: what it leaves behind
+     * there must not take the crumb from others. */
+    stet__host_crumbs_leave(claim);
+    if (fresh->crumb < 0)
+        fresh->crumb = stet__crumb_get(fresh);
     /* One that was woken and not executed since has not written its CLAIMED; the new one does. */
     fresh->is_new = claim->is_new;
     fresh->is_soft = atomic_load(&claim->is_soft);

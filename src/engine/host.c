@@ -364,21 +364,6 @@ stet__host_inbox_cond(stet_ctx *c)
     return STET_OK;
 }
 
-/* ---- gone ------------------------------------------------------------------------------------------ */
-
-/* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
- * so they stay as they are until the session ends. One that entered no body has nothing to tell, and a crumb that
- * is kept for nothing is one less. */
-static bool
-host_is_evidence(const stet__claim *claim)
-{
-    bool has_body = (claim->crumb >= 0 && claim->crumbs[claim->crumb].is_body != 0) || claim->spent != NULL ||
-                    claim->broken != NULL || claim->unrecorded != NULL;
-
-    return has_body && claim->end != STET__END_DONE &&
-           (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL);
-}
-
 static void
 host_gone(stet_ctx *c)
 {
@@ -393,12 +378,7 @@ host_gone(stet_ctx *c)
         stet__claim_drop(e, claim); /* let go before it recorded anything */
     stet__disown(claim);
     stet__claim_gathered(claim);
-    if (!host_is_evidence(claim)) {
-        stet__crumb_put(claim, claim->crumb);
-        stet__host_crumbs_release(claim, &claim->spent);
-        stet__host_crumbs_release(claim, &claim->broken);
-        stet__host_crumbs_release(claim, &claim->unrecorded);
-    }
+    stet__host_crumbs_leave(claim);
     c->host = NULL; /* a slot shows its context until it takes the lock again */
     stet__unlock(e->p, &e->lock);
     stet__work_free(claim->open);

@@ -55,5 +55,8 @@ void stet__host_crumb_rest(stet_ctx *c, stet_attempt *a);
 void stet__host_crumb_spent(stet_ctx *c, stet_attempt *a);
 /* Their records are durable, or they tell nothing. Lock held. */
 void stet__host_crumbs_release(stet__claim *claim, stet_attempt **spent);
+/* The context enters nothing any more: its crumbs are for others, unless they tell of a body that is not on record. With
+ * the engine's lock. */
+void stet__host_crumbs_leave(stet__claim *claim);
 
 #endif

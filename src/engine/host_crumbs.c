@@ -102,6 +102,33 @@ stet__host_crumbs_release(stet__claim *claim, stet_attempt **spent)
     }
 }
 
+/* ---- gone ------------------------------------------------------------------------------------------ */
+
+/* Refused and never given back by us: whoever takes the run over reads in our crumbs that a body was entered,
+ * so they stay as they are until the session ends. One that entered no body has nothing to tell, and a crumb that
+ * is kept for nothing is one less. */
+static bool
+crumbs_are_evidence(const stet__claim *claim)
+{
+    bool has_body = (claim->crumb >= 0 && claim->crumbs[claim->crumb].is_body != 0) || claim->spent != NULL ||
+                    claim->broken != NULL || claim->unrecorded != NULL;
+
+    return has_body && claim->end != STET__END_DONE &&
+           (claim->is_refused || claim->has_broken || claim->is_unrecorded || claim->unrecorded != NULL);
+}
+
+void
+stet__host_crumbs_leave(stet__claim *claim)
+{
+    if (crumbs_are_evidence(claim))
+        return;
+    stet__crumb_put(claim, claim->crumb);
+    claim->crumb = -1;
+    stet__host_crumbs_release(claim, &claim->spent);
+    stet__host_crumbs_release(claim, &claim->broken);
+    stet__host_crumbs_release(claim, &claim->unrecorded);
+}
+
 void
 stet__host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {

@@ -160,7 +160,7 @@ int
 stet__ctx_catch_up(stet_ctx *c)
 {
     stet_attempt *done = NULL, *reversed = NULL;
-    bool          is_skipped = false;
+    bool          is_skipped = false, has_no_room = false;
 
     if (atomic_load(&c->has_finished)) {
         stet__lock(c->exec->p, c->exec->lock);
@@ -180,11 +180,12 @@ stet__ctx_catch_up(stet_ctx *c)
         stet_attempt *next = reversed->next;
 
         is_skipped = is_skipped || reversed->is_skipped;
+        has_no_room = has_no_room || reversed->has_no_room;
         (void)stet__step_record(c, reversed);
         reversed = next;
     }
     if (is_skipped)
-        (void)stet__ctx_latch(c, STET_SUSPENDED);
+        (void)stet__ctx_latch(c, has_no_room ? STET_ENOMEM : STET_SUSPENDED);
     if (c->latch == 0 && (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news)))
         (void)c->exec->host->refresh(c);
     return c->latch;

@@ -76,7 +76,8 @@ struct stet_attempt {
     stet__buf    result; /* allocated from the platform: the body may run on another thread */
     bool         has_result;
     bool         is_unrecorded; /* it ran, and its record could not be made */
-    bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came */
+    bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came; … */
+    bool         has_no_room; /* … or there was no crumb for it */
     int          code;
     stet__buf    text;
     struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */

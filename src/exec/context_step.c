@@ -402,7 +402,7 @@ step_run_here(stet_ctx *c, stet_future *f)
         return STET_OK;
     }
     err = stet__step_record(c, a);
-    return a->is_skipped ? stet__ctx_latch(c, STET_SUSPENDED) : err;
+    return a->is_skipped ? stet__ctx_latch(c, a->has_no_room ? STET_ENOMEM : STET_SUSPENDED) : err;
 }
 
 /* A step that had begun before (its retry is recorded) and is stopped: the future settles, because that is

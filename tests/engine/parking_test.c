@@ -76,6 +76,45 @@ TEST(C9_a_run_parked_on_a_slot_that_is_now_blocked_goes_on_elsewhere)
     fixture_end(f);
 }
 
+static int
+h_c9_told(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "before", body_effect, (void *)"before", NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    STET_TRY(stet_step(ctx, NULL, "after", body_effect, (void *)"after", NULL));
+    return stet_return(ctx, input);
+}
+
+/* What is left of them on the blocked slot takes nothing that others need: many times as many as may be claimed. */
+TEST(C9_C6_runs_without_number_go_on_elsewhere_while_a_slot_is_blocked)
+{
+    enum { TOLD = 160 };
+    static const stet_handler handlers[] = { { "block", h_c9_block, NULL },
+                                             { "told", h_c9_told, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               blocked, runs[TOLD];
+
+    f->options.concurrency = 2;
+    f->options.in_flight_max = 4;
+    fixture_up_with(f, handlers);
+    for (int i = 0; i < TOLD; i++)
+        runs[i] = fixture_start(f->engine, "t.told", "ok", NULL);
+    for (int i = 0; i < TOLD; i++)
+        fixture_await_status(f->engine, &runs[i], STET_STATUS_SUSPENDED);
+    blocked = fixture_start(f->engine, "t.block", "b", NULL);
+    gate_await(&c9_door, 1);
+    for (int i = 0; i < TOLD; i++)
+        CHECK_OK(stet_signal(f->engine, &runs[i], "go", stet_text(""), NULL));
+    for (int i = 0; i < TOLD; i++)
+        EXPECT_RESULT(f->engine, &runs[i], "ok");
+    CHECK_INT(effects("after"), TOLD);
+    CHECK_INT(fixture_logged(f, "too many bodies"), 0);
+    gate_open(&c9_door);
+    EXPECT_RESULT(f->engine, &blocked, "b");
+    fixture_end(f);
+}
+
 #define C9_PARKED 20
 
 static char c9_awakeables[C9_PARKED][STET_ID_TEXT_MAX];
