@@ -463,9 +463,6 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
         operator_check(w, run, "show", err, err == STET_ECORRUPT);
         break;
     case 3:
-        /* A known hole: after the clock was set back a state that was cleared may be found missing. */
-        if (w->peak_ms != 0 && w->options.is_large)
-            break;
         err = stet_repair(node->engine, &n, operator_on_finding, w);
         operator_check(w, run, "repair", err, true);
         break;
