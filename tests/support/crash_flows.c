@@ -21,6 +21,7 @@
 #define FLOW_UPDATES "updates"
 #define FLOW_OPERATORS "operators"
 #define FLOW_PEOPLE "people"
+#define FLOW_LETTERS "dead letters"
 
 #define FLOW_DOUBT_MS 2000
 
@@ -628,19 +629,29 @@ flow_turns(stet_ctx *ctx, stet_bytes input)
                                                         (const char *)word.data)));
 }
 
-/* Hopeless without an operator, who skips one step and has another done again. */
+/* Hopeless without an operator, who skips one step, mends the result of another and has a third done again. */
 static int
 flow_helped(stet_ctx *ctx, stet_bytes input)
 {
-    stet_bytes given, word;
+    stet_bytes first, given, word;
 
     (void)input;
-    STET_TRY(flow_step(ctx, NULL, "first", "first#1"));
+    STET_TRY(flow_step(ctx, &first, "first", "first#1"));
     STET_TRY(stet_step(ctx, &given, "hopeless", flow_failing, (void *)(uintptr_t) "hopeless#1",
                        STET_STEP(.attempts = 1000, .first_ms = 3600000, .max_ms = 3600000)));
     STET_TRY(flow_step(ctx, NULL, "again", "again#1"));
     STET_TRY(stet_await_signal(ctx, &word, "go", NULL));
-    return stet_return(ctx, given);
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%.*s %.*s", (int)first.len, (const char *)first.data,
+                                                      (int)given.len, (const char *)given.data)));
+}
+
+/* Waits for what never comes, until an operator ends it. */
+static int
+flow_lost(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "lost", "lost#1"));
+    return stet_await_signal(ctx, NULL, "never", NULL);
 }
 
 /* Looks at an object whose key another run holds. */
@@ -739,7 +750,7 @@ flow_register(stet_engine *e)
         { "race", flow_race, NULL },     { "torn", flow_torn, NULL },   { "speaker", flow_speaker, NULL },
         { "listener", flow_listener, NULL }, { "reader", flow_reader, NULL }, { "writer", flow_writer, NULL },
         { "saga", flow_saga, NULL },     { "regret", flow_regret, NULL }, { "job", flow_job, NULL },
-        { "told", flow_told, NULL },     { "helped", flow_helped, NULL }, { 0 },
+        { "told", flow_told, NULL },     { "helped", flow_helped, NULL }, { "lost", flow_lost, NULL }, { 0 },
     };
     static const stet_handler_options shared = { .shared = true };
     static const stet_handler objects[] = {
@@ -778,11 +789,11 @@ const flow flows[] = {
       { { "counter.add", "k", STET_STATUS_COMPLETED, 0, "1" }, { "counter.add", "k", STET_STATUS_COMPLETED, 0, "2" } },
       2, 2, 0,
       { { "add#1", 2 } } },
-    { "dead letters",
+    { FLOW_LETTERS, /* one of them is retried, in vain */
       { { "flow.flaky", NULL, STET_STATUS_FAILED, STET_ESTEP, NULL },
         { "flow.doomed", NULL, STET_STATUS_FAILED, STET_EATTEMPTS, NULL } },
-      2, 2, 2,
-      { { "flaky#1", 3 }, { "hope#1", 1 }, { "break#1", 2 } } },
+      2, 3, 2,
+      { { "flaky#1", 6 }, { "hope#1", 1 }, { "break#1", 2 } } },
     { "torn futures",
       { { "flow.torn", NULL, STET_STATUS_FAILED, STET_EATTEMPTS, NULL } },
       1, 1, 1,
@@ -817,9 +828,10 @@ const flow flows[] = {
       1, 2, 0,
       { { "past-0#1", 1 }, { "past-1#1", 1 }, { "last#1", 1 }, { "speak#1", 1 } } },
     { FLOW_OPERATORS,
-      { { "flow.helped", NULL, STET_STATUS_COMPLETED, 0, "by hand" } },
-      1, 1, 0,
-      { { "first#1", 1 }, { "hopeless#1", 1 }, { "again#1", 2 } } },
+      { { "flow.helped", NULL, STET_STATUS_COMPLETED, 0, "mended by hand" },
+        { "flow.lost", NULL, STET_STATUS_FAILED, STET_EFORCED, NULL } },
+      2, 2, 1,
+      { { "first#1", 1 }, { "hopeless#1", 1 }, { "again#1", 2 }, { "lost#1", 1 } } },
     { FLOW_PEOPLE,
       { { "counter.owner", "p", STET_STATUS_COMPLETED, 0, "one" } },
       1, 2, 0,
@@ -927,7 +939,8 @@ flow_outside(const flow *f, stet_engine *e, flow_ledger *ledger, const char *whe
 }
 
 typedef struct flow_story {
-    int retries, pauses, skips, resumes, waits, rewinds;
+    int  retries, pauses, skips, edits, resumes, waits, rewinds;
+    bool is_lost; /* the one that is to be ended */
 } flow_story;
 
 static int
@@ -940,7 +953,9 @@ flow_on_story(void *arg, const stet_fact_info *fact)
     s->skips += strcmp(fact->kind, "step skipped") == 0;
     s->resumes += strcmp(fact->kind, "resumed") == 0;
     s->waits += strcmp(fact->kind, "signal wait") == 0;
+    s->edits += strcmp(fact->kind, "result replaced") == 0;
     s->rewinds += strcmp(fact->kind, "rewound") == 0;
+    s->is_lost = s->is_lost || (fact->name != NULL && strcmp(fact->name, "flow.lost") == 0);
     return STET_OK;
 }
 
@@ -952,14 +967,18 @@ flow_operate(const flow *f, stet_engine *e, const stet_run_id *run, const char *
     int        rc = STET_OK;
 
     if (strcmp(f->name, FLOW_OPERATORS) != 0 || stet_run_facts(e, run, false, flow_on_story, &s) != STET_OK ||
-        s.retries == 0)
+        (s.is_lost ? s.waits : s.retries) == 0)
         return;
-    if (s.pauses == 0)
+    if (s.is_lost)
+        rc = stet_run_fail(e, run, "flow", NULL);
+    else if (s.pauses == 0)
         rc = stet_run_pause(e, run, "flow", NULL);
     else if (s.skips == 0)
         rc = stet_run_skip(e, run, "hopeless", stet_text("by hand"), "flow", NULL);
     else if (s.resumes == 0)
         rc = stet_run_resume(e, run, "flow", NULL);
+    else if (s.waits > 0 && s.edits == 0)
+        rc = stet_run_edit(e, run, "first", stet_text("mended"), "flow", NULL);
     else if (s.waits > 0 && s.rewinds == 0)
         rc = stet_run_rewind(e, run, "again", "flow", NULL);
     else if (s.waits > 1)
@@ -1144,6 +1163,23 @@ flow_drive_updates(const flow *f, stet_engine *e, flow_ledger *ledger, const ste
         test_fail(__FILE__, __LINE__, "%s: %s: signal: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
 }
 
+/* Retried once, by whoever is first. */
+static void
+flow_drive_letters(const flow *f, stet_engine *e, const stet_run_id *letter, int64_t until_ms, const char *where)
+{
+    stet_run_id again;
+    int         rc;
+
+    if (strcmp(f->name, FLOW_LETTERS) != 0)
+        return;
+    do {
+        if ((rc = stet_dlq_retry(e, &again, letter)) == STET_EOPEN)
+            (void)stet_wait(e, NULL, letter, 20);
+    } while ((rc == STET_EOPEN || rc == STET_EBUSY || rc == STET_EUNCERTAIN) && stet_engine_now_ms(e) < until_ms);
+    if (rc != STET_OK && rc != STET_EEXISTS)
+        test_fail(__FILE__, __LINE__, "%s: %s: retrying: %s: %s", f->name, where, stet_code_name(rc), stet_last_error());
+}
+
 static int
 flow_find_open(void *arg, const stet_run_info *info)
 {
@@ -1174,6 +1210,7 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
     flow_start_all(f, e, ledger, runs, where);
     flow_drive_schedule(f, e, ledger, until_ms, where);
     flow_drive_updates(f, e, ledger, &runs[0], until_ms, where);
+    flow_drive_letters(f, e, &runs[0], until_ms, where);
     /* Also those that were sent and nobody waits for. */
     while ((rc = stet_run_list(e, NULL, flow_find_open, &open)) == STET_END) {
         if (stet_wait(e, NULL, &open, 20) == STET_ETIMEOUT) {
