@@ -85,7 +85,7 @@ h_c9_told(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-/* What is left of them on the blocked slot takes nothing that others need: many times as many as may be claimed. */
+/* What is left of them on the blocked slot takes nothing that others need. */
 TEST(C9_C6_runs_without_number_go_on_elsewhere_while_a_slot_is_blocked)
 {
     enum { TOLD = 160 };
