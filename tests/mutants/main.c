@@ -229,7 +229,7 @@ hunt_crashes(hunt *h, int mutant)
     if (server == NULL)
         (void)snprintf(
             pattern, sizeof pattern,
-            "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate}}_test",
+            "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate,letters}}_test",
             h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
