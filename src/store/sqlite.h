@@ -44,6 +44,10 @@
     "AND (?6=0 OR (r.status<64 AND ((?6>>r.status)&1))) "                                          \
     "AND r.created>=?7 AND (?8=0 OR r.created<=?8) "
 
+/* Rows that are added at once: so often stands the row in the statement. */
+#define LITE_LOT 8u
+#define LITE_LOT_ROWS(row) row "," row "," row "," row "," row "," row "," row "," row
+
 #define LITE_STRETCH_LOT      1024u
 #define LITE_STRETCH_IS_SMALL "n<1024"
 
@@ -57,6 +61,10 @@
     X(RUN_ADD, "INSERT INTO $runs(id,handler,key,lane,lane_pos,status,terminal,work,epoch,inbox,"  \
                "due,created,ended,priority,attempt,grp,reason,extra) "                             \
                "VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18)")           \
+    /* OR FAIL: whatever fails takes the whole commit along, so a statement need not be undone alone. */ \
+    X(RUN_ADD_LOT, "INSERT OR FAIL INTO $runs(id,handler,key,lane,lane_pos,status,terminal,work,"  \
+                   "epoch,inbox,due,created,ended,priority,attempt,grp,reason,extra) VALUES"       \
+                   LITE_LOT_ROWS("(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"))                         \
     X(RUN_INBOX, "UPDATE $runs SET inbox=?2 WHERE id=?1")                                          \
     X(RUN_CORE, "UPDATE $runs SET status=?2,terminal=?3,work=?4,epoch=?5,inbox=?6,due=?7,"         \
                 "ended=?8,attempt=?9 WHERE id=?1")                                                 \
@@ -71,6 +79,8 @@
     X(WORK_OF, "SELECT id FROM $runs WHERE work=?1")                                               \
     X(WORK_IDLE, "SELECT id FROM $runs WHERE work=?1 AND handler=?2")                              \
     X(FACTS_ADD, "INSERT INTO $facts(run,rev,count,data) VALUES(?1,?2,?3,?4)")                     \
+    X(FACTS_ADD_LOT, "INSERT OR FAIL INTO $facts(run,rev,count,data) VALUES"                       \
+                     LITE_LOT_ROWS("(?,?,?,?)"))                                                   \
     X(FACTS_DEL, "DELETE FROM $facts WHERE run=?1")                                                \
     X(INBOX_ADD, "INSERT INTO $inbox(run,seq,data) VALUES(?1,?2,?3)")                              \
     X(INBOX_DEL, "DELETE FROM $inbox WHERE run=?1")                                                \
@@ -466,6 +476,14 @@ sqlite_bind_time(sqlite3_stmt *stmt, int at, int64_t ms)
     else
         sqlite3_bind_int64(stmt, at, ms);
 }
+/* But not in the row of a run that has not ended: it would be longer when it does, and the pages of runs that were
+ * started together are full. So each would be split, and a commit have more of them to write. */
+#define LITE_NOT_ENDED INT64_C(0x3fffffffffff)
+static inline void
+sqlite_bind_ended(sqlite3_stmt *stmt, int at, int64_t ms)
+{
+    sqlite3_bind_int64(stmt, at, ms == STET_NEVER ? LITE_NOT_ENDED : ms);
+}
 static inline void
 sqlite_bind_bytes(sqlite3_stmt *stmt, int at, stet_bytes b)
 {
@@ -478,6 +496,7 @@ sqlite_bind_text(sqlite3_stmt *stmt, int at, const char *text)
 }
 stet_id     stet__sqlite_column_id(sqlite3_stmt *stmt, int at);
 int64_t     stet__sqlite_column_time(sqlite3_stmt *stmt, int at);
+int64_t     stet__sqlite_column_ended(sqlite3_stmt *stmt, int at);
 stet_bytes  stet__sqlite_column_bytes(sqlite3_stmt *stmt, int at);
 const char *stet__sqlite_column_text(sqlite3_stmt *stmt, int at);
 

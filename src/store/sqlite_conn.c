@@ -312,6 +312,14 @@ stet__sqlite_column_time(sqlite3_stmt *stmt, int at)
     return sqlite3_column_int64(stmt, at);
 }
 
+int64_t
+stet__sqlite_column_ended(sqlite3_stmt *stmt, int at)
+{
+    int64_t ms = stet__sqlite_column_time(stmt, at);
+
+    return ms == LITE_NOT_ENDED ? STET_NEVER : ms;
+}
+
 stet_bytes
 stet__sqlite_column_bytes(sqlite3_stmt *stmt, int at)
 {

@@ -110,7 +110,7 @@ read_row(sqlite3_stmt *stmt, stet_run_row *row)
     row->inbox = (uint64_t)sqlite3_column_int64(stmt, 8);
     row->due_ms = stet__sqlite_column_time(stmt, 9);
     row->created_ms = sqlite3_column_int64(stmt, 10);
-    row->ended_ms = stet__sqlite_column_time(stmt, 11);
+    row->ended_ms = stet__sqlite_column_ended(stmt, 11);
     row->priority = sqlite3_column_int(stmt, 12);
     row->attempt = (uint32_t)sqlite3_column_int64(stmt, 13);
     row->group = stet__sqlite_column_text(stmt, 14);

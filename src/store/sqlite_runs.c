@@ -167,7 +167,7 @@ runs_decode(sqlite_store *st, sqlite_run *run, sqlite3_stmt *row)
     run->epoch = (uint64_t)sqlite3_column_int64(row, 6);
     run->inbox = (uint64_t)sqlite3_column_int64(row, 7);
     run->due_ms = stet__sqlite_column_time(row, 8);
-    run->ended_ms = stet__sqlite_column_time(row, 9);
+    run->ended_ms = stet__sqlite_column_ended(row, 9);
     run->attempt = (uint32_t)sqlite3_column_int64(row, 10);
     run->journal = (uint64_t)sqlite3_column_int64(row, 11);
     run->exists = true;
@@ -273,37 +273,87 @@ runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_
         sqlite3_bind_int64(stmt, at, 0);
 }
 
-static int
-runs_insert(sqlite_store *st, const sqlite_run *run)
+/* Rows are added several at a time: most of what a statement costs for a row is its begin and its end, and behind
+ * the row before a tree need not be searched from its root. Rows that are left over go one by one. */
+typedef struct runs_lot {
+    sqlite_run *of[LITE_LOT];
+    size_t      n;
+} runs_lot;
+
+static void
+runs_bind_row(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
 {
     const stet_run_row *row = run->put;
-    int                 err = STET_OK;
-    sqlite3_stmt       *stmt = stet__sqlite_stmt(st, &st->writer, LITE_SQL_RUN_ADD, &err);
 
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_id(stmt, 1, &run->id);
-    sqlite_bind_text(stmt, 2, run->handler);
-    sqlite_bind_text(stmt, 3, row->key);
-    sqlite_bind_text(stmt, 4, run->lane);
+    sqlite_bind_id(stmt, at + 1, &run->id);
+    sqlite_bind_text(stmt, at + 2, run->handler);
+    sqlite_bind_text(stmt, at + 3, row->key);
+    sqlite_bind_text(stmt, at + 4, run->lane);
     if (run->lane != NULL)
-        sqlite3_bind_int64(stmt, 5, run->lane_pos);
+        sqlite3_bind_int64(stmt, at + 5, run->lane_pos);
     else
-        sqlite3_bind_null(stmt, 5);
-    sqlite3_bind_int64(stmt, 6, run->status);
-    sqlite3_bind_int64(stmt, 7, run->is_terminal);
-    runs_bind_work(st, stmt, 8, run);
-    sqlite_bind_u64(stmt, 9, run->epoch);
-    sqlite_bind_u64(stmt, 10, run->inbox);
-    sqlite_bind_time(stmt, 11, run->due_ms);
-    sqlite3_bind_int64(stmt, 12, row->created_ms);
-    sqlite_bind_time(stmt, 13, run->ended_ms);
-    sqlite3_bind_int64(stmt, 14, row->priority);
-    sqlite3_bind_int64(stmt, 15, run->attempt);
-    sqlite_bind_text(stmt, 16, row->group);
-    sqlite_bind_text(stmt, 17, run->has_reason ? run->reason : row->reason);
-    sqlite_bind_bytes(stmt, 18, run->has_extra ? run->extra : row->extra);
-    return stet__sqlite_run(st, &st->writer, stmt, "write a run");
+        sqlite3_bind_null(stmt, at + 5);
+    sqlite3_bind_int64(stmt, at + 6, run->status);
+    sqlite3_bind_int64(stmt, at + 7, run->is_terminal);
+    runs_bind_work(st, stmt, at + 8, run);
+    sqlite_bind_u64(stmt, at + 9, run->epoch);
+    sqlite_bind_u64(stmt, at + 10, run->inbox);
+    sqlite_bind_time(stmt, at + 11, run->due_ms);
+    sqlite3_bind_int64(stmt, at + 12, row->created_ms);
+    sqlite_bind_ended(stmt, at + 13, run->ended_ms);
+    sqlite3_bind_int64(stmt, at + 14, row->priority);
+    sqlite3_bind_int64(stmt, at + 15, run->attempt);
+    sqlite_bind_text(stmt, at + 16, row->group);
+    sqlite_bind_text(stmt, at + 17, run->has_reason ? run->reason : row->reason);
+    sqlite_bind_bytes(stmt, at + 18, run->has_extra ? run->extra : row->extra);
+}
+
+static void
+runs_bind_facts(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
+{
+    (void)st;
+    sqlite_bind_id(stmt, at + 1, &run->id);
+    sqlite_bind_u64(stmt, at + 2, run->journal - run->n_facts + 1);
+    sqlite3_bind_int64(stmt, at + 3, run->n_facts);
+    sqlite_bind_bytes(stmt, at + 4, run->facts);
+}
+
+typedef struct runs_kind {
+    sqlite_sql  one, many;
+    int         columns;
+    const char *what;
+    void (*bind)(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run);
+} runs_kind;
+
+static const runs_kind runs_rows = { LITE_SQL_RUN_ADD, LITE_SQL_RUN_ADD_LOT, 18, "write a run", runs_bind_row };
+static const runs_kind runs_facts = { LITE_SQL_FACTS_ADD, LITE_SQL_FACTS_ADD_LOT, 4, "write facts", runs_bind_facts };
+
+/* What is in the lot; all of it at once if it is full. */
+static int
+runs_lot_write(sqlite_store *st, const runs_kind *kind, runs_lot *lot)
+{
+    bool          is_full = lot->n == LITE_LOT;
+    int           err = STET_OK;
+    sqlite3_stmt *stmt;
+
+    if (lot->n == 0)
+        return STET_OK;
+    if ((stmt = stet__sqlite_stmt(st, &st->writer, is_full ? kind->many : kind->one, &err)) == NULL)
+        return err;
+    for (size_t i = 0; i < lot->n && err == STET_OK; i++) {
+        kind->bind(st, stmt, is_full ? (int)i * kind->columns : 0, lot->of[i]);
+        if (!is_full)
+            err = stet__sqlite_run(st, &st->writer, stmt, kind->what);
+    }
+    lot->n = 0;
+    return is_full ? stet__sqlite_run(st, &st->writer, stmt, kind->what) : err;
+}
+
+static int
+runs_lot_add(sqlite_store *st, const runs_kind *kind, runs_lot *lot, sqlite_run *run)
+{
+    lot->of[lot->n++] = run;
+    return lot->n == LITE_LOT ? runs_lot_write(st, kind, lot) : STET_OK;
 }
 
 static int
@@ -323,7 +373,7 @@ runs_update(sqlite_store *st, const sqlite_run *run)
     sqlite_bind_u64(stmt, 5, run->epoch);
     sqlite_bind_u64(stmt, 6, run->inbox);
     sqlite_bind_time(stmt, 7, run->due_ms);
-    sqlite_bind_time(stmt, 8, run->ended_ms);
+    sqlite_bind_ended(stmt, 8, run->ended_ms);
     sqlite3_bind_int64(stmt, 9, run->attempt);
     if (is_full) {
         sqlite_bind_text(stmt, 10, run->lane);
@@ -353,61 +403,63 @@ runs_update_inbox(sqlite_store *st, const sqlite_run *run)
     return stet__sqlite_run(st, &st->writer, stmt, "write a run");
 }
 
-static int
-runs_write_facts(sqlite_store *st, sqlite_run *run)
+static bool
+runs_is_due(const sqlite_run *run)
 {
-    int           err = STET_OK;
-    sqlite3_stmt *stmt = stet__sqlite_stmt(st, &st->writer, LITE_SQL_FACTS_ADD, &err);
-
-    if (stmt == NULL)
-        return err;
-    sqlite_bind_id(stmt, 1, &run->id);
-    sqlite_bind_u64(stmt, 2, run->journal - run->n_facts + 1);
-    sqlite3_bind_int64(stmt, 3, run->n_facts);
-    sqlite_bind_bytes(stmt, 4, run->facts);
-    run->n_facts = 0;
-    return stet__sqlite_run(st, &st->writer, stmt, "write facts");
+    return run->dirty != 0 || run->put != NULL || run->n_facts > 0;
 }
 
+/* The row, but for one that is added. */
 static int
 runs_write(sqlite_store *st, sqlite_run *run)
 {
     int err = STET_OK;
 
-    if (run->n_facts > 0 && (err = runs_write_facts(st, run)) != STET_OK)
+    if (!run->exists)
+        return STET_OK; /* put and removed, or removed: its rows are gone already */
+    if (run->put != NULL && (err = stet__sqlite_stretch_put(st, run, run->put)) != STET_OK)
         return err;
-    if (run->exists && run->put != NULL && (err = stet__sqlite_stretch_put(st, run, run->put)) != STET_OK)
-        return err;
-    if (run->exists && (run->put != NULL || (run->dirty & ~LITE_DIRTY_INBOX) != 0) && !runs_has_work(st, run) &&
+    if ((run->put != NULL || (run->dirty & ~LITE_DIRTY_INBOX) != 0) && !runs_has_work(st, run) &&
         (err = stet__sqlite_stretch_status(st, run)) != STET_OK)
         return err;
-    if (!run->exists)
-        err = STET_OK; /* put and removed, or removed: its rows are gone already */
-    else if (run->put != NULL)
-        err = runs_insert(st, run);
-    else if (run->dirty == LITE_DIRTY_INBOX)
-        err = runs_update_inbox(st, run);
-    else if (run->dirty != 0)
-        err = runs_update(st, run);
+    if (run->put != NULL || run->dirty == 0)
+        return STET_OK;
+    return run->dirty == LITE_DIRTY_INBOX ? runs_update_inbox(st, run) : runs_update(st, run);
+}
+
+static void
+runs_written(sqlite_run *run)
+{
     run->put = NULL;
     run->has_reason = run->has_extra = false;
     run->reason = NULL;
     run->extra.data = NULL;
     run->extra.len = 0;
     run->dirty = 0;
-    return err;
+    run->n_facts = 0;
 }
 
 /* Rows stay in the list until the end of the commit, which looks at them once more. */
 int
 stet__sqlite_runs_flush(sqlite_store *st)
 {
+    runs_lot    rows = { .n = 0 }, facts = { .n = 0 };
     sqlite_run *run;
-    int         err;
+    int         err = STET_OK;
 
+    for (run = st->runs.dirty; run != NULL && err == STET_OK; run = run->next_dirty) {
+        if (!runs_is_due(run))
+            continue;
+        if (run->n_facts > 0)
+            err = runs_lot_add(st, &runs_facts, &facts, run);
+        if (err == STET_OK && (err = runs_write(st, run)) == STET_OK && run->exists && run->put != NULL)
+            err = runs_lot_add(st, &runs_rows, &rows, run);
+    }
+    if (err != STET_OK || (err = runs_lot_write(st, &runs_facts, &facts)) != STET_OK ||
+        (err = runs_lot_write(st, &runs_rows, &rows)) != STET_OK)
+        return err;
     for (run = st->runs.dirty; run != NULL; run = run->next_dirty)
-        if ((run->dirty != 0 || run->put != NULL || run->n_facts > 0) && (err = runs_write(st, run)) != STET_OK)
-            return err;
+        runs_written(run);
     return STET_OK;
 }
 
