@@ -92,7 +92,8 @@ typedef struct stet_audit_entry stet_audit_entry; /* stet/audit.h */
  * on meanwhile: it hears of an entry after it is durable. What came from outside is told when its run has taken it, or
  * has ended. On a thread of its own, one call at a time; it may take its time, may call stet, but must not stop or
  * close the engine, which waits for the call to end. One engine of the store tells at a time; if it dies another one that has a hook goes on.
- * Retention keeps a run until all of it was told, at most audit_hold_ms longer.
+ * Retention keeps a run until all of it was told, at most audit_hold_ms longer. A run that begins anew
+ * (stet_continue()) does not wait: what was not told of the generation before is kept until it was.
  * @return STET_OK; anything else: the same entry is told again later, the run's others wait behind it. */
 typedef int (*stet_audit_fn)(void *arg, const stet_audit_entry *entry);
 

@@ -937,22 +937,20 @@ stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int6
 const stet__cmd *
 stet__journal_unasked(const stet__journal *j)
 {
-    size_t      at = 0, len;
-    const void *key;
-    void       *value;
+    const stet__cmd *first = NULL;
+    size_t           at = 0, len;
+    const void      *key;
+    void            *value;
 
-    if (j->unasked == 0)
-        return NULL;
-    for (;;) {
-        const stet__row_of_cmds *row;
-        bool                     is_there = stet__map_next(&j->rows, &at, &key, &len, &value);
+    while (j->unasked > 0 && stet__map_next(&j->rows, &at, &key, &len, &value)) {
+        const stet__row_of_cmds *row = value;
 
-        assert(is_there); /* what is counted is in a row */
-        (void)is_there;
-        row = value;
         /* Asked for in their order: none behind the last one was. */
         for (size_t i = (size_t)row->asked; i < row->n; i++)
-            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]))
-                return row->cmds[i];
+            if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]) &&
+                (first == NULL || row->cmds[i]->revision < first->revision))
+                first = row->cmds[i];
     }
+    assert((first != NULL) == (j->unasked > 0)); /* what is counted is in a row */
+    return first;
 }

@@ -123,7 +123,7 @@ int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 /* The step that undoes the step `name`#occurrence. */
 #define STET__UNDO_NAME_MAX (STET__NAME_MAX + 40)
 const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
-/* One recorded command nobody asked for, or NULL. */
+/* The first recorded command nobody asked for, or NULL. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* A recorded command is made out of the order of its row. */
 void stet__journal_asked(stet__journal *j, stet__cmd *cmd);

@@ -416,6 +416,7 @@ run_apply_lost(stet__run *run, const stet__fact *f)
     if ((err = run_text(run, &risk->step, f->name)) != STET_OK)
         return err;
     risk->occurrence = (uint64_t)f->occurrence;
+    risk->is_lasting = run->rewound == run->journal + 1; /* taken together: the worker was still ahead of it */
     risk->next = run->risks;
     run->risks = risk;
     return STET_OK;
@@ -480,8 +481,12 @@ static int
 run_apply_rewrite(stet__run *run, const stet__fact *f)
 {
     run->lost = 0;
-    if (f->kind == STET__FACT_REWIND && run->rollback == 0)
+    if (f->kind == STET__FACT_REWIND && run->rollback == 0) {
         run->failed = 0;
+        run->rewound = run->journal + 1;
+        for (stet__risk *risk = run->risks; risk != NULL; risk = risk->next)
+            risk->is_lasting = !STET__MUTANT(rewind_riskless);
+    }
     return run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED
                ? run_move(run, STET_STATUS_PENDING)
                : STET_OK;
@@ -578,7 +583,7 @@ stet__run_settle_risks(stet__run *run)
     stet__risk **at = &run->risks;
 
     while (*at != NULL)
-        if ((*at)->step == NULL)
+        if ((*at)->step == NULL && !(*at)->is_lasting)
             *at = (*at)->next;
         else
             at = &(*at)->next;

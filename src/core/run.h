@@ -25,6 +25,7 @@ typedef struct stet__risk {
     struct stet__risk *next;
     const char        *step; /* cut to STET_CRUMB_MAX - 1 bytes; NULL: not known which */
     uint64_t           occurrence;
+    bool               is_lasting; /* not known which, and the run was rewound since: it may come to it at any time */
 } stet__risk;
 
 typedef struct stet__run {
@@ -83,6 +84,7 @@ typedef struct stet__run {
     int64_t     said_ms;
 
     stet__risk *risks;        /* steps the next execution has to know about */
+    uint64_t    rewound;      /* the revision by which a rewind was taken, the last one; 0: none */
 } stet__run;
 
 void stet__run_init(stet__run *run, stet__arena *arena, stet_id id);

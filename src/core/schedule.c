@@ -134,6 +134,14 @@ sched_stand(stet__fact *s)
     s->look_ms = s->flags & STET__SCHED_PAUSED ? STET_NEVER : s->until_ms;
 }
 
+/* Does something wait for the end of its run? */
+static bool
+sched_waits(const stet__fact *s)
+{
+    return (s->flags & STET__SCHED_RUNNING) &&
+           (s->waiting_ms != 0 || (s->flags & STET__SCHED_FROM_COMPLETION));
+}
+
 int
 stet__sched_plan(stet__fact *s, const stet__sched_now *now)
 {
@@ -154,7 +162,10 @@ stet__sched_plan(stet__fact *s, const stet__sched_now *now)
         break;
     }
     sched_stand(s);
-    if (s->until_ms == 0 && !(s->flags & STET__SCHED_PAUSED))
+    /* Not known here. Or something waits for the last run, which may be over: who was asked to look
+     * at that, at a time that is not the schedule's any more, may not have come yet. */
+    if ((s->until_ms == 0 || (sched_waits(s) && !STET__MUTANT(sched_unlooked))) &&
+        !(s->flags & STET__SCHED_PAUSED))
         s->look_ms = now->now_ms;
     return err;
 }
@@ -219,7 +230,8 @@ sched_occur(stet__fact *s, stet__sched_act *act, const sched_due *due)
 static int
 sched_fall_due(stet__fact *s, const stet__sched_now *now, stet__sched_act *act)
 {
-    int64_t   keep = s->missed == STET_MISSED_ALL ? s->missed_max : 1;
+    int64_t   keep = (s->missed == STET_MISSED_ALL ? s->missed_max : 1) +
+                   STET__MUTANT(sched_too_many);
     sched_due due = { 0, 0, 0 };
     int       err = sched_due_find(s, now, keep, &due);
 
@@ -257,7 +269,7 @@ stet__sched_step(stet__fact *s, const stet__sched_now *now, stet__sched_act *act
     int        err = STET_OK;
 
     memset(act, 0, sizeof *act);
-    if (s->flags & STET__SCHED_PAUSED)
+    if ((s->flags & STET__SCHED_PAUSED) && !STET__MUTANT(sched_in_pause))
         return STET_OK;
     if ((s->flags & STET__SCHED_RUNNING) && !now->is_open) {
         sched_ended(s, now);
@@ -298,7 +310,8 @@ stet__sched_resume(stet__fact *s, const stet__sched_now *now, stet__sched_act *a
     memset(act, 0, sizeof *act);
     act->what = STET__SCHED_CHANGED;
     s->flags &= ~(int64_t)STET__SCHED_PAUSED;
-    if (s->until_ms != 0 && s->until_ms <= now->now_ms && sched_is_told(s, now)) {
+    if (s->until_ms != 0 && s->until_ms <= now->now_ms && sched_is_told(s, now) &&
+        !STET__MUTANT(sched_pause_untold)) {
         if ((err = sched_due_find(s, now, 0, &due)) == STET_OK) {
             sched_skip(s, act, &due, STET_SKIP_PAUSED);
             if (s->until_ms <= now->now_ms) /* more than are counted */

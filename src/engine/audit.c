@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/audit.h"
+#include "engine/offline.h"
 
 static int
 audit_no_memory(void)
@@ -76,9 +77,9 @@ audit_since(const stet__trail *t, uint64_t revision, int64_t now_ms)
 {
     int64_t ms;
 
-    if (revision == 0 || revision > t->n_times)
+    if (revision < t->first || revision - t->first >= t->n_times)
         return -1;
-    ms = now_ms - t->times[revision - 1];
+    ms = now_ms - t->times[revision - t->first];
     return ms > 0 ? ms : 0;
 }
 
@@ -206,7 +207,7 @@ audit_outcome(const stet__trail *t, stet_audit_entry *a, const stet__fact *f)
     case STET__FACT_COMPLETED:
     case STET__FACT_FAILED:
     case STET__FACT_CANCELLED:
-    case STET__FACT_EXPIRED: a->duration_ms = audit_since(t, 1, f->time_ms); break;
+    case STET__FACT_EXPIRED: a->duration_ms = audit_since(t, t->first, f->time_ms); break;
     default:
         if (stet__fact_is_command(f->kind))
             audit_command(t, a, f);
@@ -280,8 +281,10 @@ audit_next(stet__trail *t)
 }
 
 static bool
-audit_keep_time(stet__trail *t, int64_t ms)
+audit_keep_time(stet__trail *t, const stet__fact *fact)
 {
+    if (t->n_times == 0)
+        t->first = fact->revision;
     if (t->n_times == t->cap_times) {
         size_t   cap = stet__cap_next(t->l.arena.alloc, t->cap_times, 64);
         int64_t *grown = stet__arena_get(&t->l.arena, cap * sizeof *grown);
@@ -293,7 +296,7 @@ audit_keep_time(stet__trail *t, int64_t ms)
         t->times = grown;
         t->cap_times = cap;
     }
-    t->times[t->n_times++] = ms;
+    t->times[t->n_times++] = fact->time_ms;
     return true;
 }
 
@@ -320,9 +323,12 @@ audit_on_fact(void *arg, const stet__fact *fact, uint64_t seq, bool is_taken)
     stet__trail      *t = arg;
     stet_audit_entry *a;
 
-    if (seq != 0)
+    if (seq != 0) {
         audit_status(t);
-    if (seq == 0 && !audit_keep_time(t, fact->time_ms))
+        if (!STET__MUTANT(audit_midway))
+            t->status = t->l.run.status; /* also with the one before, if that is left out */
+    }
+    if (seq == 0 && !audit_keep_time(t, fact))
         return audit_no_memory();
     if (seq != 0 ? seq <= t->inbox
                  : fact->revision <= t->revision || fact->kind == STET__FACT_TAKEN) {
@@ -363,11 +369,10 @@ stet__trail_free(stet__trail *t)
     stet__loaded_free(&t->l);
 }
 
-int
-stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision, uint64_t inbox)
+static void
+trail_begin(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision, uint64_t inbox)
 {
     stet__loaded *l = &t->l;
-    int           err;
 
     memset(t, 0, sizeof *t);
     stet__arena_init(&l->arena, &e->p->alloc);
@@ -376,6 +381,31 @@ stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision, 
     stet__id_text(t->id, STET__ID_RUN, id);
     t->revision = revision;
     t->inbox = inbox;
+}
+
+int
+stet__trail_play(stet_engine *e, stet__trail *t, stet_id id, stet_bytes bundle, uint64_t revision,
+                 uint64_t inbox)
+{
+    stet__loaded *l = &t->l;
+    stet__tape    tape = { 0 };
+    int           err;
+
+    trail_begin(e, t, id, revision, inbox);
+    if ((err = stet__bundle_decode(&tape, &l->arena, bundle)) == STET_OK)
+        err = stet__load_tape_seen(&e->p->alloc, &l->run, &l->journal, &tape, &l->bad_revision,
+                                   audit_on_fact, t);
+    audit_status(t);
+    return err;
+}
+
+int
+stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision, uint64_t inbox)
+{
+    stet__loaded *l = &t->l;
+    int           err;
+
+    trail_begin(e, t, id, revision, inbox);
     if ((err = stet__load_row(e, id, &l->arena, &l->row, &l->extra)) == STET_OK)
         err = stet__load_facts_seen(e, &l->run, &l->journal, l->row.journal, &l->bad_revision,
                                     audit_on_fact, t);

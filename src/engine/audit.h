@@ -13,7 +13,8 @@ typedef struct stet__trail {
     uint64_t          revision, inbox; /* the place: what is up to there is left out */
     stet_audit_entry *entries;
     size_t            n, cap;
-    int64_t          *times;       /* of the facts, by revision - 1 */
+    uint64_t          first;       /* revision of the first fact: where its generation begins */
+    int64_t          *times;       /* of the facts from there on */
     size_t            n_times, cap_times;
     uint64_t          order;       /* settlements before this fact, as the journal counts them */
     stet_status       status;      /* with the last entry */
@@ -24,6 +25,9 @@ typedef struct stet__trail {
  * bad fact. */
 int  stet__trail_load(stet_engine *e, stet__trail *t, stet_id id, uint64_t revision,
                       uint64_t inbox);
+/* The same of a generation that is over, from its bundle, whose bytes must outlive the trail. */
+int  stet__trail_play(stet_engine *e, stet__trail *t, stet_id id, stet_bytes bundle,
+                      uint64_t revision, uint64_t inbox);
 int  stet__trail_tell(stet__trail *t, size_t i, stet_audit_fn fn, void *arg);
 void stet__trail_free(stet__trail *t);
 

@@ -16,6 +16,7 @@
 #define COMMITTER_WAIT_FIRST_US 10000
 #define COMMITTER_WAIT_MAX_US 1000000
 #define COMMITTER_HEAL_US 200000
+#define COMMITTER_GROW 16u /* units that a batch which grows waits for at least, unless there are no more to come */
 
 int
 stet__committer_init(stet_engine *e)
@@ -98,6 +99,23 @@ committer_grows_on(stet__committer *m)
            !m->is_closing && stet__mono_us(e->p) < m->grow_until_us;
 }
 
+/* May the first one of the queue get into the batch that grows? One that relies on a unit before it waits for the next,
+ * where it is asked whether it still may. */
+static bool
+committer_may_grow(const stet__committer *m)
+{
+    return !m->first->is_relying && m->first->gather_round <= m->grow_round;
+}
+
+/* Is the batch that grows to wait for more? Taken one by one they would cost two switches each, several times what it
+ * takes to execute them. */
+static bool
+committer_awaits(stet__committer *m)
+{
+    return (m->first == NULL || (committer_may_grow(m) && atomic_load(&m->n_queued) < COMMITTER_GROW)) &&
+           committer_grows_on(m);
+}
+
 /* The queue has something and nobody is at it, or it was only waiting for us to end: call the thread. With the queue's
  * lock. */
 static bool
@@ -106,7 +124,7 @@ committer_must_call(stet__committer *m)
     bool must;
 
     if (m->is_growing)
-        must = m->is_waiting && (m->first != NULL || !committer_grows_on(m));
+        must = m->is_waiting && !committer_awaits(m);
     else
         must = m->is_waiting && (m->first != NULL || m->engine->is_poisoned || m->is_closing) && !m->is_busy &&
                !(m->is_patient && committer_gathers(m));
@@ -249,15 +267,30 @@ committer_pause(stet_engine *e, int64_t *wait_us)
     return !is_closing;
 }
 
+/* Those that could not end while the store took nothing try again (stet__host_end()). Lock held. */
+static void
+committer_wake_all(stet_engine *e)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    while (stet__map_next(&e->claims, &at, &key, &len, &value))
+        stet__exec_wake(&e->exec, value);
+}
+
 static void
 committer_poisoned(stet_engine *e, bool is_poisoned)
 {
     stet__lock(e->p, &e->lock);
     if (e->is_poisoned != is_poisoned) {
         e->is_poisoned = is_poisoned;
-        if (!is_poisoned)
+        if (!is_poisoned) {
             e->wants_claim = true;
-        stet__keeper_poke(e);
+            if (e->is_polled && !STET__MUTANT(heal_unwoken))
+                committer_wake_all(e);
+            stet__keeper_poke(e);
+        }
     }
     stet__unlock(e->p, &e->lock);
 }
@@ -288,7 +321,7 @@ committer_take_first(stet__committer *m, size_t at)
 }
 
 /* Runs that were woken together and are still being executed get into the flush that has begun for the first of
- * them. One that relies on a unit before it waits for the next batch, where it is asked whether it still may. */
+ * them. */
 size_t
 stet__committer_more(void *arg, const stet_unit *units, size_t n)
 {
@@ -298,14 +331,12 @@ stet__committer_more(void *arg, const stet_unit *units, size_t n)
     if (units != m->units || n != m->n)
         return n; /* somebody in between commits a part of the batch */
     stet__lock(e->p, &m->lock);
-    while (m->first == NULL && committer_grows_on(m)) {
+    while (committer_awaits(m)) {
         m->is_waiting = true;
         (void)stet__wait(e->p, &m->cond, &m->lock, m->grow_until_us);
         m->is_waiting = false;
     }
-    for (; m->is_growing && m->first != NULL && !m->first->is_relying && m->first->gather_round <= m->grow_round &&
-           n < m->cap;
-         n++) {
+    for (; m->is_growing && m->first != NULL && committer_may_grow(m) && n < m->cap; n++) {
         committer_take_first(m, n);
         m->units[n] = m->batch[n]->unit;
     }

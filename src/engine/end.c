@@ -159,24 +159,53 @@ end_release(stet_ctx *c, int64_t *due_ms)
     return stet__host_append(c, &fact, NULL);
 }
 
-static int
-end_returned(stet_ctx *c, int64_t *due_ms)
+/* One whose rollback is to go on, executed again, did not come to all that was done before it: what it did not come to
+ * cannot be undone, and comes first. */
+static bool
+end_is_partial(const stet_ctx *c, const stet__cmd *unasked)
 {
-    const stet__cmd *unasked = stet__journal_unasked(&c->journal);
+    return unasked != NULL && c->run.rollback != 0 && !c->is_undone;
+}
+
+/* … and that may pass: its attempts are over, so none is used. */
+static int
+end_partial(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
+{
+    stet_engine *e = host_claim(c)->engine;
+    stet__fact   fact = { .kind = STET__FACT_RELEASED };
+    int64_t      now_ms = stet__store_now(e), wait_ms;
+    uint64_t     random;
+    char         text[512];
+
+    e->p->ops->random(e->p, &random, sizeof random);
+    wait_ms = stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
+    *due_ms = c->rc == STET_EDEFER && c->defer_ms > now_ms ? c->defer_ms : now_ms + (wait_ms > 1000 ? wait_ms : 1000);
+    (void)snprintf(text, sizeof text, "the rollback waits: it fails before it comes to %s %s#%llu: %s",
+                   stet__fact_kind_name(unasked->kind), unasked->name, (unsigned long long)unasked->occurrence,
+                   c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc));
+    fact.text = stet_text(text);
+    stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, c->rc, "%s", text);
+    return stet__host_append(c, &fact, NULL);
+}
+
+static int
+end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
+{
     stet_class       class_ = stet_code_class(c->rc);
     bool             is_well = c->rc == STET_OK || c->rc == STET_CONTINUED;
     bool             is_final = is_well || class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE;
+    bool             is_none = c->rc > 0 || c->rc == STET_SUSPENDED || c->rc == STET_END;
     stet__fact       fact = { 0 };
     char             text[96];
 
-    if (c->rc > 0 || c->rc == STET_SUSPENDED || c->rc == STET_END) {
+    if (is_none && !end_is_partial(c, unasked)) {
         (void)snprintf(text, sizeof text, "the handler returned %d, which is no stet code", c->rc);
         if (c->run.stop_code != 0) /* a stopped run was answered: it cannot fail any more */
             return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
                             c->run.stop_code, STET_EHANDLER, text, NULL);
         return end_fact(c, STET__FACT_FAILED, STET_EHANDLER, 0, text, NULL);
     }
-    if (is_final && unasked != NULL) {
+    if ((is_final || is_none) && unasked != NULL) {
         (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
         return end_stuck(c);
     }
@@ -207,6 +236,8 @@ end_returned(stet_ctx *c, int64_t *due_ms)
                              c->failure.code == c->rc ? c->failure.origin : NULL);
     if (c->failure.code != c->rc)
         (void)stet__ctx_fail(c, c->rc, 0, NULL, NULL, 0);
+    if (c->run.is_auto && end_is_partial(c, unasked))
+        return end_partial(c, unasked, due_ms);
     return end_passing(c, c->rc, due_ms);
 }
 
@@ -214,7 +245,8 @@ end_returned(stet_ctx *c, int64_t *due_ms)
 static int
 end_decide(stet_ctx *c, int64_t *due_ms)
 {
-    stet__claim *claim = host_claim(c);
+    stet__claim     *claim = host_claim(c);
+    const stet__cmd *unasked;
 
     *due_ms = STET_NEVER;
     if (c->run.is_failed) {
@@ -234,9 +266,10 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         return end_release(c, due_ms);
     if (c->latch == STET_ECOMPENSATION)
         return end_compensation_failed(c, due_ms);
+    unasked = stet__journal_unasked(&c->journal);
     /* An undo failed, everybody was told, and since then it was done: what was answered stands. */
     if (c->run.is_told && c->run.stop_code == 0 && (c->latch == 0 || c->latch == STET_ERETRY) &&
-        (c->is_undone || c->run.rollback == 0) && stet__journal_unasked(&c->journal) == NULL)
+        (c->is_undone || c->run.rollback == 0) && unasked == NULL)
         return end_fact(c, STET__FACT_FAILED, c->run.code, c->run.cause, c->run.error, c->run.origin);
     if (c->latch == STET_ENOHANDLER || c->latch == STET_ENOTFOUND || c->latch == STET_EIO || c->latch == STET_ENOMEM) {
         int err = end_release(c, due_ms);
@@ -244,9 +277,13 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         *due_ms += 1000; /* not our run's fault: no attempt is used, but not at once again */
         return err;
     }
+    if (c->latch == STET_EROLLBACK && end_is_partial(c, unasked)) {
+        (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
+        return end_stuck(c);
+    }
     if (c->latch != 0)
         return end_passing(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);
-    return end_returned(c, due_ms);
+    return end_returned(c, unasked, due_ms);
 }
 
 /* ---- bodies that ran and are not on record ---------------------------------------------------------- */
@@ -496,8 +533,8 @@ stet__host_end(stet_ctx *c)
         (void)stet__ctx_catch_up(c);
         return false;
     }
-    /* Without a committer's thread a store that takes nothing would be asked here for ever: the next poll
-     * wakes us when it is well. */
+    /* Without a committer's thread a store that takes nothing would be asked here for ever: whoever finds that it is
+     * well wakes us. */
     if (claim->is_refused && e->is_polled && e->is_poisoned)
         return true;
     if (c->stuck_code == STET_ECORRUPT || claim->is_refused) { /* what bodies left is freed, not recorded */

@@ -115,7 +115,8 @@ anew_unit(stet_ctx *c, stet__expect *x)
         return stet__fail(STET_EFENCED, "another worker owns this run now");
     if (!anew_timers(claim->open, x))
         return stet__fail(STET_ENOMEM, "out of memory for a unit");
-    if ((err = stet__purge_facts(claim->engine, claim->open, x)) != STET_OK)
+    if ((err = stet__purge_generation(claim->engine, claim->open, x)) != STET_OK ||
+        (err = stet__mirror_keep(claim->engine, claim->open, x)) != STET_OK)
         return err;
     stet__run_restart(&x->l.run, &started, c->next_input, claim->epoch);
     claim->is_new = false; /* the fact says whose claim it was */

@@ -721,22 +721,6 @@ stet_engine_start(stet_engine *e)
     return STET_OK;
 }
 
-/* Without threads: ask a store that failed whether it is well, and let those go on that could not end. */
-static void
-engine_heal(stet_engine *e)
-{
-    size_t      at = 0, len;
-    const void *key;
-    void       *value;
-
-    if (!e->is_poisoned || !stet__committer_heal(e))
-        return;
-    stet__lock(e->p, &e->lock);
-    while (stet__map_next(&e->claims, &at, &key, &len, &value))
-        stet__exec_wake(&e->exec, value);
-    stet__unlock(e->p, &e->lock);
-}
-
 /* Is this the thread that polls? If nobody has yet, it is from now on. */
 static bool
 engine_is_poller(stet_engine *e)
@@ -746,12 +730,24 @@ engine_is_poller(stet_engine *e)
     return atomic_compare_exchange_strong(&e->poller, &nobody, self) || nobody == self || STET__MUTANT(poll_by_anybody);
 }
 
+/* Without threads: all that is ready, and what follows from its commits. False: nothing was. */
+static bool
+engine_execute(stet_engine *e)
+{
+    bool has_done = false;
+
+    do
+        has_done = stet__exec_run(&e->exec) || has_done;
+    while (stet__committer_help(e));
+    return has_done;
+}
+
 int
 stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
 {
-    int64_t until_us, next_us, mirror_us;
-    size_t  before;
-    int     err;
+    int64_t  until_us, next_us, mirror_us;
+    uint64_t n_pokes;
+    int      err;
 
     if (did != NULL)
         *did = 0;
@@ -775,13 +771,15 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
     if (!e->is_polled || e->life != STET__LIFE_STARTED)
         return stet__fail(STET_ESTATE, "stet_engine_poll is for engines without threads of their own that are not stopped");
     until_us = stet__mono_us(e->p) + wait_ms * 1000;
+    stet__lock(e->p, &e->lock);
+    e->wants_claim = true;
+    stet__unlock(e->p, &e->lock);
     for (;;) {
         if (stet__mono_us(e->p) > atomic_load(&e->lease_us) - e->config.lease_ms * 1000 + e->config.renew_ms * 1000)
             stet__renew(e);
-        engine_heal(e);
+        (void)stet__committer_heal(e);
         stet__lock(e->p, &e->lock);
-        e->wants_claim = true;
-        before = atomic_load(&e->in_flight);
+        n_pokes = e->n_pokes;
         stet__unlock(e->p, &e->lock);
         next_us = stet__keeper_round(e);
         while (stet__committer_help(e))
@@ -789,10 +787,7 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         mirror_us = stet__mirror_poll(e);
         if (mirror_us < next_us)
             next_us = mirror_us;
-        if (atomic_load(&e->in_flight) > before || before > 0) {
-            do
-                stet__exec_run(&e->exec);
-            while (stet__committer_help(e));
+        if (engine_execute(e)) {
             if (did != NULL)
                 *did = 1;
             return STET_OK;
@@ -804,7 +799,8 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         if (next_us > stet__mono_us(e->p) + e->config.poll_ms * 1000)
             next_us = stet__mono_us(e->p) + e->config.poll_ms * 1000;
         stet__lock(e->p, &e->lock);
-        (void)stet__wait(e->p, &e->keeper_cond, &e->lock, next_us);
+        if (e->n_pokes == n_pokes)
+            (void)stet__wait(e->p, &e->keeper_cond, &e->lock, next_us);
         stet__unlock(e->p, &e->lock);
     }
 }
@@ -863,6 +859,27 @@ engine_has_queued(stet_engine *e, uint64_t upto)
     return has;
 }
 
+/* The same without threads. Lock held. */
+static int
+engine_drain_here(stet_engine *e, int64_t until_us, uint64_t upto)
+{
+    uint64_t n_pokes = e->n_pokes;
+    bool     has_done;
+
+    stet__unlock(e->p, &e->lock);
+    (void)stet__committer_heal(e);
+    has_done = engine_execute(e);
+    stet__lock(e->p, &e->lock);
+    if (e->exec.n_contexts > 0 && stet__mono_us(e->p) >= until_us)
+        return engine_busy(e);
+    /* A caller's own commit is with the store, and its end needs our lock; or the store is not well. */
+    if ((e->is_poisoned || (!has_done && e->n_pokes == n_pokes)) &&
+        (e->exec.n_contexts > 0 || engine_has_queued(e, upto)))
+        (void)stet__wait(e->p, &e->keeper_cond, &e->lock,
+                         stet__mono_us(e->p) + (e->exec.n_contexts > 0 ? 10000 : 1000));
+    return STET_OK;
+}
+
 static int
 engine_stop_drain(stet_engine *e, int64_t drain_ms)
 {
@@ -888,24 +905,8 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
             }
             /* New wakes come from units being answered; look again when a context ended, or soon. */
             (void)stet__wait(e->p, &e->exec.quiet, &e->lock, next_us < until_us || is_only_queue ? next_us : until_us);
-        } else {
-            bool has_helped = false;
-
-            stet__unlock(e->p, &e->lock);
-            engine_heal(e);
-            for (stet__exec_run(&e->exec); stet__committer_help(e); stet__exec_run(&e->exec))
-                has_helped = true;
-            stet__lock(e->p, &e->lock);
-            if (e->exec.n_contexts > 0 && stet__mono_us(e->p) >= until_us) {
-                err = engine_busy(e);
-                break;
-            }
-            if (e->exec.n_contexts > 0 && (e->is_poisoned || e->end_again_us != 0)) /* not all the time */
-                (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 10000);
-            /* A caller's own commit is with the store, and its end needs our lock: let it have it. */
-            if (e->exec.n_contexts == 0 && !has_helped && engine_has_queued(e, upto))
-                (void)stet__wait(e->p, &e->exec.quiet, &e->lock, stet__mono_us(e->p) + 1000);
-        }
+        } else if ((err = engine_drain_here(e, until_us, upto)) != STET_OK)
+            break;
     }
     e->is_drained = err == STET_OK; /* its threads go: nothing must begin any more */
     stet__unlock(e->p, &e->lock);

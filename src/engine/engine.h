@@ -42,6 +42,7 @@
 #define STET__SPACE_BASE_STATE "base.state" /* as STATE -> the fact that wrote it last; run: writer, completion: revision */
 #define STET__SPACE_BASE_CHILD "base.child" /* as CHILD, of children that were removed before their parent */
 #define STET__SPACE_BASE_DISCARD "base.discard" /* as DISCARD */
+#define STET__SPACE_BASE_UPDATE "base.update" /* as UPDATE, of generations that are over */
 #define STET__SPACE_BASE_ONCE "base.once" /* key of stet_once() -> the run that was first */
 #define STET__SPACE_BASE_EMIT "base.emit" /* ID of an emission -> fact EMIT: how far it came; topic.c */
 #define STET__SPACE_BASE_PAUSED "base.paused" /* handler or service -> PAUSE: who and why */
@@ -49,13 +50,14 @@
 #define STET__SPACE_BASE_SCHED_LOG "base.sched.log" /* name NUL planned time, 8 bytes big endian -> OCCURRENCE */
 #define STET__SPACE_BASE_AUDIT "base.audit" /* "on" -> which session tells the audit hook: worker, session; mirror.c */
 #define STET__SPACE_BASE_TOLD "base.told" /* run -> the inbox entry up to which it was; revision: the same of its facts */
+#define STET__SPACE_BASE_UNTOLD "base.untold" /* run, generation (8 bytes, big endian) -> a bundle of it: it is over, not told */
 /* All that a run needs and its own facts do not say: what a move copies beside facts. A new space goes in here. */
 #define STET__SPACES_BASE                                                                          \
     { STET__SPACE_BASE_STATE, STET__SPACE_BASE_CHILD, STET__SPACE_BASE_DISCARD, STET__SPACE_BASE_ONCE, \
       STET__SPACE_BASE_EMIT, STET__SPACE_BASE_SCHED, STET__SPACE_BASE_SCHED_LOG, STET__SPACE_BASE_PAUSED, \
-      STET__SPACE_BASE_AUDIT, STET__SPACE_BASE_TOLD }
+      STET__SPACE_BASE_AUDIT, STET__SPACE_BASE_TOLD, STET__SPACE_BASE_UPDATE, STET__SPACE_BASE_UNTOLD }
 /* When to look at which schedule; follows from those, and from runs of them that ended. See schedule.h. */
-#define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing */
+#define STET__SPACE_SCHED_DUE "sched.due" /* 8 bytes big endian, name -> nothing; of a run that ended: NUL and its ID behind it */
 #define STET__SPACE_SCHED_FN "sched.fn"   /* function NUL, the same */
 /* What follows from facts and is of one run. */
 #define STET__SPACES_RUN                                                                           \
@@ -445,6 +447,7 @@ struct stet_engine {
     stet__handler  *handlers;
     size_t          n_handlers, cap_handlers;
     _Atomic(stet__served *) served; /* for the claimer */
+    uint64_t        hold_begun, hold_heeded; /* looks at what is paused: the last one, and the last that counted */
     stet__sched_function *sched_functions; /* … as these are */
 
     stet__committer committer;
@@ -480,6 +483,7 @@ struct stet_engine {
     /* keeper */
     stet__thread    *keeper;
     stet__cond       keeper_cond;
+    uint64_t         n_pokes;   /* who polls waits only if there was none since it looked */
     bool             is_keeper_closing;
     bool             has_hint;       /* another process committed */
     bool             wants_claim;    /* look for due runs */
@@ -828,6 +832,8 @@ bool stet__update_put(stet__work *w, stet_id run, const stet__fact *update);
 /* hold.c: read which handlers are paused, and serve the others. Lock not held. */
 int  stet__hold_look(stet_engine *e);
 bool stet__is_served(stet_engine *e, const char *handler);
+/* Of one that is registered here: is it paused, as far as is known? */
+bool stet__is_held(stet_engine *e, const char *handler);
 void stet__hold_free(stet_engine *e);
 typedef struct stet__held_by {
     const char *handler; /* in; the rest is empty if nothing holds it */
@@ -871,13 +877,17 @@ int stet__stop_ops(stet_engine *e, stet__work *w, stet__loaded *l, int code, con
 
 /* schedule_fire.c: look at the schedules that are to be looked at now. Lock held on entry and return. */
 void stet__sched_round(stet_engine *e);
-/* schedule.c: the operation that asks for a look at a schedule. False: out of memory. */
-bool stet__sched_ask(stet__work *w, const char *name, int64_t at_ms);
+/* schedule.c: the operation that asks for a look at a schedule, because that run of its has ended. False: out of memory. */
+bool stet__sched_ask(stet__work *w, const char *name, int64_t at_ms, stet_id run);
 
-/* mirror.c: the audit hook. An engine without one has no mirror, and only the next three are for it. */
+/* mirror.c: the audit hook. An engine without one has no mirror, and only the next four are for it. */
 typedef struct stet__mirror stet__mirror;
 /* *version: of the value that says that there is a hook somewhere; 0: none. */
 int  stet__mirror_version(stet_engine *e, uint64_t *version);
+/* There is a hook here, and the store does not say yet that there is one somewhere. */
+bool stet__mirror_is_awaited(stet_engine *e);
+/* The run begins anew with this unit: what the hook was not told of it is kept as a bundle until it was. */
+int  stet__mirror_keep(stet_engine *e, stet__work *w, const stet__expect *x);
 /* Is there a hook somewhere, and is there a living engine that tells it? */
 int  stet__mirror_state(stet_engine *e, bool *is_on, bool *has_teller);
 /* The unit applies only while that is so. False: out of memory. */
@@ -898,9 +908,9 @@ void   stet__mirror_hint(stet_engine *e);
 size_t stet__mirror_failing(stet_engine *e);
 
 /* purge.c */
-/* Operations that remove what follows from a run's facts, which go with the same unit; what it wrote becomes a
- * baseline. STET_ENOMEM, or what the store said. */
-int  stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x);
+/* Operations that remove what follows from the facts of a run's generation, which go with the same unit; what it wrote
+ * and answered becomes a baseline. STET_ENOMEM, or what the store said. */
+int  stet__purge_generation(stet_engine *e, stet__work *w, const stet__expect *x);
 /* Remove runs whose retention is over. True: there are more. is_again: only a few now, between two sweeps. */
 bool stet__purge(stet_engine *e, bool is_again);
 

@@ -99,6 +99,7 @@ int
 stet__hold_look(stet_engine *e)
 {
     hold_look l = { .e = e };
+    uint64_t  look;
     bool      was_fewer;
     int       err = STET_OK;
 
@@ -107,15 +108,23 @@ stet__hold_look(stet_engine *e)
     stet__arena_init(&l.arena, &e->p->alloc);
     if ((l.is_held = stet__get0(&e->p->alloc, e->n_handlers * sizeof *l.is_held)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
-    if ((err = hold_read(&l, hold_on_value)) == STET_OK) {
-        stet__lock(e->p, &e->lock);
+    stet__lock(e->p, &e->lock);
+    look = ++e->hold_begun;
+    stet__unlock(e->p, &e->lock);
+    err = hold_read(&l, hold_on_value);
+    stet__lock(e->p, &e->lock);
+    /* A sweep may have read what was there before a caller's pause, and come behind what that caller was told. */
+    if (err == STET_OK && look > e->hold_heeded) {
+        e->hold_heeded = look;
+        if (STET__MUTANT(hold_late) && atomic_load(&e->served) == NULL)
+            memset(l.is_held, 0, e->n_handlers * sizeof *l.is_held);
         was_fewer = atomic_load(&e->served) != NULL && atomic_load(&e->served)->n < e->n_handlers;
         if (!hold_publish(e, l.is_held))
             err = stet__fail(STET_ENOMEM, "out of memory");
         else if (was_fewer) /* some may have been resumed */
             e->wants_claim = true;
-        stet__unlock(e->p, &e->lock);
     }
+    stet__unlock(e->p, &e->lock);
     stet__free(&e->p->alloc, l.is_held);
     stet__arena_free(&l.arena);
     return err;
@@ -130,6 +139,12 @@ stet__is_served(stet_engine *e, const char *handler)
         if (strcmp(served->names[i], handler) == 0)
             return true;
     return false;
+}
+
+bool
+stet__is_held(stet_engine *e, const char *handler)
+{
+    return atomic_load(&e->served)->n < e->n_handlers && !stet__is_served(e, handler);
 }
 
 void
@@ -181,6 +196,17 @@ hold_begin(stet_engine *e, const char *what, stet_value *v, stet__work **w)
     return STET_OK;
 }
 
+/* What a caller is told holds on this worker from now on, also if another one was first and nothing is to be written. */
+static void
+hold_heed(stet_engine *e, stet__work *unused)
+{
+    stet__work_free(unused);
+    (void)stet__hold_look(e); /* or with the next sweep */
+    stet__lock(e->p, &e->lock);
+    stet__keeper_poke(e);
+    stet__unlock(e->p, &e->lock);
+}
+
 static int
 hold_end(stet_engine *e, stet__work *w, const char *what)
 {
@@ -189,10 +215,7 @@ hold_end(stet_engine *e, stet__work *w, const char *what)
     if (err == STET_ECONFLICT)
         return stet__fail(STET_EBUSY, "%s was paused or resumed just now; look again", what);
     if (err == STET_OK)
-        (void)stet__hold_look(e); /* or with the next sweep */
-    stet__lock(e->p, &e->lock);
-    stet__keeper_poke(e);
-    stet__unlock(e->p, &e->lock);
+        hold_heed(e, NULL);
     return err;
 }
 
@@ -222,20 +245,22 @@ stet_handler_pause(stet_engine *e, const char *what, const char *by, const char 
     if ((err = hold_check(e, "stet_handler_pause", what, by, why)) != STET_OK ||
         (err = hold_begin(e, what, &v, &w)) != STET_OK)
         return err;
-    if (v.version != 0)
+    if (v.version != 0) {
+        hold_heed(e, w);
         err = hold_refused(v.data, what);
+    }
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
+    if (err != STET_OK)
+        return err;
     fact.time_ms = stet__store_now(e);
     if (by != NULL)
         fact.who = stet_text(by);
     if (why != NULL)
         fact.text = stet_text(why);
-    if (err == STET_OK && ((op = stet__work_op(w, STET_OP_VALUE_PUT, (stet_id){ { 0 } })) == NULL ||
-                           !stet__work_bytes(w, &op->key, stet_text(what)) || !stet__work_fact(w, &op->data, &fact)))
-        err = stet__fail(STET_ENOMEM, "out of memory");
-    if (err != STET_OK) {
+    if ((op = stet__work_op(w, STET_OP_VALUE_PUT, (stet_id){ { 0 } })) == NULL ||
+        !stet__work_bytes(w, &op->key, stet_text(what)) || !stet__work_fact(w, &op->data, &fact)) {
         stet__work_free(w);
-        return err;
+        return stet__fail(STET_ENOMEM, "out of memory");
     }
     op->space = STET__SPACE_BASE_PAUSED;
     return hold_end(e, w, what);
@@ -253,14 +278,14 @@ stet_handler_resume(stet_engine *e, const char *what, const char *by, const char
         (err = hold_begin(e, what, &v, &w)) != STET_OK)
         return err;
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
-    if (v.version == 0)
-        err = stet__fail(STET_ENOTFOUND, "%s is not paused", what);
-    else if ((op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } })) == NULL ||
-             !stet__work_bytes(w, &op->key, stet_text(what)))
-        err = stet__fail(STET_ENOMEM, "out of memory");
-    if (err != STET_OK) {
+    if (v.version == 0) {
+        hold_heed(e, w);
+        return stet__fail(STET_ENOTFOUND, "%s is not paused", what);
+    }
+    if ((op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } })) == NULL ||
+        !stet__work_bytes(w, &op->key, stet_text(what))) {
         stet__work_free(w);
-        return err;
+        return stet__fail(STET_ENOMEM, "out of memory");
     }
     op->space = STET__SPACE_BASE_PAUSED;
     if ((err = hold_end(e, w, what)) == STET_OK)

@@ -455,7 +455,7 @@ host_judge_failure(stet_ctx *c, int code, const char *text, const char *origin, 
         int64_t when_ms = 0;
         int     verdict = judges[i].fn != NULL ? judges[i].fn(judges[i].arg, &failed, &when_ms) : STET_OK;
 
-        if (verdict == STET_OK)
+        if (verdict == STET_OK || (verdict == STET_ERETRY && STET__MUTANT(classify_passed)))
             continue;
         if (verdict == STET_EDEFER)
             *not_before_ms = when_ms > 0 ? when_ms : 1;

@@ -118,6 +118,12 @@ stet__host_begin(stet_ctx *c)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not served here", c->run.handler);
+    /* Its handler was paused while the unit that asked for work was on its way: it is given back. */
+    if (err == STET_OK && !claim->is_guess && stet__is_held(e, h->name) && !STET__MUTANT(hold_passed)) {
+        claim->is_refused = true;
+        c->latch = STET_SUSPENDED;
+        return STET_OK;
+    }
     c->journal.spared = c->journal.orphans = NULL; /* whoever took that in removed the timers, and stopped the runs */
     /* A unit that resumes a run has its claim and the timer that ended the wait; nobody has seen that. */
     c->passed = c->run.epoch == claim->epoch ? c->journal.known : c->journal.order;

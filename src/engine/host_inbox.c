@@ -6,14 +6,16 @@
 
 #include "engine/host.h"
 
-/* The first unit of a run that was resumed by its timer: take the run and the timer. */
+/* The first unit of a run that was resumed by its timer: take the run and the timer. Its handler may have been paused
+ * since; the run is taken all the same, or what follows would be recorded for a run that is nobody's. */
 static bool
 host_open_resumed(stet__claim *claim)
 {
-    stet_engine *e = claim->engine;
-    stet__work  *w = stet__work_new(e, stet__host_unit_done, claim);
-    stet_cond   *cond;
-    stet_op     *op;
+    stet_engine  *e = claim->engine;
+    stet__work   *w = stet__work_new(e, stet__host_unit_done, claim);
+    stet_cond    *cond;
+    stet_op      *op;
+    stet_claimer *own; /* the work's own one may be filled anew before it is committed */
 
     if (w == NULL)
         return false;
@@ -22,6 +24,13 @@ host_open_resumed(stet__claim *claim)
     w->first = claim->ctx->run.journal + 1;
     w->is_resume = true;
     (void)stet__work_claims(w, claim->session);
+    if ((own = stet__arena_get(&w->arena, sizeof *own)) == NULL)
+        return false;
+    *own = w->claimer;
+    own->handlers = (const char *const *)&claim->handler->name;
+    own->n_handlers = 1;
+    if (STET__MUTANT(hold_split))
+        *own = w->claimer;
     if ((cond = stet__work_cond(w, STET_COND_PARKED, claim->run)) == NULL)
         return false;
     cond->session = claim->session;
@@ -34,7 +43,7 @@ host_open_resumed(stet__claim *claim)
     if ((op = stet__work_op(w, STET_OP_RUN_WAKE, claim->run)) == NULL)
         return false;
     op->status = STET_STATUS_PENDING;
-    op->claimer = &w->claimer;
+    op->claimer = own;
     return stet__work_op(w, STET_OP_FACTS, claim->run) != NULL;
 }
 
@@ -116,10 +125,12 @@ host_stop_children(stet_ctx *c, bool has_to_end)
     char why[96];
     int  err = STET_OK;
 
-    (void)snprintf(why, sizeof why, "its caller was %s: ", has_to_end ? "stopped" : "rewound");
-    stet__id_text(why + strlen(why), STET__ID_RUN, host_claim(c)->run);
     if (STET__MUTANT(rewind_children))
         c->journal.orphans = NULL;
+    if (c->journal.orphans == NULL && !has_to_end)
+        return STET_OK;
+    (void)snprintf(why, sizeof why, "its caller was %s: ", has_to_end ? "stopped" : "rewound");
+    stet__id_text(why + strlen(why), STET__ID_RUN, host_claim(c)->run);
     for (; err == STET_OK && c->journal.orphans != NULL; c->journal.orphans = c->journal.orphans->spared)
         err = host_stop_child(c, c->journal.orphans->run, why);
     for (const stet__cmd *cmd = has_to_end ? c->journal.waiting : NULL; err == STET_OK && cmd != NULL; cmd = cmd->next)
@@ -190,6 +201,7 @@ stet__host_refresh(stet_ctx *c)
     host_inbox   in = { c, c->run.taken, 0, false };
     bool         had_to_end = c->run.stop_code != 0 || c->run.is_failed, has_to_end;
     stet__cmd   *spared = c->journal.spared, *orphans = c->journal.orphans;
+    uint32_t     attempt;
     stet__fact   taken = { 0 };
     int          err;
 
@@ -200,6 +212,7 @@ stet__host_refresh(stet_ctx *c)
         claim->returned = NULL;
     }
     atomic_store(&c->has_news, false);
+    attempt = stet__run_attempt(&c->run);
     if ((err = host_inbox_take(claim, &in)) != STET_OK)
         goto failed;
     if (in.last == c->run.taken)
@@ -211,6 +224,9 @@ stet__host_refresh(stet_ctx *c)
     err = stet__host_append(c, &taken, NULL);
     if (err == STET_OK)
         err = stet__host_spare(c);
+    if (err == STET_OK && stet__run_attempt(&c->run) != attempt && !STET__MUTANT(rewind_unlisted) &&
+        !stet__project_row(claim->open, &c->run, STET_RUN_ATTEMPT, STET_NEVER))
+        err = stet__fail(STET_ENOMEM, "out of memory for a unit"); /* a rewind lets it count anew */
     has_to_end = !had_to_end && (c->run.stop_code != 0 || c->run.is_failed) && !STET__MUTANT(children_go_on);
     if (err == STET_OK && (err = host_stop_children(c, has_to_end)) != STET_OK)
         (void)stet__fail(err, "out of memory for a unit");

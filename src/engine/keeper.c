@@ -24,33 +24,41 @@
 void
 stet__keeper_poke(stet_engine *e)
 {
+    e->n_pokes++;
     stet__signal(e->p, &e->keeper_cond);
+}
+
+/* The keeper is called only for what is earlier than what it waits for. */
+static bool
+keeper_lower(int64_t *next_ms, int64_t ms)
+{
+    if (ms >= *next_ms)
+        return false;
+    *next_ms = ms;
+    return true;
 }
 
 void
 stet__keeper_timer(stet_engine *e, int64_t ms)
 {
-    if (ms < e->next_timer_ms)
-        e->next_timer_ms = ms;
-    if (ms < e->next_due_ms)
-        e->next_due_ms = ms;
-    stet__keeper_poke(e);
+    bool is_timer = keeper_lower(&e->next_timer_ms, ms), is_due = keeper_lower(&e->next_due_ms, ms);
+
+    if (is_timer || is_due)
+        stet__keeper_poke(e);
 }
 
 void
 stet__keeper_due(stet_engine *e, int64_t ms)
 {
-    if (ms < e->next_due_ms)
-        e->next_due_ms = ms;
-    stet__keeper_poke(e);
+    if (keeper_lower(&e->next_due_ms, ms))
+        stet__keeper_poke(e);
 }
 
 void
 stet__keeper_sched(stet_engine *e, int64_t ms)
 {
-    if (ms < e->next_sched_ms)
-        e->next_sched_ms = ms;
-    stet__keeper_poke(e);
+    if (keeper_lower(&e->next_sched_ms, ms))
+        stet__keeper_poke(e);
 }
 
 void
@@ -89,8 +97,8 @@ keeper_fired(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
     (void)w;
     (void)o;
-    e->firing--;
-    stet__keeper_poke(e);
+    if (--e->firing == 0)
+        stet__keeper_poke(e);
     return false;
 }
 
@@ -272,7 +280,8 @@ keeper_claimed(stet_engine *e, stet__work *w, const stet_outcome *o)
                 e->behind_ms *= 2;
         }
     }
-    stet__keeper_poke(e);
+    if (e->wants_claim)
+        stet__keeper_poke(e);
     return false;
 }
 
@@ -519,7 +528,8 @@ keeper_sweep(stet_engine *e)
 
     stet__unlock(e->p, &e->lock);
     (void)stet__reap(e);
-    if (e->config.roles & STET_ROLE_WORKER)
+    if ((e->config.roles & STET_ROLE_WORKER) &&
+        !(STET__MUTANT(hold_unlearnt) && atomic_load(&e->served)->n == e->n_handlers))
         (void)stet__hold_look(e);
     if (is_stirred && (e->config.roles & STET_ROLE_TIMERS)) {
         e->next_purge_us = stet__purge(e, false) ? stet__mono_us(e->p) + KEEPER_PURGE_US : STET__FOREVER;
@@ -606,7 +616,7 @@ keeper_poll(stet_engine *e, int64_t now_us)
     if (is_hint) {
         e->poll_us = e->config.poll_ms * 1000;
         e->is_stirred = true;
-    } else if (e->poll_us < e->config.poll_ms * 8000)
+    } else if (e->poll_us < e->config.poll_ms * 8000 && !e->is_polled) /* that one hears no hints */
         e->poll_us *= 2;
     if (e->poll_us > 5000000 && e->config.poll_ms * 1000 < 5000000)
         e->poll_us = 5000000;

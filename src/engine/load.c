@@ -374,7 +374,14 @@ int
 stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal, const stet__tape *tape,
                 uint64_t *bad_revision)
 {
-    load_facts l = { .run = run, .journal = journal, .next = 1, .upto = UINT64_MAX };
+    return stet__load_tape_seen(alloc, run, journal, tape, bad_revision, NULL, NULL);
+}
+
+int
+stet__load_tape_seen(stet__alloc *alloc, stet__run *run, stet__journal *journal, const stet__tape *tape,
+                     uint64_t *bad_revision, stet__fact_seen_fn fn, void *arg)
+{
+    load_facts l = { .run = run, .journal = journal, .next = 1, .upto = UINT64_MAX, .fn = fn, .arg = arg };
     int        err = STET_OK;
 
     stet__arena_init(&l.scratch, alloc);

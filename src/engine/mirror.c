@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "engine/audit.h"
+#include "engine/offline.h"
 
 #define MIRROR_PACE_US       50000   /* between rounds: units of one moment are told together */
 #define MIRROR_HINT_US       1000000 /* between looks that hints ask for */
@@ -33,6 +34,8 @@
 #define MIRROR_WAIT_MAX_US   60000000
 #define MIRROR_REFUSED_MAX   8u /* in a row: not this run is the matter but the hook */
 #define MIRROR_SAY_US        60000000
+#define MIRROR_PAST_MAX      16u /* generations that are told in one go */
+#define MIRROR_KEPT_MAX      ((size_t)32 << 20) /* bytes of one */
 #define MIRROR_CLOSING_US    1000000 /* what an engine that stops still tells */
 
 typedef struct mirror_failed {
@@ -48,8 +51,8 @@ struct stet__mirror {
     bool      is_closing, has_hint;
     stet__map noted; /* runs this process has written to */
     /* Of the thread. */
-    bool     is_off; /* somebody ended the mirroring */
-    bool     was_on;
+    bool        is_off; /* somebody ended the mirroring */
+    atomic_bool was_on; /* read by anybody */
     int64_t  away_us; /* another engine tells: it is not asked before this whether it still does */
     uint64_t version; /* of base.audit, which says that it is us */
     int64_t  round_us, look_us,
@@ -67,6 +70,14 @@ struct stet__mirror {
 typedef struct mirror_told { /* as base.told has it */
     uint64_t version, revision, inbox;
 } mirror_told;
+
+/* Generations of one run that are over and were not told by then; see stet__mirror_keep(). */
+typedef struct mirror_past {
+    stet__arena arena;
+    stet_bytes  keys[MIRROR_PAST_MAX]; /* of those that are told */
+    size_t      n;
+    stet_bytes  key, bundle; /* the next one; no key: there is none */
+} mirror_past;
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -137,6 +148,53 @@ stet__mirror_has_told(stet_engine *e, stet_id run, uint64_t journal, uint64_t in
     return err;
 }
 
+/* ---- generations that are over --------------------------------------------------------------- */
+
+#define MIRROR_PAST_KEY (sizeof(stet_id) + 8) /* run, generation */
+
+static int
+mirror_put_past(stet__work *w, const stet__run *run, stet_bytes bundle)
+{
+    stet_op *op = stet__work_op(w, STET_OP_VALUE_PUT, run->id);
+    uint8_t  key[MIRROR_PAST_KEY];
+
+    memcpy(key, run->id.bytes, sizeof run->id.bytes);
+    mirror_put64(key + sizeof run->id.bytes, (uint64_t)run->generation);
+    if (op == NULL || !stet__work_bytes(w, &op->key, (stet_bytes){ key, sizeof key }) ||
+        !stet__work_bytes(w, &op->data, bundle))
+        return stet__fail(STET_ENOMEM, "out of memory for a unit");
+    op->space = STET__SPACE_BASE_UNTOLD;
+    op->number = run->journal;
+    return STET_OK;
+}
+
+int
+stet__mirror_keep(stet_engine *e, stet__work *w, const stet__expect *x)
+{
+    const stet__run *run = &x->l.run;
+    stet__buf        b;
+    uint64_t         version;
+    bool             has_told = true;
+    int              err = stet__mirror_version(e, &version);
+
+    if (err != STET_OK || version == 0 || STET__MUTANT(turn_untold) ||
+        (err = stet__mirror_has_told(e, run->id, run->journal, 0, &has_told)) != STET_OK ||
+        has_told)
+        return err;
+    stet__buf_init(&b, &e->p->alloc);
+    err = stet__bundle_load(e, &b, &x->l.row);
+    if (err == STET_ETOOBIG || (err == STET_OK && b.len > MIRROR_KEPT_MAX)) {
+        stet__log(e, STET_LOG_WARN, &run->id, run->handler, NULL, STET_ETOOBIG,
+                  "it begins anew, and what the audit hook was not told of the generation before "
+                  "is too much to keep: %zu bytes",
+                  b.len);
+        err = STET_OK;
+    } else if (err == STET_OK)
+        err = mirror_put_past(w, run, stet__buf_bytes(&b));
+    stet__buf_free(&b);
+    return err;
+}
+
 /* ---- who tells ------------------------------------------------------------------------------- */
 
 #define MIRROR_OFFICE_BYTES 24 /* worker, session */
@@ -188,6 +246,12 @@ stet__mirror_version(stet_engine *e, uint64_t *version)
     return err == STET_ENOTFOUND ? STET_OK : err;
 }
 
+bool
+stet__mirror_is_awaited(stet_engine *e)
+{
+    return e->mirror != NULL && !atomic_load(&e->mirror->was_on);
+}
+
 int
 stet__mirror_state(stet_engine *e, bool *is_on, bool *has_teller)
 {
@@ -233,13 +297,14 @@ mirror_is_teller(stet_engine *e, stet__mirror *m)
 
     if ((err != STET_OK && err != STET_ENOTFOUND) || e->session == 0)
         return false;
-    if (err == STET_ENOTFOUND && m->was_on) {
+    if (err == STET_ENOTFOUND && atomic_load(&m->was_on)) {
         m->is_off = true;
         stet__log(e, STET_LOG_INFO, NULL, NULL, NULL, STET_OK,
                   "mirroring was turned off: the audit hook is not called any more");
         return false;
     }
-    m->was_on = m->was_on || err == STET_OK;
+    if (err == STET_OK)
+        atomic_store(&m->was_on, true);
     mirror_office(e, office);
     if (err == STET_OK && memcmp(office, other, sizeof office) == 0) {
         m->version = version;
@@ -250,7 +315,7 @@ mirror_is_teller(stet_engine *e, stet__mirror *m)
         return false;
     if (mirror_take_office(e, version) != STET_OK)
         return false; /* somebody else was faster, or the store is away */
-    m->was_on = true;
+    atomic_store(&m->was_on, true);
     return stet__mirror_version(e, &m->version) == STET_OK && m->version != 0;
 }
 
@@ -267,8 +332,23 @@ mirror_flush(stet_engine *e, stet__mirror *m)
     m->n_works = 0;
 }
 
+/* Bundles of generations that were told go with it. */
+static bool
+mirror_drop_past(stet__work *w, const mirror_past *past)
+{
+    for (size_t i = 0; i < past->n; i++) {
+        stet_op *op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } });
+
+        if (op == NULL || !stet__work_bytes(w, &op->key, past->keys[i]))
+            return false;
+        op->space = STET__SPACE_BASE_UNTOLD;
+    }
+    return true;
+}
+
 static void
-mirror_progress(stet_engine *e, stet__mirror *m, stet_id run, const mirror_told *told)
+mirror_progress(stet_engine *e, stet__mirror *m, stet_id run, const mirror_told *told,
+                const mirror_past *past)
 {
     stet__work *w = stet__work_new(e, NULL, NULL);
     stet_cond  *cond;
@@ -288,6 +368,10 @@ mirror_progress(stet_engine *e, stet__mirror *m, stet_id run, const mirror_told 
     cond->number = told->version;
     op->key = cond->key;
     op->number = told->revision;
+    if (!mirror_drop_past(w, past)) {
+        stet__work_free(w);
+        return;
+    }
     m->works[m->n_works++] = w;
     if (m->n_works == MIRROR_BATCH)
         mirror_flush(e, m);
@@ -383,7 +467,8 @@ mirror_tell_trail(stet_engine *e, stet__mirror *m, stet__trail *t, mirror_told *
             break;
         if (mirror_is_resting(m))
             return false;
-        if ((code = stet__trail_tell(t, i, e->config.audit, e->config.audit_arg)) != STET_OK) {
+        code = stet__trail_tell(t, i, e->config.audit, e->config.audit_arg);
+        if (code != STET_OK && !STET__MUTANT(audit_refused)) {
             mirror_refused(e, m, t->l.run.id, a, code);
             return false;
         }
@@ -397,16 +482,74 @@ mirror_tell_trail(stet_engine *e, stet__mirror *m, stet__trail *t, mirror_told *
     return true;
 }
 
+static int
+mirror_on_past(void *arg, stet_bytes key, const stet_value *value)
+{
+    mirror_past *past = arg;
+
+    past->key = (stet_bytes){ stet__arena_copy(&past->arena, key.data, key.len), key.len };
+    past->bundle = (stet_bytes){ stet__arena_copy(&past->arena, value->data.data, value->data.len),
+                                 value->data.len };
+    return past->key.data != NULL && past->bundle.data != NULL
+               ? STET_OK
+               : stet__fail(STET_ENOMEM, "out of memory for a bundle");
+}
+
+static int
+mirror_next_past(stet_engine *e, stet_id run, mirror_past *past)
+{
+    stet_bytes last = past->key;
+
+    past->key = (stet_bytes){ NULL, 0 };
+    return e->store->ops->values(e->store, STET__SPACE_BASE_UNTOLD, stet__id_bytes(&run),
+                                 last.data != NULL ? &last : NULL, 1, mirror_on_past, past);
+}
+
+/* Those before this generation, the first one first. True: all of them are told. */
+static bool
+mirror_tell_past(stet_engine *e, stet__mirror *m, const stet__run *run, mirror_told *told,
+                 mirror_past *past)
+{
+    bool is_told = true;
+
+    while (is_told && past->n < MIRROR_PAST_MAX) {
+        stet__trail t;
+        int         err = mirror_next_past(e, run->id, past);
+
+        if (err != STET_OK)
+            return false;
+        if (past->key.data == NULL || past->key.len != MIRROR_PAST_KEY ||
+            mirror_get64((const uint8_t *)past->key.data + sizeof run->id.bytes) >= run->generation)
+            return true;
+        err = stet__trail_play(e, &t, run->id, past->bundle, told->revision, told->inbox);
+        if (err == STET_ENOMEM)
+            is_told = false;
+        else if ((is_told = mirror_tell_trail(e, m, &t, told))) {
+            if (err != STET_OK)
+                stet__log(e, STET_LOG_WARN, &run->id, NULL, NULL, err,
+                          "the audit hook cannot be told what follows in a generation: %s",
+                          stet_last_error());
+            else if (t.l.run.journal > told->revision)
+                told->revision = t.l.run.journal;
+            past->keys[past->n++] = past->key;
+        }
+        stet__trail_free(&t);
+    }
+    return false; /* refused, or there may be more */
+}
+
 static void
 mirror_tell(stet_engine *e, stet__mirror *m, stet_id run)
 {
     mirror_told told, before;
+    mirror_past past = { .n = 0 };
     stet__trail t;
     int         err;
 
     if (mirror_must_wait(m, run) || mirror_told_of(e, run, &told) != STET_OK)
         return;
     before = told;
+    stet__arena_init(&past.arena, &e->p->alloc);
     err = stet__trail_load(e, &t, run, told.revision, told.inbox);
     if (err == STET_OK &&
         t.l.run.journal < told.revision) { /* not of this run's facts: all of it once more */
@@ -415,18 +558,23 @@ mirror_tell(stet_engine *e, stet__mirror *m, stet_id run)
         err = stet__trail_load(e, &t, run, 0, 0);
     }
     if (err == STET_OK || err == STET_ECORRUPT) {
-        bool is_told = mirror_tell_trail(e, m, &t, &told);
+        bool is_told = (t.l.run.generation == 0 || told.revision >= t.first ||
+                        mirror_tell_past(e, m, &t.l.run, &told, &past)) &&
+                       mirror_tell_trail(e, m, &t, &told);
 
         if (is_told && err == STET_OK) {
             told.revision = t.l.run.journal;
+            if (stet__run_is_terminal(&t.l.run))
+                told.inbox = t.l.row.inbox; /* also what went with a generation */
             mirror_recovered(e, m, run);
         } else if (is_told)
             mirror_fails(e, m, run, true);
-        if (told.revision != before.revision || told.inbox != before.inbox)
-            mirror_progress(e, m, run, &told);
+        if (told.revision != before.revision || told.inbox != before.inbox || past.n > 0)
+            mirror_progress(e, m, run, &told, &past);
     } else if (err == STET_ENOTFOUND)
         mirror_recovered(e, m, run);
     stet__trail_free(&t);
+    stet__arena_free(&past.arena);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -853,17 +1001,43 @@ stet__mirror_free(stet_engine *e)
 
 /* ---- the end of it --------------------------------------------------------------------------- */
 
+typedef struct mirror_emptied {
+    stet__work *w;
+    const char *space;
+} mirror_emptied;
+
 static int
 mirror_on_any(void *arg, stet_bytes key, const stet_value *value)
 {
-    stet__work *w = arg;
-    stet_op    *op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } });
+    mirror_emptied *of = arg;
+    stet_op        *op = stet__work_op(of->w, STET_OP_VALUE_DEL, (stet_id){ { 0 } });
 
     (void)value;
-    if (op == NULL || !stet__work_bytes(w, &op->key, key))
+    if (op == NULL || !stet__work_bytes(of->w, &op->key, key))
         return stet__fail(STET_ENOMEM, "out of memory");
-    op->space = STET__SPACE_BASE_TOLD;
+    op->space = of->space;
     return STET_OK;
+}
+
+static int
+mirror_empty(stet_engine *e, const char *space)
+{
+    mirror_emptied of = { .space = space };
+    size_t         n;
+    int            err;
+
+    do {
+        n = 0;
+        if ((of.w = stet__work_new(e, NULL, NULL)) == NULL)
+            return STET_ENOMEM;
+        if ((err = e->store->ops->values(e->store, space, (stet_bytes){ NULL, 0 }, NULL,
+                                         MIRROR_PAGE, mirror_on_any, &of)) != STET_OK ||
+            (n = of.w->unit.n_ops) == 0)
+            stet__work_free(of.w);
+        else
+            err = stet__commit_sync(e, of.w, NULL);
+    } while (err == STET_OK && n == MIRROR_PAGE);
+    return err;
 }
 
 /* The switch first: a progress that comes later is refused by it. */
@@ -872,7 +1046,6 @@ stet_audit_off(stet_engine *e)
 {
     stet__work *w;
     stet_op    *op;
-    size_t      n;
     int         err;
 
     if ((err = stet__alive(e, "stet_audit_off")) != STET_OK ||
@@ -886,18 +1059,8 @@ stet_audit_off(stet_engine *e)
     }
     op->space = STET__SPACE_BASE_AUDIT;
     op->key = mirror_key();
-    if ((err = stet__commit_sync(e, w, NULL)) != STET_OK)
+    if ((err = stet__commit_sync(e, w, NULL)) != STET_OK ||
+        (err = mirror_empty(e, STET__SPACE_BASE_TOLD)) != STET_OK)
         return err;
-    do {
-        n = 0;
-        if ((w = stet__work_new(e, NULL, NULL)) == NULL)
-            return STET_ENOMEM;
-        if ((err = e->store->ops->values(e->store, STET__SPACE_BASE_TOLD, (stet_bytes){ NULL, 0 },
-                                         NULL, MIRROR_PAGE, mirror_on_any, w)) != STET_OK ||
-            (n = w->unit.n_ops) == 0)
-            stet__work_free(w);
-        else
-            err = stet__commit_sync(e, w, NULL);
-    } while (err == STET_OK && n == MIRROR_PAGE);
-    return err;
+    return mirror_empty(e, STET__SPACE_BASE_UNTOLD);
 }

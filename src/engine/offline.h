@@ -39,6 +39,9 @@ typedef struct stet__tape {
  * *bad_revision; STET_ENOMEM. */
 int stet__load_tape(stet__alloc *alloc, stet__run *run, stet__journal *journal,
                     const stet__tape *tape, uint64_t *bad_revision);
+int stet__load_tape_seen(stet__alloc *alloc, stet__run *run, stet__journal *journal,
+                         const stet__tape *tape, uint64_t *bad_revision, stet__fact_seen_fn fn,
+                         void *arg);
 
 /* ---- bundle.c -------------------------------------------------------------------------------- */
 

@@ -260,20 +260,28 @@ operate_is_delayed(const stet__loaded *l)
     return stet__run_has_lane(&l->run) && l->row.lane == NULL && !stet__run_has_begun(&l->run);
 }
 
+/* The timer puts it into its lane, if that is not just happening: it changes neither owner nor inbox. */
+static bool
+operate_if_delayed(stet__work *w, const stet__run *run)
+{
+    stet_cond *cond = stet__work_cond(w, STET_COND_TIMER, run->id);
+
+    if (cond == NULL)
+        return false;
+    cond->fire_ms = run->visible_ms;
+    cond->number = STET__TIMER_VISIBLE;
+    return true;
+}
+
 static bool
 operate_resumed(stet_engine *e, stet__work *w, const stet__loaded *l)
 {
     const stet__run *run = &l->run;
     int64_t          now_ms = stet__store_now(e), due_ms = 0;
-    stet_cond       *cond;
 
-    if (operate_is_delayed(l)) { /* the timer puts it into its lane, if that is not just happening */
-        if ((cond = stet__work_cond(w, STET_COND_TIMER, run->id)) == NULL)
-            return false;
-        cond->fire_ms = run->visible_ms;
-        cond->number = STET__TIMER_VISIBLE;
-        return operate_set(w, run->id, STET_STATUS_PENDING, STET_RUN_STATUS | STET_RUN_DUE, STET_NEVER);
-    }
+    if (operate_is_delayed(l))
+        return operate_if_delayed(w, run) &&
+               operate_set(w, run->id, STET_STATUS_PENDING, STET_RUN_STATUS | STET_RUN_DUE, STET_NEVER);
     if (run->dispatch == STET__FACT_ATTEMPT_FAILED || run->dispatch == STET__FACT_DEFERRED)
         due_ms = run->due_ms;
     else if (!stet__run_has_begun(run) && l->row.lane == NULL) /* in its lane its turn counts, whatever the clock says */
@@ -293,7 +301,8 @@ operate_row(stet_engine *e, stet__work *w, const stet__loaded *l, stet__fact_kin
     bool             waits_in_lane = l->row.lane != NULL && l->row.due_ms == STET_NEVER && !stet__run_has_begun(run);
 
     if (kind == STET__FACT_PAUSE)
-        return operate_set(w, run->id, STET_STATUS_PAUSED, STET_RUN_STATUS | (waits_in_lane ? 0 : STET_RUN_DUE), STET__HELD_MS);
+        return (!operate_is_delayed(l) || operate_if_delayed(w, run)) &&
+               operate_set(w, run->id, STET_STATUS_PAUSED, STET_RUN_STATUS | (waits_in_lane ? 0 : STET_RUN_DUE), STET__HELD_MS);
     if (kind == STET__FACT_RESUME)
         return operate_resumed(e, w, l);
     if (run->is_paused || (operate_is_delayed(l) && !STET__MUTANT(helped_early)))

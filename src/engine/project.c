@@ -289,7 +289,8 @@ stet__project_end(stet_engine *e, stet__work *w, const stet__run *run, const ste
         op->claimer = stet__work_claimer(e, w);
     }
     /* Its schedule may wait for it. */
-    if (run->schedule != NULL && !stet__sched_ask(w, run->schedule, run->ended_ms))
+    if (run->schedule != NULL && !STET__MUTANT(sched_unasked) &&
+        !stet__sched_ask(w, run->schedule, run->ended_ms, run->id))
         return false;
     return !tell_parent || STET__MUTANT(parent_untold) || stet__tell_parent(e, w, run, stet__run_answer(run));
 }

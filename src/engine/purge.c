@@ -218,8 +218,8 @@ purge_is_of_facts(const char *space)
            strcmp(space, STET__SPACE_BOUNDARY) == 0;
 }
 
-int
-stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
+static int
+purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
 {
     stet_id run = x->l.run.id;
     int     err;
@@ -233,21 +233,58 @@ stet__purge_facts(stet_engine *e, stet__work *w, const stet__expect *x)
     return purge_children(e, w, run);
 }
 
+/* What outlives the generation whose facts tell of it. */
 static int
-purge_on_answer(void *work, stet_bytes key, const stet_value *value)
+purge_keep_answer(stet__work *w, stet_id run, const stet__want_value *want)
 {
-    (void)value;
-    return purge_value(work, STET__SPACE_UPDATE, key) ? STET_OK : STET_ENOMEM;
+    stet_op *op = stet__work_op(w, STET_OP_VALUE_PUT, run);
+
+    if (op == NULL || !stet__work_bytes(w, &op->key, want->key) || !stet__work_bytes(w, &op->data, want->data))
+        return STET_ENOMEM;
+    op->space = STET__SPACE_BASE_UPDATE;
+    op->number = want->revision;
+    return purge_value(w, want->space, want->key) ? STET_OK : STET_ENOMEM;
 }
 
-/* Answers to updates outlive the generation whose facts tell of them; their keys begin with its ID. */
-static int
-purge_answers(stet_engine *e, stet__work *w, const stet__run *run)
+int
+stet__purge_generation(stet_engine *e, stet__work *w, const stet__expect *x)
 {
-    if (run->generation == 0)
-        return STET_OK;
-    return e->store->ops->values(e->store, STET__SPACE_UPDATE, stet__id_bytes(&run->id), NULL,
-                                 PURGE_CHILDREN_MAX, purge_on_answer, w);
+    int err = purge_facts(e, w, x);
+
+    for (const stet__want_value *want = x->values; err == STET_OK && want != NULL; want = want->next)
+        if (strcmp(want->space, STET__SPACE_UPDATE) == 0)
+            err = purge_keep_answer(w, x->l.run.id, want);
+    return err;
+}
+
+typedef struct purge_past {
+    stet__work *w;
+    const char *space;
+} purge_past;
+
+static int
+purge_on_past(void *arg, stet_bytes key, const stet_value *value)
+{
+    purge_past *past = arg;
+
+    (void)value;
+    return purge_value(past->w, past->space, key) ? STET_OK : STET_ENOMEM;
+}
+
+/* What is kept of the generations before; its keys begin with the run's ID. */
+static int
+purge_generations(stet_engine *e, stet__work *w, const stet__run *run)
+{
+    static const char *const spaces[] = { STET__SPACE_BASE_UPDATE, STET__SPACE_BASE_UNTOLD };
+    int                      err = STET_OK;
+
+    for (size_t i = 0; err == STET_OK && run->generation > 0 && i < sizeof spaces / sizeof spaces[0]; i++) {
+        purge_past past = { w, spaces[i] };
+
+        err = e->store->ops->values(e->store, past.space, stet__id_bytes(&run->id), NULL, PURGE_CHILDREN_MAX,
+                                    purge_on_past, &past);
+    }
+    return err;
 }
 
 static int
@@ -256,7 +293,7 @@ purge_ops(stet_engine *e, stet__work *w, stet__expect *x)
     stet_id run = x->l.run.id;
     int     err;
 
-    if ((err = stet__purge_facts(e, w, x)) != STET_OK || (err = purge_answers(e, w, &x->l.run)) != STET_OK)
+    if ((err = purge_facts(e, w, x)) != STET_OK || (err = purge_generations(e, w, &x->l.run)) != STET_OK)
         return err;
     for (const stet__want_value *want = x->values; want != NULL; want = want->next) {
         if (strcmp(want->space, STET__SPACE_CHILD) == 0) {
@@ -312,7 +349,7 @@ purge_is_held(stet_engine *e, purge_page *page, const purge_row *row)
     int64_t over_ms = page->now_ms - row->until_ms;
     bool    has_told = true;
 
-    if (page->mirror == 0)
+    if (page->mirror == 0 || STET__MUTANT(audit_purged))
         return false;
     if (stet__mirror_has_told(e, row->id, row->journal, row->inbox, &has_told) != STET_OK)
         return true;
@@ -499,10 +536,12 @@ purge_page_round(stet_engine *e, purge_page *page)
 bool
 stet__purge(stet_engine *e, bool is_again)
 {
-    purge_page *page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(purge_page, found));
+    purge_page *page;
     bool        has_more = true;
 
-    if (page == NULL)
+    if (stet__mirror_is_awaited(e)) /* it is to hear of all that ends here */
+        return false;
+    if ((page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(purge_page, found))) == NULL)
         return false;
     page->e = e;
     page->now_ms = stet__store_now(e);

@@ -132,14 +132,29 @@ stet__sched_unask(stet__work *w, const char *space, stet_bytes key)
     return sched_index_op(w, STET_OP_VALUE_DEL, space, key);
 }
 
-bool
-stet__sched_ask(stet__work *w, const char *name, int64_t at_ms)
+stet_bytes
+stet__sched_asked(stet__arena *arena, const char *name, int64_t at_ms, stet_id run)
 {
-    stet__sched s = { .name = name };
-    stet_bytes  key;
+    size_t     len = strlen(name) + 1;
+    uint8_t   *at = stet__arena_get(arena, 8 + len + sizeof run.bytes);
+    stet_bytes key = { at, 8 + len + sizeof run.bytes };
 
-    s.f.look_ms = at_ms;
-    if (stet__sched_index(&w->arena, &s, &s.f, &key) == NULL)
+    if (at == NULL)
+        return (stet_bytes){ NULL, 0 };
+    sched_put_time(at, at_ms);
+    memcpy(at + 8, name, len);
+    memcpy(at + 8 + len, run.bytes, sizeof run.bytes);
+    if (STET__MUTANT(sched_same_key))
+        key.len = 8 + len - 1;
+    return key;
+}
+
+bool
+stet__sched_ask(stet__work *w, const char *name, int64_t at_ms, stet_id run)
+{
+    stet_bytes key = stet__sched_asked(&w->arena, name, at_ms, run);
+
+    if (key.data == NULL)
         return false;
     if (at_ms < w->sched_ms)
         w->sched_ms = at_ms;
@@ -181,7 +196,10 @@ bool
 stet__sched_is_as_read(stet__work *w, const stet__sched *s)
 {
     stet_cond *cond =
-        stet__work_cond(w, s->edition > 0 ? STET_COND_WRITER : STET_COND_VALUE, s->id);
+        stet__work_cond(w,
+                        s->edition > 0 && !STET__MUTANT(sched_versioned) ? STET_COND_WRITER
+                                                                         : STET_COND_VALUE,
+                        s->id);
 
     if (cond == NULL)
         return false;
@@ -197,7 +215,7 @@ stet__sched_write(stet__work *w, const stet__sched *was, const stet__fact *now)
     stet_bytes  key;
     stet_op    *op;
 
-    if (!stet__sched_is_as_read(w, was) ||
+    if ((!STET__MUTANT(sched_unchecked) && !stet__sched_is_as_read(w, was)) ||
         (op = stet__work_op(w, STET_OP_VALUE_PUT, was->id)) == NULL)
         return false;
     op->space = STET__SPACE_BASE_SCHED;

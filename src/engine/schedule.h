@@ -9,7 +9,8 @@
  * The index says at which time to look at which schedule. Each active schedule stands in it once
  * with its own time, look_ms; each run of a schedule adds an entry when it ends, because something
  * may wait for that. A look removes the entry that led to it. An entry that is too much costs a
- * look; one that is missing is found by verify.
+ * look; one that is missing is found by verify. The entry of a run has its ID: who came by an entry
+ * of the same millisecond, and saw the run open, would remove it otherwise, unseen.
  */
 #ifndef STET__ENGINE_SCHEDULE_H
 #define STET__ENGINE_SCHEDULE_H
@@ -38,6 +39,8 @@ bool stet__sched_write(stet__work *w, const stet__sched *was, const stet__fact *
 /* The entry of the index that a schedule has of its own (NULL: of none). */
 const char *stet__sched_index(stet__arena *arena, const stet__sched *s, const stet__fact *f,
                               stet_bytes *key);
+/* … and the one a run of it adds when it ends. data NULL: out of memory. */
+stet_bytes  stet__sched_asked(stet__arena *arena, const char *name, int64_t at_ms, stet_id run);
 bool        stet__sched_place(stet__work *w, const stet__sched *s, const stet__fact *f);
 bool        stet__sched_unask(stet__work *w, const char *space, stet_bytes key);
 stet_bytes  stet__sched_log_key(stet__arena *arena, const char *name, int64_t planned_ms);

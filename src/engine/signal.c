@@ -98,6 +98,21 @@ signal_check(stet_engine *e, const stet_run_id *run, const char *signal, stet_by
     return STET_OK;
 }
 
+/* An update that a generation which is over has answered is not made again, also if it was on its way for so long that
+ * nobody knows its key any more. */
+static bool
+signal_guard(stet__work *w, stet_id id, const stet__fact *fact)
+{
+    stet_cond *cond;
+
+    if (fact->kind != STET__FACT_UPDATE_ASKED)
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_VALUE, id)) == NULL)
+        return false;
+    cond->space = STET__SPACE_BASE_UPDATE;
+    return stet__update_key(&w->arena, &cond->key, id, fact->idempotency_key);
+}
+
 int
 stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact *fact)
 {
@@ -110,7 +125,7 @@ stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact 
         fact->time_ms = stet__store_now(e);
         if ((err = w == NULL ? stet__fail(STET_ENOMEM, "out of memory")
                              : signal_look(e, id, fact, &to)) != STET_OK ||
-            (err = signal_ops(w, &to, fact)
+            (err = signal_ops(w, &to, fact) && signal_guard(w, id, fact)
                        ? STET_OK
                        : stet__fail(STET_ENOMEM, "out of memory")) != STET_OK) {
             stet__work_free(w);

@@ -1,8 +1,9 @@
 /* Updates of a run from outside: asked for through its inbox, answered by a value.
  *
  * The value is put with the record of what came of the update (project.c), follows from it, and
- * stays as long as the run. So whoever asks again with the same key gets the same answer; what was
- * asked for twice is one update, because the journal takes a key once.
+ * stays as long as the run; when a generation ends and its records go, its answers become baselines.
+ * So whoever asks again with the same key gets the same answer; what was asked for twice is one
+ * update, because the journal takes a key once.
  */
 #include <stdio.h>
 #include <string.h>
@@ -66,14 +67,16 @@ typedef struct update_wait {
     stet_bytes         found; /* the value, in the arena */
 } update_wait;
 
-/* STET_OK: it is answered; STET_EOPEN: not yet. */
+/* STET_OK: it is answered; STET_EOPEN: not yet. In this order: a generation that ends takes its answers from the one
+ * place to the other. */
 static int
 update_find(stet_engine *e, update_wait *u)
 {
     stet_value v = { 0 };
     int        err = e->store->ops->value(e->store, STET__SPACE_UPDATE, u->key, &v);
 
-    if (err == STET_ENOTFOUND)
+    if (err == STET_ENOTFOUND &&
+        (err = e->store->ops->value(e->store, STET__SPACE_BASE_UPDATE, u->key, &v)) == STET_ENOTFOUND)
         return STET_EOPEN;
     if (err != STET_OK)
         return err;
@@ -195,6 +198,8 @@ update_ask(stet_engine *e, update_wait *u, stet__fact *fact, int64_t timeout_ms)
     err = stet__signal_put(e, u->run, u->id, fact);
     if (err == STET_OK)
         return stet__ask_wait(e, until_us, update_look, u);
+    if (err == STET_EBUSY && update_find(e, u) == STET_OK)
+        return STET_OK; /* a generation that is over by now has answered */
     return err == STET_EENDED ? update_look(e, u) : err; /* it may have come to it just before */
 }
 

@@ -170,7 +170,8 @@ stet__verify_owned(verify *v)
                                           STET__SPACE_AWAKEABLE, STET__SPACE_RETRY,
                                           STET__SPACE_DISCARD,   STET__SPACE_BASE_DISCARD,
                                           STET__SPACE_TOPIC,     STET__SPACE_BOUNDARY,
-                                          STET__SPACE_UPDATE,    STET__SPACE_BASE_TOLD };
+                                          STET__SPACE_UPDATE,    STET__SPACE_BASE_UPDATE,
+                                          STET__SPACE_BASE_TOLD, STET__SPACE_BASE_UNTOLD };
     int                      err = STET_OK;
 
     for (size_t i = 0; err == STET_OK && i < sizeof spaces / sizeof spaces[0]; i++)

@@ -159,7 +159,8 @@ sched_ask(sched_check *c, const stet__sched *s)
 
     return sched_tell(c, w,
                       w != NULL && stet__sched_is_as_read(w, s) &&
-                          stet__sched_ask(w, s->name, stet__store_now(c->v->e)));
+                          stet__sched_ask(w, s->name, stet__store_now(c->v->e),
+                                          stet__fact_id(s->f.run)));
 }
 
 /* Into the index. The record stays as it is: a move compares it. */
@@ -215,6 +216,16 @@ sched_is_own(sched_check *c, const stet__sched *s, const sched_item *item, bool 
     return STET_OK;
 }
 
+/* Of a run that ended: it has its ID behind the name. By a clock that was set back since, that is to
+ * come. */
+static bool
+sched_is_asked(const sched_item *item)
+{
+    const char *end = (const char *)item->key.data + item->key.len;
+
+    return item->name[0] != '\0' && item->name + strlen(item->name) < end;
+}
+
 static int
 sched_check_entry(sched_check *c, const sched_item *item)
 {
@@ -222,7 +233,7 @@ sched_check_entry(sched_check *c, const sched_item *item)
     bool        is_own, is_there, is_same;
     int         err = sched_read(c, item->name, &s);
 
-    if (err != STET_OK || item->at_ms <= stet__store_now(c->v->e))
+    if (err != STET_OK || item->at_ms <= stet__store_now(c->v->e) || sched_is_asked(item))
         return err;
     if ((err = sched_is_own(c, &s, item, &is_own)) != STET_OK || is_own)
         return err;
@@ -259,7 +270,6 @@ sched_is_forgotten(sched_check *c, const stet__sched *s, bool *is_forgotten)
 {
     stet_run_row row;
     stet__fact   extra;
-    stet__sched  asked = *s;
     stet_bytes   key;
     bool         is_there = false;
     int          err;
@@ -271,9 +281,8 @@ sched_is_forgotten(sched_check *c, const stet__sched *s, bool *is_forgotten)
     if (err != STET_ENOTFOUND && (err != STET_OK || !row.is_terminal))
         return err;
     if (err == STET_OK) { /* perhaps after the index was read: then its entry is there now */
-        asked.f.flags = 0;
-        asked.f.look_ms = row.ended_ms;
-        if (stet__sched_index(c->at, &asked, &asked.f, &key) == NULL)
+        key = stet__sched_asked(c->at, s->name, row.ended_ms, stet__fact_id(s->f.run));
+        if (key.data == NULL)
             return sched_no_memory();
         if ((err = sched_is_there(c, STET__SPACE_SCHED_DUE, key, &is_there)) != STET_OK)
             return err;

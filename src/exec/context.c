@@ -258,25 +258,58 @@ stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t finge
     return stet__ctx_latch(c, err);
 }
 
+static bool
+ctx_is_stopped(const stet_ctx *c)
+{
+    /* Not before something that is recorded: a future's body left no record there, and the first
+     * execution went on. */
+    return c->run.stop_code != 0 && !c->run.is_stop_told && c->journal.unasked == 0 && c->journal.choices == 0;
+}
+
+const char *
+stet__ctx_stop_text(const stet_ctx *c)
+{
+    return c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(c->run.stop_code);
+}
+
 int
-stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+stet__ctx_end_cmd(stet_ctx *c, stet__cmd **cmd, stet__fact_kind kind, const char *name, uint64_t occurrence, int code,
+                  const char *text)
 {
     stet__fact fact = { 0 };
     int        err;
 
-    /* Not before something that is recorded: a future's body left no record there, and the first
-     * execution went on. */
-    if (c->run.stop_code == 0 || c->run.is_stop_told || c->journal.unasked > 0 || c->journal.choices > 0)
-        return STET_OK;
     fact.kind = kind;
     fact.name = stet_text(name);
     fact.occurrence = (int64_t)occurrence;
-    fact.code = c->run.stop_code;
-    fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(c->run.stop_code));
+    fact.code = code;
+    fact.text = stet_text(text);
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
         return err;
-    return stet__ctx_fail(c, c->run.stop_code, 0,
-                          c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(c->run.stop_code), NULL, 0);
+    if ((*cmd = stet__journal_add(&c->journal, kind, name, occurrence, 0)) == NULL ||
+        stet__journal_apply(&c->journal, &fact) != STET_OK)
+        return stet__ctx_latch(c, STET_ENOMEM);
+    return STET_OK;
+}
+
+int
+stet__ctx_stop_cmd(stet_ctx *c, stet__cmd **cmd, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    int err;
+
+    if (!ctx_is_stopped(c))
+        return STET_OK;
+    err = stet__ctx_end_cmd(c, cmd, kind, name, occurrence, c->run.stop_code, stet__ctx_stop_text(c));
+    return err == STET_OK && STET__MUTANT(stop_unmade) ? stet__ctx_outcome(c, NULL, *cmd) : err;
+}
+
+int
+stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence)
+{
+    stet__cmd *cmd = NULL;
+    int        err = stet__ctx_stop_cmd(c, &cmd, kind, name, occurrence);
+
+    return err == STET_OK && cmd != NULL ? stet__ctx_outcome(c, NULL, cmd) : err;
 }
 
 /* ---- results ------------------------------------------------------------------------------------ */

@@ -360,8 +360,9 @@ void      stet__exec_let_go(stet__exec *x, stet_ctx *c, int code);
  * next look, or STET__FOREVER. */
 int64_t stet__exec_unstall(stet__exec *x, int64_t now_us, int64_t stall_us,
                            bool (*replay)(void *arg, stet_ctx *c), void *arg);
-/* Without threads: execute what is ready until nothing is; on slot 0. Lock not held. */
-void stet__exec_run(stet__exec *x);
+/* Without threads: execute what is ready until nothing is; on slot 0. Lock not held. False: nothing
+ * was. */
+bool stet__exec_run(stet__exec *x);
 /* Free a context that was never begun. */
 void stet__exec_discard(stet__exec *x, stet_ctx *c);
 
@@ -394,7 +395,16 @@ int  stet__ctx_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
 /* Ask the journal; contradictions latch and make the run stuck. */
 int  stet__ctx_ask(stet_ctx *c, stet__fact_kind kind, const char *name, int64_t fingerprint,
                    stet__cmd **cmd, uint64_t *occurrence);
-/* If cancel or deadline is due to be told: record it as this command's result and return its code. */
+/* Record a command that ends as it is asked for; *cmd is what a replay finds. */
+int  stet__ctx_end_cmd(stet_ctx *c, stet__cmd **cmd, stet__fact_kind kind, const char *name,
+                       uint64_t occurrence, int code, const char *text);
+/* What a run that is told to stop is told. */
+const char *stet__ctx_stop_text(const stet_ctx *c);
+/* If cancel or deadline is due to be told: record it as this command's end. *cmd is left as it is if
+ * not. For a command that is waited for: the wait goes the way that it goes in a replay. */
+int  stet__ctx_stop_cmd(stet_ctx *c, stet__cmd **cmd, stet__fact_kind kind, const char *name,
+                        uint64_t occurrence);
+/* The same for one that is not: returns the code. */
 int  stet__ctx_stop(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t occurrence);
 int  stet__ctx_fail(stet_ctx *c, int code, int cause, const char *text, const char *origin,
                     uint32_t attempts);

@@ -52,8 +52,9 @@ boundary_wait(stet_ctx *c, stet_decision *decision, const char *call, const char
     if ((err = stet__ctx_ask(c, STET__FACT_BOUNDARY, name, 0, &f->cmd, &f->occurrence)) != STET_OK)
         return err;
     if (f->cmd == NULL && ((err = stet__ctx_catch_up(c)) != STET_OK ||
-                           (err = stet__ctx_stop(c, STET__FACT_BOUNDARY, name, f->occurrence)) != STET_OK ||
-                           (err = boundary_record(c, f, 0, 0)) != STET_OK))
+                           (err = stet__ctx_stop_cmd(c, &f->cmd, STET__FACT_BOUNDARY, name, f->occurrence)) != STET_OK))
+        return err;
+    if (f->cmd == NULL && (err = boundary_record(c, f, 0, 0)) != STET_OK)
         return err;
     if ((err = stet__wait_settled(c, f, boundary_record)) != STET_OK)
         return err;

@@ -17,22 +17,13 @@
 
 /* A refusal that is a fact about the world (deadlock) is recorded; a misuse is not. */
 static int
-call_refused(stet_ctx *c, stet__fact_kind kind, const char *handler, uint64_t occurrence, int code)
+call_refused(stet_ctx *c, stet__cmd **cmd, stet__fact_kind kind, const char *handler, uint64_t occurrence, int code)
 {
-    stet__fact fact = { 0 };
-    char       text[512];
-    int        err;
+    char text[512];
 
     (void)snprintf(text, sizeof text, "%s", stet_last_error());
-    if (code == STET_EDEADLOCK) {
-        fact.kind = kind;
-        fact.name = stet_text(handler);
-        fact.occurrence = (int64_t)occurrence;
-        fact.code = code;
-        fact.text = stet_text(text);
-        if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
-            return err;
-    }
+    if (code == STET_EDEADLOCK)
+        return stet__ctx_end_cmd(c, cmd, kind, handler, occurrence, code, text);
     return stet__ctx_fail(c, code, 0, text, NULL, 0);
 }
 
@@ -49,14 +40,15 @@ call_make(stet_ctx *c, stet__cmd **cmd, uint64_t *occurrence, stet__fact_kind ki
         return stet__ctx_fail(c, STET_EINVAL, 0, "no handler named", NULL, 0);
     if ((err = stet__ctx_ask(c, kind, handler, 0, cmd, occurrence)) != STET_OK || *cmd != NULL)
         return err;
-    if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = stet__ctx_stop(c, kind, handler, *occurrence)) != STET_OK)
+    if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+        (err = stet__ctx_stop_cmd(c, cmd, kind, handler, *occurrence)) != STET_OK || *cmd != NULL)
         return err;
     fact.kind = kind;
     fact.name = stet_text(handler);
     fact.occurrence = (int64_t)*occurrence;
     fact.revision = 0;
     if ((err = c->exec->host->child(c, &id, &child, handler, input, options, kind == STET__FACT_CALL)) != STET_OK)
-        return call_refused(c, kind, handler, *occurrence, err);
+        return call_refused(c, cmd, kind, handler, *occurrence, err);
     if (child.idempotency_key.data != NULL) {
         stet_id existing;
 

@@ -241,6 +241,16 @@ rollback_under_way(const stet_ctx *c)
     return stet__map_find(&c->journal.completions, &c->run.rollback, sizeof c->run.rollback);
 }
 
+/* Did the handler, executed again, come to all that was done before this rollback? What it did not come to cannot be
+ * undone, and has to be before the rest is. */
+static bool
+rollback_knows_all(const stet_ctx *c, const stet__cmd *rollback)
+{
+    const stet__cmd *first = stet__journal_unasked(&c->journal);
+
+    return first == NULL || first->revision >= rollback->revision || STET__MUTANT(undo_partial);
+}
+
 void
 stet__rollback_after(stet_ctx *c)
 {
@@ -251,14 +261,14 @@ stet__rollback_after(stet_ctx *c)
     int          rc = c->rc, latch = c->latch, err = STET_OK;
 
     if (cmd != NULL) { /* begun by an earlier execution */
-        if (c->is_let_go || (latch != 0 && latch != STET_EROLLBACK))
+        if (c->is_let_go || (latch != 0 && latch != STET_EROLLBACK) || !rollback_knows_all(c, cmd))
             return;
         rc = (int)cmd->number;
         latch = rc == STET_ERETRY ? rc : 0;
         failure = (stet_failure){ .code = rc, .cause = cmd->cause, .text = cmd->text != NULL ? cmd->text : stet_code_text(rc),
                                   .origin = cmd->origin };
         /* It was the run's end: where attempts were left, a classifier had said so. */
-        if (c->run.failed + 1 < (uint32_t)c->run.retry.attempts)
+        if (c->run.failed + 1 < (uint32_t)c->run.retry.attempts && !STET__MUTANT(classify_undone))
             c->judged = STET_EPERMANENT;
     } else if (!c->rolls_back || !rollback_is_end(c) || !rollback_has_undo(c))
         return;

@@ -65,7 +65,7 @@ signal_start(stet_ctx *c, stet_future *f, const char *signal, const stet_signal_
     if ((err = stet__ctx_ask(c, STET__FACT_SIGNAL, id, 0, &f->cmd, &f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
     if ((err = stet__ctx_catch_up(c)) != STET_OK ||
-        (err = stet__ctx_stop(c, STET__FACT_SIGNAL, id, f->occurrence)) != STET_OK)
+        (err = stet__ctx_stop_cmd(c, &f->cmd, STET__FACT_SIGNAL, id, f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
     /* One that is there already ends the wait at once: a timer for it would be left behind. */
     if (timeout_ms > 0 && !stet__journal_has_signal(&c->journal, signal))

@@ -143,7 +143,7 @@ state_write(stet_ctx *c, stet__fact_kind kind, const char *name, stet_bytes valu
     uint64_t   occurrence;
     int        err;
 
-    if (c->run.is_shared || c->is_shared)
+    if ((c->run.is_shared || c->is_shared) && !STET__MUTANT(shared_writes))
         return stet_fail(c, STET_EUSAGE, "state entry %s: %s is shared, and only reads; write in a handler that has the key", name,
                          c->run.handler);
     if ((int64_t)value.len > c->exec->host->payload_max(c))

@@ -98,7 +98,7 @@ wait_open(stet_ctx *c, wait_set *w, int code)
     if (code == 0 && w->timeout_ms > 0)
         fact.until_ms = c->exec->host->now_ms(c) + w->timeout_ms;
     if (code != 0)
-        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+        fact.text = stet_text(stet__ctx_stop_text(c));
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
         return err;
     if ((w->cmd = stet__journal_add(&c->journal, w->kind, w->name, w->occurrence, 0)) == NULL)
@@ -124,7 +124,7 @@ wait_choose(stet_ctx *c, wait_set *w, int code, size_t chosen)
     if (code == STET_ETIMEOUT)
         fact.text = stet_text("the time was up first");
     else if (code != 0)
-        fact.text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+        fact.text = stet_text(stet__ctx_stop_text(c));
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
         return err;
     if ((err = stet__journal_apply(&c->journal, &fact)) != STET_OK)
@@ -185,7 +185,7 @@ stet__wait_record(stet_ctx *c, stet_future *f, stet__fact *fact, int code)
     fact->occurrence = (int64_t)f->occurrence;
     fact->code = code;
     if (code != 0)
-        fact->text = stet_text(c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code));
+        fact->text = stet_text(stet__ctx_stop_text(c));
     if ((err = stet__ctx_append(c, fact, NULL)) != STET_OK)
         return err;
     if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, f->cmd_kind, f->name, f->occurrence, 0)) == NULL)
@@ -277,7 +277,7 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
             err = w->cmd == NULL ? wait_open(c, w, code) : wait_choose(c, w, code, 0);
             if (err != STET_OK)
                 return err;
-            return stet__ctx_fail(c, code, 0, c->run.stop_why != NULL ? c->run.stop_why : stet_code_text(code), NULL, 0);
+            return stet__ctx_fail(c, code, 0, stet__ctx_stop_text(c), NULL, 0);
         }
         if (w->cmd == NULL && w->timeout_ms > 0) {
             if ((err = wait_open(c, w, 0)) != STET_OK)
@@ -463,7 +463,8 @@ sleep_start(stet_ctx *c, stet_future *f, const char *name, int64_t ms)
         return stet__ctx_fail(c, STET_EDURATION, 0, "a sleep cannot be negative or longer than 10,000 years", NULL, 0);
     if ((err = stet__ctx_ask(c, STET__FACT_SLEEP, name, 0, &f->cmd, &f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
-    if ((err = stet__ctx_catch_up(c)) != STET_OK || (err = stet__ctx_stop(c, STET__FACT_SLEEP, name, f->occurrence)) != STET_OK)
+    if ((err = stet__ctx_catch_up(c)) != STET_OK ||
+        (err = stet__ctx_stop_cmd(c, &f->cmd, STET__FACT_SLEEP, name, f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
     fact.kind = STET__FACT_SLEEP;
     fact.name = stet_text(name);

@@ -70,6 +70,14 @@ stet__exec_discard(stet__exec *x, stet_ctx *c)
 
 /* ---- queues ------------------------------------------------------------------------------------ */
 
+/* Whoever polls may be waiting. */
+static void
+slot_tell(stet__exec *x)
+{
+    if (!x->has_threads)
+        x->host->look_soon(x);
+}
+
 static void
 slot_push(stet_ctx **first, stet_ctx **last, stet_ctx *c)
 {
@@ -127,6 +135,7 @@ stet__exec_submit(stet__exec *x, stet_ctx *c)
     slot_push(&x->first, &x->last, c);
     atomic_fetch_add(&x->n_queued, 1);
     slot_call(x);
+    slot_tell(x);
 }
 
 /* Foreign code may stay for long, and may be waiting for this very context: then it is for any slot. */
@@ -151,6 +160,7 @@ stet__exec_submit_here(stet__exec *x, stet_ctx *c)
         c->state = STET__CTX_QUEUED;
         c->slot = slot;
         slot_push(&slot->first, &slot->last, c);
+        slot_tell(x);
         return;
     }
     stet__exec_submit(x, c);
@@ -164,6 +174,7 @@ slot_queue(stet_ctx *c)
     c->state = STET__CTX_QUEUED;
     c->is_woken = false;
     slot_push(&slot->first, &slot->last, c);
+    slot_tell(slot->exec);
     if (slot->is_idle) {
         slot->is_idle = false;
         slot->exec->n_idle--;
@@ -474,14 +485,17 @@ slot_main(void *arg)
     stet__unlock(x->p, x->lock);
 }
 
-void
+bool
 stet__exec_run(stet__exec *x)
 {
+    bool has_done = false;
+
     stet__lock(x->p, x->lock);
     atomic_store(&x->slots[0].self, x->p->ops->thread_self(x->p));
     while (slot_work(&x->slots[0]))
-        ;
+        has_done = true;
     stet__unlock(x->p, x->lock);
+    return has_done;
 }
 
 int64_t

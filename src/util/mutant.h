@@ -82,6 +82,23 @@
     X(update_passed, "an update is made at a wait that another attempt had left")                  \
     X(update_anew, "an update that is made again after a rewind is answered anew")                 \
     X(query_behind, "a query does not know the last fact")                                         \
+    X(shared_ahead, "a shared handler reads what is on its way, or was, and does not say so")      \
+    X(shared_writes, "a shared handler may write state")                                           \
+    X(hold_unlearnt, "an engine that serves everything does not look for pauses any more")         \
+    X(hold_passed, "a run that was asked for before its handler was paused is begun behind that")  \
+    X(hold_late, "an engine takes runs before it has looked which handlers are paused")            \
+    X(hold_split, "a run whose handler is paused while its timer fires is resumed and not taken")  \
+    X(classify_passed, "who says that a failure is to be retried has no opinion of it")            \
+    X(classify_undone, "what a classifier said is forgotten if the rollback is interrupted")       \
+    X(audit_refused, "an entry that the audit hook refused counts as told")                        \
+    X(audit_purged, "retention does not wait for the audit hook")                                  \
+    X(turn_untold, "what was not told of a generation goes with it")                               \
+    X(heal_unwoken, "polled, what could not end waits on when the store is well again")            \
+    X(undo_partial, "a rollback is taken up before the handler came to all that was done")         \
+    X(rewind_riskless, "after a rewind only the next body is told of a death without a trace")     \
+    X(rewind_unlisted, "a rewind that is taken leaves the attempt in the run's row")               \
+    X(stop_unmade, "a retry that is stopped at a wait has not the updates it inherits there")      \
+    X(audit_midway, "what an entry says of the status depends on where the telling begins")        \
     X(reread_spared, "the retry of a retry does not read where that read anew")                    \
     X(once_unchecked, "whether a key was given out before is looked at, and not a condition")      \
     X(event_unchecked, "an event is given to a wait without asking whether it goes on")            \
@@ -108,6 +125,18 @@
     X(helped_early, "a run that waits for its time is woken by what operators do to it")           \
     X(signal_unwoken, "a signal to a run that began just now does not wake it")                    \
     X(gather_stuck, "a run that was waited for with a commit is waited for ever after")            \
+    X(sched_unchecked, "a schedule is written without asking whether somebody else wrote it")      \
+    X(sched_versioned, "one that was removed and made anew is taken for the one that was seen")    \
+    X(sched_apart, "a schedule's run is started in a unit of its own, before the record")          \
+    X(sched_unasked, "a schedule is not looked at when its run ends")                              \
+    X(sched_same_key, "a look at an open run removes what its end asks for in that millisecond")   \
+    X(sched_unlooked, "a new time replaces the look that the end of a run waits for")              \
+    X(sched_unplaced, "a schedule is gone if the clock is set back while it is looked at")         \
+    X(sched_own_clock, "schedules are judged by the worker's clock, not the store's")              \
+    X(sched_in_pause, "a run that ends lets its schedule fire in a pause")                         \
+    X(sched_pause_untold, "times that came in a pause are in no ledger")                           \
+    X(sched_uncancelled, "a schedule that is to cancel its last run lets it go on")                \
+    X(sched_too_many, "of times that were missed one more is fired than may be")                   \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \
     X(refused_adopted, "a run whose records were refused goes on as if not executed")          \
