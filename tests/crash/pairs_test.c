@@ -146,9 +146,7 @@ pairs_live(pairs_world *w, shim_script *script, bool is_last)
 static uint64_t
 pairs_seed(void)
 {
-    const char *text = getenv("STET_TEST_SEED");
-
-    return text != NULL ? strtoull(text, NULL, 10) : 11;
+    return (uint64_t)test_number("STET_TEST_SEED", 11);
 }
 
 static void
@@ -229,17 +227,13 @@ pairs_calls(const flow *f, flow_ledger *ledger)
 static size_t
 pairs_stride(void)
 {
-    const char *text = getenv("STET_TEST_PAIRS_STRIDE");
-
-    return text != NULL && strtol(text, NULL, 10) > 0 ? (size_t)strtol(text, NULL, 10) : 1;
+    return (size_t)test_count("STET_TEST_PAIRS_STRIDE", 1);
 }
 
 static uint64_t
 pairs_seeds(void)
 {
-    const char *text = getenv("STET_TEST_PAIRS_SEEDS");
-
-    return text != NULL && strtol(text, NULL, 10) > 0 ? (uint64_t)strtol(text, NULL, 10) : 6;
+    return (uint64_t)test_count("STET_TEST_PAIRS_SEEDS", 6);
 }
 
 static const shim_mode pairs_crashes[] = { SHIM_BEFORE, SHIM_AFTER };
@@ -409,4 +403,20 @@ TEST_LIMIT(I12_pairs_of_crashes_updates, 300)
 TEST_LIMIT(B15_A3_pairs_of_crashes_people, 300)
 {
     pairs_all("people", 2 * pairs_stride());
+}
+
+/* Inherited steps are not done again, whoever crashes; a fork that was acknowledged is there. */
+TEST_LIMIT(I12_pairs_of_crashes_forks, 300)
+{
+    pairs_all("forks", pairs_stride());
+}
+
+TEST_LIMIT(B11_C2_pairs_of_crashes_mended_rollback, 300)
+{
+    pairs_all("mended rollback", 4 * pairs_stride());
+}
+
+TEST_LIMIT(C8_pairs_of_crashes_halted_handler, 300)
+{
+    pairs_all("halted handler", pairs_stride());
 }

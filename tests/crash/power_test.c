@@ -11,6 +11,7 @@
  * are zeros and where they are torn garbage. Without it only the lease tells that the worker is
  * gone, so then the machine was off for longer than that.
  *
+ *   STET_POWER_STRIDE=N only every Nth flush
  *   STET_POWER_SEEDS=N  so many shuffled and torn versions of each cut (else 3; soak: 20)
  *   STET_TEST_SEED=N    others
  */
@@ -46,14 +47,6 @@ typedef struct power_world {
     size_t       points, cuts, in_doubt;
     uint64_t     seed;
 } power_world;
-
-static uint64_t
-power_number(const char *name, uint64_t normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL && atoll(text) > 0 ? (uint64_t)atoll(text) : normal;
-}
 
 static off_t
 power_slot_at(size_t slot)
@@ -219,13 +212,13 @@ static void
 power_all(const char *name)
 {
     power_world w = { .f = flows, .ledger = flow_ledger_new() };
-    uint64_t    seeds = power_number("STET_POWER_SEEDS", 3);
+    uint64_t    seeds = (uint64_t)test_count("STET_POWER_SEEDS", 3);
 
     while (strcmp(w.f->name, name) != 0)
         w.f++;
-    w.seed = power_number("STET_TEST_SEED", 20260101);
+    w.seed = (uint64_t)test_number("STET_TEST_SEED", 20260101);
     power_record(&w);
-    for (size_t i = 0; i < w.points; i++) {
+    for (size_t i = 0; i < w.points; i += (size_t)test_count("STET_POWER_STRIDE", 1)) {
         const power_cut *cut = power_vfs_cut(i);
 
         power_recover(&w, cut, POWER_KEEP, 0, i);
@@ -281,6 +274,21 @@ TEST_LIMIT(C8_the_power_goes_at_every_flush_operators, 300)
 TEST_LIMIT(B15_A3_the_power_goes_at_every_flush_people, 300)
 {
     power_all("people");
+}
+
+TEST_LIMIT(I12_the_power_goes_at_every_flush_forks, 300)
+{
+    power_all("forks");
+}
+
+TEST_LIMIT(B11_C2_the_power_goes_at_every_flush_mended_rollback, 300)
+{
+    power_all("mended rollback");
+}
+
+TEST_LIMIT(C8_the_power_goes_at_every_flush_halted_handler, 300)
+{
+    power_all("halted handler");
 }
 #else
 TEST(G2_power)

@@ -182,14 +182,12 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
 static uint64_t
 processes_calls(processes_world *w, const flow *f, shim_which which)
 {
-    const char *told = getenv("STET_CRASH_STRIDE"), *seed = getenv("STET_TEST_SEED");
-    uint64_t    stride = processes_on_postgres() ? 12 : processes_on_redis() ? 3 : 1, at;
-    bool        is_hit;
-
     /* On a server every life waits for leases: some of the points, others with another seed. */
-    if (told != NULL && strtoull(told, NULL, 10) > 0)
-        stride = strtoull(told, NULL, 10);
-    at = 1 + (seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)(f - flows) * 3) % stride;
+    long     normal = processes_on_postgres() ? 12 : processes_on_redis() ? 3 : 1;
+    uint64_t stride = (uint64_t)test_count("STET_CRASH_STRIDE", normal);
+    uint64_t at = 1 + (uint64_t)test_number("STET_TEST_SEED", (long)(f - flows) * 3) % stride;
+    bool     is_hit;
+
     for (is_hit = true; is_hit; at += stride) {
         is_hit = processes_point(w, f, SHIM_BEFORE, which, at);
         if (!is_hit && stride > 1)
@@ -266,4 +264,19 @@ TEST_LIMIT(C8_processes_killed_everywhere_operators, 300)
 TEST_LIMIT(B15_A3_processes_killed_everywhere_people, 300)
 {
     processes_all("people");
+}
+
+TEST_LIMIT(I12_processes_killed_everywhere_forks, 300)
+{
+    processes_all("forks");
+}
+
+TEST_LIMIT(B11_C2_processes_killed_everywhere_mended_rollback, 300)
+{
+    processes_all("mended rollback");
+}
+
+TEST_LIMIT(C8_processes_killed_everywhere_halted_handler, 300)
+{
+    processes_all("halted handler");
 }

@@ -398,8 +398,7 @@ world_point(world *w, shim_mode mode, shim_which which, uint64_t at)
 
 TEST_LIMIT(I4_the_books_are_right_whatever_is_killed, 300)
 {
-    const char *told = getenv("STET_CRASH_STRIDE");
-    uint64_t    stride = told != NULL ? strtoull(told, NULL, 10) : is_on_postgres() ? 3 : 1, at;
+    uint64_t    stride = (uint64_t)test_count("STET_CRASH_STRIDE", is_on_postgres() ? 3 : 1), at;
     world       w = { 0 };
     bool        is_hit;
 
@@ -408,7 +407,7 @@ TEST_LIMIT(I4_the_books_are_right_whatever_is_killed, 300)
     CHECK(w.script != MAP_FAILED);
     (void)snprintf(w.db, sizeof w.db, "%s", test_path("books.db"));
     for (int which = SHIM_WRITES; which <= SHIM_READS; which++)
-        for (at = 1, is_hit = true; is_hit; at += stride > 0 ? stride : 1) {
+        for (at = 1, is_hit = true; is_hit; at += stride) {
             is_hit = world_point(&w, SHIM_BEFORE, (shim_which)which, at);
             is_hit = world_point(&w, SHIM_AFTER, (shim_which)which, at) || is_hit;
             if (which == SHIM_WRITES)

@@ -1217,17 +1217,16 @@ TEST(B15_cli_people_approve_reject_and_resume)
 TEST(H2_cli_a_shell_completes_and_man_has_a_page)
 {
     outcome o = OK("completion", "bash");
-    FILE   *script = fopen("complete.sh", "w");
+    char    line[8192];
 
-    CHECK(script != NULL);
-    CHECK(fputs(o.out, script) >= 0);
-    CHECK_INT(fclose(script), 0);
-    CHECK_INT(
-        system("bash -c 'source complete.sh; f() { COMP_WORDS=(cli_app \"$@\"); COMP_CWORD=$#; "
-               "_stet_cli_app; echo \"${COMPREPLY[*]}\"; }; "
-               "[ \"$(f sche)\" = schedule ] && [ \"$(f dlq re)\" = retry ] && "
-               "[ \"$(f emit news --ra)\" = --raw ] && [ \"$(f --json appr)\" = approve ]'"),
-        0);
+    spill("complete.sh", o.out);
+    CHECK(snprintf(line, sizeof line,
+                   "bash -c 'source \"%s\"; f() { COMP_WORDS=(cli_app \"$@\"); COMP_CWORD=$#; "
+                   "_stet_cli_app; echo \"${COMPREPLY[*]}\"; }; "
+                   "[ \"$(f sche)\" = schedule ] && [ \"$(f dlq re)\" = retry ] && "
+                   "[ \"$(f emit news --ra)\" = --raw ] && [ \"$(f --json appr)\" = approve ]'",
+                   test_path("complete.sh")) < (int)sizeof line);
+    CHECK_INT(system(line), 0);
     CHECK_EXIT(RUN("completion", "fish"), 2);
     o = OK("man");
     CHECK_HAS(o.out, ".SS schedule ensure");
@@ -1309,7 +1308,7 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
     drain();
     unsetenv("CLI_APP_NEW");
     CHECK_HAS(OK("ls", "--status", "stuck").out, run);
-    CHECK_HAS(OK("why", run).out, "hand-out");
+    CHECK_HAS(OK("why", run).out, "approval#1");
     CHECK_HAS(OK("unstick", run, "--by", "bea").out, "unstuck");
     drain();
     CHECK_STR(OK("wait", run).out, "5\n");

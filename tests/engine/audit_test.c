@@ -13,7 +13,7 @@
 enum { SINK_MAX = 4096 };
 
 typedef struct sink_entry {
-    char run[STET_ID_TEXT_MAX], id[64], line[192];
+    char run[STET_ID_TEXT_MAX], id[64], line[192], state[32];
 } sink_entry;
 
 typedef struct sink {
@@ -34,6 +34,16 @@ sink_line(char *out, size_t size, const stet_audit_entry *a)
                    a->outcome != NULL ? a->outcome : "");
 }
 
+static void
+sink_fill(sink_entry *e, const stet_audit_entry *a)
+{
+    (void)snprintf(e->run, sizeof e->run, "%s", a->run);
+    (void)snprintf(e->id, sizeof e->id, "%s", a->id);
+    (void)snprintf(e->state, sizeof e->state, "%s%s", a->is_transition ? "now " : "",
+                   stet_status_name(a->status));
+    sink_line(e->line, sizeof e->line, a);
+}
+
 static int
 sink_take(void *arg, const stet_audit_entry *a)
 {
@@ -44,9 +54,7 @@ sink_take(void *arg, const stet_audit_entry *a)
     pthread_mutex_lock(&s->lock);
     CHECK(s->n < SINK_MAX);
     e = &s->entries[s->n];
-    (void)snprintf(e->run, sizeof e->run, "%s", a->run);
-    (void)snprintf(e->id, sizeof e->id, "%s", a->id);
-    sink_line(e->line, sizeof e->line, a);
+    sink_fill(e, a);
     if (s->is_shut || (s->refuses[0] != '\0' && strstr(e->line, s->refuses) != NULL)) {
         s->refused++;
         code = STET_EBUSY;
@@ -124,9 +132,7 @@ trail_take(void *arg, const stet_audit_entry *a)
     sink_entry *e = &t->entries[t->n++];
 
     CHECK(t->n <= 256);
-    (void)snprintf(e->run, sizeof e->run, "%s", a->run);
-    (void)snprintf(e->id, sizeof e->id, "%s", a->id);
-    sink_line(e->line, sizeof e->line, a);
+    sink_fill(e, a);
     return STET_OK;
 }
 
@@ -159,7 +165,8 @@ sink_is_trail(sink *s, const trail *t)
         if (is_repeat)
             continue;
         ok = next < t->n && strcmp(s->entries[i].id, t->entries[next].id) == 0 &&
-             strcmp(s->entries[i].line, t->entries[next].line) == 0;
+             strcmp(s->entries[i].line, t->entries[next].line) == 0 &&
+             strcmp(s->entries[i].state, t->entries[next].state) == 0;
         next++;
     }
     ok = ok && next == t->n;
@@ -211,6 +218,19 @@ is_left(void *arg)
     return 1;
 }
 
+/* Three generations, each with a note and a signal. */
+static int
+h_rounds(stet_ctx *ctx, stet_bytes input)
+{
+    uint64_t   turn = stet_info(ctx)->generation;
+    stet_bytes got;
+
+    (void)input;
+    STET_TRY(stet_note(ctx, "turn %llu", (unsigned long long)turn));
+    STET_TRY(stet_await_signal(ctx, &got, "go", NULL));
+    return turn < 2 ? stet_continue(ctx, got) : stet_return(ctx, got);
+}
+
 /* Something of everything. */
 static int
 h_all(stet_ctx *ctx, stet_bytes input)
@@ -244,7 +264,8 @@ h_steps(stet_ctx *ctx, stet_bytes input)
 
 static const stet_handler handlers[] = { { "all", h_all, NULL },       { "steps", h_steps, NULL },
                                          { "quick", h_quick, NULL },   { "hour", h_hour, NULL },
-                                         { "pauses", h_pauses, NULL }, { 0 } };
+                                         { "pauses", h_pauses, NULL }, { "rounds", h_rounds, NULL },
+                                         { 0 } };
 static const stet_handler nothing[] = { { "nothing", h_quick, NULL }, { 0 } };
 
 static stet_run_id
@@ -772,6 +793,32 @@ TEST(H6_a_refused_entry_is_told_again_and_holds_up_its_run_alone)
     free(s);
 }
 
+/* Two that came from outside and were taken together: the first changes the status, the second does
+ * not, also if it is told alone. */
+TEST(H6_an_entry_that_was_refused_is_told_again_as_it_was)
+{
+    fixture    *f = fixture_begin();
+    sink       *s = sink_new(f);
+    stet_run_id run;
+
+    sink_set(s, false, "signal: signal other");
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.hour", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    fixture_up_with(f, nothing);
+    CHECK_OK(stet_cancel(f->engine, &run, "the owner", "too late"));
+    CHECK_OK(stet_signal(f->engine, &run, "other", stet_text("1"), NULL));
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    AWAIT(sink_refused(s) >= 2); /* the second time from where it stands */
+    sink_set(s, false, "");
+    await_told(s, f->engine, &run);
+    fixture_end(f);
+    free(s);
+}
+
 TEST(H6_a_hook_that_refuses_everything_is_left_alone_for_a_while_and_then_told_all)
 {
     fixture    *f = fixture_begin();
@@ -821,7 +868,232 @@ TEST(H6_retention_waits_until_the_hook_was_told)
     free(s);
 }
 
+/* ---- a hook that comes late ------------------------------------------------------------------ */
+
+static gate       office_door = GATE_INIT;
+static atomic_int office_asked, sweeps_seen;
+static int (*office_value)(stet_store *s, const char *space, stet_bytes key, stet_value *value);
+static int (*office_values)(stet_store *s, const char *space, stet_bytes prefix,
+                            const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
+
+/* The mirror asks first who tells, and has no answer for long. */
+static int
+value_late(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    if (strcmp(space, STET__SPACE_BASE_AUDIT) == 0 && atomic_fetch_add(&office_asked, 1) == 0)
+        gate_pass(&office_door);
+    return office_value(s, space, key, value);
+}
+
+/* Each sweep looks for what is paused. */
+static int
+values_counted(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+               size_t limit, stet_value_fn fn, void *arg)
+{
+    if (strcmp(space, STET__SPACE_BASE_PAUSED) == 0)
+        atomic_fetch_add(&sweeps_seen, 1);
+    return office_values(s, space, prefix, after, limit, fn, arg);
+}
+
+TEST(H6_nothing_is_removed_before_an_engines_own_hook_is_there)
+{
+    fixture        *f = fixture_begin();
+    sink           *s = sink_new(f);
+    stet_store_ops *ops;
+    stet_run_id     run;
+    trail          *t;
+    int             seen;
+
+    f->options.retention_ms = 1;
+    f->options.sweep_ms = 10;
+    f->engine = fixture_open(f);
+    ops = damage_ops(f->engine);
+    office_value = ops->value;
+    office_values = ops->values;
+    ops->value = value_late;
+    ops->values = values_counted;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    gate_await(&office_door, 1);
+    run = fixture_start(f->engine, "t.steps", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    t = trail_of(f->engine, &run);
+    seen = atomic_load(&sweeps_seen);
+    AWAIT(atomic_load(&sweeps_seen) >= seen + 10);
+    CHECK(!fixture_is_gone(f->engine, &run));
+    gate_open(&office_door);
+    AWAIT(fixture_is_gone(f->engine, &run));
+    CHECK(sink_is_trail(s, t));
+    free(t);
+    fixture_end(f);
+    free(s);
+}
+
 /* Also in processes that have none, and after those with one are gone. */
+/* ---- generations ----------------------------------------------------------------------------- */
+
+static int
+count_untold(void *arg, stet_bytes key, const stet_value *value)
+{
+    (void)key;
+    (void)value;
+    ++*(int *)arg;
+    return STET_OK;
+}
+
+static int
+untold_kept(stet_engine *e)
+{
+    stet_bytes all = { NULL, 0 };
+    int        n = 0;
+
+    CHECK_OK(
+        e->store->ops->values(e->store, STET__SPACE_BASE_UNTOLD, all, NULL, 100, count_untold, &n));
+    return n;
+}
+
+/* A hook that is on its way hears nothing of what ended before it was there. */
+static bool
+is_mirrored(stet_engine *e)
+{
+    uint64_t version = 0;
+
+    CHECK_OK(stet__mirror_version(e, &version));
+    return version != 0;
+}
+
+/* The trails of all its generations, as they were read when each was about to end. */
+static stet_run_id
+rounds(fixture *f, trail **trails)
+{
+    static const char *const turns[] = { "note: note turn 0", "note: note turn 1",
+                                         "note: note turn 2" };
+    stet_run_id              run = fixture_start(f->engine, "t.rounds", "", NULL);
+
+    for (int i = 0; i < 3; i++) {
+        bool is_there = false;
+
+        while (!is_there) {
+            fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+            trails[i] = trail_of(f->engine, &run);
+            if (!(is_there = trail_has(trails[i], turns[i])))
+                free(trails[i]);
+        }
+        CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("1"), NULL));
+    }
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    return run;
+}
+
+/* Each entry of these trails was told, the first tellings in this order. */
+static bool
+sink_has_all(sink *s, trail *const *trails, size_t n)
+{
+    size_t at = 0;
+    bool   ok = true;
+
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; ok && k < trails[i]->n; k++) {
+            while (at < s->n && strcmp(s->entries[at].id, trails[i]->entries[k].id) != 0)
+                at++;
+            ok = at < s->n && strcmp(s->entries[at].line, trails[i]->entries[k].line) == 0 &&
+                 strcmp(s->entries[at].state, trails[i]->entries[k].state) == 0;
+        }
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+TEST(H6_what_was_not_told_of_a_generation_is_told_behind_its_end)
+{
+    fixture    *f = fixture_begin();
+    sink       *s = sink_new(f);
+    stet_run_id run;
+    trail      *trails[3];
+    int         refused;
+
+    f->options.retention_ms = 1;
+    f->options.sweep_ms = 10;
+    sink_set(s, true, "");
+    fixture_up_with(f, handlers);
+    AWAIT(is_mirrored(f->engine));
+    run = rounds(f, trails);
+    CHECK(!fixture_is_gone(f->engine, &run));
+    CHECK_INT(untold_kept(f->engine), 2);
+    (void)fixture_sound(f->engine);
+    sink_set(s, false, "note turn 1"); /* in the middle of one */
+    refused = sink_refused(s);
+    AWAIT(sink_has_all(s, trails, 1) && sink_refused(s) > refused);
+    CHECK(!fixture_is_gone(f->engine, &run));
+    sink_set(s, false, "");
+    AWAIT(fixture_is_gone(f->engine, &run));
+    CHECK(sink_has_all(s, trails, 3));
+    CHECK_INT(untold_kept(f->engine), 0);
+    for (size_t i = 0; i < 3; i++)
+        free(trails[i]);
+    fixture_end(f);
+    free(s);
+}
+
+/* A hook that keeps up, or none: nothing is kept for it. */
+TEST(H6_generations_leave_nothing_behind_for_a_hook_that_is_not_there)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    trail      *trails[3];
+
+    fixture_up_with(f, handlers);
+    run = rounds(f, trails);
+    CHECK_INT(untold_kept(f->engine), 0);
+    (void)run;
+    for (size_t i = 0; i < 3; i++)
+        free(trails[i]);
+    fixture_end(f);
+}
+
+TEST(H6_mirroring_that_is_turned_off_forgets_what_was_kept_for_it)
+{
+    fixture    *f = fixture_begin();
+    sink       *s = sink_new(f);
+    trail      *trails[3];
+
+    sink_set(s, true, "");
+    fixture_up_with(f, handlers);
+    AWAIT(is_mirrored(f->engine));
+    (void)rounds(f, trails);
+    CHECK_INT(untold_kept(f->engine), 2);
+    CHECK_OK(stet_audit_off(f->engine));
+    CHECK_INT(untold_kept(f->engine), 0);
+    for (size_t i = 0; i < 3; i++)
+        free(trails[i]);
+    fixture_end(f);
+    free(s);
+}
+
+static int
+on_duration(void *arg, const stet_audit_entry *a)
+{
+    if (strcmp(a->kind, "signal") == 0 && a->outcome != NULL)
+        *(int64_t *)arg = a->duration_ms;
+    return STET_OK;
+}
+
+TEST(H6_how_long_a_wait_took_is_told_in_every_generation)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    trail      *trails[3];
+    int64_t     took_ms = -2;
+
+    fixture_up_with(f, handlers);
+    run = rounds(f, trails);
+    CHECK_OK(stet_audit_run(f->engine, &run, on_duration, &took_ms));
+    CHECK(took_ms >= 0 && took_ms < 60000);
+    for (size_t i = 0; i < 3; i++)
+        free(trails[i]);
+    fixture_end(f);
+}
+
 TEST(H6_retention_elsewhere_waits_for_the_hook_too_but_not_for_ever)
 {
     fixture    *f = fixture_begin();

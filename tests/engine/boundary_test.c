@@ -1,5 +1,6 @@
 /* Manual boundaries (B15). tsan: yes */
 #include "engine/engine.h"
+#include "damage.h"
 #include "fixture.h"
 
 /* Asks a manager, then pauses, then says who decided what. */
@@ -212,5 +213,80 @@ TEST(B15_bad_names_and_metadata_are_refused_and_nothing_is_recorded)
     run = fixture_start(f->engine, "t.wrong", "", NULL);
     EXPECT_RESULT(f->engine, &run, "");
     CHECK_INT(fixture_facts(f->engine, &run, "decision wait", NULL), 0);
+    fixture_end(f);
+}
+
+/* ---- a decision that was on its way ---------------------------------------------------------- */
+
+static int
+h_reserves(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision d;
+
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_effect, "reserve", NULL));
+    STET_TRY(stet_approve(ctx, &d, "manager", input));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s", d.by)));
+}
+
+static const stet_handler late_handlers[] = { { "reserves", h_reserves, NULL }, { 0 } };
+
+typedef struct late {
+    stet_engine *e;
+    stet_run_id  run;
+    int          rc;
+} late;
+
+static gate               late_door = GATE_INIT;
+static _Thread_local bool is_late;
+static int (*late_value)(stet_store *s, const char *space, stet_bytes key, stet_value *value);
+
+/* What the manager has read is old when the door opens. */
+static int
+value_late(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    int err = late_value(s, space, key, value);
+
+    if (is_late && strcmp(space, STET__SPACE_BOUNDARY) == 0) {
+        is_late = false;
+        gate_pass(&late_door);
+    }
+    return err;
+}
+
+static void *
+late_approve(void *arg)
+{
+    late *l = arg;
+
+    is_late = true;
+    l->rc = stet_run_approve(l->e, &l->run, "manager", NULL);
+    return NULL;
+}
+
+/* The mark of the new boundary counts its versions anew: it looks like the one that was read. */
+TEST(B15_C8_a_decision_that_was_on_its_way_when_the_run_was_rewound_is_for_what_it_waits_for_now)
+{
+    fixture  *f = fixture_begin();
+    pthread_t manager;
+    late      l;
+
+    f->engine = fixture_open(f);
+    late_value = f->engine->store->ops->value;
+    damage_ops(f->engine)->value = value_late;
+    CHECK_OK(stet_register(f->engine, "t", late_handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    l.e = f->engine;
+    l.run = fixture_start(f->engine, "t.reserves", "", NULL);
+    fixture_await_status(f->engine, &l.run, STET_STATUS_SUSPENDED);
+    CHECK_INT(pthread_create(&manager, NULL, late_approve, &l), 0);
+    gate_await(&late_door, 1);
+    CHECK_OK(stet_run_rewind(f->engine, &l.run, "reserve", NULL, NULL));
+    effects_await("reserve", 2);
+    AWAIT(waiting(f).n == 1);
+    fixture_await_status(f->engine, &l.run, STET_STATUS_SUSPENDED);
+    gate_open(&late_door);
+    CHECK_INT(pthread_join(manager, NULL), 0);
+    CHECK_OK(l.rc);
+    EXPECT_RESULT(f->engine, &l.run, "manager");
     fixture_end(f);
 }

@@ -1,5 +1,6 @@
 /* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan:
  * yes */
+#include "engine/engine.h"
 #include "fixture.h"
 
 /* ---- futures that fail for now --------------------------------------------------------------- */
@@ -423,5 +424,65 @@ TEST(C8_a_run_that_was_rewound_is_told_that_it_is_its_first_attempt)
     EXPECT_ANSWER(f->engine, &run, STET_OK);
     CHECK_INT(effects("attempt 1"), 2);
     CHECK_INT(effects("attempt 2"), 0);
+    fixture_end(f);
+}
+
+/* ---- a pause while a timer resumes a run ----------------------------------------------------- */
+
+static int
+napper(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_sleep(ctx, "nap", "1s"));
+    return stet_step(ctx, NULL, "after", body_effect, "after", NULL);
+}
+
+static int
+doorkeeper(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "door", body_door, NULL, NULL);
+}
+
+/* Its timer has fired here, and nothing of that is on record yet. */
+static bool
+found_is_resumed(stet_engine *e, const stet_run_id *run)
+{
+    stet_ctx *c;
+    stet_id   id;
+    bool      is_resumed;
+
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
+    stet__lock(e->p, &e->lock);
+    c = stet__map_find(&e->claims, id.bytes, sizeof id.bytes);
+    is_resumed = c != NULL && c->host != NULL && ((stet__claim *)c->host)->is_resumed;
+    stet__unlock(e->p, &e->lock);
+    return is_resumed;
+}
+
+/* The unit that resumes it must also take it: else a body is entered for a run that is nobody's,
+ * and the run is stuck with whoever takes it later. */
+TEST(C8_a_run_whose_timer_fired_before_its_handler_was_paused_is_taken_with_it)
+{
+    static const stet_handler handlers[] = { { "napper", napper, NULL },
+                                             { "door", doorkeeper, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run, busy;
+
+    f->options.concurrency = 1;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.napper", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    busy = fixture_start(f->engine, "t.door", "", NULL);
+    gate_await(&found_door, 1);
+    AWAIT(found_is_resumed(f->engine, &run));
+    CHECK_OK(stet_handler_pause(f->engine, "t.napper", NULL, NULL));
+    gate_open(&found_door);
+    EXPECT_ANSWER(f->engine, &busy, STET_OK);
+    effects_await("after", 1);
+    CHECK_OK(stet_handler_resume(f->engine, "t.napper", NULL, NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK_INT(effects("after"), 1);
     fixture_end(f);
 }

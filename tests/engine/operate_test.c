@@ -73,6 +73,17 @@ h_gate(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+/* … and has a door to pass when it is executed again. */
+static int
+h_later_gate(stet_ctx *ctx, stet_bytes input)
+{
+    static atomic_int n;
+
+    if (atomic_fetch_add(&n, 1) == 0)
+        return h_later(ctx, input);
+    return h_gate(ctx, input);
+}
+
 /* A step with a limit for the wait, then a signal. */
 static int
 h_limit(stet_ctx *ctx, stet_bytes input)
@@ -170,7 +181,8 @@ static const stet_handler handlers[] = {
     { "two", h_two, NULL },         { "calls", h_calls, NULL },     { "nap", h_hour, NULL },
     { "undone", h_undone, NULL },   { "short", h_short_nap, NULL }, { "quick", h_quick, NULL },
     { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL },
-    { "limit", h_limit, NULL },     { "later", h_later, &in_an_hour }, { 0 }
+    { "limit", h_limit, NULL },     { "later", h_later, &in_an_hour },
+    { "later_gate", h_later_gate, &in_an_hour }, { 0 }
 };
 static const stet_handler objects[] = { { "nap", h_hour, NULL },
                                         { "quick", h_echo, NULL },
@@ -278,6 +290,44 @@ TEST(C8_a_pause_is_lifted_by_a_cancel_and_by_the_deadline)
     CHECK_OK(stet_run_pause(f->engine, &late, NULL, NULL));
     EXPECT_ANSWER(f->engine, &late, STET_EEXPIRED);
     AWAIT(fixture_look(f->engine, &late).status == STET_STATUS_EXPIRED);
+    fixture_end(f);
+}
+
+static bool
+is_in_lane(stet_engine *e, const stet_run_id *run)
+{
+    stet__arena  arena;
+    stet_run_row row;
+    stet__fact   extra;
+    stet_id      id;
+    bool         is;
+
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
+    stet__arena_init(&arena, &e->p->alloc);
+    CHECK_OK(stet__load_row(e, id, &arena, &row, &extra));
+    is = row.lane != NULL;
+    stet__arena_free(&arena);
+    return is;
+}
+
+TEST(C8_a_run_that_is_paused_before_it_enters_its_lane_is_sound_there_and_waits_for_its_turn)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id first, run;
+
+    fixture_up(f, services);
+    first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k"));
+    fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
+    run = fixture_start(f->engine, "o.quick", "x", STET_START(.key = "k", .delay = "100ms"));
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    AWAIT(is_in_lane(f->engine, &run));
+    (void)fixture_sound(f->engine);
+    CHECK_OK(stet_cancel(f->engine, &first, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &first, STET_ECANCELLED);
+    fixture_await_status(f->engine, &run, STET_STATUS_PAUSED);
+    (void)fixture_sound(f->engine);
+    CHECK_OK(stet_run_resume(f->engine, &run, NULL, NULL));
+    EXPECT_RESULT(f->engine, &run, "x");
     fixture_end(f);
 }
 
@@ -521,6 +571,25 @@ TEST(C8_a_run_that_waits_for_its_time_does_so_whatever_is_done_to_its_steps)
 }
 
 /* ---- fail ------------------------------------------------------------------------------------ */
+
+/* A worker may be gone before it writes anything else of it: verify asked for what it had not
+ * written. Found by the simulator. */
+TEST(C8_a_run_that_took_a_rewind_is_listed_with_its_first_attempt)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.later_gate", "x", NULL);
+    AWAIT(fixture_look(f->engine, &run).attempt == 2);
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    gate_await(&door, 1);
+    CHECK_INT(fixture_look(f->engine, &run).attempt, 1);
+    gate_open(&door);
+    EXPECT_RESULT(f->engine, &run, "x");
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
+}
 
 /* Nobody came to take the rewind: its attempts are those it had. Found by the simulator. */
 TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
@@ -792,6 +861,146 @@ TEST(C8_another_worker_learns_of_a_paused_handler_with_its_next_sweep)
     run = fixture_start(other, "t.quick", "x", NULL);
     CHECK_OK(stet_handler_resume(other, "t.quick", NULL, NULL));
     EXPECT_RESULT(f->engine, &run, "x");
+    stet_close(other);
+    fixture_end(f);
+}
+
+/* Also when another one was first. */
+TEST(C8_a_worker_that_was_told_that_a_handler_is_paused_or_not_acts_on_it)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    stet_run_id  run;
+
+    f->options.sweep_ms = 3600000;
+    fixture_up(f, services);
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    CHECK_OK(stet_handler_pause(other, "t.quick", NULL, NULL));
+    CHECK_CODE(stet_handler_pause(f->engine, "t.quick", NULL, NULL), STET_ESETTLED);
+    CHECK(!stet__is_served(f->engine, "t.quick"));
+    run = fixture_start(f->engine, "t.quick", "x", NULL);
+    CHECK_OK(stet_handler_resume(other, "t.quick", NULL, NULL));
+    CHECK_CODE(stet_handler_resume(f->engine, "t.quick", NULL, NULL), STET_ENOTFOUND);
+    EXPECT_RESULT(f->engine, &run, "x");
+    stet_close(other);
+    fixture_end(f);
+}
+
+/* ---- a look that comes back late ------------------------------------------------------------- */
+
+static gate late_door = GATE_INIT;
+static _Thread_local bool is_late; /* the thread whose look is */
+static int (*late_values)(stet_store *s, const char *space, stet_bytes prefix,
+                          const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
+
+/* It has read what there is, and says so when the door is open. */
+static int
+values_late(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+            size_t limit, stet_value_fn fn, void *arg)
+{
+    int err = late_values(s, space, prefix, after, limit, fn, arg);
+
+    if (is_late && strcmp(space, STET__SPACE_BASE_PAUSED) == 0)
+        gate_pass(&late_door);
+    return err;
+}
+
+static void *
+late_look(void *e)
+{
+    is_late = true;
+    CHECK_OK(stet__hold_look(e));
+    return NULL;
+}
+
+TEST(C8_what_a_worker_was_told_is_not_forgotten_because_of_a_look_that_began_before)
+{
+    fixture  *f = fixture_begin();
+    pthread_t sweep;
+
+    f->options.sweep_ms = 3600000;
+    f->engine = fixture_open_with(f, services);
+    late_values = f->engine->store->ops->values;
+    damage_ops(f->engine)->values = values_late;
+    CHECK_OK(stet_engine_start(f->engine));
+    CHECK_INT(pthread_create(&sweep, NULL, late_look, f->engine), 0);
+    gate_await(&late_door, 1);
+    CHECK_OK(stet_handler_pause(f->engine, "t.quick", NULL, NULL));
+    CHECK(!stet__is_served(f->engine, "t.quick"));
+    gate_open(&late_door);
+    CHECK_INT(pthread_join(sweep, NULL), 0);
+    CHECK(!stet__is_served(f->engine, "t.quick"));
+    fixture_end(f);
+}
+
+/* ---- a resume that comes late ---------------------------------------------------------------- */
+
+static gate body_door = GATE_INIT, commit_door = GATE_INIT;
+static atomic_int commits_left; /* the one at which it reaches 0 waits */
+static int (*late_commit)(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+
+static int
+commit_late(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    if (atomic_fetch_sub(&commits_left, 1) == 1)
+        gate_pass(&commit_door);
+    return late_commit(s, units, n, outcomes);
+}
+
+/* In the handler's own code, so that no body is in doubt when it is given back. */
+static int
+h_blocked(stet_ctx *ctx, stet_bytes input)
+{
+    gate_pass(&body_door);
+    STET_TRY(stet_step(ctx, NULL, "next", body_effect, "next", NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler blocked[] = { { "blocked", h_blocked, NULL }, { 0 } };
+
+typedef struct helper {
+    stet_engine *e;
+    stet_run_id  run;
+    int          rc;
+} helper;
+
+static void *
+late_resume(void *arg)
+{
+    helper *h = arg;
+
+    h->rc = stet_run_resume(h->e, &h->run, NULL, NULL);
+    return NULL;
+}
+
+/* Who resumes has seen the run with its worker; when that is written, the worker has given it back,
+ * held, and nothing would wake it. */
+TEST(C8_a_resume_that_was_on_its_way_when_the_run_was_given_back_lets_it_go_on)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *other;
+    pthread_t    operator_;
+    helper       h;
+
+    fixture_up_with(f, blocked);
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    late_commit = other->store->ops->commit;
+    damage_ops(other)->commit = commit_late;
+    atomic_store(&commits_left, 1);
+    h.e = other;
+    h.run = fixture_start(f->engine, "t.blocked", "done", NULL);
+    gate_await(&body_door, 1);
+    CHECK_OK(stet_run_pause(f->engine, &h.run, NULL, NULL));
+    CHECK_INT(pthread_create(&operator_, NULL, late_resume, &h), 0);
+    gate_await(&commit_door, 1);
+    gate_open(&body_door);
+    AWAIT(atomic_load(&f->engine->in_flight) == 0); /* it is given back */
+    gate_open(&commit_door);
+    CHECK_INT(pthread_join(operator_, NULL), 0);
+    CHECK_OK(h.rc);
+    EXPECT_RESULT(f->engine, &h.run, "done");
     stet_close(other);
     fixture_end(f);
 }

@@ -465,6 +465,29 @@ TEST(B02_poll_returns_while_the_store_fails)
     fixture_end(f);
 }
 
+/* It is a caller's own commit that shows that the store is well: those who could not end go on from
+ * there as well. They were held for as long as the worker lived. Found by the simulator. */
+TEST(B02_poll_goes_on_when_a_callers_commit_finds_the_store_well)
+{
+    static const stet_handler handlers[] = { { "fails", fails_store, NULL },
+                                             { "target", target, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    hook_begin(f->engine);
+    hooked.commit = hook_commit;
+    run = fixture_start(f->engine, "t.fails", "", NULL);
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(stet_engine_poll(f->engine, NULL, 10));
+    atomic_store(&hook_fails, false);
+    (void)fixture_start(f->engine, "t.target", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    fixture_end(f);
+}
+
 static int
 ends_in_vain(stet_ctx *ctx, stet_bytes input)
 {

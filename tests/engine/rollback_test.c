@@ -9,6 +9,7 @@ static atomic_int refuse_times = 1000000;
 static atomic_int attempts = 3;
 static gate       undo_door = GATE_INIT;
 static atomic_bool has_door, late_refusal;
+static atomic_int  early; /* code that h_auto returns behind its first step, or 0 */
 
 static int
 b_do(stet_attempt *a, void *what)
@@ -78,11 +79,17 @@ h_auto(stet_ctx *ctx, stet_bytes input)
 {
     STET_TRY(stet_rollback_on_failure(ctx, true));
     STET_TRY(done(ctx, "reserve"));
+    if (atomic_load(&early) != 0) {
+        effect("early");
+        return atomic_load(&early) == STET_EBUSY ? atomic_exchange(&early, 0) : atomic_load(&early);
+    }
     STET_TRY(done(ctx, "charge"));
     if (fixture_is(input, "wait"))
         STET_TRY(stet_sleep(ctx, "long", "30d"));
     if (fixture_is(input, "fine"))
         return stet_return(ctx, stet_text("shipped"));
+    if (fixture_is(input, "own"))
+        return stet_fail(ctx, STET_EBUSY, "not today");
     return stet_step(ctx, NULL, "ship", b_fail,
                      fixture_is(input, "passing") ? &passing : &permanent, NULL);
 }
@@ -504,6 +511,86 @@ TEST(B11_a_rollback_because_of_a_failure_is_finished_by_the_next_worker_without_
     CHECK_INT(effects("do charge"), 1);
     CHECK_STR(undone(), "charge reserve");
     fixture_end(f);
+}
+
+/* What it does not come to cannot be undone, and what was done before that must not be undone
+ * first. Found by the simulator. */
+static void
+check_early(int code)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.auto", "", NULL);
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    atomic_store(&early, code);
+    fixture_up_with(f, handlers);
+    effects_await("early", 1);
+    if (code != STET_EBUSY) {
+        fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+        CHECK_HAS(fixture_look(f->engine, &run).error, "recorded step charge#1");
+        CHECK_STR(undone(), "");
+        fixture_down(f);
+        atomic_store(&early, 0);
+        fixture_up_with(f, handlers);
+    }
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_STR(undone(), "charge reserve");
+    CHECK_INT(effects("do charge"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
+}
+
+TEST(B11_a_rollback_that_is_taken_up_by_a_handler_that_fails_passingly_before_it_knows_all_waits)
+{
+    check_early(STET_EBUSY);
+}
+
+TEST(B11_a_rollback_that_is_taken_up_by_a_handler_that_does_not_come_to_all_is_stuck)
+{
+    check_early(STET_EPERMANENT);
+}
+
+TEST(B11_a_rollback_that_is_taken_up_by_a_handler_that_returns_no_code_before_that_is_stuck)
+{
+    check_early(7);
+}
+
+/* Not by a step: the handler itself says that it may pass. */
+static void
+check_own_code(const char *handler, int n)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, handler, "own",
+                        STET_START(.retry = { .attempts = n, .first_ms = 1, .max_ms = 1 }));
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, n == 1 ? STET_EATTEMPTS : STET_EBUSY);
+    stet_result_free(&result);
+    CHECK_STR(undone(), "charge reserve");
+    CHECK_INT(fixture_facts(f->engine, &run, "released", NULL), 0);
+    fixture_end(f);
+}
+
+TEST(B11_a_run_that_fails_passingly_by_its_own_code_for_the_last_time_is_rolled_back_and_ends)
+{
+    check_own_code("t.auto", 1);
+}
+
+TEST(B11_a_run_whose_own_code_a_classifier_calls_permanent_is_rolled_back_and_ends)
+{
+    check_own_code("t.gives up", 5);
 }
 
 TEST(B11_a_rollback_that_is_taken_up_ends_the_run_as_its_classifier_said)

@@ -557,6 +557,31 @@ TEST(E4_overlap_cancel_also_ends_a_run_that_nobody_has_begun)
     fixture_end(f);
 }
 
+/* Nobody can execute it either: it is not in the way. */
+TEST(E4_overlap_cancel_goes_on_when_the_old_run_cannot_be_read)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    uint64_t    fired;
+
+    if (!f->is_sqlite)
+        test_skip("damage needs a file");
+    fixture_up_with(f, handlers);
+    (void)busy(f, "c", STET_OVERLAP_CANCEL);
+    CHECK_OK(stet_schedule_pause(f->engine, "c", NULL));
+    run = look(f->engine, "c").run;
+    fired = look(f->engine, "c").fired;
+    fixture_down(f);
+#ifdef STET_WITH_SQLITE
+    damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1 AND rev=1", &run,
+               (stet_bytes){ NULL, 0 });
+#endif
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_schedule_resume(f->engine, "c"));
+    AWAIT(look(f->engine, "c").fired > fired);
+    damage_end(f);
+}
+
 TEST(E4_overlap_allow_has_several_open)
 {
     fixture *f = fixture_begin();
@@ -994,10 +1019,25 @@ index_op(fixture *f, stet_op_kind kind, const char *name, int64_t at_ms)
     stet__arena_free(&arena);
 }
 
+/* The same, of the entry that the end of a run adds. */
+static void
+asked_op(fixture *f, stet_op_kind kind, const char *name, int64_t ended_ms, const stet_run_id *run)
+{
+    stet__arena arena;
+    stet_op     op = { .kind = kind, .number = 1, .data = stet_text("") };
+
+    stet__arena_init(&arena, &stet__platform_real()->alloc);
+    op.space = STET__SPACE_SCHED_DUE;
+    op.key = stet__sched_asked(&arena, name, ended_ms, damage_id(run));
+    damage_do(f, &op, 1);
+    stet__arena_free(&arena);
+}
+
 TEST(E2_verify_finds_and_repair_mends_the_index)
 {
-    fixture *f = fixture_begin();
-    int64_t  next_ms;
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    int64_t     next_ms;
 
     up_without_timers(f);
     (void)ensure(f->engine, "v", "t.tick", STET_SCHEDULE(.every = "1h"));
@@ -1010,6 +1050,10 @@ TEST(E2_verify_finds_and_repair_mends_the_index)
     index_op(f, STET_OP_VALUE_PUT, "w", next_ms);
     mended(f->engine, "schedule w, which is not there");
     index_op(f, STET_OP_VALUE_PUT, "v", 1000); /* of a run that ended: nothing is wrong */
+    (void)fixture_sound(f->engine);
+    CHECK_OK(stet_run_id_make(f->engine, &run));
+    asked_op(f, STET_OP_VALUE_PUT, "v", next_ms + 5, &run); /* and the clock was set back */
+    asked_op(f, STET_OP_VALUE_PUT, "w", next_ms + 5, &run);
     (void)fixture_sound(f->engine);
     fixture_down(f);
     set_back(f, "v", 3600000);
@@ -1060,7 +1104,7 @@ TEST(E2_repair_finds_a_schedule_that_waits_for_a_run_that_has_ended)
     EXPECT_RESULT(f->engine, &run, "w");
     ended_ms = fixture_look(f->engine, &run).ended_ms;
     (void)fixture_sound(f->engine);
-    index_op(f, STET_OP_VALUE_DEL, "w", ended_ms);
+    asked_op(f, STET_OP_VALUE_DEL, "w", ended_ms, &run);
     mended(f->engine, "waits for a run that has ended");
     fixture_down(f);
     f->options.roles = 0;
@@ -1069,6 +1113,109 @@ TEST(E2_repair_finds_a_schedule_that_waits_for_a_run_that_has_ended)
     /* Of the times that were missed while nobody fired, the last. */
     CHECK(look(f->engine, "w").last_ms > ended_ms);
     CHECK_INT((look(f->engine, "w").last_ms - ended_ms) % 100, 0);
+    fixture_end(f);
+}
+
+/* All workers wake when it is due. One fires it, and a short run ends in the same millisecond;
+ * another one had come by the entry of that time, saw the run open, and removes the entry. */
+TEST(E3_a_look_at_an_open_run_leaves_what_its_end_asks_for_in_the_same_millisecond)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    (void)ensure(f->engine, "w", "t.pauses",
+                 STET_SCHEDULE(.every = "100ms", .from_completion = true));
+    AWAIT(look(f->engine, "w").fired == 1);
+    run = look(f->engine, "w").run;
+    fixture_paused(f->engine, &run);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_WORKER; /* executes, and fires nothing */
+    fixture_up_with(f, handlers);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "w");
+    index_op(f, STET_OP_VALUE_DEL, "w", fixture_look(f->engine, &run).ended_ms);
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(look(f->engine, "w").fired == 2);
+    fixture_end(f);
+}
+
+/* The look in the pause did nothing, and that which the resume asks for has not come yet. */
+TEST(E2_a_time_that_is_changed_after_a_pause_in_which_the_run_ended_is_kept)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    (void)ensure(f->engine, "u", "t.pauses", STET_SCHEDULE(.every = "100ms"));
+    AWAIT(look(f->engine, "u").fired == 1);
+    run = look(f->engine, "u").run;
+    fixture_paused(f->engine, &run);
+    CHECK_OK(stet_schedule_pause(f->engine, "u", NULL));
+    fixture_down(f);
+    f->options.roles = STET_ROLE_WORKER; /* executes, and fires nothing */
+    fixture_up_with(f, handlers);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "u");
+    asked_op(f, STET_OP_VALUE_DEL, "u", fixture_look(f->engine, &run).ended_ms, &run);
+    CHECK_OK(stet_schedule_resume(f->engine, "u"));
+    CHECK_OK(stet_schedule_update(f->engine, NULL, "u", NULL,
+                                  STET_SCHEDULE(.every = "100ms", .from_completion = true)));
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(look(f->engine, "u").fired == 2);
+    fixture_end(f);
+}
+
+static int64_t (*true_now_ms)(stet_store *s);
+static int (*true_values)(stet_store *s, const char *space, stet_bytes prefix,
+                          const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
+static atomic_int is_ahead;
+
+static int64_t
+ahead_now_ms(stet_store *s)
+{
+    return true_now_ms(s) + (atomic_load(&is_ahead) ? 60 * MINUTE : 0);
+}
+
+static int
+ahead_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+             size_t limit, stet_value_fn fn, void *arg)
+{
+    int err = true_values(s, space, prefix, after, limit, fn, arg);
+
+    if (strcmp(space, STET__SPACE_SCHED_DUE) == 0)
+        atomic_store(&is_ahead, 0);
+    return err;
+}
+
+/* By the clock as it is now it is not due yet, and nothing is to be done. */
+TEST(E3_a_clock_that_is_set_back_during_a_look_leaves_the_schedule_where_it_stands)
+{
+    fixture        *f = fixture_begin();
+    stet_store_ops *ops;
+
+    up_without_timers(f);
+    (void)ensure(f->engine, "b", "t.tick", STET_SCHEDULE(.every = "30m"));
+    fixture_down(f);
+    f->engine = fixture_open_with(f, (fixture_service[]){ { "t", handlers, false, NULL }, { 0 } });
+    true_now_ms = f->engine->store->ops->now_ms;
+    true_values = f->engine->store->ops->values;
+    atomic_store(&is_ahead, 1);
+    ops = damage_ops(f->engine);
+    ops->now_ms = ahead_now_ms;
+    ops->values = ahead_values;
+    CHECK_OK(stet_engine_start(f->engine));
+    AWAIT(!atomic_load(&is_ahead));
+    fixture_down(f); /* what it has begun is over */
+    up_without_timers(f);
+    CHECK_INT(look(f->engine, "b").fired, 0);
+    (void)fixture_sound(f->engine);
     fixture_end(f);
 }
 

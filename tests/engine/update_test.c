@@ -229,12 +229,59 @@ h_posts(stet_ctx *ctx, stet_bytes input)
     return letter_end(ctx, &l);
 }
 
+/* The same, and has three. */
+static int
+h_thrice(stet_ctx *ctx, stet_bytes input)
+{
+    static const char *const signals[] = { "one", "two", "three" };
+    letter                   l;
+
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_await_signal(ctx, NULL, signals[stet_info(ctx)->generation], NULL));
+    return stet_info(ctx)->generation == 2 ? letter_end(ctx, &l) : stet_continue(ctx, input);
+}
+
+static gate again_doors[2] = { GATE_INIT, GATE_INIT }, child_door = GATE_INIT;
+static bool is_again;
+
+static int
+h_refuses(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "wait", body_gate, &child_door, NULL));
+    return STET_EPERMANENT;
+}
+
+/* A wait that fails. A retry comes to it again, behind a step that the first attempt had not;
+ * stopped there, it sleeps. */
+static int
+h_stopped(stet_ctx *ctx, stet_bytes input)
+{
+    bool   calls = fixture_is(input, "call");
+    letter l;
+    int    err;
+
+    STET_TRY(letter_begin(ctx, &l));
+    if (is_again)
+        STET_TRY(stet_step(ctx, NULL, "wait", body_gate, &again_doors[calls], NULL));
+    err = calls ? stet_call(ctx, NULL, "t.refuses", stet_text(""), NULL)
+                : stet_approve(ctx, NULL, "leave", stet_text(""));
+    letter_mark(&l, err == STET_ECANCELLED ? "stopped" : "failed");
+    effect("is %s", l.text);
+    if (err == STET_ECANCELLED)
+        STET_TRY(stet_sleep(ctx, "tidy", "1h"));
+    return err;
+}
+
 static const stet_handler_options soon = { .retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 } };
 
 static const stet_handler handlers[] = { { "letter", h_letter, NULL }, { "curt", h_curt, NULL },
-                                         { "turns", h_turns, NULL },   { "posts", h_posts, &soon },
+                                         { "turns", h_turns, NULL },   { "thrice", h_thrice, NULL },
+                                         { "posts", h_posts, &soon },
                                          { "waits", h_waits, NULL },   { "fails", h_fails, NULL },
-                                         { "hour", h_hour, NULL },     { 0 } };
+                                         { "hour", h_hour, NULL },
+                                         { "stopped", h_stopped, NULL },
+                                         { "refuses", h_refuses, NULL }, { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
 
@@ -739,6 +786,43 @@ TEST(I12_a_query_of_a_run_that_failed_at_once_knows_its_last_update)
     fixture_end(f);
 }
 
+/* A retry of `run`, stopped at the wait where the first attempt took an update in. */
+static void
+check_stopped(fixture *f, const stet_run_id *run, gate *stop)
+{
+    stet_run_id again;
+
+    EXPECT_ANSWER(f->engine, run, STET_ERUN);
+    is_again = true;
+    CHECK_OK(stet_dlq_retry(f->engine, &again, run));
+    gate_await(stop, 1);
+    CHECK_OK(stet_cancel(f->engine, &again, NULL, NULL));
+    gate_open(stop);
+    AWAIT(strstr(fixture_look(f->engine, &again).reason, "tidy") != NULL);
+    CHECK_INT(effects("is stopped "), 0);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    CHECK_STR(letter_of(f->engine, &again), "a stopped ");
+    is_again = false;
+}
+
+TEST(I12_a_retry_that_is_stopped_where_an_update_was_made_has_it_at_once_and_in_every_replay)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.stopped", "approve", NULL);
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    CHECK_OK(stet_run_reject(f->engine, &run, NULL, "no"));
+    check_stopped(f, &run, &again_doors[0]);
+    run = fixture_start(f->engine, "t.stopped", "call", NULL);
+    CHECK_STR(put(f->engine, &run, "a"), "\"a \"");
+    gate_open(&child_door);
+    check_stopped(f, &run, &again_doors[1]);
+    fixture_end(f);
+}
+
 /* Who found no answer and was slow to ask: meanwhile it was made, and the run began anew. */
 TEST(I12_an_update_that_is_asked_for_again_in_the_next_generation_is_not_made_again)
 {
@@ -759,10 +843,40 @@ TEST(I12_an_update_that_is_asked_for_again_in_the_next_generation_is_not_made_ag
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_STR(put(f->engine, &run, "b"), "\"b \"");
     CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));
-    CHECK_OK(stet__signal_put(f->engine, &run, id, &late));
+    CHECK_CODE(stet__signal_put(f->engine, &run, id, &late), STET_EBUSY);
     CHECK_STR(put(f->engine, &run, "c"), "\"b c \"");
     tell(f->engine, &run, "two");
     EXPECT_RESULT(f->engine, &run, "b c ");
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
+}
+
+/* Whoever asked had looked for the answer when there was none, and was on the way for two
+ * generations. */
+TEST(I12_an_update_that_is_on_its_way_for_two_generations_is_not_made_again)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_id     id;
+    stet__fact  late = { .kind = STET__FACT_UPDATE_ASKED,
+                         .name = stet_text("put"),
+                         .value = stet_text("a"),
+                         .idempotency_key = stet_text("k") };
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.thrice");
+    CHECK_STR(put_with(f->engine, &run, "put", "a", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"a \"");
+    tell(f->engine, &run, "one");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "two") != NULL);
+    tell(f->engine, &run, "two");
+    AWAIT(strstr(fixture_look(f->engine, &run).reason, "three") != NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run.text));
+    CHECK_CODE(stet__signal_put(f->engine, &run, id, &late), STET_EBUSY);
+    CHECK_STR(put(f->engine, &run, "c"), "\"c \"");
+    tell(f->engine, &run, "three");
+    EXPECT_RESULT(f->engine, &run, "c ");
     (void)fixture_sound(f->engine);
     fixture_end(f);
 }
@@ -821,6 +935,8 @@ answers_kept(stet_engine *e)
     int        n = 0;
 
     CHECK_OK(e->store->ops->values(e->store, STET__SPACE_UPDATE, all, NULL, 100, count_value, &n));
+    CHECK_OK(
+        e->store->ops->values(e->store, STET__SPACE_BASE_UPDATE, all, NULL, 100, count_value, &n));
     return n;
 }
 

@@ -84,17 +84,9 @@ static _Thread_local int api_rc;
     } while (0)
 
 static long
-api_number(const char *name, long normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : normal;
-}
-
-static long
 api_next(long at, long first, long stride)
 {
-    long always = api_number("STET_FAULT_FIRST", 4);
+    long always = test_number("STET_FAULT_FIRST", 4);
 
     do
         at++;
@@ -1038,10 +1030,10 @@ api_all_in(api t, bool is_for_good, long stride)
 
     api_fault_init();
     fault_vfs_register();
-    stride = api_number("STET_FAULT_STRIDE", stride);
+    stride = test_number("STET_FAULT_STRIDE", stride);
     if (stride > 1)
-        stride *= api_number("STET_FAULT_THIN", 1);
-    first = api_number("STET_TEST_SEED", 0);
+        stride *= test_number("STET_FAULT_THIN", 1);
+    first = test_number("STET_TEST_SEED", 0);
     for (size_t i = 0; i < API_ROWS; i++) {
         t.row = &api_rows[i];
         /* A program's store must outlive the process. */

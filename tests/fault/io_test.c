@@ -25,14 +25,6 @@ io_is_expected(int code)
            code == STET_EUNCERTAIN || code == STET_EBUSY;
 }
 
-static long
-io_number(const char *name, long normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : normal;
-}
-
 static void
 io_forget(const char *path)
 {
@@ -75,10 +67,10 @@ io_round(fault_io io, bool has_threads, long at, long count)
 static void
 io_rounds(fault_io io, bool has_threads, long count, long stride)
 {
-    long only = io_number("STET_FAULT_AT", -1), rounds = 0;
+    long only = test_number("STET_FAULT_AT", -1), rounds = 0;
 
     fault_vfs_register();
-    stride = io_number("STET_FAULT_STRIDE", stride) * io_number("STET_FAULT_THIN", 1);
+    stride = test_number("STET_FAULT_STRIDE", stride) * test_number("STET_FAULT_THIN", 1);
     for (long at = only >= 0 ? only : 0;; at += stride) {
         bool has_failed = io_round(io, has_threads, at, count);
 
@@ -288,7 +280,7 @@ io_woken_rounds(fault_io io, long stride)
     long rounds = 0;
 
     fault_vfs_register();
-    stride = io_number("STET_FAULT_STRIDE", stride) * io_number("STET_FAULT_THIN", 1);
+    stride = test_number("STET_FAULT_STRIDE", stride) * test_number("STET_FAULT_THIN", 1);
     for (long at = 0; io_woken_round(io, at); at += stride)
         rounds++;
     test_note("%ld rounds", rounds);

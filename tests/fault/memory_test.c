@@ -23,14 +23,6 @@ memory_is_expected(int code)
     return code == STET_ENOMEM;
 }
 
-static long
-memory_number(const char *name, long normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : normal;
-}
-
 /* One life in which `count` allocations fail from the one numbered `at` on. Returns how many there
  * were. */
 static long
@@ -86,10 +78,10 @@ memory_forget(const char *kind, long at)
 static void
 memory_rounds(const char *kind, memory_how how, long count, long stride)
 {
-    long only = memory_number("STET_FAULT_AT", -1), rounds = 0, n = 0, in_vain = 0;
+    long only = test_number("STET_FAULT_AT", -1), rounds = 0, n = 0, in_vain = 0;
     char url[600];
 
-    stride = memory_number("STET_FAULT_STRIDE", stride) * memory_number("STET_FAULT_THIN", 1);
+    stride = test_number("STET_FAULT_STRIDE", stride) * test_number("STET_FAULT_THIN", 1);
     if (kind != NULL)
         fault_vfs_register();
     (void)memory_round(memory_url(url, sizeof url, kind, -1), how, -1, 0, &in_vain);

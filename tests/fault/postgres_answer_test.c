@@ -181,10 +181,7 @@ memory_is_expected(int code)
 static long
 memory_stride(void)
 {
-    const char *told = getenv("STET_FAULT_STRIDE");
-    long        stride = told != NULL ? strtol(told, NULL, 10) : 3;
-
-    return stride > 0 ? stride : 1;
+    return test_count("STET_FAULT_STRIDE", 3);
 }
 
 TEST_LIMIT(G3_postgres_every_allocation_fails_once, 300)

@@ -158,10 +158,7 @@ spoil_string(void *arg, uint8_t *bytes, size_t len)
 static size_t
 spoil_stride(void)
 {
-    const char *told = getenv("STET_FAULT_STRIDE");
-    long        stride = told != NULL ? strtol(told, NULL, 10) : 11;
-
-    return stride > 0 ? (size_t)stride : 1;
+    return (size_t)test_count("STET_FAULT_STRIDE", 11);
 }
 
 static size_t

@@ -24,14 +24,6 @@
     "UPDATE values_ SET data=x'00' WHERE space<>'cleared';"                                        \
     "DELETE FROM values_ WHERE rev%2=0; UPDATE runs SET status=1 WHERE terminal=0"
 
-static long
-repair_number(const char *name, long normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : normal;
-}
-
 static void
 repair_copy(const char *from, const char *to)
 {
@@ -170,10 +162,10 @@ static void
 repair_rounds(const char *sql, bool is_store, bool is_dry, long stride)
 {
     repair_world w = { .is_dry = is_dry, .findings = -1 };
-    long         only = repair_number("STET_FAULT_AT", -1), rounds = 0;
+    long         only = test_number("STET_FAULT_AT", -1), rounds = 0;
     bool         is_hit;
 
-    stride = repair_number("STET_FAULT_STRIDE", stride) * repair_number("STET_FAULT_THIN", 1);
+    stride = test_number("STET_FAULT_STRIDE", stride) * test_number("STET_FAULT_THIN", 1);
     repair_begin(&w, sql);
     if (is_dry)
         CHECK(!repair_round(&w, is_store, 1000000) && w.findings > 20);

@@ -617,10 +617,7 @@ static const struct {
 static long
 stride_of(long each)
 {
-    const char *told = getenv("STET_FAULT_STRIDE");
-    long        stride = told != NULL ? strtol(told, NULL, 10) : 5;
-
-    return each * (stride > 0 ? stride : 1);
+    return each * test_count("STET_FAULT_STRIDE", 5);
 }
 
 static void

@@ -16,14 +16,6 @@ store_is_expected(int code)
     return code == STET_EIO || code == STET_EBUSY || code == STET_EUNCERTAIN || code == STET_ENOMEM;
 }
 
-static long
-store_number(const char *name, long normal)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? strtol(text, NULL, 10) : normal;
-}
-
 /* True: the fault came. */
 static bool
 store_round(shim_which which, int code, long at, long count)
@@ -55,9 +47,9 @@ store_round(shim_which which, int code, long at, long count)
 static void
 store_rounds(shim_which which, int code, long count, long stride)
 {
-    long only = store_number("STET_FAULT_AT", -1), rounds = 0;
+    long only = test_number("STET_FAULT_AT", -1), rounds = 0;
 
-    stride = store_number("STET_FAULT_STRIDE", stride);
+    stride = test_number("STET_FAULT_STRIDE", stride);
     for (long at = only >= 0 ? only : 1;; at += stride) {
         bool is_hit = store_round(which, code, at, count);
 

@@ -196,12 +196,12 @@ hunt_rank(const char *program, int mutant)
 {
     bool is_file = strncmp(hunt_names[mutant], "file_", 5) == 0;
 
-    return strstr(program, "crash_kill") != NULL               ? 3
-           : strstr(program, "crash_pairs") != NULL && is_file ? 3
-           : strstr(program, "crash_power") != NULL            ? (is_file ? 1 : 2)
-           : strstr(program, "processes") != NULL              ? 0
-           : strstr(program, "engine_") != NULL                ? 0
-                                                               : 1;
+    return strstr(program, "/engine_") != NULL || strstr(program, "/unit_") != NULL ? 0
+           : strstr(program, "crash_pairs") != NULL     ? (is_file ? 4 : 1)
+           : strstr(program, "crash_power") != NULL     ? (is_file ? 1 : 3)
+           : strstr(program, "crash_processes") != NULL ? 2
+           : strstr(program, "crash_kill") != NULL      ? 4
+                                                        : 3;
 }
 
 /* The server whose store has the mutant, or NULL. */
@@ -229,7 +229,8 @@ hunt_crashes(hunt *h, int mutant)
     if (server == NULL)
         (void)snprintf(
             pattern, sizeof pattern,
-            "%s/{crash_*,engine_{clock,signal,note,topic,rollback,boundary,operate,letters}}_test",
+            "%s/{crash_*,unit_run,engine_{clock,signal,note,topic,rollback,boundary,operate,"
+            "letters,update,review,schedule,found,audit,classify}}_test",
             h->crash);
     else
         (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
@@ -237,7 +238,7 @@ hunt_crashes(hunt *h, int mutant)
         fprintf(stderr, "no programs for %s in %s\n", hunt_names[mutant], h->crash);
         exit(2);
     }
-    for (int rank = 0; rank < 4; rank++)
+    for (int rank = 0; rank < 5; rank++)
         for (size_t i = 0; i < programs.gl_pathc && !is_found; i++)
             if (hunt_rank(programs.gl_pathv[i], mutant) == rank)
                 is_found = hunt_program(h, mutant, programs.gl_pathv[i]);
@@ -293,6 +294,7 @@ main(int argc, char **argv)
     hunt h = { .seeds = 2000 };
     int  chosen[STET__MUTANTS], n = 0, found = 0;
 
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* it takes long: a file shows how far it is */
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--seeds") == 0 && i + 1 < argc)
             h.seeds = strtoull(argv[++i], NULL, 10);

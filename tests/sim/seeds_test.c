@@ -90,6 +90,10 @@ TEST_LIMIT(C6_every_fault_strikes_and_every_operation_is_executed, 60)
     CHECK(stats.exits > 0);
     CHECK(stats.reasons > 0);
     CHECK(stats.turns > 100);
+    CHECK(stats.holds > 50);
+    CHECK(stats.firings > 50 && stats.skips > 5 && stats.schedules > 50);
+    CHECK(stats.judged > 10 && stats.deferred > 10);
+    CHECK(stats.tales > 1000 && stats.retold > 5);
     CHECK(stats.updates > 50 && stats.answers > 200 && stats.queries > 100);
     CHECK(stats.orders == 400 && stats.undecided == 0);
     CHECK(stats.recoveries > 100 && stats.recovered > 10);
@@ -170,7 +174,19 @@ TEST_LIMIT(C6_histories_are_judged_as_the_bare_search_judges_them, 120)
     test_note("%" PRIu64 " with an order, %" PRIu64 " without", stats.doubts[1], stats.doubts[0]);
 }
 
+TEST_LIMIT(A3_what_a_shared_handler_cannot_have_seen_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_PEEK, "peek") > 20);
+}
+
 TEST_LIMIT(C6_a_reason_that_is_not_true_is_found, 60)
 {
     CHECK(seeds_tampered(FLEET_TAMPER_WHY, "and why says") > 15);
+}
+
+/* One seed in six has schedules. */
+TEST_LIMIT(E3_a_firing_that_is_not_what_was_written_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_LEDGER, "of its ledger is not what was written") > 0);
+    CHECK(seeds_tampered(FLEET_TAMPER_FIRED, "after a recovery it has fired") > 0);
 }

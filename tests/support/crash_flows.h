@@ -1,9 +1,10 @@
-/* The reference workflows of the crash tests, the ledger in which their side effects are counted outside
- * the engine, and the check that everything ended right.
+/* The reference workflows of the crash tests, the ledger in which their side effects are counted
+ * outside the engine, and the check that everything ended right.
  *
- * The ledger is memory that outlives what crashes: shared between the processes of a test, or simply
- * outside the simulated nodes. Each execution of a step's body is one entry. An entry is settled when the
- * step's record was applied by the store, or lost when its process ended before that. So in the end
+ * The ledger is memory that outlives what crashes: shared between the processes of a test, or
+ * simply outside the simulated nodes. Each execution of a step's body is one entry. An entry is
+ * settled when the step's record was applied by the store, or lost when its process ended before
+ * that. So in the end
  *     executions of a step = executions a run without faults needs + lost entries
  * and nothing is left that is neither settled nor lost.
  */
@@ -39,17 +40,25 @@ typedef struct flow_ledger {
     _Atomic size_t  n;
     uint32_t        life;
     char            awakeable[STET_ID_TEXT_MAX]; /* handed out to the outside */
-    bool            is_contradicted;             /* handed out twice with different IDs; two decisions */
+    bool            is_contradicted; /* handed out twice with different IDs; two decisions; … */
     /* What the outside was told, which must hold whatever happens: runs whose start was
      * acknowledged; that the awakeable was settled. */
     char            answered[FLOW_STARTS_MAX][STET_ID_TEXT_MAX];
     bool            is_resolved;
     bool            is_updated[2]; /* by update "a", by update "b" */
-    /* Each decision has a note of its own: the one that was acknowledged is the one the run must get. */
+    bool            is_mended; /* what undos fail for until then */
+    /* The platform of the engine that knows its handler to be paused, and how often its end was
+     * asked for. */
+    const void     *halted_at;
+    int             resumes_asked;
+    size_t          forks_asked;
+    char            forked[STET_ID_TEXT_MAX]; /* the one that was acknowledged last */
+    /* Each decision has a note of its own: the one that was acknowledged is the one the run must
+     * get. */
     int             notes;
     char            decided[FLOW_BOUNDARIES][24], heard[FLOW_BOUNDARIES][24];
     int64_t         planned_ms;   /* the first time of the schedule; the second is a little later */
-    uint32_t        planned_life; /* in which that was said: a life that finds no schedule says it anew */
+    uint32_t        planned_life; /* in which that was said: one that finds none says it anew */
 } flow_ledger;
 
 typedef struct flow_start {
@@ -89,14 +98,15 @@ void flow_ledger_crash(flow_ledger *ledger, const void *place);
 size_t flow_ledger_lost(const flow_ledger *ledger);
 /* As it is at one moment, for going back to it. */
 void flow_ledger_copy(flow_ledger *to, const flow_ledger *from);
-/* The power went and this store is what is left: what is settled must be recorded in it; what is not,
- * and is recorded, is settled now; the rest is lost. Before an engine is on it. */
+/* The power went and this store is what is left: what is settled must be recorded in it; what is
+ * not, and is recorded, is settled now; the rest is lost. Before an engine is on it. */
 void flow_ledger_recover(flow_ledger *ledger, stet_store *store, const char *where);
 
 int flow_register(stet_engine *e);
-/* Start what the flow starts (again: the same runs), play the outside, wait for the ends. Fails the test
- * if they take longer than limit_ms. */
-void flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms, const char *where);
+/* Start what the flow starts (again: the same runs), play the outside, wait for the ends. Fails the
+ * test if they take longer than limit_ms. */
+void flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
+                const char *where);
 /* Everything ended right; `where` names the point of the crash in messages. */
 void flow_check(const flow *f, stet_engine *e, const flow_ledger *ledger, const char *where);
 /* Warnings and errors of an engine to standard error. */

@@ -140,12 +140,11 @@ crew_order(crew *c, const char *url)
 void
 crew_begin(crew *c, int lease_ms)
 {
-    const char *seed = getenv("STET_TEST_SEED");
-    int         orders[2], answers[2], log;
+    int orders[2], answers[2], log;
 
     memset(c, 0, sizeof *c);
     c->lease_ms = lease_ms;
-    c->random = seed != NULL ? strtoull(seed, NULL, 10) : 1;
+    c->random = (uint64_t)test_number("STET_TEST_SEED", 1);
     setenv("TMPDIR", test_dir(), 1); /* crumbs of the killed go with the test */
     c->file = crew_file = open(test_path("effects"), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
     log = open(test_path("log"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -361,19 +361,7 @@ life_live(cuts_life *l)
 size_t
 cuts_stride(size_t otherwise)
 {
-    const char *told = getenv("STET_CUT_STRIDE");
-    long        stride = told != NULL ? strtol(told, NULL, 10) : 0;
-
-    return stride > 0 ? (size_t)stride : otherwise;
-}
-
-static size_t
-cuts_kinds(void)
-{
-    const char *told = getenv("STET_CUT_KINDS");
-    long        every = told != NULL ? strtol(told, NULL, 10) : 0;
-
-    return every > 0 ? (size_t)every : 1;
+    return (size_t)test_count("STET_CUT_STRIDE", (long)otherwise);
 }
 
 static void
@@ -397,7 +385,8 @@ void
 cuts_everywhere(cuts *c, proxy_fault fault)
 {
     static proxy_kind kinds[PROXY_KINDS_MAX];
-    size_t            n_kinds, every = cuts_kinds(), requests = 0, lives = 0, hits = 0, late = 0;
+    size_t            every = (size_t)test_count("STET_CUT_KINDS", 1);
+    size_t            n_kinds, requests = 0, lives = 0, hits = 0, late = 0;
 
     cuts_live(c, lives++, "the first life"); /* makes what is made once */
     (void)proxy_census(c->proxy, kinds);

@@ -58,33 +58,36 @@ lost_read(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(text));
 }
 
-/* Three generations, a word in each; each leaves something to its object. */
-static int
-lost_turns(stet_ctx *ctx, stet_bytes input)
-{
-    uint64_t   turn = stet_info(ctx)->generation;
-    stet_bytes word, other;
-    char      *text;
-
-    if (turn == 0)
-        STET_TRY(stet_state_set(ctx, "note", stet_text("first turn")));
-    if (turn == 1)
-        STET_TRY(stet_state_clear(ctx, "greeting"));
-    STET_TRY(stet_await_signal(ctx, &word, "word", "2h"));
-    text = stet_ctx_printf(ctx, "%.*s%.*s", (int)input.len, (const char *)input.data, (int)word.len,
-                           (const char *)word.data);
-    if (turn < 2)
-        return stet_continue(ctx, stet_text(text));
-    STET_TRY(stet_await_signal(ctx, &other, "other", NULL));
-    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s%.*s", text, (int)other.len,
-                                                      (const char *)other.data)));
-}
-
 static int
 lost_note(void *arg, stet_bytes input, stet_reply *reply)
 {
     (void)snprintf(arg, 32, "%.*s", (int)input.len, (const char *)input.data);
     return stet_reply_json(reply, "%Q", (const char *)arg);
+}
+
+/* Three generations, a word in each; each leaves something to its object. The first is told a
+ * note. */
+static int
+lost_turns(stet_ctx *ctx, stet_bytes input)
+{
+    uint64_t   turn = stet_info(ctx)->generation;
+    char       note[32] = "";
+    stet_bytes word, other;
+    char      *text;
+
+    STET_TRY(stet_on_update(ctx, "note", NULL, lost_note, note));
+    if (turn == 0)
+        STET_TRY(stet_state_set(ctx, "note", stet_text("first turn")));
+    if (turn == 1)
+        STET_TRY(stet_state_clear(ctx, "greeting"));
+    STET_TRY(stet_await_signal(ctx, &word, "word", "2h"));
+    text = stet_ctx_printf(ctx, "%.*s%s%.*s", (int)input.len, (const char *)input.data, note,
+                           (int)word.len, (const char *)word.data);
+    if (turn < 2)
+        return stet_continue(ctx, stet_text(text));
+    STET_TRY(stet_await_signal(ctx, &other, "other", NULL));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s%.*s", text, (int)other.len,
+                                                      (const char *)other.data)));
 }
 
 static int
@@ -100,11 +103,11 @@ lost_told(stet_ctx *ctx, stet_bytes input)
 
 /* The same answer, however often it is asked for. */
 static void
-lost_update(fixture *f, const lost_story *s, const char *input)
+lost_update(fixture *f, const stet_run_id *run, const char *input)
 {
     stet_bytes reply;
 
-    CHECK_OK(stet_update(f->engine, &reply, &s->told, "note", stet_text(input),
+    CHECK_OK(stet_update(f->engine, &reply, run, "note", stet_text(input),
                          STET_UPDATE_OPTIONS(.idempotency_key = "k")));
     CHECK_STR(reply.data, "\"noted\"");
     stet_free((void *)(uintptr_t)reply.data);
@@ -174,11 +177,12 @@ lost_generations(fixture *f, lost_story *s)
     s->turns = fixture_start(f->engine, "o.turns", "",
                              STET_START(.key = "g", .timeout = "3h", .labels = labels));
     fixture_await_status(f->engine, &s->turns, STET_STATUS_SUSPENDED);
+    lost_update(f, &s->turns, "noted");
     CHECK_OK(stet_signal(f->engine, &s->turns, "other", stet_text("!"), NULL));
     CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("a"), NULL));
     CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("b"),
                          STET_SIGNAL_OPTIONS(.idempotency_key = "b")));
-    AWAIT(strcmp(fixture_look(f->engine, &s->turns).input, "ab") == 0);
+    AWAIT(strcmp(fixture_look(f->engine, &s->turns).input, "notedab") == 0);
     fixture_await_status(f->engine, &s->turns, STET_STATUS_SUSPENDED);
     s->runs++;
 }
@@ -248,7 +252,7 @@ lost_fill(fixture *f, lost_story *s)
     run = lost_child(f, s, "c2", "1ms", NULL);
     AWAIT(fixture_is_gone(f->engine, &run));
     s->told = fixture_start(f->engine, "t.told", "", NULL);
-    lost_update(f, s, "noted");
+    lost_update(f, &s->told, "noted");
     fixture_await_status(f->engine, &s->told, STET_STATUS_SUSPENDED);
     s->runs += 12;
     fixture_down(f);
@@ -291,7 +295,8 @@ lost_goes_on(fixture *f, const lost_story *s)
     CHECK_CODE(stet_resolve(f->engine, s->spent, stet_text("1")), STET_ESETTLED);
     CHECK_OK(stet_resolve(f->engine, s->awakeable, stet_text("\"ok\"")));
     EXPECT_RESULT(f->engine, &s->approval, "\"ok\"");
-    lost_update(f, s, "again");
+    lost_update(f, &s->told, "again");
+    lost_update(f, &s->turns, "again");
     CHECK_OK(stet_signal(f->engine, &s->told, "end", stet_text(""), NULL));
     EXPECT_RESULT(f->engine, &s->told, "noted");
     CHECK_OK(stet_dlq_list(f->engine, NULL, lost_count_letter, &letters));
@@ -300,7 +305,7 @@ lost_goes_on(fixture *f, const lost_story *s)
     CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("b"),
                          STET_SIGNAL_OPTIONS(.idempotency_key = "b"))); /* once more: still known */
     CHECK_OK(stet_signal(f->engine, &s->turns, "word", stet_text("c"), NULL));
-    EXPECT_RESULT(f->engine, &s->turns, "abc!");
+    EXPECT_RESULT(f->engine, &s->turns, "notedabc!");
     lost_expect_state(f, "g", "first turn|-");
     lost_expect_state(f, "p", "baseline|hello");
     lost_expect_state(f, "q", "-|-");

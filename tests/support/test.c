@@ -167,6 +167,22 @@ test_begin_time(void)
     (void)clock_gettime(CLOCK_REALTIME, &test_began);
 }
 
+long
+test_number(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? strtol(text, NULL, 10) : otherwise;
+}
+
+long
+test_count(const char *name, long otherwise)
+{
+    long n = test_number(name, otherwise);
+
+    return n > 0 ? n : otherwise;
+}
+
 const char *
 test_unique(void)
 {
@@ -229,13 +245,10 @@ runner_dir_remove(void)
 static int
 runner_limit_s(const test_case *test)
 {
-    const char *text = getenv("STET_TEST_SLOW");
-    long        slow = text ? strtol(text, NULL, 10) : 1;
-    int         limit_s = test->limit_s > 0 ? test->limit_s : TEST_LIMIT_S;
+    long slow = test_count("STET_TEST_SLOW", 1);
+    int  limit_s = test->limit_s > 0 ? test->limit_s : TEST_LIMIT_S;
 
-    if (slow < 1 || slow > 1000)
-        slow = 1;
-    return limit_s * (int)slow;
+    return limit_s * (int)(slow <= 1000 ? slow : 1);
 }
 
 static sigset_t

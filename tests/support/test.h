@@ -30,9 +30,12 @@ void test_before(void (*fn)(void));
 _Noreturn void test_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* End this test as skipped, with the reason. */
+_Noreturn void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A name no other process has, nor had: numbers of processes come again. [a-z0-9_] */
 const char *test_unique(void);
-_Noreturn void test_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* What the environment says of this; as a count, which is 1 or more. */
+long test_number(const char *name, long otherwise);
+long test_count(const char *name, long otherwise);
 /* A fresh directory, removed after the test (also after a crash). The same one within a test. */
 const char *test_dir(void);
 /* test_dir() + "/" + name, in a static ring of buffers. */

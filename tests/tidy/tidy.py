@@ -50,7 +50,7 @@ MACHINE_DIRS = ("home", "root", "work", "Users")
 
 # Not laid out yet: run tools/wrap.py over one of them when nobody else is at work there, and take it out.
 LONG_LINES_STILL = ("src/core/", "src/engine/", "src/exec/", "src/platform/", "src/store/",
-                    "tests/support/crash_flows", "tests/support/fault_vfs", "tests/unit/run_test.c",
+                    "tests/support/fault_vfs", "tests/unit/run_test.c",
                     "tests/fault/api_", "tests/sim/")
 
 CODE_DIRS = ("include", "src", "tests", "bench", "examples", "fuzz")
@@ -243,7 +243,8 @@ def no_mutant_is_released(build):
     for name in ("libstet.so", "libstet.a", "stet"):
         with open(os.path.join(build, name), "rb") as file:
             content = file.read()
-        found = [n for n in names if re.search(rb"(?<![\w])" + n.encode() + rb"(?![\w.])", content)]
+        words = set(re.findall(rb"\w{4,}(?![\w.])", content))
+        found = [n for n in names if n.encode() in words]
         if found:
             yield "%s has %s in it" % (name, ", ".join(found))
     for line in run("nm", os.path.join(build, "libstet.a")):

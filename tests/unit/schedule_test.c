@@ -491,6 +491,21 @@ TEST(E1_one_time_needs_no_function_to_fire)
     CHECK_INT(act.planned_ms, 5000000);
 }
 
+/* An occurrence waits for the open run: somebody looks whether it still is, though the next time is
+ * far. */
+TEST(E4_a_new_time_while_an_occurrence_waits_is_looked_at_at_once)
+{
+    stet__fact s = every(9000, STET_OVERLAP_QUEUE, STET_MISSED_ONCE);
+
+    s.flags = STET__SCHED_RUNNING;
+    plan(&s, 1000000);
+    CHECK_INT(s.look_ms, 1009000);
+    s.waiting_ms = 999000;
+    plan(&s, 1000000);
+    CHECK_INT(s.until_ms, 1009000);
+    CHECK_INT(s.look_ms, 1000000);
+}
+
 TEST(E1_an_interval_from_completion_planned_under_an_open_run_waits_for_its_end)
 {
     stet__fact s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_ONCE);
@@ -498,6 +513,7 @@ TEST(E1_an_interval_from_completion_planned_under_an_open_run_waits_for_its_end)
     s.flags = STET__SCHED_FROM_COMPLETION | STET__SCHED_RUNNING;
     plan(&s, 1000000);
     CHECK(s.until_ms == STET_NEVER);
+    CHECK_INT(s.look_ms, 1000000);                                 /* whether it still is open */
     CHECK_INT(step(&s, 1002000, false).what, STET__SCHED_CHANGED); /* its end was not noted */
     CHECK_INT(s.until_ms, 1009000);
     CHECK_INT(s.look_ms, 1009000);

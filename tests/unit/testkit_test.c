@@ -844,7 +844,7 @@ TEST(H5_new_code_takes_over_and_can_be_stuck)
     CHECK_INT(stet_test_status(kit, &run), STET_STATUS_STUCK);
     CHECK_CODE(stet_test_check(kit), STET_EREPLAY);
     CHECK_HAS(stet_last_error(), "stuck");
-    CHECK_HAS(stet_last_error(), "recorded sleep cool-down#1");
+    CHECK_HAS(stet_last_error(), "recorded step charge#1");
     /* The code that agrees is deployed again. */
     CHECK_OK(stet_test_service(kit, "shop", shop));
     CHECK_OK(stet_test_expect(kit, &run, "charged"));

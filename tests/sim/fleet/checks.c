@@ -176,6 +176,17 @@ check_step(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     return seen->value == (stet__hash64(text, strlen(text), 3) | 1u);
 }
 
+/* Of a look at a key: what it had at some time since the run was asked for. */
+static bool
+check_peek(const fleet *w, const fleet_run *run, const fleet_op *op, const fleet_seen *seen)
+{
+    uint64_t value = seen->value + (w->options.tampers == FLEET_TAMPER_PEEK);
+
+    return seen->code == STET_OK &&
+           fleet_state_find(w, run->key, op->seed % FLEET_ENTRIES, value, run->first_state,
+                            run->last_state) <= run->last_state;
+}
+
 /* May the operation have given this? */
 static bool
 check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
@@ -191,6 +202,7 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_SCOPE: return check_step(w, run, i, seen);
     case FLEET_OP_DEPOSIT:
         return op->ms % 4 != 0 ? seen->code == STET_OK : check_step(w, run, i, seen);
+    case FLEET_OP_PEEK: return check_peek(w, run, op, seen);
     case FLEET_OP_CALL: return check_call(w, run, i, seen);
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_SIGNAL: return check_signal(w, run, op, seen);
@@ -251,6 +263,7 @@ check_failure(fleet *w, const fleet_run *run)
         return;
     case STET_EFORCED: is_plain = run->is_forced; break;
     case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
+    case STET_ERETRY: is_plain = run->is_judged; break;
     case STET_ESTEP:
     case STET_ECHILD:
     case STET_EREJECTED:
@@ -270,13 +283,11 @@ static void
 check_undone(fleet *w, const fleet_run *run)
 {
     size_t undone = 0, left = 0;
-    char   tidy[8]; /* its forerunner was stopped, and it need not come to that */
 
     if (run->is_forced) /* in the middle of it */
         return;
-    (void)snprintf(tidy, sizeof tidy, "s%d", FLEET_OPS_MAX);
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (s->done > 0 && !(s->revision <= run->inherited && strcmp(s->step, tidy) == 0)) {
+        if (fleet_step_is_undoable(run, s)) {
             undone += s->is_undone;
             left += !s->is_undone;
         }
@@ -378,6 +389,8 @@ fleet_check_end(fleet *w, stet_engine *e)
     check_ends(w);
     check_objects(w);
     fleet_check_answers(w, e);
+    fleet_check_audit(w, e);
+    fleet_check_planned(w, e);
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     for (const fleet_run *run = w->first; run != NULL; run = run->next)

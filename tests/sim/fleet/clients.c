@@ -55,7 +55,9 @@ client_handler(const fleet_task *task)
 {
     if (task->is_unserved)
         return "nobody.run";
-    return task->key >= 0 ? "obj.run" : "svc.run";
+    if (task->key < 0)
+        return "svc.run";
+    return task->order.is_shared ? "obj.peek" : "obj.run";
 }
 
 /* What a start is asked with; lives as long as the call. */
@@ -441,6 +443,14 @@ operator_on_finding(void *arg, const stet_finding *finding)
     return STET_OK;
 }
 
+/* By a clock that went back, a write may be taken for later than one whose run retention removed
+ * (docs/guarantees.md). */
+static bool
+operator_may_repair(const fleet *w)
+{
+    return w->peak_ms == 0 || w->plan.retention_ms > FLEET_FAR_MS;
+}
+
 static void
 operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
 {
@@ -463,8 +473,10 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
         operator_check(w, run, "show", err, err == STET_ECORRUPT);
         break;
     case 3:
-        err = stet_repair(node->engine, &n, operator_on_finding, w);
-        operator_check(w, run, "repair", err, true);
+        if (operator_may_repair(w)) {
+            err = stet_repair(node->engine, &n, operator_on_finding, w);
+            operator_check(w, run, "repair", err, true);
+        }
         break;
     default:
         err = stet_why(node->engine, id, operator_on_verdict, (void *)&said);
@@ -675,12 +687,15 @@ operator_act(fleet_node *node)
     fleet      *w = node->w;
     fleet_run  *run = operator_pick(w);
     stet_run_id id, fresh;
-    int         err;
+    int         signal, err;
 
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
-    switch (client_draw(w, 38)) {
+    switch (client_draw(w, 41)) {
+    case 38: fleet_hold_pause(node); break;
+    case 39:
+    case 40: fleet_hold_resume(node); break;
     case 33:
     case 34:
     case 35: fleet_ask_update(node, operator_pick_open(w)); break;
@@ -738,7 +753,8 @@ operator_act(fleet_node *node)
         if (client_draw(w, 2) == 0) /* one that is about to begin */
             while (run->next != NULL)
                 run = run->next;
-        fleet_signal(node, run, (int)client_draw(w, FLEET_SIGNALS), client_draw(w, 2) == 0);
+        signal = (int)client_draw(w, FLEET_SIGNALS);
+        fleet_signal(node, run, signal, client_draw(w, 2) == 0);
         break;
     case 4:
     case 5: client_wait(node, &id, 1 + (int64_t)client_draw(w, 5000)); break;
@@ -762,9 +778,14 @@ fleet_operator(void *arg)
     fleet_seat *seat = arg;
     fleet      *w = seat->node->w;
 
+    fleet_schedules_ensure(seat->node);
     while (stet__sim_now_us(w->sim) < w->plan.last_us && !seat->node->is_leaving) {
         fleet_nap(seat->node->p, 1000 * (int64_t)(50 + client_draw(w, 1500)));
-        if (!seat->node->is_leaving)
+        if (seat->node->is_leaving)
+            break;
+        if (w->n_schedules > 0 && fleet_draw(&w->planner, 8) == 0)
+            fleet_schedule_edit(seat->node);
+        else
             operator_act(seat->node);
     }
     seat->node->clients--;

@@ -158,8 +158,8 @@ deed_forget_step(fleet_run *run, fleet_step *s)
     for (fleet_entry *e = run->entries; e != NULL; e = e->next)
         if (strcmp(e->step, s->step) == 0)
             e->is_forgotten = true;
-    s->is_recorded = s->is_undone = s->is_skipped = false;
-    s->attempts = s->done = 0;
+    s->is_recorded = s->is_undone = s->is_met = s->is_skipped = false;
+    s->attempts = s->done = s->failed = 0;
     s->revision = 0;
     s->given = 0;
     s->repeats++;
@@ -230,16 +230,16 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     w->has_orphans = true;
 }
 
-/* Is it the undo of a step whose result an operator gave? There is nothing to undo. */
+/* Is it the undo of a step that failed, or whose result an operator gave? There is nothing to undo. */
 static bool
-deed_is_of_given(const fleet_run *run, const char *undo)
+deed_undoes_nothing(const fleet_run *run, const char *undo)
 {
     char name[48];
 
     for (const fleet_step *s = run->steps; s != NULL; s = s->next) {
         (void)snprintf(name, sizeof name, "rollback:%s#1", s->step);
         if (strcmp(name, undo) == 0)
-            return s->is_skipped && s->done == 0;
+            return s->done == 0;
     }
     return false;
 }
@@ -265,10 +265,13 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     if (news->kind == STET__FACT_SKIP) {
         s->is_skipped = s->is_recorded = true;
         s->revision = s->revision != 0 ? s->revision : revision;
-        if (strncmp(s->step, "rollback:", 9) == 0 && !deed_is_of_given(run, s->step))
+        if (strncmp(s->step, "rollback:", 9) == 0 && !deed_undoes_nothing(run, s->step))
             fleet_step_undone(w, run, s->step);
-    } else
+    } else {
         run->is_fixed[deed_op(run, news->step)] = false;
+        if (s->done == 0)
+            s->done = s->failed; /* who says what it gave says that it was done */
+    }
     s->given = news->deed;
     s->code = 0;
 }

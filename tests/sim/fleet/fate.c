@@ -2,13 +2,14 @@
  *
  * Two recoveries of one state do the same work in another order and at other times. So they may
  * differ in what depends on order or time, and in nothing else. A run is *open to chance* if
- *   - it may be stopped (it has a deadline, or a stop is in its inbox), or who called it may, or that one may be rewound
- *     and forget the call;
+ *   - it may be stopped (it has a deadline, or a stop is in its inbox, or a schedule started it and
+ *     may cancel it), or who called it may, or that one may be rewound and forget the call;
  *   - it, or what it calls, has a limit of time, waits for the first of several, settles an
  *     awakeable, or has a body that is too late the first time;
  *   - it, or what it calls, works on a key that another run open to chance works on, or that a run
  *     may hold for ever: who comes first is chance;
  *   - it was started, with an idempotency key, by a run: which of two is first is chance.
+ * What a shared run sees of a key is chance, and how it ends is not: no program goes by what it reads.
  * All others are *bound*: fate.c says so from their programs and the image alone.
  */
 #include <stdlib.h>
@@ -41,7 +42,8 @@ fate_child(fate_walk *f, const fleet_order *parent, const fleet_op *op, int part
 
     if (is_call)
         child.floor = parent->floor;
-    if (op->key > child.floor)
+    child.is_shared = op->is_shared && !is_awakened;
+    if (op->key > child.floor && !op->is_shared)
         child.floor = op->key;
     if (is_awakened)
         child.awakeable[0] = 'a';
@@ -102,6 +104,8 @@ fate_program(fate_walk *f, const fleet_order *order, int key, unsigned *reach)
     unsigned      flags = 0, own = 0;
 
     fleet_program_make(&p, order, key >= 0, f->ops_max);
+    if (order->is_shared)
+        key = -1; /* it works on none, and waits for none */
     for (size_t i = 0; i < p.n; i++)
         flags |= fate_op(f, order, &p.ops[i], &own);
     if (key >= 0)
@@ -172,7 +176,7 @@ fate_read(fleet_fate *fate, const mem_run *run)
     fate->parent = stet__fact_id(started.run);
     fate->is_called = started.completion != 0;
     if (!run->row.is_terminal) {
-        fate->is_stoppable = started.deadline_ms != 0;
+        fate->is_stoppable = started.deadline_ms != 0 || started.schedule.data != NULL;
         fate_read_inbox(fate, run);
     }
     fate->has_idem = started.idempotency_key.data != NULL;
@@ -201,7 +205,7 @@ fate_spread(fleet_fates *all, fate_walk *walk)
             fate->is_chance = true;
         if (fate->is_chance)
             walk->keys |= reach;
-        if (fate->key >= 0 && (walk->keys & 1u << fate->key) != 0)
+        if (fate->key >= 0 && !fate->order.is_shared && (walk->keys & 1u << fate->key) != 0)
             fate->is_chance = true;
         if (fate->is_chance && fate->is_called && parent != NULL && !parent->is_chance)
             parent->is_chance = has_changed = true;

@@ -7,7 +7,10 @@
  */
 #include <string.h>
 
+#include "engine/engine.h"
 #include "fleet.h"
+
+enum { FAULT_PLANNED_ONE_IN = 8, FAULT_PLANNED_MS = 200 };
 
 typedef struct fault_store {
     stet_store   base;
@@ -76,8 +79,28 @@ fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     for (size_t i = 0; err == STET_OK && i < n; i++)
         if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
             fleet_applied(w, node, &units[i], &outcomes[i]);
+    fleet_check_index(w);
     stet__unlock(w->server, &w->gate);
     return err;
+}
+
+/* Who looked at a schedule is long on the way to write it: somebody may remove it meanwhile, and
+ * make it anew. */
+static void
+fault_planned(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    if (w->n_schedules == 0 || !w->has_faults || w->plan.one_in[FLEET_SLOW] == 0)
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_conds; k++)
+            if (units[i].conds[k].space != NULL &&
+                strcmp(units[i].conds[k].space, STET__SPACE_BASE_SCHED) == 0 &&
+                fleet_draw(&w->planner, FAULT_PLANNED_ONE_IN) == 0) {
+                fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->planner, FAULT_PLANNED_MS));
+                return;
+            }
 }
 
 static int
@@ -89,6 +112,7 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     int         err;
 
     fault_way(s, FLEET_CRASH_BEFORE);
+    fault_planned(s, units, n);
     if (node->is_poisoned)
         return stet__fail(STET_EPOISONED, "poisoned by the simulator");
     if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))
@@ -231,6 +255,13 @@ static int
 fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
              size_t limit, stet_value_fn fn, void *arg)
 {
+    fleet *w = fault_of(s)->node->w;
+
+    /* Which schedules are due is read, and what is to be done with them comes after. */
+    if (w->n_schedules > 0 && strcmp(space, STET__SPACE_SCHED_DUE) == 0 &&
+        fleet_draw(&w->planner, FAULT_PLANNED_ONE_IN) == 0 &&
+        fleet_fault(w, FLEET_STORE_BACK, NULL))
+        fleet_store_back(w);
     FAULT_READ(values, space, prefix, after, limit, fn, arg);
 }
 

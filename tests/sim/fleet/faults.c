@@ -44,6 +44,7 @@ fleet_plan_draw(fleet *w)
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
     p->is_deaf = fleet_draw(&w->faults, 8) == 0;
+    p->is_mirrored = fleet_draw(&w->faults, 8) == 0;
     p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
                                                      : 315360000000;
 }
@@ -83,7 +84,7 @@ chaos_damage(fleet *w)
     if (facts->len < 8)
         return;
     facts->data[2 + fleet_draw(&w->faults, facts->len - 2)] ^= 0x40;
-    run->is_damaged = true;
+    run->is_damaged = run->was_damaged = true;
     w->stats.faults[FLEET_DAMAGE]++;
     fleet_trace(w, NULL, run, "FAULT: a fact is damaged", NULL, (int64_t)facts->first, 0);
 }
@@ -97,13 +98,15 @@ chaos_far(fleet *w)
 }
 
 /* A server's clock that is set back. A file's never goes back (docs/decisions, 11). */
-static void
-chaos_store_back(fleet *w)
+void
+fleet_store_back(fleet *w)
 {
-    int64_t ms = chaos_far(w);
+    int64_t ms = chaos_far(w), peak_ms = fleet_peak_ms(w);
 
-    w->peak_ms = fleet_peak_ms(w);
+    if (peak_ms > w->peak_ms) /* somebody else may have set it back while we looked */
+        w->peak_ms = peak_ms;
     w->back_ms += ms;
+    w->set_back_ms += ms;
     stet__memory_db_advance(w->db, -ms);
     fleet_trace(w, NULL, NULL, "the store's clock is back by", NULL, ms, 0);
 }
@@ -144,7 +147,7 @@ chaos_turn(fleet *w)
     if (fleet_fault(w, FLEET_STORE_JUMP, NULL))
         chaos_store_jump(w);
     if (fleet_fault(w, FLEET_STORE_BACK, NULL))
-        chaos_store_back(w);
+        fleet_store_back(w);
     if (w->plan.one_in[FLEET_DAMAGE] != 0 && w->stats.faults[FLEET_DAMAGE] < 2 &&
         fleet_draw(&w->faults, w->plan.one_in[FLEET_DAMAGE]) == 0)
         chaos_damage(w);

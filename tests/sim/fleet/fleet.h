@@ -8,6 +8,10 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * deeds.c        what operators did to runs: skip, edit, rewind, fork
  * live.c         updates and queries: what runs were told and what they say
+ * audit.c        what the audit hooks of the nodes were told
+ * hold.c         handlers and services that operators paused
+ * schedule.c     schedules of some seeds: who makes and changes them, and that due ones are fired
+ * planned.c      what became of each of their planned times, unit by unit, and at the end
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
  * why.c          why those that have not ended have not, by `why` and by what is known
@@ -38,6 +42,7 @@
 
 /* What lies further ahead does not happen in a seed. */
 #define FLEET_FAR_MS ((int64_t)86400000)
+#define FLEET_OWED_MAX 8u /* generations of one run */
 
 #define FLEET_FAILED "enough of it" /* what an operator says who fails a run */
 #define FLEET_GIVEN "given " /* results operators give: this and the number of the deed */
@@ -47,6 +52,8 @@ enum {
     FLEET_OPS_MAX = 30,
     FLEET_PARTS_MAX = 3,  /* futures of one operation */
     FLEET_KEYS = 4,       /* object keys all runs share */
+    FLEET_ENTRIES = 2,    /* of an object's state: account and scribble */
+    FLEET_HOLDS = 5,      /* handlers and services that can be paused */
     FLEET_SIGNALS = 2,    /* names */
     FLEET_ONCE = 8,       /* keys that are given out once */
     FLEET_EVENTS = 1024,
@@ -54,6 +61,8 @@ enum {
     FLEET_INSIDE = 1000000, /* numbers from here on: of signals a run sends itself */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
     FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
+    FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
+    FLEET_SCHEDULES_MAX = 3,
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };
 
@@ -86,7 +95,8 @@ typedef struct fleet_node fleet_node;
     X(STORE_JUMP, 0, "jumps of the store's clock ahead")                                           \
     X(STORE_BACK, 0, "jumps of the store's clock back")                                            \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
-    X(DAMAGE, 0, "facts damaged")
+    X(DAMAGE, 0, "facts damaged")                                                                  \
+    X(AUDIT_REFUSED, 5, "audit entries refused")
 
 typedef enum fleet_fault_kind {
 #define FLEET_FAULT_ENUM(name, one_in, text) FLEET_##name,
@@ -107,41 +117,45 @@ typedef struct fleet_plan {
     int64_t  lease_ms, renew_ms;
     int64_t  retention_ms;
     bool     is_deaf;      /* the store gives no hints at all: everybody polls */
+    bool     is_mirrored;  /* some nodes have an audit hook */
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
 /* Does it strike now? Counts it. One that the seed has: see fleet_fault(). */
 bool fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node);
+/* The store's clock is set back. */
+void fleet_store_back(fleet *w);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
-/* Name, weight for services, weight for objects, text. */
+/* Name, weight for services, for objects, for shared handlers of objects, text. */
 #define FLEET_OP_LIST(X)                                                                           \
-    X(STEP, 30, 20, "step")                                                                        \
-    X(SLEEP, 12, 5, "sleep")                                                                       \
-    X(CALL, 10, 6, "call")                                                                         \
-    X(SEND, 6, 3, "send")                                                                          \
-    X(AWAKE, 6, 2, "awakeable")                                                                    \
-    X(SIGNAL, 6, 3, "signal")                                                                      \
-    X(DECIDE, 5, 3, "decide")                                                                      \
-    X(EVENT, 4, 2, "event")                                                                        \
-    X(APPROVE, 2, 1, "approval")                                                                   \
-    X(PAUSE, 2, 1, "pause")                                                                        \
-    X(EMIT, 3, 1, "emit")                                                                          \
-    X(DEPOSIT, 0, 40, "deposit")                                                                   \
-    X(SCRIBBLE, 0, 10, "state")                                                                    \
-    X(FUTURES, 12, 5, "futures")                                                                   \
-    X(VERSION, 3, 2, "version")                                                                    \
-    X(NOW, 4, 2, "now")                                                                            \
-    X(RANDOM, 4, 2, "random")                                                                      \
-    X(DEFER, 3, 1, "defer")                                                                        \
-    X(SCOPE, 4, 2, "scopes")                                                                       \
-    X(SETTLE, 0, 0, "settle")
+    X(STEP, 30, 20, 12, "step")                                                                    \
+    X(SLEEP, 12, 5, 12, "sleep")                                                                   \
+    X(CALL, 10, 6, 4, "call")                                                                      \
+    X(SEND, 6, 3, 3, "send")                                                                       \
+    X(AWAKE, 6, 2, 2, "awakeable")                                                                 \
+    X(SIGNAL, 6, 3, 3, "signal")                                                                   \
+    X(DECIDE, 5, 3, 3, "decide")                                                                   \
+    X(EVENT, 4, 2, 2, "event")                                                                     \
+    X(APPROVE, 2, 1, 1, "approval")                                                                \
+    X(PAUSE, 2, 1, 1, "pause")                                                                     \
+    X(EMIT, 3, 1, 1, "emit")                                                                       \
+    X(DEPOSIT, 0, 40, 0, "deposit")                                                                \
+    X(SCRIBBLE, 0, 10, 0, "state")                                                                 \
+    X(PEEK, 0, 0, 50, "peek")                                                                      \
+    X(FUTURES, 12, 5, 5, "futures")                                                                \
+    X(VERSION, 3, 2, 2, "version")                                                                 \
+    X(NOW, 4, 2, 2, "now")                                                                         \
+    X(RANDOM, 4, 2, 2, "random")                                                                   \
+    X(DEFER, 3, 1, 2, "defer")                                                                     \
+    X(SCOPE, 4, 2, 2, "scopes")                                                                    \
+    X(SETTLE, 0, 0, 0, "settle")
 
 typedef enum fleet_op_kind {
-#define FLEET_OP_ENUM(name, service, object, text) FLEET_OP_##name,
+#define FLEET_OP_ENUM(name, service, object, shared, text) FLEET_OP_##name,
     FLEET_OP_LIST(FLEET_OP_ENUM)
 #undef FLEET_OP_ENUM
     FLEET_OPS
@@ -149,12 +163,30 @@ typedef enum fleet_op_kind {
 
 extern const char *const fleet_op_names[FLEET_OPS];
 
+/* What classifiers make of a passing failure: a letter in its text tells them. Letter, what the
+ * handler's own says, what that for all would say, what comes of it (0: it is retried as usual). */
+#define FLEET_VERDICT_LIST(X)                                                                      \
+    X(NONE, '-', STET_OK, STET_OK, 0)                                                              \
+    X(OWN, 'o', STET_EPERMANENT, STET_ERETRY, STET_EPERMANENT)                                     \
+    X(ALL, 'a', STET_OK, STET_EPERMANENT, STET_EPERMANENT)                                         \
+    X(RETRY, 'r', STET_ERETRY, STET_EPERMANENT, 0)                                                 \
+    X(BROKEN, 'b', 77, STET_EPERMANENT, 0)                                                         \
+    X(DEFER, 'd', STET_EDEFER, STET_EPERMANENT, STET_EDEFER)
+
+typedef enum fleet_verdict {
+#define FLEET_VERDICT_ENUM(name, letter, own, all, outcome) FLEET_VERDICT_##name,
+    FLEET_VERDICT_LIST(FLEET_VERDICT_ENUM)
+#undef FLEET_VERDICT_ENUM
+    FLEET_VERDICTS
+} fleet_verdict;
+
 /* A body: how it goes. */
 typedef struct fleet_body {
     uint8_t fails;        /* its first executions that count fail passingly */
     uint8_t attempts;     /* of its own policy; 0: none, the run's attempts count */
     bool    is_permanent; /* then it fails for good */
     bool    is_late;      /* takes longer than its timeout, the first time */
+    uint8_t verdict;      /* fleet_verdict, of its passing failures; DEFER: it has one, once */
     uint16_t takes_ms;
 } fleet_body;
 
@@ -171,6 +203,7 @@ typedef struct fleet_op {
     int64_t       ms;      /* sleep, delay, timeout */
     uint64_t      seed;    /* of a child, of what is written */
     int           key;     /* of a child that is an object; -1: a service */
+    bool          is_shared; /* … and only looks at it */
     uint8_t       parts;   /* futures */
     uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP or _CALL */
     fleet_wait    wait;
@@ -185,6 +218,7 @@ typedef struct fleet_program {
     bool     is_stubborn;  /* goes on after a failed operation */
     bool     is_tidy;      /* after a stop: one more step, then it returns */
     uint8_t  fails;        /* its first attempts fail passingly at the end */
+    uint8_t  verdict;      /* of that */
     bool     is_doomed;    /* fails for good at the end */
     bool     is_undone;    /* … and undoes its steps if it does */
     uint8_t  turns;        /* so often it begins anew before it does all that */
@@ -196,6 +230,7 @@ typedef struct fleet_order {
     uint64_t nonce;  /* who asked for it: a task, or a place in a run */
     unsigned depth;
     int      floor;  /* it calls only objects with keys above this one: nobody waits in a circle */
+    bool     is_shared; /* of an object: it only reads, beside whoever holds the key */
     char     awakeable[STET_ID_TEXT_MAX]; /* to settle, or "" */
 } fleet_order;
 
@@ -248,8 +283,10 @@ typedef struct fleet_step {
     char     step[32];
     bool     is_recorded;
     bool     is_undone;
+    bool     is_met;   /* the handler came to it */
     uint32_t attempts; /* recorded ones */
-    uint32_t done;     /* the how many-th that was recorded with a result; 0: it was not */
+    uint32_t done;     /* the how many-th that was recorded, with a result; 0: it was not */
+    uint32_t failed;   /* … as failed */
     bool     is_skipped;
     int      code;     /* recorded */
     uint64_t revision; /* of its first fact; 0: none */
@@ -276,6 +313,18 @@ typedef struct fleet_made {
     bool     is_inherited;
 } fleet_made;
 
+/* A shared run is about to read an entry: when first, by this claim, and which state was the last then. */
+typedef struct fleet_look {
+    uint64_t epoch;
+    size_t   from;
+} fleet_look;
+
+/* An entry of its trail that a hook was told. */
+typedef struct fleet_tale {
+    uint64_t place; /* its revision, or its number in the inbox and the highest bit */
+    uint64_t hash;  /* of all it says */
+} fleet_tale;
+
 /* What an operator did, and the run has not taken in yet. */
 typedef struct fleet_news {
     struct fleet_news *next;
@@ -293,6 +342,11 @@ struct fleet_run {
     unsigned      number;   /* in order of appearance; what the trace calls it */
     bool          is_object;
     int           key;      /* -1: none */
+    bool          is_shared; /* it looks at the key, and holds it never */
+    char          handler[16];
+    fleet_look    looks[FLEET_ENTRIES];
+    size_t        looked;   /* the oldest state that what it read can be of; see fleet_object */
+    size_t        first_state, last_state; /* those there were since it was asked for, until it ended */
     fleet_order   order;
     fleet_program program;
     stet_id       parent, retry_of;
@@ -307,7 +361,10 @@ struct fleet_run {
     fleet_seen    seen[FLEET_OPS_MAX + 1];
     bool          is_fixed[FLEET_OPS_MAX + 1];
     int64_t       asked_ms[FLEET_OPS_MAX]; /* when first asked for, by the store; 0: not yet */
+    int64_t       asked_back_ms[FLEET_OPS_MAX]; /* by how much it had been set back then */
     bool          was_deferred[FLEET_OPS_MAX];
+    uint8_t       was_put_off[FLEET_OPS_MAX + 1]; /* a bit for each body of an operation */
+    bool          is_judged;   /* a classifier has called its failure permanent */
     fleet_entry  *entries;
     fleet_step   *steps;
     uint32_t      n_done;   /* steps recorded with a result */
@@ -335,6 +392,13 @@ struct fleet_run {
     uint64_t      forgets_from, forgets_before; /* what it called there, by the unit that is looked at */
     /* From its facts. */
     uint64_t      journal, inbox;
+    fleet_tale   *tales;    /* in the order in which they were first told */
+    size_t        n_tales, cap_tales;
+    size_t        tale;     /* the next one, if it is told again */
+    uint64_t      turned_at; /* what was in the inbox when its generation began */
+    uint64_t      spoken;   /* its last fact that a hook is told */
+    uint64_t      owed[FLEET_OWED_MAX]; /* the last ones of generations that a hook must be told */
+    size_t        n_owed;
     uint32_t      attempts; /* failed ones */
     uint32_t      attempts_max;
     stet__fact_kind end;    /* COMPLETED, FAILED, CANCELLED, EXPIRED; 0: open */
@@ -353,7 +417,9 @@ struct fleet_run {
     bool          is_idle;    /* it waits for what lies far ahead, or for a worker */
     bool          is_unserved; /* no node has its handler */
     bool          is_kept;    /* started with a retention of its own, longer than any seed */
+    bool          is_planned; /* a schedule started it, also if it is a retry of such a one */
     bool          is_damaged;
+    bool          was_damaged; /* ever; a generation that was is gone */
     bool          is_reported; /* by verify */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
     uint64_t      touched;    /* which run of all was it to touch its key's state first; 0: none */
@@ -401,6 +467,12 @@ size_t fleet_told_of(const fleet *w, uint32_t number);
 void fleet_emit(fleet_node *node);
 void fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key);
 
+/* What the text of a failure says of it: its verdict. */
+fleet_verdict fleet_verdict_of(const char *text, size_t len);
+/* What classifiers make of it: 0, STET_EPERMANENT or STET_EDEFER. */
+int           fleet_verdict_outcome(fleet_verdict verdict);
+/* The classifier for all handlers. */
+int           fleet_classify(void *arg, const stet_failed *failed, int64_t *not_before_ms);
 int fleet_handler(stet_ctx *ctx, stet_bytes input);
 int fleet_register(stet_engine *e);
 
@@ -412,7 +484,15 @@ typedef struct fleet_object {
     char     scribble[32];
     bool     has_scribble;
     uint64_t writes, sum;
+    uint64_t (*states)[FLEET_ENTRIES]; /* all it ever had, in order, as handlers note what they read */
+    size_t   n_states, cap_states;     /* without the first, in which there was nothing */
 } fleet_object;
+
+/* A shared run is about to read the entry, under this claim. */
+void       fleet_looks(fleet *w, fleet_run *run, size_t entry, uint64_t epoch);
+/* Which of these states has the value? The first one; `upto` + 1: none. */
+size_t     fleet_state_find(const fleet *w, int key, size_t entry, uint64_t value, size_t from,
+                            size_t upto);
 
 void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
                          const stet_outcome *outcome);
@@ -423,6 +503,8 @@ fleet_run *fleet_run_named(const fleet *w, const char *text);
 fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
 /* The step that this one undoes is undone. */
 void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
+/* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */
+bool        fleet_step_is_undoable(const fleet_run *run, const fleet_step *s);
 
 /* ---- what operators did (deeds.c) ------------------------------------------------------------ */
 
@@ -485,6 +567,91 @@ void   fleet_check_waiting(fleet *w, const fleet_run *run, const char *why);
 void   fleet_check_updates(fleet *w, const fleet_run *run, const fleet_seen *last);
 void   fleet_check_answers(fleet *w, stet_engine *e);
 
+/* ---- paused handlers (hold.c) ---------------------------------------------------------------- */
+
+typedef struct fleet_hold {
+    int64_t  since_us;  /* 0: it goes on */
+    int64_t  until_us;  /* no operator resumes it before */
+    uint64_t puts, dels; /* how often it was paused and resumed, by the store */
+} fleet_hold;
+
+/* The calls, of an operator. */
+void   fleet_hold_pause(fleet_node *node);
+void   fleet_hold_resume(fleet_node *node);
+/* A unit paused or resumed something. */
+void   fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op);
+/* A node is given a run. */
+void   fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run);
+/* Is something paused, by the store? */
+bool   fleet_is_held(fleet *w);
+/* Resume everything; faults are over. On a fiber of its node. */
+void   fleet_hold_end(stet_engine *e);
+
+/* ---- schedules (schedule.c, planned.c) ------------------------------------------------------- */
+
+/* What became of one planned time of a schedule, or of several that were skipped together. */
+typedef struct fleet_occurrence {
+    int64_t  planned_ms, until_ms;
+    uint64_t count;
+    int      outcome, skip;
+    stet_id  run; /* that was started, or was in the way */
+} fleet_occurrence;
+
+typedef struct fleet_schedule {
+    char                  name[8];
+    stet_schedule_options options; /* what every node ensures */
+    char                  cron[24];
+    fleet_order           order;
+    /* By the store. */
+    stet_id               id;      /* this life of it */
+    uint64_t              edition; /* 0: it is not there */
+    stet__fact            f;       /* its record; of the texts in it these: */
+    char                  input[160];
+    int64_t               minutes; /* a cron's: every so many; 0: it goes by none */
+    stet_id               run;     /* the last one */
+    fleet_occurrence     *log;     /* of this life, in order */
+    size_t                n_log, cap_log;
+    uint64_t              puts, dels, pauses, resumes;
+    /* While it is watched. */
+    uint64_t              seen;    /* the edition that was due: */
+    int64_t               due_us;  /* since then */
+} fleet_schedule;
+
+/* Which ones this seed has. */
+void   fleet_schedules_draw(fleet *w);
+void   fleet_schedules_free(fleet *w);
+/* The calls: of a node that comes up, of an operator. */
+void   fleet_schedules_ensure(fleet_node *node);
+void   fleet_schedule_edit(fleet_node *node);
+/* The run that was started last has ended, as far as the store knows; and something waits for it. */
+bool   fleet_schedule_is_over(const fleet *w, const fleet_schedule *s);
+bool   fleet_schedule_is_waited(const fleet *w, const fleet_schedule *s);
+/* Is one of them not paused, by the store? Pause them all, or let all of them go on. */
+bool   fleet_schedules_go_on(fleet *w);
+void   fleet_schedules_pause(fleet *w, stet_engine *e);
+void   fleet_schedules_resume(fleet *w, stet_engine *e);
+/* Is somebody to look at one? */
+bool   fleet_schedules_asked(fleet *w);
+/* Is one due? Fails if it has been for too long. */
+bool   fleet_schedules_watch(fleet *w);
+/* A unit was applied; all units of a commit were. */
+void   fleet_planned(fleet *w, const fleet_node *node, const stet_unit *unit);
+void   fleet_check_index(fleet *w);
+/* At the end; and of what a recovery made of a state. */
+void   fleet_check_planned(fleet *w, stet_engine *e);
+void   fleet_check_replanned(fleet *w, stet__memory_db *before, stet__memory_db *after);
+
+/* ---- the audit hook (audit.c) ---------------------------------------------------------------- */
+
+/* As stet_options.audit; its argument is the node. */
+int    fleet_audit(void *arg, const stet_audit_entry *entry);
+/* The store removes it: everything of it was told. */
+void   fleet_audit_turned(fleet *w, fleet_run *run); /* before it begins anew */
+void   fleet_audit_purged(fleet *w, const fleet_run *run);
+/* Does the mirror say that everything was? */
+bool   fleet_audit_is_over(fleet *w);
+void   fleet_check_audit(fleet *w, stet_engine *e);
+
 /* ---- clients (clients.c) --------------------------------------------------------------------- */
 
 typedef enum fleet_way { FLEET_WAY_START, FLEET_WAY_MANY, FLEET_WAY_INVOKE } fleet_way;
@@ -526,6 +693,7 @@ struct fleet_node {
     unsigned        exits;      /* hooks of handlers that are to be called */
     bool            is_poisoned; /* its store handle, until it is reopened */
     int64_t         up_at_us; /* when the next life begins */
+    int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
     int64_t         skew_ms;
     fleet_seat      seats[FLEET_CLIENTS + 1];
@@ -548,6 +716,10 @@ typedef struct fleet_stats {
     uint64_t deeds[5]; /* skips, edits, rewinds, forks, decisions that were answered */
     uint64_t updates, answers, queries; /* that were recorded, that somebody got */
     uint64_t turns;   /* generations that ended, also in vain */
+    uint64_t tales, retold; /* audit entries, and those that were told again */
+    uint64_t holds; /* handlers and services that were paused */
+    uint64_t firings, skips, schedules; /* of schedules; how often one was made or changed */
+    uint64_t judged, deferred; /* failures that classifiers called permanent, or put off */
     uint64_t reasons; /* why a run has not ended */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */
@@ -556,7 +728,7 @@ typedef struct fleet_stats {
 } fleet_stats;
 
 /* What a test does to what is judged, to see whether it is noticed (recover.c, history.c,
- * why.c). */
+ * why.c, checks.c, planned.c). */
 typedef enum fleet_tamper {
     FLEET_TAMPER_NOT,
     FLEET_TAMPER_STATUS,
@@ -565,7 +737,10 @@ typedef enum fleet_tamper {
     FLEET_TAMPER_OPEN,
     FLEET_TAMPER_READ, /* an object's state at the end */
     FLEET_TAMPER_WHY,   /* the names and times in its sentence */
-    FLEET_TAMPER_ANSWER /* a run that wrote was answered before anybody wrote */
+    FLEET_TAMPER_ANSWER, /* a run that wrote was answered before anybody wrote */
+    FLEET_TAMPER_PEEK, /* a shared run says to have seen a sum nobody wrote */
+    FLEET_TAMPER_LEDGER, /* an occurrence of a schedule is for another time */
+    FLEET_TAMPER_FIRED /* a recovery starts a run more */
 } fleet_tamper;
 
 typedef struct fleet_options {
@@ -602,15 +777,19 @@ struct fleet {
     stet__memory_db *db;
     stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
+    stet__rng        planner; /* of schedules: seeds that have none are what they were without */
     fleet_plan       plan;
     bool             has_faults; /* now */
     int64_t          jumped_us;  /* when the store's clock jumped last */
-    int64_t          back_ms;    /* by how much it was set back */
+    int64_t          back_ms;    /* by how much it was set back, and is behind therefore */
+    int64_t          set_back_ms; /* the same in all */
+    int64_t        audit_us; /* when a hook heard something first; 0: none did */
     int64_t          peak_ms;    /* the latest time it had when it was */
     int64_t          healed_ms;  /* when they ended, by the store */
     bool             is_over;
     bool             is_helped;  /* the helper has done what it can */
     unsigned         crashes;
+    bool             is_verified; /* a recovery: at its end */
     int              same_name; /* nodes below this index share a worker's name */
     fleet_node       nodes[FLEET_NODES_MAX];
     fleet_task      *tasks;
@@ -635,6 +814,9 @@ struct fleet {
     bool             has_children; /* the unit that is looked at starts some */
     bool             has_orphans; /* somebody must be stopped by the unit that is looked at */
     fleet_object     objects[FLEET_KEYS];
+    fleet_hold       holds[FLEET_HOLDS];
+    fleet_schedule   schedules[FLEET_SCHEDULES_MAX];
+    size_t           n_schedules;
     uint64_t         touches; /* runs that touched one */
     stet__arena      arena;
     fleet_linear_state last_read[FLEET_KEYS]; /* of the objects, when everything was over */

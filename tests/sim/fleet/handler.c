@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/host.h"
 #include "exec/context.h"
 #include "fleet.h"
 
@@ -18,6 +19,7 @@ typedef struct handler_arg {
     fleet_execution  *x;
     size_t            seen; /* operations that were over when it was started */
     size_t            op;
+    int               part; /* of its bodies */
     fleet_body        body;
     uint32_t          attempt;  /* of the run */
     stet_awakeable_id hand_out; /* to the outside; "" if nothing */
@@ -45,6 +47,74 @@ handler_name(char name[16], size_t op, int part)
 
     if (part >= 0)
         (void)stet__text_add_number(stet__text_add(at, name + 16, "-"), name + 16, (uint64_t)part);
+}
+
+/* ---- classifiers ----------------------------------------------------------------------------- */
+
+static const struct {
+    char letter;
+    int  own, all, outcome;
+} handler_verdicts[FLEET_VERDICTS] = {
+#define HANDLER_VERDICT(name, letter, own, all, outcome) { letter, own, all, outcome },
+    FLEET_VERDICT_LIST(HANDLER_VERDICT)
+#undef HANDLER_VERDICT
+};
+
+/* Texts of failures that are the fleet's own end with the letter in brackets. */
+fleet_verdict
+fleet_verdict_of(const char *text, size_t len)
+{
+    for (int i = 1; len > 3 && text[len - 1] == ']' && text[len - 3] == '[' && i < FLEET_VERDICTS; i++)
+        if (handler_verdicts[i].letter == text[len - 2])
+            return (fleet_verdict)i;
+    return FLEET_VERDICT_NONE;
+}
+
+int
+fleet_verdict_outcome(fleet_verdict verdict)
+{
+    return handler_verdicts[verdict].outcome;
+}
+
+static int
+handler_judge(const stet_failed *failed, int64_t *not_before_ms, bool is_own)
+{
+    fleet           *w = fleet_here;
+    const fleet_run *run = fleet_run_named(w, failed->run);
+    fleet_verdict    verdict = fleet_verdict_of(failed->text, strlen(failed->text));
+
+    if (run != NULL && (failed->attempts_max != run->attempts_max || failed->attempt == 0 ||
+                        (failed->attempt > run->attempts + 1 && run->rewinds == 0)))
+        fleet_fail(w, run, "a classifier is told of attempt %u of %u, and %u have failed",
+                   failed->attempt, failed->attempts_max, run->attempts);
+    *not_before_ms = fleet_now_ms(w) + 40;
+    return is_own ? handler_verdicts[verdict].own : handler_verdicts[verdict].all;
+}
+
+static int
+handler_classify(void *arg, const stet_failed *failed, int64_t *not_before_ms)
+{
+    (void)arg;
+    return handler_judge(failed, not_before_ms, true);
+}
+
+int
+fleet_classify(void *arg, const stet_failed *failed, int64_t *not_before_ms)
+{
+    (void)arg;
+    return handler_judge(failed, not_before_ms, false);
+}
+
+/* Is it to be put off now? Once, as far as the world remembers. */
+static bool
+handler_is_put_off(fleet *w, const char *run_text, size_t op, int part, uint8_t verdict)
+{
+    fleet_run *run = verdict == FLEET_VERDICT_DEFER ? fleet_run_named(w, run_text) : NULL;
+
+    if (run == NULL || (run->was_put_off[op] >> part & 1u) != 0)
+        return false;
+    run->was_put_off[op] |= (uint8_t)(1u << part);
+    return true;
 }
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -95,8 +165,11 @@ handler_body(stet_attempt *a, void *arg)
     if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
         handler_nap(w, a->ctx->exec->p, b->body.takes_ms);
     fleet_leave(w, a);
-    if (number <= b->body.fails)
-        return stet_attempt_fail(a, STET_ERETRY, "no luck");
+    if (b->body.verdict == FLEET_VERDICT_DEFER
+            ? handler_is_put_off(w, stet_attempt_run(a), b->op, b->part, b->body.verdict)
+            : number <= b->body.fails)
+        return stet_attempt_fail(a, STET_ERETRY, "no luck [%c]",
+                                 handler_verdicts[b->body.verdict].letter);
     if (b->body.is_permanent)
         return stet_attempt_fail(a, STET_EPERMANENT, "never");
     return stet_attempt_return(a, stet_text(a->step));
@@ -149,11 +222,17 @@ handler_step_with(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body
                   handler_arg *arg, stet_bytes *out)
 {
     stet_step_options policy = handler_policy(body);
+    fleet_run        *run;
     char              name[16];
+    int               rc;
 
     handler_name(name, op, -1);
     policy.undo = x->program.is_undone ? handler_undo : NULL;
-    return arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
+    rc = arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
+    if (rc == STET_OK && policy.undo != NULL && !x->is_asked &&
+        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
+        fleet_step_of(x->w, run, stet_text(name))->is_met = true;
+    return rc;
 }
 
 static int
@@ -189,7 +268,8 @@ handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool
     if (!x->is_asked)
         fleet_asked(x->w, child.nonce);
     child.floor = is_call ? x->order.floor : -1;
-    if (o->key >= 0)
+    child.is_shared = o->is_shared && awakeable == NULL;
+    if (o->key >= 0 && !o->is_shared)
         child.floor = o->key > child.floor ? o->key : child.floor;
     if (awakeable != NULL)
         (void)snprintf(child.awakeable, sizeof child.awakeable, "%s", awakeable);
@@ -199,9 +279,11 @@ handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool
 }
 
 static const char *
-handler_target(const stet_start_options *options)
+handler_target(const stet_start_options *options, const fleet_op *o)
 {
-    return options->key != NULL ? "obj.run" : "svc.run";
+    if (options->key == NULL)
+        return "svc.run";
+    return o->is_shared ? "obj.peek" : "obj.run";
 }
 
 static int
@@ -213,7 +295,8 @@ handler_call(stet_ctx *ctx, fleet_execution *x, size_t op, stet_bytes *out)
 
     if (input == NULL)
         return STET_ENOMEM;
-    rc = stet_call(ctx, out, handler_target(&options), stet_text(input), &options);
+    rc = stet_call(ctx, out, handler_target(&options, &x->program.ops[op]), stet_text(input),
+                   &options);
     if (rc == STET_OK)
         fleet_answered_call(x->w, handler_nonce(ctx, op, -1), *out);
     return rc;
@@ -236,7 +319,7 @@ handler_send(stet_ctx *ctx, fleet_execution *x, size_t op, const char *awakeable
             (options.idempotency_key = stet_ctx_printf(ctx, "send-%" PRIu64, o->seed % 64)) == NULL)
             return STET_ENOMEM;
     }
-    if ((rc = stet_send(ctx, &run, handler_target(&options), stet_text(input), &options)) ==
+    if ((rc = stet_send(ctx, &run, handler_target(&options, o), stet_text(input), &options)) ==
         STET_OK)
         *value = handler_hash(stet_text(run.text));
     return rc;
@@ -426,6 +509,7 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
     case FLEET_OP_STEP:
         if ((arg = handler_arg_new(ctx, x, op, &o->body[part])) == NULL)
             return STET_ENOMEM;
+        arg->part = part;
         return stet_step_start(ctx, future, name, handler_body, arg, &policy);
     case FLEET_OP_SLEEP:
         duration = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / (part + 1));
@@ -433,7 +517,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
     default:
         if ((input = handler_child(ctx, x, op, part, true, NULL, &options)) == NULL)
             return STET_ENOMEM;
-        return stet_call_start(ctx, future, handler_target(&options), stet_text(input), &options);
+        return stet_call_start(ctx, future, handler_target(&options, o), stet_text(input),
+                               &options);
     }
 }
 
@@ -494,23 +579,33 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
 /* ---- state ----------------------------------------------------------------------------------- */
 
+/* "writes sum" */
+static void
+handler_account(stet_bytes value, uint64_t *writes, uint64_t *sum)
+{
+    char text[48];
+
+    *writes = *sum = 0;
+    if (value.data != NULL && value.len < sizeof text) {
+        memcpy(text, value.data, value.len);
+        text[value.len] = '\0';
+        (void)sscanf(text, "%" SCNu64 " %" SCNu64, writes, sum);
+    }
+}
+
 /* Reads "writes sum", writes "writes+1 sum+amount"; the model knows what it must find (model.c). */
 static int
 handler_deposit(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
     const fleet_op *o = &x->program.ops[op];
     stet_bytes      out;
-    uint64_t        writes = 0, sum = 0;
+    uint64_t        writes, sum;
     char            text[48];
     int             rc;
 
     if ((rc = stet_state_get(ctx, &out, "account")) != STET_OK)
         return rc;
-    if (out.data != NULL && out.len < sizeof text) {
-        memcpy(text, out.data, out.len);
-        text[out.len] = '\0';
-        (void)sscanf(text, "%" SCNu64 " %" SCNu64, &writes, &sum);
-    }
+    handler_account(out, &writes, &sum);
     *value = writes << 32 | sum;
     if (o->ms % 4 == 0 && (rc = handler_step(ctx, x, op, &o->body[0], NULL)) != STET_OK)
         return rc;
@@ -538,6 +633,34 @@ handler_scribble(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     }
 }
 
+/* A shared handler reads an entry, beside who writes it. Now and then it tries to write, and is refused. */
+static int
+handler_peek(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    fleet_run      *run = fleet_run_named(x->w, stet_info(ctx)->run);
+    size_t          entry = o->seed % FLEET_ENTRIES;
+    const char     *name = entry == 0 ? "account" : "scribble";
+    stet_bytes      out = { NULL, 0 };
+    uint64_t        writes, sum;
+    int             rc;
+
+    if (o->seed / FLEET_ENTRIES % 4 == 0) {
+        rc = stet_state_set(ctx, name, stet_text("1 1"));
+        if (rc == STET_OK)
+            fleet_fail(x->w, run, "a shared handler may write %s", name);
+        if (rc != STET_EUSAGE)
+            return rc;
+    }
+    if (run != NULL && !x->is_asked)
+        fleet_looks(x->w, run, entry, host_claim(ctx)->epoch);
+    if ((rc = stet_state_get(ctx, &out, name)) != STET_OK)
+        return rc;
+    handler_account(out, &writes, &sum);
+    *value = entry == 0 ? writes << 32 | sum : handler_hash(out);
+    return STET_OK;
+}
+
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 /* Once, as far as the world remembers; nothing is recorded but the end of the attempt. */
@@ -546,7 +669,9 @@ handler_defer(stet_ctx *ctx, fleet_execution *x, size_t op)
 {
     fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
 
-    if (run == NULL || run->was_deferred[op] || (x->is_asked && stet_info(ctx)->is_replaying))
+    /* Executed ahead of its start it was not known, and not deferred. */
+    if (run == NULL || run->was_deferred[op] ||
+        (x->is_asked && (stet_info(ctx)->is_replaying || run->is_fixed[op])))
         return STET_OK;
     run->was_deferred[op] = !x->is_asked;
     return stet_defer_until(ctx, fleet_now_ms(x->w) + x->program.ops[op].ms, "not now");
@@ -571,13 +696,18 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
 
     /* It sleeps again after a rewind, and the store's clock may have been set back meanwhile. */
     if (run != NULL && !stet_info(ctx)->is_replaying && !x->is_asked &&
-        (run->asked_ms[op] == 0 || fleet_now_ms(x->w) < run->asked_ms[op]))
+        (run->asked_ms[op] == 0 || fleet_now_ms(x->w) < run->asked_ms[op])) {
+        run->asked_back_ms[op] = x->w->set_back_ms;
         run->asked_ms[op] = fleet_now_ms(x->w);
+    }
     handler_name(name, op, -1);
     if ((rc = stet_sleep_ms(ctx, name, ms)) != STET_OK)
         return rc;
     run = fleet_run_named(x->w, stet_info(ctx)->run);
-    if (run != NULL && !run->is_retry && fleet_peak_ms(x->w) < run->asked_ms[op] + ms)
+    /* It may have been set back between this look at it and the engine's. */
+    if (run != NULL && !run->is_retry &&
+        fleet_peak_ms(x->w) <
+            run->asked_ms[op] + ms - (x->w->set_back_ms - run->asked_back_ms[op]))
         fleet_fail(x->w, run, "operation %zu slept less than its %" PRId64 " ms", op, ms);
     return STET_OK;
 }
@@ -677,6 +807,7 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_EMIT: return handler_emit(ctx, x, value);
     case FLEET_OP_DEPOSIT: return handler_deposit(ctx, x, op, value);
     case FLEET_OP_SCRIBBLE: return handler_scribble(ctx, x, op, value);
+    case FLEET_OP_PEEK: return handler_peek(ctx, x, op, value);
     case FLEET_OP_FUTURES: return handler_futures(ctx, x, op, value);
     case FLEET_OP_VERSION:
         handler_name(name, op, -1);
@@ -711,8 +842,12 @@ handler_stopped(stet_ctx *ctx, fleet_execution *x, int code)
 static int
 handler_return(stet_ctx *ctx, fleet_execution *x)
 {
-    if (stet_info(ctx)->attempt <= x->program.fails)
-        return stet_fail(ctx, STET_ERETRY, "not this time");
+    if (x->program.verdict == FLEET_VERDICT_DEFER
+            ? !x->is_asked && handler_is_put_off(x->w, stet_info(ctx)->run, FLEET_OPS_MAX, 1,
+                                                 x->program.verdict)
+            : stet_info(ctx)->attempt <= x->program.fails)
+        return stet_fail(ctx, STET_ERETRY, "not this time [%c]",
+                         handler_verdicts[x->program.verdict].letter);
     if (x->program.is_doomed)
         return stet_fail(ctx, STET_EPERMANENT, "doomed");
     return stet_return(ctx, (stet_bytes){ x->seen, x->n * sizeof x->seen[0] });
@@ -791,13 +926,21 @@ int
 fleet_register(stet_engine *e)
 {
     static const stet_handler_options options = {
-        .retry = { .attempts = 4, .first_ms = 50, .max_ms = 2000 }
+        .retry = { .attempts = 4, .first_ms = 50, .max_ms = 2000 }, .classify = handler_classify
     };
-    static const stet_handler handlers[] = { { "run", fleet_handler, &options },
-                                             { NULL, NULL, NULL } };
+    static const stet_handler_options shared = {
+        .retry = { .attempts = 4, .first_ms = 50, .max_ms = 2000 },
+        .classify = handler_classify,
+        .shared = true
+    };
+    static const stet_handler of_service[] = { { "run", fleet_handler, &options },
+                                               { NULL, NULL, NULL } };
+    static const stet_handler of_object[] = { { "run", fleet_handler, &options },
+                                              { "peek", fleet_handler, &shared },
+                                              { NULL, NULL, NULL } };
     int                       err;
 
-    if ((err = stet_register(e, "svc", handlers)) != STET_OK)
+    if ((err = stet_register(e, "svc", of_service)) != STET_OK)
         return err;
-    return stet_register_object(e, "obj", handlers, NULL);
+    return stet_register_object(e, "obj", of_object, NULL);
 }

@@ -255,10 +255,11 @@ history_known(history_walk *h, const fleet_linear_state *from, size_t first)
     history_out(h, &s);
 }
 
+/* Or its rollback had begun before it was executed again. */
 static bool
 history_is_stop(int code)
 {
-    return code == STET_ECANCELLED || code == STET_EEXPIRED;
+    return code == STET_ECANCELLED || code == STET_EEXPIRED || code == STET_EROLLBACK;
 }
 
 /* What the code of a run that did not complete knows: before a body began, all before it stood. */

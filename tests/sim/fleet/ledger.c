@@ -165,7 +165,9 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
         fleet_fail(w, run, "body %s is entered, and its run is paused", e->step);
     if (run->end != 0)
         fleet_fail(w, run, "body %s is entered after the end of its run", e->step);
-    if (run->is_object && row != NULL &&
+    if (run->is_shared && row != NULL && row->row.lane != NULL)
+        fleet_fail(w, run, "it is shared, and stands in the lane of its key");
+    if (run->is_object && !run->is_shared && row != NULL &&
         (row->row.lane == NULL || stet__mem_lane_first(w->db, row->row.lane) != row))
         fleet_fail(w, run, "body %s is entered, and its run does not hold its key", e->step);
     for (const fleet_entry *old = run->entries; old != NULL; old = old->next) {

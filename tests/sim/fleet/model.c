@@ -53,19 +53,29 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
     char       idem[64];
     int        n;
 
-    if (run->is_retry)
+    if (run->is_retry || run->is_planned)
         return;
     if ((other = stet__map_find(&w->nonces, &run->order.nonce, sizeof run->order.nonce)) != NULL)
         fleet_fail(w, run, "it was started for the same reason as run %u", other->number);
     model_put(&w->nonces, &run->order.nonce, sizeof run->order.nonce, run);
     if (fact->idempotency_key.data == NULL)
         return;
-    n = snprintf(idem, sizeof idem, "%d %d %.*s", run->is_object, run->key,
+    n = snprintf(idem, sizeof idem, "%d %d %.*s", run->is_object + run->is_shared, run->key,
                  (int)fact->idempotency_key.len, (const char *)fact->idempotency_key.data);
     if ((other = stet__map_find(&w->idems, idem, (size_t)n)) != NULL)
         fleet_fail(w, run, "idempotency key %s has run %u already", idem, other->number);
     (void)snprintf(run->idem, sizeof run->idem, "%s", idem);
     model_put(&w->idems, idem, (size_t)n, run);
+}
+
+/* What it reads the key may have had since it was asked for, or the one whose reads it inherits. */
+static void
+model_look_from(const fleet *w, fleet_run *run)
+{
+    const fleet_run *of = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
+
+    if (run->is_shared && run->key >= 0 && run->key < FLEET_KEYS)
+        run->first_state = of != NULL ? of->first_state : w->objects[run->key].n_states;
 }
 
 static fleet_run *
@@ -80,6 +90,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->number = ++w->n_runs;
     run->is_object = (fact->flags & STET__FACT_OBJECT) != 0;
     run->key = model_key(fact->key);
+    run->is_shared = (fact->flags & STET__FACT_SHARED) != 0;
     run->parent = stet__fact_id(fact->run);
     run->retry_of = stet__fact_id(fact->retry_of);
     run->is_retry = !stet__id_is_zero(run->retry_of);
@@ -97,8 +108,16 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->not_before_ms = fact->until_ms;
     run->deadline_ms = fact->deadline_ms;
     run->is_kept = fact->retention_ms > 86400000;
+    run->is_planned = fact->schedule.data != NULL;
     if (!fleet_order_parse(&run->order, fact->value))
         fleet_fail(w, run, "its input is not what was sent");
+    if (run->is_shared != run->order.is_shared)
+        fleet_fail(w, run, "it is %sshared", run->is_shared ? "" : "not ");
+    if (run->is_planned != (run->order.depth == FLEET_DEPTH_PLANNED))
+        fleet_fail(w, run, "it is %sa schedule's", run->is_planned ? "" : "not ");
+    model_look_from(w, run);
+    (void)snprintf(run->handler, sizeof run->handler, "%.*s", (int)fact->name.len,
+                   (const char *)fact->name.data);
     run->is_unserved = fact->name.len == 10 && memcmp(fact->name.data, "nobody.run", 10) == 0;
     run->is_idle = run->is_unserved || run->order.depth == FLEET_DEPTH_IDLE ||
                    run->not_before_ms > run->created_ms + FLEET_FAR_MS;
@@ -158,12 +177,14 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     if (run->is_stopped)
         fleet_fail(w, run, "it was stopped, and begins anew");
     model_turn_timers(w, run);
+    fleet_audit_turned(w, run);
     run->is_damaged = false; /* struck since its facts were read for the last time: gone with them */
     run->generation = fact->generation;
     run->steps = NULL;
     run->n_done = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
+    run->turned_at = run->inbox;
     fleet_updates_turned(run);
     fleet_deeds_taken(w, run, (uint64_t)fact->taken, fact->revision);
 }
@@ -186,6 +207,12 @@ fleet_step_of(fleet *w, fleet_run *run, stet_bytes name)
     return s;
 }
 
+bool
+fleet_step_is_undoable(const fleet_run *run, const fleet_step *s)
+{
+    return s->done > 0 && (s->revision > run->inherited || s->is_met);
+}
+
 /* The last one that was done and is not undone yet comes first. */
 void
 fleet_step_undone(fleet *w, fleet_run *run, const char *undo)
@@ -203,9 +230,27 @@ fleet_step_undone(fleet *w, fleet_run *run, const char *undo)
         return;
     }
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (s->done > undone->done && !s->is_undone)
+        if (s->done > undone->done && !s->is_undone && fleet_step_is_undoable(run, s))
             fleet_fail(w, run, "%s, and %s was done later", undo, s->step);
     undone->is_undone = true;
+}
+
+static bool
+model_is(stet_bytes name, const char *text)
+{
+    return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0;
+}
+
+/* The deed of an operator whose result this is; 0: none. */
+static size_t
+model_given(stet_bytes value)
+{
+    char text[32];
+
+    (void)snprintf(text, sizeof text, "%.*s", (int)value.len, (const char *)value.data);
+    return strncmp(text, FLEET_GIVEN, strlen(FLEET_GIVEN)) == 0
+               ? (size_t)strtoull(text + strlen(FLEET_GIVEN), NULL, 10)
+               : 0;
 }
 
 /* What a retry or fork has of a step is what the other has. */
@@ -221,8 +266,13 @@ model_inherited(fleet *w, fleet_run *run, fleet_step *s, const stet__fact *fact)
             s->is_skipped = old->is_skipped;
         }
     fleet_step_text(text, run, s->step);
+    if (of->is_rewritten && fact->code == 0 && !model_is(fact->value, text)) {
+        /* Replaced once more, or for the first time, between the look at it and the commit. */
+        s->given = model_given(fact->value);
+        fleet_step_text(text, run, s->step);
+    }
     if (of->generation == run->generation && of->news == NULL && fact->code == 0 && of->rewinds == 0 &&
-        (fact->value.len != strlen(text) || memcmp(fact->value.data, text, fact->value.len) != 0))
+        !model_is(fact->value, text))
         fleet_fail(w, run, "it inherits \"%.*s\" of step %s, which gave \"%s\"",
                    (int)fact->value.len, (const char *)fact->value.data, s->step, text);
 }
@@ -240,9 +290,14 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     if (s->revision == 0)
         s->revision = fact->revision;
     /* Hand-outs and steps of futures have no undo. */
-    if (fact->kind == STET__FACT_STEP && fact->code == 0 && s->step[0] == 's' &&
-        strchr(s->step, '-') == NULL && (fact->flags & STET__FACT_SKIPPED) == 0)
-        s->done = ++run->n_done;
+    if (fact->kind == STET__FACT_STEP && s->step[0] == 's' && strchr(s->step, '-') == NULL &&
+        (fact->flags & STET__FACT_SKIPPED) == 0) {
+        run->n_done++;
+        if (fact->code == 0)
+            s->done = run->n_done;
+        else
+            s->failed = run->n_done;
+    }
     if (fact->kind == STET__FACT_STEP) {
         s->is_recorded = true;
         s->code = (int)fact->code;
@@ -276,10 +331,75 @@ model_write(fleet *w, fleet_run *run, const stet__fact *fact, bool is_account, u
     run->last_write = write;
 }
 
-static bool
-model_is(stet_bytes name, const char *text)
+/* The next state. */
+static void
+model_state_add(fleet_object *o)
 {
-    return name.len == strlen(text) && memcmp(name.data, text, name.len) == 0;
+    uint64_t *state;
+
+    if (o->n_states == o->cap_states) {
+        size_t cap = o->cap_states > 0 ? o->cap_states * 2 : 32;
+        void  *grown = realloc(o->states, cap * sizeof *o->states);
+
+        if (grown == NULL)
+            abort();
+        o->states = grown;
+        o->cap_states = cap;
+    }
+    state = o->states[o->n_states++];
+    state[0] = o->writes << 32 | o->sum;
+    state[1] = o->has_scribble ? stet__hash64(o->scribble, strlen(o->scribble), 3) | 1u : 0;
+}
+
+size_t
+fleet_state_find(const fleet *w, int key, size_t entry, uint64_t value, size_t from, size_t upto)
+{
+    const fleet_object *o = &w->objects[key];
+
+    while (from <= upto && (from == 0 ? 0 : o->states[from - 1][entry]) != value)
+        from++;
+    return from;
+}
+
+void
+fleet_looks(fleet *w, fleet_run *run, size_t entry, uint64_t epoch)
+{
+    fleet_look *look = &run->looks[entry];
+
+    if (w->of == NULL && epoch > look->epoch)
+        *look = (fleet_look){ epoch, w->objects[run->key].n_states };
+}
+
+/* A shared run sees what was current at some moment between when its handler asked and when that is
+ * recorded, and never what was before something else it saw. */
+static void
+model_looked(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
+{
+    const fleet_object *o = &w->objects[run->key];
+    size_t              entry = model_is(fact->name, "account") ? 0 : 1, at;
+    const fleet_look   *look = &run->looks[entry];
+    uint64_t            value = 0, writes = 0, sum = 0;
+    char                text[48] = "";
+
+    if (fact->kind != STET__FACT_STATE_GET)
+        fleet_fail(w, run, "it is shared, and writes %.*s", (int)fact->name.len,
+                   (const char *)fact->name.data);
+    if (look->epoch != epoch && run->grants > 1) /* the first claim may read ahead of the start */
+        fleet_fail(w, run, "%.*s is read by nobody", (int)fact->name.len,
+                   (const char *)fact->name.data);
+    (void)snprintf(text, sizeof text, "%.*s", (int)fact->value.len,
+                   fact->value.data != NULL ? (const char *)fact->value.data : "");
+    if ((fact->flags & STET__FACT_ABSENT) == 0 && entry == 1)
+        value = stet__hash64(text, strlen(text), 3) | 1u;
+    else if (sscanf(text, "%" SCNu64 " %" SCNu64, &writes, &sum) == 2)
+        value = writes << 32 | sum;
+    at = look->epoch == epoch ? look->from : run->first_state;
+    at = at > run->looked ? at : run->looked;
+    run->looked = fleet_state_find(w, run->key, entry, value, at, o->n_states);
+    if (run->looked > o->n_states)
+        fleet_fail(w, run, "key %d: it saw \"%s\", and states %zu to %zu are others", run->key, text,
+                   at, o->n_states);
+    w->stats.checks++;
 }
 
 static void
@@ -309,7 +429,7 @@ model_account(fleet *w, fleet_run *run, fleet_object *o, stet_bytes value)
 }
 
 static void
-model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
+model_state_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
     fleet_object *o;
     const char   *text;
@@ -321,6 +441,10 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
     }
     if (fact->flags & STET__FACT_INHERITED)
         return; /* the run it retries did it */
+    if (run->is_shared) {
+        model_looked(w, run, epoch, fact);
+        return;
+    }
     if (run->touched == 0)
         run->touched = ++w->touches;
     o = &w->objects[run->key];
@@ -353,6 +477,31 @@ model_state_fact(fleet *w, fleet_run *run, const stet__fact *fact)
         o->has_scribble = false;
         break;
     }
+    if (fact->kind != STET__FACT_STATE_GET)
+        model_state_add(o);
+}
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+/* What classifiers said came of it. Nobody asks them about a run that was stopped. */
+static void
+model_judged(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    fleet_verdict verdict = fleet_verdict_of(fact->text.data, fact->text.len);
+    int           want = fleet_verdict_outcome(verdict), got = 0;
+
+    if (fact->kind == STET__FACT_DEFERRED)
+        got = STET_EDEFER;
+    else if (fact->kind == STET__FACT_FAILED && fact->code != STET_EATTEMPTS)
+        got = STET_EPERMANENT;
+    if (verdict == FLEET_VERDICT_NONE || run->is_stopped || fact->code == STET_EFORCED)
+        return;
+    if (got != want)
+        fleet_fail(w, run, "\"%.*s\" is recorded as %s", (int)fact->text.len,
+                   (const char *)fact->text.data, stet__fact_kind_name(fact->kind));
+    run->is_judged = run->is_judged || got == STET_EPERMANENT;
+    w->stats.judged += got == STET_EPERMANENT;
+    w->stats.deferred += got == STET_EDEFER;
 }
 
 /* ---- facts ----------------------------------------------------------------------------------- */
@@ -363,6 +512,8 @@ model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
     if (run->is_stopped && fact->kind != STET__FACT_CANCELLED && fact->kind != STET__FACT_EXPIRED)
         fleet_fail(w, run, "it was stopped, and ends with %s", stet__fact_kind_name(fact->kind));
     run->end = fact->kind;
+    if (run->is_shared)
+        run->last_state = w->objects[run->key].n_states;
     run->ended_ms = fact->time_ms;
     run->code = (int)fact->code;
     run->result_len = fact->value.len;
@@ -436,14 +587,18 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_DEFERRED:
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
         run->not_before_ms = fact->until_ms;
+        model_judged(w, run, fact);
         break;
     case STET__FACT_STATE_GET:
     case STET__FACT_STATE_SET:
-    case STET__FACT_STATE_CLEAR: model_state_fact(w, run, fact); break;
+    case STET__FACT_STATE_CLEAR: model_state_fact(w, run, epoch, fact); break;
     case STET__FACT_COMPLETED:
-    case STET__FACT_FAILED:
     case STET__FACT_CANCELLED:
     case STET__FACT_EXPIRED: model_ended(w, run, fact); break;
+    case STET__FACT_FAILED:
+        model_judged(w, run, fact);
+        model_ended(w, run, fact);
+        break;
     default: break;
     }
     return run;
@@ -479,6 +634,8 @@ model_facts(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
         if ((run = model_fact(w, node, run, op, model_epoch(unit, op->run), &fact)) == NULL)
             return;
         run->journal = fact.revision;
+        if (fact.kind != STET__FACT_TAKEN)
+            run->spoken = fact.revision;
     }
     if (run->journal > MODEL_FACTS_MAX)
         fleet_fail(w, run, "it has %llu facts: it goes round in a circle",
@@ -503,6 +660,7 @@ model_purged(fleet *w, const fleet_node *node, const stet_op *op)
         fleet_fail(w, run, "it is removed and has not ended");
     if (run->is_kept || fleet_peak_ms(w) < run->ended_ms + w->plan.retention_ms)
         fleet_fail(w, run, "it is removed before its time");
+    fleet_audit_purged(w, run);
     run->is_purged = true;
     if (run->idem[0] != '\0' && stet__map_find(&w->idems, run->idem, strlen(run->idem)) == run)
         (void)stet__map_remove(&w->idems, run->idem, strlen(run->idem));
@@ -698,6 +856,7 @@ model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     if (fleet_peak_ms(w) < run->not_before_ms && !model_has(unit, STET_OP_FACTS, run->id))
         fleet_fail(w, run, "it is granted %lld ms early",
                    (long long)(run->not_before_ms - fleet_peak_ms(w)));
+    fleet_hold_granted(w, node, run);
     run->is_held = run->is_paused;
     if (++run->grants > MODEL_GRANTS_MAX)
         fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);
@@ -732,11 +891,17 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_DEL)
             model_purged(w, node, &unit->ops[i]);
+        else if ((unit->ops[i].kind == STET_OP_VALUE_PUT ||
+                  unit->ops[i].kind == STET_OP_VALUE_DEL) &&
+                 strcmp(unit->ops[i].space, STET__SPACE_BASE_PAUSED) == 0)
+            fleet_hold_applied(w, node, &unit->ops[i]);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_SET && (unit->ops[i].mask & STET_RUN_STATUS) != 0 &&
             unit->ops[i].row->is_terminal)
             model_end_timers(w, &unit->ops[i]);
     model_stops(w, unit);
+    if (w->n_schedules > 0)
+        fleet_planned(w, node, unit);
     fleet_deeds_reach(w);
     model_forks(w, unit);
     for (size_t i = 0; i < outcome->n_grants; i++)

@@ -11,15 +11,19 @@
 #include "fleet.h"
 
 const char *const fleet_op_names[FLEET_OPS] = {
-#define FLEET_OP_NAME(name, service, object, text) text,
+#define FLEET_OP_NAME(name, service, object, shared, text) text,
     FLEET_OP_LIST(FLEET_OP_NAME)
 #undef FLEET_OP_NAME
 };
 
-static const unsigned program_weights[2][FLEET_OPS] = {
-#define FLEET_OP_SERVICE(name, service, object, text) service,
-#define FLEET_OP_OBJECT(name, service, object, text)  object,
-    { FLEET_OP_LIST(FLEET_OP_SERVICE) }, { FLEET_OP_LIST(FLEET_OP_OBJECT) }
+/* Of a service, of an object, of a shared handler of one. */
+static const unsigned program_weights[3][FLEET_OPS] = {
+#define FLEET_OP_SERVICE(name, service, object, shared, text) service,
+#define FLEET_OP_OBJECT(name, service, object, shared, text)  object,
+#define FLEET_OP_SHARED(name, service, object, shared, text)  shared,
+    { FLEET_OP_LIST(FLEET_OP_SERVICE) },
+    { FLEET_OP_LIST(FLEET_OP_OBJECT) },
+    { FLEET_OP_LIST(FLEET_OP_SHARED) }
 };
 
 static bool
@@ -29,9 +33,9 @@ program_one_in(stet__rng *r, uint64_t n)
 }
 
 static fleet_op_kind
-program_kind(stet__rng *r, bool is_object)
+program_kind(stet__rng *r, int of)
 {
-    const unsigned *weights = program_weights[is_object];
+    const unsigned *weights = program_weights[of];
     uint64_t        sum = 0, at;
 
     for (int i = 0; i < FLEET_OPS; i++)
@@ -55,6 +59,8 @@ program_body(fleet_body *b, stet__rng *r)
         b->attempts = (uint8_t)(1 + fleet_draw(r, 3));
     if (program_one_in(r, 3))
         b->fails = (uint8_t)(1 + fleet_draw(r, 2));
+    if (b->fails > 0 && b->attempts == 0 && program_one_in(r, 12))
+        b->verdict = (uint8_t)(1 + fleet_draw(r, FLEET_VERDICTS - 1));
     b->is_permanent = program_one_in(r, 16);
     b->is_late = b->attempts > 1 && b->fails == 0 && program_one_in(r, 12);
     if (b->is_late)
@@ -82,6 +88,9 @@ program_child(fleet_op *op, stet__rng *r, const fleet_order *order, bool is_call
 
         if (floor + 1 < FLEET_KEYS)
             op->key = floor + 1 + (int)fleet_draw(r, (uint64_t)(FLEET_KEYS - floor - 1));
+    } else if (program_one_in(r, 8)) { /* it holds nothing, so any key will do, also the caller's */
+        op->key = (int)fleet_draw(r, FLEET_KEYS);
+        op->is_shared = true;
     }
 }
 
@@ -99,12 +108,28 @@ program_futures(fleet_op *op, stet__rng *r)
     }
 }
 
-static void
-program_op(fleet_op *op, stet__rng *r, const fleet_order *order, bool is_object)
+/* A schedule's runs come in numbers, and nobody is asked to help them. */
+static fleet_op_kind
+program_planned(fleet_op_kind kind)
 {
-    *op = (fleet_op){ .kind = program_kind(r, is_object), .key = -1 };
+    switch (kind) {
+    case FLEET_OP_AWAKE:
+    case FLEET_OP_SIGNAL:
+    case FLEET_OP_EVENT:
+    case FLEET_OP_APPROVE:
+    case FLEET_OP_PAUSE: return FLEET_OP_SLEEP;
+    default: return kind;
+    }
+}
+
+static void
+program_op(fleet_op *op, stet__rng *r, const fleet_order *order, int of)
+{
+    *op = (fleet_op){ .kind = program_kind(r, of), .key = -1 };
     if (order->depth >= 2 && (op->kind == FLEET_OP_CALL || op->kind == FLEET_OP_SEND))
         op->kind = FLEET_OP_STEP;
+    if (order->depth == FLEET_DEPTH_PLANNED)
+        op->kind = program_planned(op->kind);
     op->ms = program_ms(r);
     op->seed = stet__rng_next(r);
     program_body(&op->body[0], r);
@@ -155,9 +180,11 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
     p->is_undone = program_one_in(&r, 4);
     if (program_one_in(&r, 10))
         p->fails = (uint8_t)(1 + fleet_draw(&r, 3));
+    if (p->fails > 0 && program_one_in(&r, 4))
+        p->verdict = (uint8_t)(1 + fleet_draw(&r, FLEET_VERDICTS - 1));
     p->is_doomed = program_one_in(&r, 16);
     for (size_t i = 0; i < p->n; i++)
-        program_op(&p->ops[i], &r, order, is_object);
+        program_op(&p->ops[i], &r, order, !is_object ? 0 : order->is_shared ? 2 : 1);
     if (order->awakeable[0] != '\0')
         p->ops[p->n - 1] =
             (fleet_op){ .kind = FLEET_OP_SETTLE, .key = -1, .is_reject = program_one_in(&r, 4) };
@@ -195,7 +222,8 @@ fleet_order_text(char *text, size_t size, const fleet_order *order)
         return 0;
     order_put(text, order->seed);
     order_put(text + 17, order->nonce);
-    n = snprintf(text + 34, size - 34, "%u %d %s", order->depth, order->floor + 1,
+    n = snprintf(text + 34, size - 34, "%u%s %d %s", order->depth,
+                 order->is_shared ? "s" : "", order->floor + 1,
                  order->awakeable[0] != '\0' ? order->awakeable : "-");
     return n > 0 && (size_t)n < size - 34 ? (size_t)n + 34 : 0;
 }
@@ -214,6 +242,8 @@ fleet_order_parse(fleet_order *order, stet_bytes input)
     order->seed = order_get(text);
     order->nonce = order_get(text + 17);
     order->depth = (unsigned)strtoul(at, &at, 10);
+    if ((order->is_shared = *at == 's'))
+        at++;
     order->floor = (int)strtol(at, &at, 10) - 1;
     if (*at++ != ' ')
         return false;

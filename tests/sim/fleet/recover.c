@@ -16,6 +16,8 @@
  *     of which a fact was damaged with their timers: a timer may find out only now.
  *   - else, of runs that had ended: the same, each run. Of runs that were open: all facts and inbox
  *     entries they had stand in front of those that came, byte by byte.
+ *   - of schedules, which go on firing for a while: a run and an entry of the ledger for each time
+ *     that was planned since.
  *   - and between two recoveries, of runs that are bound (fate.c): status, code of the failure, and
  *     what they recorded: commands, attempts, outcomes. Left out: times and IDs of what is new; the
  *     order of facts, because futures run at once; claims, suspensions, inbox entries taken, waits
@@ -111,13 +113,17 @@ recover_story(void *arg)
         recover_interrupt(r);
     while (!recover_is_open(r))
         fleet_nap(r->server, 100000);
+    if (fleet_is_held(r))
+        fleet_hold_end(r->nodes[0].engine);
     /* What is stuck is tried again, and the leases of the dead end. */
     fleet_nap(r->server, 2000 * r->plan.lease_ms);
+    if (fleet_schedules_go_on(r)) /* until then they fired */
+        fleet_schedules_pause(r, r->nodes[0].engine);
     while (!fleet_is_quiet(r) && stet__sim_now_us(r->sim) < until_us && !r->is_failed)
         fleet_nap(r->server, 500000);
     if (!fleet_is_quiet(r))
         fleet_fail(r, NULL, "it does not come to rest");
-    if (r->crashes > 0 &&
+    if (r->is_verified &&
         (err = stet_verify(r->nodes[0].engine, NULL, recover_on_finding, r)) != STET_OK)
         fleet_fail(r, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
     r->is_over = true;
@@ -134,6 +140,8 @@ recover_begin(fleet *r, fleet *w, const fleet_image *image, uint64_t seed, unsig
     r->n_nodes = RECOVER_NODES;
     r->ops_max = w->ops_max;
     r->crashes = crashes;
+    /* The state at the end was verified, and no recovery changes it (recover_check()). */
+    r->is_verified = crashes > 0 && !image->is_end;
     r->plan.lease_ms = w->plan.lease_ms;
     r->plan.renew_ms = w->plan.renew_ms;
     r->plan.retention_ms = 315360000000; /* what is removed when is chance */
@@ -141,6 +149,9 @@ recover_begin(fleet *r, fleet *w, const fleet_image *image, uint64_t seed, unsig
     stet__map_init(&r->runs, &stet__platform_real()->alloc);
     stet__rng_seed(&r->draws, seed);
     stet__rng_seed(&r->faults, seed + 1);
+    r->n_schedules = w->n_schedules;
+    for (size_t i = 0; i < w->n_schedules; i++)
+        memcpy(r->schedules[i].name, w->schedules[i].name, sizeof r->schedules[i].name);
     if ((r->sim = fleet_sim_get(seed)) == NULL ||
         (r->server = stet__sim_node_new(r->sim)) == NULL ||
         (r->db = stet__memory_db_new(r->server)) == NULL)
@@ -259,6 +270,7 @@ recover_check(fleet *w, const fleet_image *image, const fleet *r)
 
         recover_check_run(w, run, stet__mem_run(r->db, run->row.id));
     }
+    fleet_check_replanned(w, image->db, r->db);
     if (image->is_end && !w->is_failed && fleet_hash_db(image->db, w) != fleet_hash_db(r->db, w))
         fleet_fail(w, NULL, "everything was over, and a recovery changes the state");
 }

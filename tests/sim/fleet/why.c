@@ -186,6 +186,8 @@ why_lane(fleet *w, const fleet_run *run, const mem_run *row, const why_said *sai
     const mem_run   *first =
         row->row.lane != NULL ? stet__mem_lane_first(w->db, row->row.lane) : NULL;
 
+    if (run->is_shared)
+        return "it waits for no key";
     if (holder == NULL || strstr(said->text, holder->text) == NULL)
         return "it does not name the holder";
     if (first == NULL || !stet__id_equal(first->row.id, holder->id))
@@ -214,6 +216,13 @@ why_stuck(const fleet_run *run, const mem_run *row, const why_said *said)
         why_count(&row->inbox, why_is_lost, NULL) < WHY_LOST_MAX)
         return "its workers did not die so often";
     return NULL;
+}
+
+/* Without a delay at once, which is to come again where the store's clock was set back. */
+static int64_t
+why_begins_ms(const fleet_run *run)
+{
+    return run->not_before_ms > run->created_ms ? run->not_before_ms : run->created_ms;
 }
 
 /* Does the text end with the time from now to then? The clock may have moved since it was asked. */
@@ -315,7 +324,7 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
     if (strcmp(said->kind, "timer") == 0)
         return run->is_idle ? why_timer(w, run, row, said) : "no timer of its is far away";
     if (strcmp(said->kind, "delay") == 0)
-        return run->is_idle ? why_time(w, run->not_before_ms, said) : "it is not delayed so long";
+        return run->is_idle ? why_time(w, why_begins_ms(run), said) : "it is not delayed so long";
     if (strcmp(said->kind, "no-worker") == 0)
         return why_no_worker(run, row, said);
     return "that is no reason now";

@@ -1,7 +1,8 @@
 /* The world: nodes and their lives, and the phases every seed goes through.
  *
  *   1. Faults: clients start and wait, operators interfere, nodes crash and come back.
- *   2. Healing: no more faults; everything must end, or `why` must know why not.
+ *   2. Healing: no more faults; schedules fire what is due, and are paused then; everything must
+ *      end, or `why` must know why not.
  *   3. Help: an operator settles what nobody settled and frees what is stuck; now everything must
  *      end but what was damaged and what waits for that.
  *   4. Checks, on the store and by `verify`.
@@ -19,7 +20,9 @@
 #define WORLD_HEAL_US  ((int64_t)900 * 1000000)
 #define WORLD_LIMIT_US ((int64_t)7200 * 1000000)
 #define WORLD_BACK_MS  60000
+#define WORLD_TOLD_US  ((int64_t)300 * 1000000)
 #define WORLD_FLIGHTS  128
+#define WORLD_WATCH_US ((int64_t)6 * 1000000)
 
 uint64_t
 fleet_draw(stet__rng *r, uint64_t below)
@@ -38,7 +41,13 @@ fleet_now_ms(fleet *w)
 int64_t
 fleet_peak_ms(fleet *w)
 {
-    return w->peak_ms > fleet_now_ms(w) ? w->peak_ms : fleet_now_ms(w);
+    int64_t now_ms = fleet_now_ms(w), later_ms;
+
+    if (w->peak_ms > now_ms)
+        return w->peak_ms;
+    later_ms = fleet_now_ms(w); /* a look takes time: others go on, and may set it back */
+    now_ms = later_ms > now_ms ? later_ms : now_ms;
+    return w->peak_ms > now_ms ? w->peak_ms : now_ms;
 }
 
 fleet_node *
@@ -129,7 +138,13 @@ world_options(fleet_node *node, stet_options *o)
     if (node->index > 0)
         o->roles = roles[fleet_draw(&r, 8)];
     node->is_polled = node->index > 0 && o->roles == 0 && fleet_draw(&r, 4) == 0;
+    if (w->plan.is_mirrored && o->roles != STET_ROLE_CLIENT &&
+        (node->index == 0 || fleet_draw(&r, 3) != 0)) {
+        o->audit = fleet_audit;
+        o->audit_arg = node;
+    }
     o->worker = names[(int)node->index < w->same_name ? 0 : node->index];
+    o->classify = fleet_classify;
     o->log = world_log;
     o->log_arg = node;
     o->log_level = STET_LOG_WARN; /* also when nobody listens: logging looks at the clock */
@@ -171,6 +186,8 @@ world_poll(fleet_node *node)
         int did = 0, err = stet_engine_poll(node->engine, &did, 1000);
 
         w->stats.polls++;
+        if (did != 0)
+            fleet_nap(node->p, 200); /* the program does other things as well */
         if (err != STET_OK && !w->has_faults)
             fleet_fail(w, NULL, "polling gives %s: %s", stet_code_name(err), stet_last_error());
         if (err != STET_OK)
@@ -249,6 +266,7 @@ world_up(fleet *w, fleet_node *node)
     if ((node->p = stet__sim_node_new(w->sim)) == NULL)
         abort();
     node->life++;
+    node->born_us = stet__sim_now_us(w->sim);
     node->is_up = true;
     node->is_leaving = false;
     node->clients = node->exits = 0;
@@ -373,7 +391,76 @@ world_has_work(fleet *w)
 bool
 fleet_is_quiet(fleet *w)
 {
-    return world_is_started(w) && !world_has_work(w) && !world_has_timer(w);
+    return world_is_started(w) && !world_has_work(w) && !world_has_timer(w) &&
+           !fleet_schedules_go_on(w) && !fleet_schedules_asked(w);
+}
+
+static void
+world_resume_on(void *arg)
+{
+    fleet_node *node = arg;
+
+    fleet_hold_end(node->engine);
+    fleet_schedules_pause(node->w, node->engine);
+    node->w->is_helped = true;
+}
+
+/* What operators paused goes on, also if their calls come late; but for schedules, which would not
+ * let anything come to rest. */
+static void
+world_resume(fleet *w)
+{
+    fleet_node *node = fleet_is_held(w) || fleet_schedules_go_on(w) ? world_node(w) : NULL;
+
+    w->is_helped = node == NULL;
+    if (node != NULL && stet__sim_spawn(w->sim, node->p, world_resume_on, node) != STET_OK)
+        abort();
+    while (!w->is_helped && !w->is_failed)
+        fleet_nap(w->server, 1000);
+}
+
+static void
+world_plan_on(void *arg)
+{
+    fleet_node *node = arg;
+
+    fleet_schedules_resume(node->w, node->engine);
+    node->w->is_helped = true;
+}
+
+/* Is every node at work? */
+static bool
+world_is_well(const fleet *w)
+{
+    for (size_t i = 0; i < w->n_nodes; i++)
+        if (!w->nodes[i].is_up || w->nodes[i].is_leaving || w->nodes[i].engine == NULL ||
+            w->nodes[i].pause_end_us > stet__sim_now_us(w->sim))
+            return false;
+    return true;
+}
+
+/* Faults are over: schedules fire what is due. */
+static void
+world_watch(fleet *w)
+{
+    fleet_node *node;
+    int64_t     until_us;
+
+    if (w->n_schedules == 0)
+        return;
+    while (!world_is_well(w) && !w->is_failed) {
+        fleet_raise(w);
+        fleet_nap(w->server, 100000);
+    }
+    node = world_node(w);
+    w->is_helped = false;
+    if (stet__sim_spawn(w->sim, node->p, world_plan_on, node) != STET_OK)
+        abort();
+    while (!w->is_helped && !w->is_failed)
+        fleet_nap(w->server, 1000);
+    until_us = stet__sim_now_us(w->sim) + WORLD_WATCH_US;
+    while ((fleet_schedules_watch(w) || stet__sim_now_us(w->sim) < until_us) && !w->is_failed)
+        fleet_nap(w->server, 200000);
 }
 
 /* Every run has ended, or what has not waits for the outside. A node that was raised just now will
@@ -387,6 +474,7 @@ world_settle(fleet *w)
         bool was_up = world_is_up(w);
 
         fleet_raise(w);
+        world_resume(w);
         if (was_up && fleet_is_quiet(w))
             return;
         fleet_nap(w->server, 500000);
@@ -437,7 +525,7 @@ world_help_on(void *arg)
             fleet_fail(w, run, "an idle run cannot be cancelled: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_PAUSED &&
-            stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped)
+            stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped && run->end == 0)
             fleet_fail(w, run, "a paused run cannot be resumed: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
@@ -459,6 +547,18 @@ world_help(fleet *w)
         fleet_nap(w->server, 1000);
 }
 
+/* A hook that refused an entry hears it again a minute later at most. */
+static void
+world_told(fleet *w)
+{
+    int64_t until_us = stet__sim_now_us(w->sim) + WORLD_TOLD_US;
+
+    while (!w->is_failed && !fleet_audit_is_over(w) && stet__sim_now_us(w->sim) < until_us) {
+        fleet_raise(w); /* it may be one that was about to stop */
+        fleet_nap(w->server, 200000);
+    }
+}
+
 static void
 world_story(void *arg)
 {
@@ -469,6 +569,7 @@ world_story(void *arg)
         fleet_nap(w->server, world_is_up(w) ? 500000 : 100000);
     }
     world_heal(w);
+    world_watch(w);
     world_settle(w);
     if (!w->is_failed)
         fleet_check_open(w, world_engine(w), false);
@@ -483,10 +584,13 @@ world_story(void *arg)
     }
     if (!w->is_failed)
         fleet_check_open(w, world_engine(w), true);
+    world_told(w);
     if (!w->is_failed)
         fleet_check_end(w, world_engine(w));
     if (!w->is_failed)
         fleet_history_end(w, world_engine(w));
+    while (!w->is_failed && fleet_is_held(w))
+        world_resume(w); /* a pause that was slow to come */
     if (!w->is_failed)
         fleet_image_take(w, true);
     w->is_over = true;
@@ -505,10 +609,11 @@ world_idle(fleet *w, fleet_task *t)
     case 1:
         t->order.depth = FLEET_DEPTH_IDLE;
         if (w->options.is_large)
-            t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
+            t->order.is_shared = false, t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
         break;
     default:
         t->is_unserved = true;
+        t->order.is_shared = false;
         t->key = t->order.floor = -1;
         t->delay_ms = 0;
         break;
@@ -526,7 +631,8 @@ world_tasks(fleet *w)
         t->order.seed = stet__rng_next(&w->draws);
         t->order.nonce = i + 1;
         t->key = fleet_draw(&w->draws, 3) == 0 ? (int)fleet_draw(&w->draws, FLEET_KEYS) : -1;
-        t->order.floor = t->key;
+        t->order.is_shared = t->key >= 0 && fleet_draw(&w->draws, 4) == 0;
+        t->order.floor = t->order.is_shared ? -1 : t->key;
         t->at_us = (int64_t)fleet_draw(&w->draws, (uint64_t)w->plan.last_us);
         if (fleet_draw(&w->draws, t->key >= 0 ? 2 : 4) == 0)
             t->delay_ms = (int64_t)fleet_draw(&w->draws, 5000);
@@ -536,7 +642,8 @@ world_tasks(fleet *w)
         t->has_id = !t->has_idem && fleet_draw(&w->draws, 2) == 0;
         t->waits = fleet_draw(&w->draws, 2) == 0;
         t->cancels = fleet_draw(&w->draws, 12) == 0;
-        t->way = (fleet_way)(fleet_draw(&w->draws, 2) * fleet_draw(&w->draws, 3));
+        if (fleet_draw(&w->draws, 2) == 1)
+            t->way = (fleet_way)fleet_draw(&w->draws, 3);
         if (fleet_draw(&w->draws, 24) == 0)
             world_idle(w, t);
     }
@@ -590,6 +697,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->draws, options->seed);
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
+    stet__rng_seed(&w->planner, options->seed * 131 + 11);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
@@ -600,6 +708,7 @@ world_begin(fleet *w, const fleet_options *options)
     if (fleet_fault(w, FLEET_SAME_NAME, NULL))
         w->same_name = 2;
     world_tasks(w);
+    fleet_schedules_draw(w);
     for (size_t i = 0; i < w->n_nodes; i++) {
         w->nodes[i].w = w;
         w->nodes[i].index = (unsigned)i;
@@ -615,6 +724,7 @@ static void
 world_end(fleet *w)
 {
     fleet_images_free(w);
+    fleet_schedules_free(w);
     fleet_sim_put(w->sim); /* with the store, which is the server's memory */
     stet__map_free(&w->runs);
     stet__map_free(&w->idems);
@@ -622,6 +732,8 @@ world_end(fleet *w)
     stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
     stet__arena_free(&w->arena);
+    for (int i = 0; i < FLEET_KEYS; i++)
+        free(w->objects[i].states);
     free(w->awakeables);
     free(w->deeds);
     free(w->updates);

@@ -73,6 +73,11 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
            s->deeds[0], s->deeds[1], s->deeds[2], s->deeds[3], s->deeds[4]);
     printf("updates %" PRIu64 ", answers to them %" PRIu64 ", queries %" PRIu64 "\n", s->updates,
            s->answers, s->queries);
+    printf("%" PRIu64 " handlers and services paused\n", s->holds);
+    printf("schedules: fired %" PRIu64 ", skipped %" PRIu64 ", made or changed %" PRIu64 "\n",
+           s->firings, s->skips, s->schedules);
+    printf("classifiers: permanent %" PRIu64 ", deferred %" PRIu64 "\n", s->judged, s->deferred);
+    printf("%" PRIu64 " audit entries told, %" PRIu64 " of them again\n", s->tales, s->retold);
     printf("%" PRIu64 " reasons of why compared with the records\n", s->reasons);
     printf("%" PRIu64 " histories of keys with an order, %" PRIu64 " undecided\n",
            s->orders - s->undecided, s->undecided);

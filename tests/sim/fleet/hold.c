@@ -1,0 +1,155 @@
+/* Paused handlers and services: what operators hold, and that nobody is given a run of it.
+ *
+ * The store tells when a pause begins and ends: each one that was answered, once. An engine reads
+ * the pauses before it takes its first run; of later ones it learns with its next sweep. So a node
+ * is given no run of what was paused before its life began, whatever goes wrong; and none of what
+ * was paused some sweeps ago, in seeds in which nothing delays its looks or its claims. /
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "fleet.h"
+
+/* Sweeps are at most 5 s apart; what was on its way then comes a little later. */
+#define HOLD_LEARNT_US ((int64_t)12 * 1000000)
+
+static const char *const hold_names[FLEET_HOLDS] = { "svc", "obj", "svc.run", "obj.run",
+                                                     "obj.peek" };
+
+static fleet_hold *
+hold_named(fleet *w, stet_bytes name)
+{
+    for (size_t i = 0; i < FLEET_HOLDS; i++)
+        if (strlen(hold_names[i]) == name.len && memcmp(hold_names[i], name.data, name.len) == 0)
+            return &w->holds[i];
+    return NULL;
+}
+
+/* ---- in the store ---------------------------------------------------------------------------- */
+
+void
+fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op)
+{
+    fleet_hold *hold = hold_named(w, op->key);
+    bool        is_put = op->kind == STET_OP_VALUE_PUT;
+
+    if (hold == NULL || is_put == (hold->since_us != 0)) {
+        fleet_fail(w, NULL, "%.*s is %s, and was before", (int)op->key.len,
+                   (const char *)op->key.data, is_put ? "paused" : "resumed");
+        return;
+    }
+    fleet_trace(w, node, NULL, is_put ? "paused:" : "resumed:", hold_names[hold - w->holds], 0, 0);
+    hold->since_us = is_put ? stet__sim_now_us(w->sim) : 0;
+    hold->puts += is_put;
+    hold->dels += !is_put;
+    w->stats.holds += is_put;
+}
+
+static bool
+hold_is_of(size_t hold, const char *handler)
+{
+    size_t n = strlen(hold_names[hold]);
+
+    return strncmp(handler, hold_names[hold], n) == 0 && (handler[n] == '\0' || handler[n] == '.');
+}
+
+/* Is a node's look at the pauses, or what it claims by it, late in this seed? */
+static bool
+hold_is_prompt(const fleet *w, const fleet_node *node)
+{
+    static const fleet_fault_kind delays[] = { FLEET_READ_FAILED, FLEET_SLOW, FLEET_POISONED,
+                                               FLEET_NO_MEMORY, FLEET_COMMIT_REFUSED,
+                                               FLEET_REPLY_LOST, FLEET_LEASE_SLOW };
+
+    for (size_t i = 0; i < sizeof delays / sizeof delays[0]; i++)
+        if (w->plan.one_in[delays[i]] != 0)
+            return false;
+    return stet__sim_now_us(w->sim) - node->pause_end_us > HOLD_LEARNT_US;
+}
+
+void
+fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run)
+{
+    for (size_t i = 0; i < FLEET_HOLDS; i++) {
+        int64_t since_us = w->holds[i].since_us;
+
+        if (since_us != 0 && hold_is_of(i, run->handler) &&
+            (since_us < node->born_us ||
+             (stet__sim_now_us(w->sim) - since_us > HOLD_LEARNT_US && hold_is_prompt(w, node))))
+            fleet_fail(w, run, "it is granted to node %u, and %s is paused for %lld ms",
+                       node->index, hold_names[i],
+                       (long long)(stet__sim_now_us(w->sim) - since_us) / 1000);
+    }
+}
+
+bool
+fleet_is_held(fleet *w)
+{
+    for (size_t i = 0; i < FLEET_HOLDS; i++)
+        if (stet__mem_value(w->db, STET__SPACE_BASE_PAUSED, stet_text(hold_names[i])) != NULL)
+            return true;
+    return false;
+}
+
+/* ---- operators ------------------------------------------------------------------------------- */
+
+static bool
+hold_is_passing(int code)
+{
+    stet_class class_ = stet_code_class(code);
+
+    return class_ == STET_CLASS_RETRY || class_ == STET_CLASS_UNKNOWN ||
+           class_ == STET_CLASS_FENCED || code == STET_EPOISONED;
+}
+
+void
+fleet_hold_pause(fleet_node *node)
+{
+    fleet      *w = node->w;
+    size_t      i = (size_t)fleet_draw(&w->draws, FLEET_HOLDS);
+    fleet_hold *hold = &w->holds[i];
+    uint64_t    puts = hold->puts;
+    int64_t     most_ms = fleet_draw(&w->draws, 4) == 0 ? 40000 : 4000;
+    int         err;
+
+    if (hold->since_us == 0)
+        hold->until_us = stet__sim_now_us(w->sim) +
+                         1000 * (int64_t)fleet_draw(&w->draws, (uint64_t)most_ms);
+    err = stet_handler_pause(node->engine, hold_names[i], "operator", "a whim");
+    if (err == STET_OK ? hold->puts == puts
+                       : err != STET_ESETTLED && !hold_is_passing(err))
+        fleet_fail(w, NULL, "pausing %s gives %s: %s", hold_names[i], stet_code_name(err),
+                   stet_last_error());
+    if (err == STET_ESETTLED && strstr(stet_last_error(), "by operator") == NULL)
+        fleet_fail(w, NULL, "a second pause does not name the first: %s", stet_last_error());
+}
+
+/* One that has been paused long enough, or none that is paused at all. */
+void
+fleet_hold_resume(fleet_node *node)
+{
+    fleet      *w = node->w;
+    size_t      i = (size_t)fleet_draw(&w->draws, FLEET_HOLDS);
+    fleet_hold *hold;
+    uint64_t    dels;
+    int         err;
+
+    for (size_t k = 0; k < FLEET_HOLDS && w->holds[i].since_us == 0; k++)
+        i = (i + 1) % FLEET_HOLDS;
+    hold = &w->holds[i];
+    dels = hold->dels;
+    if (hold->since_us != 0 && stet__sim_now_us(w->sim) < hold->until_us)
+        return;
+    err = stet_handler_resume(node->engine, hold_names[i], "operator", "enough");
+    if (err == STET_OK ? hold->dels == dels : err != STET_ENOTFOUND && !hold_is_passing(err))
+        fleet_fail(w, NULL, "resuming %s gives %s: %s", hold_names[i], stet_code_name(err),
+                   stet_last_error());
+}
+
+void
+fleet_hold_end(stet_engine *e)
+{
+    for (size_t i = 0; i < FLEET_HOLDS; i++)
+        (void)stet_handler_resume(e, hold_names[i], "helper", NULL);
+}
