@@ -5,7 +5,8 @@
 #   CONFIGS  which of: plain (gcc), asan (clang, address and undefined), tsan (clang, programs whose
 #            source says `tsan: yes`), checks (headers, tidy, install, docs). Default: all
 #   ONLY     only programs whose name has this in it
-#   JOBS     parallel compilations; test programs run four at a time
+#   JOBS     parallel compilations; test programs run six at a time, those of one configuration while the
+#            next one is being built
 #
 # All it writes is under $BUILD/test of this clone and in fresh temporary directories.
 set -uo pipefail
@@ -18,7 +19,7 @@ export OUT=$BUILD/test
 CONFIGS=${CONFIGS:-plain asan tsan checks}
 ONLY=${ONLY:-}
 JOBS=${JOBS:-$(nproc)}
-PROGRAMS_AT_ONCE=4 # many wait for servers, leases and disks
+PROGRAMS_AT_ONCE=6 # most wait for servers, leases and disks
 START=$SECONDS
 # Whoever ends us ends the programs we run, too.
 trap 'trap - TERM HUP; kill 0' TERM HUP
@@ -34,8 +35,8 @@ has_config() { [[ " $CONFIGS " == *" $1 "* ]]; }
 
 # Print a job's output in one piece and add its counts. A program that ended without its line of
 # counts crashed as a whole and counts as one failure.
-report() { # NAME LOG STATUS MILLISECONDS
-    local name=$1 log=$2 status=$3 ms=$4 passed failed skipped
+report() { # NAME LOG STATUS MILLISECONDS "USER SYSTEM" (seconds of processor; may be left out)
+    local name=$1 log=$2 status=$3 ms=$4 cpu=${5:-} passed failed skipped
     passed=$(grep -c '^ok ' "$log")
     failed=$(grep -c '^not ok ' "$log")
     skipped=$(grep -c '^skip ' "$log")
@@ -50,20 +51,20 @@ report() { # NAME LOG STATUS MILLISECONDS
         flock 9
         echo "== $name"
         grep -vE '^[0-9]+ passed, [0-9]+ failed' "$log"
-        printf '   %s: %d passed, %d failed, %d skipped in %d.%d s\n' \
-            "$name" "$passed" "$failed" "$skipped" $((ms / 1000)) $((ms % 1000 / 100))
+        printf '   %s: %d passed, %d failed, %d skipped in %d.%d s%s\n' \
+            "$name" "$passed" "$failed" "$skipped" $((ms / 1000)) $((ms % 1000 / 100)) "${cpu:+ (cpu $cpu)}"
         echo "$passed $failed $skipped $name" >>"$RESULTS"
     } 9>"$OUT/logs/lock"
 }
 
 run_job() { # NAME COMMAND...
-    local name=$1 log status start
+    local name=$1 log status start cpu TIMEFORMAT='%U %S'
     shift
     log=$OUT/logs/${name//\//_}.log
     start=$(date +%s%3N)
-    "$@" >"$log" 2>&1 </dev/null
+    cpu=$({ time "$@" >"$log" 2>&1 </dev/null; } 2>&1)
     status=$?
-    report "$name" "$log" "$status" $(($(date +%s%3N) - start))
+    report "$name" "$log" "$status" $(($(date +%s%3N) - start)) "$cpu"
 }
 
 # ---- building ----------------------------------------------------------------------------------
@@ -83,9 +84,10 @@ programs() { # CONFIG
 build_step() { # CONFIG COMPILER SANITIZE TARGET...
     local config=$1 compiler=$2 sanitize=$3 linker=
     shift 3
-    # Some two hundred programs are linked with the sanitizers' libraries: a third of the time with this one.
-    [ "$compiler" != clang ] || ! command -v ld.lld >/dev/null || linker=-fuse-ld=lld
-    cmake -S . -B "$OUT/$config" -DCMAKE_C_COMPILER="$compiler" -DSTET_WERROR=ON \
+    # Some two hundred programs are linked: a third to half of the time with this one. The simulator's own program,
+    # which nobody times here, need not be compiled once more as one unit.
+    ! command -v ld.lld >/dev/null || linker=-fuse-ld=lld
+    cmake -S . -B "$OUT/$config" -DCMAKE_C_COMPILER="$compiler" -DSTET_WERROR=ON -DSTET_SIM_IPO=OFF \
         -DSTET_SANITIZE="$sanitize" -DCMAKE_EXE_LINKER_FLAGS="$linker" || return
     cmake --build "$OUT/$config" -j "$JOBS" --target "$@" || return
     echo "ok build $config with $compiler"
@@ -124,38 +126,47 @@ run_check() { # NAME
     esac
 }
 
+# Only so many points, unless whoever called says how many.
+thin() { # NAME=NUMBER...
+    local one name
+    for one; do
+        name=${one%%=*}
+        [ -n "${!name:-}" ] || export "${one?}"
+    done
+}
+
 run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     local config=${1%%/*} program=${1#*/}
     [ "$config" != checks ] || { run_check "$program"; return; }
     case $program in *@*) local -x STET_TEST_STORE=${program#*@} ;; esac
     program=${program%@*}
-    # Each point is tried in one configuration, some of them in the other: where memory may be handled wrongly on
-    # the way back, all of them with AddressSanitizer; where it is what was stored that counts, without. Of pairs
-    # of crashes and of killed processes there are too many for that: every second or so.
+    # Each point is tried in one configuration or the other, as far as there is time: where memory may be handled
+    # wrongly on the way back, more of them with AddressSanitizer; where it is what was stored that counts, without.
     # `make soak` and whoever runs a program alone try all of them.
     case $config/$program in
-    plain/crash_pairs_test) local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-6} ;;
+    plain/crash_pairs_test) thin STET_TEST_PAIRS_STRIDE=20 ;;
+    asan/crash_pairs_test) thin STET_TEST_PAIRS_STRIDE=200 STET_TEST_PAIRS_SEEDS=1 ;;
     plain/crash_processes_test)
         case ${STET_TEST_STORE:-} in
-        postgres) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-24} ;;
-        redis) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-9} ;;
-        *) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-2} ;;
+        postgres) thin STET_CRASH_STRIDE=48 ;;
+        redis) thin STET_CRASH_STRIDE=20 ;;
+        *) thin STET_CRASH_STRIDE=4 ;;
         esac ;;
-    asan/fault_*_cut_test)
-        local -x STET_CUT_STRIDE=${STET_CUT_STRIDE:-60} STET_CUT_KINDS=${STET_CUT_KINDS:-3} ;;
-    asan/crash_processes_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-4} ;;
-    asan/crash_repair_test) local -x STET_CRASH_STRIDE=${STET_CRASH_STRIDE:-20} ;;
-    */crash_power_test) local -x STET_POWER_SEEDS=${STET_POWER_SEEDS:-1} ;;
-    asan/crash_pairs_test)
-        local -x STET_TEST_PAIRS_STRIDE=${STET_TEST_PAIRS_STRIDE:-24}
-        local -x STET_TEST_PAIRS_SEEDS=${STET_TEST_PAIRS_SEEDS:-2} ;;
-    asan/fault_api_test)
-        local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-150} STET_FAULT_FIRST=${STET_FAULT_FIRST:-2} ;;
-    asan/fault_sqlite_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-20} ;;
-    asan/fault_postgres_answer_test) local -x STET_FAULT_STRIDE=${STET_FAULT_STRIDE:-8} ;;
-    plain/fault_api_test) local -x STET_FAULT_THIN=${STET_FAULT_THIN:-5} ;;
-    plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test)
-        local -x STET_FAULT_THIN=${STET_FAULT_THIN:-5} ;;
+    asan/crash_processes_test) thin STET_CRASH_STRIDE=20 ;;
+    plain/crash_transaction_test) [ "${STET_TEST_STORE:-}" != postgres ] || thin STET_CRASH_STRIDE=6 ;;
+    plain/crash_repair_test) thin STET_CRASH_STRIDE=3 ;;
+    asan/crash_repair_test) thin STET_CRASH_STRIDE=20 ;;
+    plain/crash_power_test) thin STET_POWER_SEEDS=1 STET_POWER_STRIDE=2 ;;
+    asan/crash_power_test) thin STET_POWER_SEEDS=1 STET_POWER_STRIDE=10 ;;
+    plain/fault_postgres_cut_test) thin STET_CUT_STRIDE=18 ;;
+    asan/fault_*_cut_test) thin STET_CUT_STRIDE=120 STET_CUT_KINDS=3 ;;
+    plain/fault_api_test) thin STET_FAULT_THIN=20 ;;
+    asan/fault_api_test) thin STET_FAULT_STRIDE=1000 STET_FAULT_FIRST=2 ;;
+    asan/fault_sqlite_test) thin STET_FAULT_STRIDE=20 ;;
+    asan/fault_postgres_answer_test) thin STET_FAULT_STRIDE=16 ;;
+    plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test) thin STET_FAULT_THIN=5 ;;
+    asan/fault_io_test | asan/fault_repair_test) thin STET_FAULT_THIN=8 ;;
+    asan/fault_memory_test) thin STET_FAULT_THIN=6 ;;
     esac
     case $config in
     plain) run_job "$1" "$OUT/plain/tests/$program" ;;
@@ -172,14 +183,10 @@ export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="second_deadlock_stack=1"
 [ ! -e tests/lsan.supp ] || export LSAN_OPTIONS="suppressions=$ROOT/tests/lsan.supp:print_suppressions=0"
 [ ! -e tests/tsan.supp ] || TSAN_OPTIONS+=":suppressions=$ROOT/tests/tsan.supp"
-export -f report run_job run_check run_program fixed_addresses
+export -f report run_job run_check thin run_program fixed_addresses
 
-jobs=()
-# They keep one core busy: beside programs that wait they cost nothing.
-if has_config checks && [ -z "$ONLY" ]; then
-    jobs+=(checks/tidy checks/headers checks/install checks/docs)
-fi
-add_jobs() { # CONFIG
+# What is to be run of a configuration, a name a line.
+jobs_of() { # CONFIG
     local program
     for program in $(programs "$1"); do
         # Hundreds of processes, each of which does what engine_move_test does in one.
@@ -187,47 +194,71 @@ add_jobs() { # CONFIG
         # What strangers send is for the sanitizer to judge.
         case $1/$program in plain/fault_*_answer_test | plain/fault_rabbitmq_test) continue ;; esac
         case $program in
-        engine_clock_test) jobs+=("$1/$program@memory") ;; # the only clock a test can set
+        engine_clock_test) echo "$1/$program@memory" ;; # the only clock a test can set
         # The engine's tests hold on every store.
         engine_*)
-            jobs+=("$1/$program@memory" "$1/$program@sqlite")
+            printf '%s\n' "$1/$program@memory" "$1/$program@sqlite"
             # On a server the engine's code is the same, and waits longer: all of it once, the stores' own code
             # with AddressSanitizer too, through the programs that use most of it.
             case $1/$program in
             plain/* | asan/engine_start_test | asan/engine_step_test | asan/engine_object_test | \
                 asan/engine_facts_test | asan/engine_fleet_test)
-                jobs+=("$1/$program@postgres" "$1/$program@redis") ;;
+                printf '%s\n' "$1/$program@postgres" "$1/$program@redis" ;;
             esac
             ;;
         # So does crash everywhere; without a lock that proves a death it waits for leases.
         crash_processes_test)
-            jobs+=("$1/$program")
-            [ "$1" != plain ] || jobs+=("$1/$program@redis" "$1/$program@postgres")
+            echo "$1/$program"
+            [ "$1" != plain ] || printf '%s\n' "$1/$program@redis" "$1/$program@postgres"
             ;;
         crash_transaction_test)
-            jobs+=("$1/$program")
-            [ "$1" != plain ] || jobs+=("$1/$program@postgres")
+            echo "$1/$program"
+            [ "$1" != plain ] || echo "$1/$program@postgres"
             ;;
-        *) jobs+=("$1/$program") ;;
+        *) echo "$1/$program" ;;
         esac
     done
 }
 
+# Programs that take minutes, waiting for the most part, come first, so that none is left alone at the end.
+slow_first() {
+    local all
+    all=$(cat)
+    [ -n "$all" ] || return 0
+    grep -E '/(fault|crash)_' <<<"$all"
+    grep -vE '/(fault|crash)_' <<<"$all"
+}
+
+# The programs are run while the next ones are compiled: most of them wait.
+all_jobs() {
+    # They keep one core busy: beside programs that wait they cost nothing.
+    if has_config checks && [ -z "$ONLY" ]; then
+        printf '%s\n' checks/tidy checks/headers checks/install checks/docs
+    fi
+    ! has_config plain || jobs_of plain | slow_first
+    if has_config asan && build asan clang address all >&3; then
+        jobs_of asan | slow_first
+    fi
+    if has_config tsan; then
+        local targets
+        mapfile -t targets < <(programs tsan)
+        [ ${#targets[@]} -eq 0 ] || ! build tsan clang thread "${targets[@]}" stet-test-server >&3 || jobs_of tsan
+    fi
+}
+
+# One PostgreSQL server for all of them: its program has to be there first.
+exec 3>&1
 if has_config plain || has_config checks; then
-    build plain gcc "" all && has_config plain && add_jobs plain
+    build plain gcc "" all
+elif has_config asan; then
+    build asan clang address stet-test-server
+else
+    build tsan clang thread stet-test-server
 fi
-has_config asan && build asan clang address all && add_jobs asan
-if has_config tsan; then
-    mapfile -t targets < <(programs tsan)
-    [ ${#targets[@]} -eq 0 ] || targets+=(stet-test-server)
-    [ ${#targets[@]} -eq 0 ] || { build tsan clang thread "${targets[@]}" && add_jobs tsan; }
-fi
-if [ ${#jobs[@]} -gt 0 ]; then
-    # One PostgreSQL server for all of them.
+if [ $? -eq 0 ]; then
     server=$(ls "$OUT"/{plain,asan,tsan}/tests/stet-test-server 2>/dev/null | head -n 1)
     [ "$CONFIGS" != checks ] || server=
-    printf '%s\0' "${jobs[@]}" |
-        ${server:+"$server"} xargs -0 -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
+    all_jobs | ${server:+"$server"} xargs -r -d '\n' -n 1 -P $PROGRAMS_AT_ONCE bash -c 'run_program "$1"' run_program
 fi
 
 # ---- the sum -----------------------------------------------------------------------------------
