@@ -235,6 +235,8 @@ sched_check_entry(sched_check *c, const sched_item *item)
 
     if (err != STET_OK || item->at_ms <= stet__store_now(c->v->e) || sched_is_asked(item))
         return err;
+    if (s.edition != 0 && !stet__sched_is_sound(&s.f))
+        return STET_OK; /* told as that; nobody knows its own time */
     if ((err = sched_is_own(c, &s, item, &is_own)) != STET_OK || is_own)
         return err;
     if ((err = sched_is_there(c, item->space, item->key, &is_there)) != STET_OK || !is_there ||
