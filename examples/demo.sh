@@ -86,9 +86,12 @@ runs=()
 say "1. A program takes $ORDERS orders. Store: one SQLite file, shop.db"
 start_worker worker.log
 first_worker=$worker
+taken=$(date +%s%3N)
 for n in 1 2 3 4; do take_order $n 50 fast; done
+# Long enough that the first of them still sleeps when the last one does, also where each command takes its time.
+pause=$((2500 + 6 * ($(date +%s%3N) - taken)))
 take_order $AIR 50 slow
-for n in 6 7 8 9 10; do take_order $n 2500 fast; done
+for n in 6 7 8 9 10; do take_order $n $pause fast; done
 for n in 11 12; do take_order $n 50 fast --delay 3s; done
 for n in 1 2 3 4; do shop wait "${runs[n]}" >/dev/null; done
 until_so "order $AIR is inside its charge" ledger_has $AIR charge
