@@ -273,7 +273,7 @@ runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_
         sqlite3_bind_int64(stmt, at, 0);
 }
 
-/* Rows are added several at a time: most of what a statement costs for a row is its begin and its end, and behind
+/* Rows are written several at a time: most of what a statement costs for a row is its begin and its end, and behind
  * the row before a tree need not be searched from its root. Rows that are left over go one by one. */
 typedef struct runs_lot {
     sqlite_run *of[LITE_LOT];
@@ -318,6 +318,20 @@ runs_bind_facts(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite
     sqlite_bind_bytes(stmt, at + 4, run->facts);
 }
 
+static void
+runs_bind_core(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
+{
+    sqlite_bind_id(stmt, at + 1, &run->id);
+    sqlite3_bind_int64(stmt, at + 2, run->status);
+    sqlite3_bind_int64(stmt, at + 3, run->is_terminal);
+    runs_bind_work(st, stmt, at + 4, run);
+    sqlite_bind_u64(stmt, at + 5, run->epoch);
+    sqlite_bind_u64(stmt, at + 6, run->inbox);
+    sqlite_bind_time(stmt, at + 7, run->due_ms);
+    sqlite_bind_ended(stmt, at + 8, run->ended_ms);
+    sqlite3_bind_int64(stmt, at + 9, run->attempt);
+}
+
 typedef struct runs_kind {
     sqlite_sql  one, many;
     int         columns;
@@ -326,6 +340,7 @@ typedef struct runs_kind {
 } runs_kind;
 
 static const runs_kind runs_rows = { LITE_SQL_RUN_ADD, LITE_SQL_RUN_ADD_LOT, 18, "write a run", runs_bind_row };
+static const runs_kind runs_cores = { LITE_SQL_RUN_CORE, LITE_SQL_RUN_CORE_LOT, 9, "write a run", runs_bind_core };
 static const runs_kind runs_facts = { LITE_SQL_FACTS_ADD, LITE_SQL_FACTS_ADD_LOT, 4, "write facts", runs_bind_facts };
 
 /* What is in the lot; all of it at once if it is full. */
@@ -357,35 +372,23 @@ runs_lot_add(sqlite_store *st, const runs_kind *kind, runs_lot *lot, sqlite_run 
 }
 
 static int
-runs_update(sqlite_store *st, const sqlite_run *run)
+runs_update_full(sqlite_store *st, const sqlite_run *run)
 {
-    bool          is_full = (run->dirty & LITE_DIRTY_FULL) != 0;
     int           err = STET_OK;
-    sqlite3_stmt *stmt =
-        stet__sqlite_stmt(st, &st->writer, is_full ? LITE_SQL_RUN_FULL : LITE_SQL_RUN_CORE, &err);
+    sqlite3_stmt *stmt = stet__sqlite_stmt(st, &st->writer, LITE_SQL_RUN_FULL, &err);
 
     if (stmt == NULL)
         return err;
-    sqlite_bind_id(stmt, 1, &run->id);
-    sqlite3_bind_int64(stmt, 2, run->status);
-    sqlite3_bind_int64(stmt, 3, run->is_terminal);
-    runs_bind_work(st, stmt, 4, run);
-    sqlite_bind_u64(stmt, 5, run->epoch);
-    sqlite_bind_u64(stmt, 6, run->inbox);
-    sqlite_bind_time(stmt, 7, run->due_ms);
-    sqlite_bind_ended(stmt, 8, run->ended_ms);
-    sqlite3_bind_int64(stmt, 9, run->attempt);
-    if (is_full) {
-        sqlite_bind_text(stmt, 10, run->lane);
-        if (run->lane != NULL)
-            sqlite3_bind_int64(stmt, 11, run->lane_pos);
-        else
-            sqlite3_bind_null(stmt, 11);
-        sqlite3_bind_int(stmt, 12, run->has_reason);
-        sqlite_bind_text(stmt, 13, run->reason);
-        sqlite3_bind_int(stmt, 14, run->has_extra);
-        sqlite_bind_bytes(stmt, 15, run->extra);
-    }
+    runs_bind_core(st, stmt, 0, run);
+    sqlite_bind_text(stmt, 10, run->lane);
+    if (run->lane != NULL)
+        sqlite3_bind_int64(stmt, 11, run->lane_pos);
+    else
+        sqlite3_bind_null(stmt, 11);
+    sqlite3_bind_int(stmt, 12, run->has_reason);
+    sqlite_bind_text(stmt, 13, run->reason);
+    sqlite3_bind_int(stmt, 14, run->has_extra);
+    sqlite_bind_bytes(stmt, 15, run->extra);
     return stet__sqlite_run(st, &st->writer, stmt, "write a run");
 }
 
@@ -409,9 +412,12 @@ runs_is_due(const sqlite_run *run)
     return run->dirty != 0 || run->put != NULL || run->n_facts > 0;
 }
 
-/* The row, but for one that is added. */
+typedef struct runs_lots {
+    runs_lot rows, cores, facts;
+} runs_lots;
+
 static int
-runs_write(sqlite_store *st, sqlite_run *run)
+runs_write(sqlite_store *st, runs_lots *lots, sqlite_run *run)
 {
     int err = STET_OK;
 
@@ -422,9 +428,13 @@ runs_write(sqlite_store *st, sqlite_run *run)
     if ((run->put != NULL || (run->dirty & ~LITE_DIRTY_INBOX) != 0) && !runs_has_work(st, run) &&
         (err = stet__sqlite_stretch_status(st, run)) != STET_OK)
         return err;
-    if (run->put != NULL || run->dirty == 0)
-        return STET_OK;
-    return run->dirty == LITE_DIRTY_INBOX ? runs_update_inbox(st, run) : runs_update(st, run);
+    if (run->put != NULL)
+        return runs_lot_add(st, &runs_rows, &lots->rows, run);
+    if (run->dirty == LITE_DIRTY_INBOX)
+        return runs_update_inbox(st, run);
+    if ((run->dirty & LITE_DIRTY_FULL) != 0)
+        return runs_update_full(st, run);
+    return run->dirty != 0 ? runs_lot_add(st, &runs_cores, &lots->cores, run) : STET_OK;
 }
 
 static void
@@ -443,7 +453,7 @@ runs_written(sqlite_run *run)
 int
 stet__sqlite_runs_flush(sqlite_store *st)
 {
-    runs_lot    rows = { .n = 0 }, facts = { .n = 0 };
+    runs_lots   lots = { .rows.n = 0, .cores.n = 0, .facts.n = 0 };
     sqlite_run *run;
     int         err = STET_OK;
 
@@ -451,12 +461,13 @@ stet__sqlite_runs_flush(sqlite_store *st)
         if (!runs_is_due(run))
             continue;
         if (run->n_facts > 0)
-            err = runs_lot_add(st, &runs_facts, &facts, run);
-        if (err == STET_OK && (err = runs_write(st, run)) == STET_OK && run->exists && run->put != NULL)
-            err = runs_lot_add(st, &runs_rows, &rows, run);
+            err = runs_lot_add(st, &runs_facts, &lots.facts, run);
+        if (err == STET_OK)
+            err = runs_write(st, &lots, run);
     }
-    if (err != STET_OK || (err = runs_lot_write(st, &runs_facts, &facts)) != STET_OK ||
-        (err = runs_lot_write(st, &runs_rows, &rows)) != STET_OK)
+    if (err != STET_OK || (err = runs_lot_write(st, &runs_facts, &lots.facts)) != STET_OK ||
+        (err = runs_lot_write(st, &runs_cores, &lots.cores)) != STET_OK ||
+        (err = runs_lot_write(st, &runs_rows, &lots.rows)) != STET_OK)
         return err;
     for (run = st->runs.dirty; run != NULL; run = run->next_dirty)
         runs_written(run);
