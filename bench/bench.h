@@ -17,6 +17,7 @@
 #include "raw.h"
 
 #define BENCH_ROUNDS    11 /* short ones: a loud neighbour should meet both sides of a round */
+#define BENCH_ROUNDS_MAX 51 /* where a round is a tenth of a second and one differs much from the next */
 #define BENCH_IN_FLIGHT 256
 #define BENCH_CLIENTS   8 /* threads; each has its share in flight, started with one call */
 
@@ -97,7 +98,7 @@ double bench_percentile(double *values, size_t n, double percent);
 
 /* Rounds of two numbers; reports the round whose value / raw is the median. */
 typedef struct bench_rounds {
-    double value[BENCH_ROUNDS], raw[BENCH_ROUNDS];
+    double value[BENCH_ROUNDS_MAX], raw[BENCH_ROUNDS_MAX];
     size_t n;
 } bench_rounds;
 void bench_rounds_add(bench_rounds *rounds, double value, double raw_value);

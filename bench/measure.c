@@ -71,7 +71,7 @@ bench_rounds_add(bench_rounds *rounds, double value, double raw_value)
 void
 bench_rounds_report(const bench_rounds *rounds, bench_result *r)
 {
-    double ratios[BENCH_ROUNDS], median;
+    double ratios[BENCH_ROUNDS_MAX], median;
     size_t used;
 
     for (size_t i = 0; i < rounds->n; i++)

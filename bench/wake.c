@@ -84,7 +84,7 @@ bench_sleep_overdue(bench_result *r)
         bench_fail("out of memory");
     s->e = bench_worker(stet_path);
     (void)sleepers_round(s);
-    for (int i = 0; i < BENCH_ROUNDS; i++) {
+    for (int i = 0; i < BENCH_ROUNDS_MAX; i++) {
         double late_s = sleepers_round(s);
 
         bench_rounds_add(&rounds, late_s * 1e3, bench_raw_commit_s(hand) * 1e3);
