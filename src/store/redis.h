@@ -8,11 +8,13 @@
  *   redis_pack.c       MessagePack, which Lua in the server reads and writes
  *   redis_encode.c     units as the argument of the commit script
  *   redis_commit.c     commits: parts in one round trip, what to do when one fails
+ *   redis_quick.c      batches that a small script of their own may take
  *   redis_session.c    sessions, crumbs, upkeep
  *   redis_read.c       reads; redis_runs.c  rows and lists of runs
  *   redis_mend.c       lost indexes
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
- *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit
+ *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit, or one of the
+ *                      quick ones: redis_steps, redis_wake, redis_one
  *
  * Keys. All begin with "{PREFIX}:", so that one engine is in one slot of a cluster; a letter and,
  * behind ':', an ID (16 bytes) or a name as it is. A prefix has no brace and no colon, and a name
@@ -65,6 +67,9 @@ typedef enum redis_script {
     REDIS_READ,
     REDIS_SESSION,
     REDIS_MEND,
+    REDIS_STEPS,
+    REDIS_WAKE,
+    REDIS_ONE,
     REDIS_SCRIPTS
 } redis_script;
 
@@ -116,6 +121,7 @@ typedef struct redis_store {
     redis_conn  writer;
     uint64_t    turn;
     stet__buf   args; /* kept for its room */
+    uint64_t    n_quick[REDIS_SCRIPTS]; /* commits each quick script took, for tests */
 
     stet__mutex    side_lock;
     redis_conn     side;
@@ -268,7 +274,21 @@ size_t stet__redis_part(const stet_unit *units, size_t n, size_t from);
 /* The argument of the script for units [from, to). false: out of memory. */
 bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from,
                         size_t to);
+/* So few and small that they are one part. */
+bool stet__redis_is_part(const stet_unit *units, size_t n);
+/* Somebody else can use what the units do, and the engine does not tell them itself. */
+bool stet__redis_publishes(redis_store *st, const stet_unit *units, size_t n);
+/* Grants { run, epoch, inbox, … } of an answer, and of `news` what lies last in their inboxes. */
+int  stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out);
 int  stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+
+/* ---- redis_quick.c ---- */
+
+/* A whole commit by a quick script, if there is one for it and it finds all as it should be; else
+ * *is_done is false, nothing was done, and the commit script is to be asked. STET_EUNCERTAIN: it is not
+ * known. Locks: commit_lock. */
+int stet__redis_quick(redis_store *st, const stet_unit *units, size_t n, stet_outcome *outcomes,
+                      bool *is_done);
 
 /* ---- redis_session.c ---- */
 

@@ -5,6 +5,9 @@
  * scripts between two of them. Redis answers after it wrote its log as it is told to
  * (redis_doctor.c), so what is answered is as durable as it gets.
  *
+ * What comes often and mostly alone is one call of a smaller script, if that takes it
+ * (redis_quick.c).
+ *
  * What fails before anything was applied is told as such; what fails later leaves the outcome open,
  * and the repeat of the same units finds their answers.
  */
@@ -82,8 +85,8 @@ answer_keep_news(redis_store *st, stet_outcome *out)
     return STET_OK;
 }
 
-static int
-answer_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out)
+int
+stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out)
 {
     size_t n;
 
@@ -118,7 +121,7 @@ answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
-    return answer_grants(st, in, news, out);
+    return stet__redis_grants(st, in, news, out);
 }
 
 static int
@@ -277,6 +280,7 @@ stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome
 {
     redis_store *st = redis_of(s);
     commit_state c = { .units = units, .outcomes = outcomes, .n = n };
+    bool         is_quick = false;
     int          err;
 
     memset(outcomes, 0, n * sizeof *outcomes);
@@ -284,7 +288,11 @@ stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome
     if ((err = stet__redis_enter(st)) != STET_OK || n == 0)
         return err;
     stet__lock(s->platform, &st->commit_lock);
-    err = commit_all(st, &c);
+    err = stet__redis_quick(st, units, n, outcomes, &is_quick);
+    if (err != STET_OK)
+        err = commit_code(st, &c, err);
+    else if (!is_quick)
+        err = commit_all(st, &c);
     stet__unlock(s->platform, &st->commit_lock);
     if (err != STET_OK)
         commit_outcomes_clear(st, outcomes, n);

@@ -14,8 +14,9 @@
  * group and only hears what is published.
  *
  * A message is the committer it comes from, as text, and then entries: two bytes of length, a
- * letter, and 'w' the ID of the stream's entry about work that is left, 'r' a run, 't' what the
- * engine tells. None: something changed. Work is heard of both ways and told once.
+ * letter, and 'w' the ID of the stream's entry about work that is left, 'k' the same behind a run,
+ * if it is only that one, which got something: whoever has it parked takes it by name. 'r' a run, 't'
+ * what the engine tells. None: something changed. Work is heard of both ways and told once.
  *
  * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
  * publishes. It waits at all of them, and at an eventfd.
@@ -79,6 +80,19 @@ hint_is_later(redis_store *st, const char *id, size_t len)
     return true;
 }
 
+/* Work was left, or this run was; told once. */
+static void
+hint_work(redis_store *st, const void *run, const char *entry, size_t len)
+{
+    uint8_t told[1 + 16] = { 'w' };
+
+    if (st->base.is_client || !hint_is_later(st, entry, len))
+        return;
+    if (run != NULL)
+        memcpy(told + 1, run, 16);
+    st->base.told(st->base.told_arg, told, run != NULL ? sizeof told : 0);
+}
+
 /* What somebody else tells. True: something changed, and no more is said about it. */
 static bool
 hint_hear(redis_store *st, const uint8_t *at, size_t len)
@@ -92,10 +106,12 @@ hint_hear(redis_store *st, const uint8_t *at, size_t len)
             return true; /* nonsense */
         if (at[2] == 't' || (at[2] == 'r' && one == 17))
             st->base.told(st->base.told_arg, what, one - 1);
-        else if (at[2] != 'w')
+        else if (at[2] == 'w')
+            hint_work(st, NULL, (const char *)what, one - 1);
+        else if (at[2] == 'k' && one > 17)
+            hint_work(st, what, (const char *)what + 16, one - 17);
+        else
             return true; /* of a newer stet */
-        else if (!st->base.is_client && hint_is_later(st, (const char *)what, one - 1))
-            st->base.told(st->base.told_arg, "", 0);
     }
     return false;
 }
@@ -294,22 +310,53 @@ hint_join(redis_store *st)
     return err == STET_OK ? hint_ask_work(st) : err;
 }
 
-/* An entry { ID, { "c", committer } }. */
-static bool
-hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
+typedef struct hint_got {
+    bool    is_news; /* something changed */
+    bool    is_work; /* work was left for anybody, */
+    uint8_t run[16]; /* if has_run this run and no other */
+    bool    has_run;
+    bool    is_over; /* the wait for the stream has ended */
+} hint_got;
+
+/* The value behind a name of an entry { ID, { "c", committer, "r", run } }, of which the last two may be
+ * missing; NULL: not there. */
+static const redisReply *
+hint_field(const redisReply *e, const char *name)
 {
-    char        key[sizeof st->key + 2];
-    redis_words w = { 0 };
-    bool        is_own;
+    const redisReply *fields = e->element[1];
+
+    if (fields->type != REDIS_REPLY_ARRAY)
+        return NULL;
+    for (size_t i = 0; i + 1 < fields->elements; i += 2)
+        if (fields->element[i]->type == REDIS_REPLY_STRING &&
+            strcmp(fields->element[i]->str, name) == 0 &&
+            fields->element[i + 1]->type == REDIS_REPLY_STRING)
+            return fields->element[i + 1];
+    return NULL;
+}
+
+static void
+hint_got_work(hint_got *now, const redisReply *run)
+{
+    now->has_run = run != NULL && run->len == sizeof now->run && !now->is_work;
+    if (now->has_run)
+        memcpy(now->run, run->str, sizeof now->run);
+    now->is_work = true;
+}
+
+static void
+hint_entry(redis_store *st, const redisReply *e, bool is_second_hand, hint_got *now)
+{
+    char              key[sizeof st->key + 2];
+    redis_words       w = { 0 };
+    const redisReply *from;
 
     if (e->type != REDIS_REPLY_ARRAY || e->elements != 2 ||
         e->element[0]->type != REDIS_REPLY_STRING)
-        return false;
-    is_own = e->element[1]->type == REDIS_REPLY_ARRAY && e->element[1]->elements == 2 &&
-             e->element[1]->element[1]->type == REDIS_REPLY_STRING &&
-             strcmp(e->element[1]->element[1]->str, st->self) == 0;
-    if (is_own && !is_second_hand)
-        return false;
+        return;
+    from = hint_field(e, "c");
+    if (from != NULL && strcmp(from->str, st->self) == 0 && !is_second_hand)
+        return;
     hint_key(st, key, sizeof key, "h");
     redis_word(&w, "XACK");
     redis_word(&w, key);
@@ -323,37 +370,33 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
         stet__buf_free(&st->acks); /* somebody claims them again: a look for nothing */
         st->n_acks = 0;
     }
-    return is_second_hand || hint_is_later(st, e->element[0]->str, e->element[0]->len);
+    if (is_second_hand)
+        hint_got_work(now, NULL);
+    else if (hint_is_later(st, e->element[0]->str, e->element[0]->len))
+        hint_got_work(now, hint_field(e, "r"));
 }
 
-/* An answer of the stream's connection. *is_asked: the wait for new entries is over. */
-static bool
-hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
+/* An answer of the stream's connection. */
+static void
+hint_take_work(redis_store *st, const redisReply *r, hint_got *now)
 {
     const redisReply *list = NULL;
-    bool              is_claimed = false, is_news = false;
+    bool              is_claimed = false;
 
     if (r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
         r->element[0]->type == REDIS_REPLY_STRING) { /* XAUTOCLAIM: cursor, entries, … */
         list = r->element[1];
         is_claimed = true;
     } else {
-        *is_over = true;
+        now->is_over = true;
         if (r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->elements == 2)
             list = r->element[0]->element[1]; /* [[ stream, entries ]] */
     }
     for (size_t i = 0; list != NULL && i < list->elements; i++)
-        is_news = hint_entry(st, list->element[i], is_claimed) || is_news;
-    return is_news;
+        hint_entry(st, list->element[i], is_claimed, now);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-
-typedef struct hint_got {
-    bool is_news; /* something changed */
-    bool is_work; /* work was left for anybody */
-    bool is_over; /* the wait for the stream has ended */
-} hint_got;
 
 /* Read what has come; false: the connection is of no more use. */
 static bool
@@ -377,7 +420,7 @@ hint_read(redis_store *st, redis_conn *c, hint_got *now)
         else if (reply->type == REDIS_REPLY_ERROR) /* NOGROUP: somebody removed it */
             c->ctx->err = REDIS_ERR_OTHER;
         else
-            now->is_work = hint_take_work(st, reply, &now->is_over) || now->is_work;
+            hint_take_work(st, reply, now);
         freeReplyObject(reply);
     }
 }
@@ -385,12 +428,16 @@ hint_read(redis_store *st, redis_conn *c, hint_got *now)
 static void
 hint_give(redis_store *st, const hint_got *now)
 {
+    uint8_t told[1 + sizeof now->run] = { 'w' };
+
     if (!atomic_load(&st->is_watching))
         return;
     if (now->is_news || (now->is_work && st->base.told == NULL))
         st->on_hint(st->hint_arg);
-    else if (now->is_work)
-        st->base.told(st->base.told_arg, "", 0);
+    else if (now->is_work) {
+        memcpy(told + 1, now->run, sizeof now->run);
+        st->base.told(st->base.told_arg, told, now->has_run ? sizeof told : 0);
+    }
 }
 
 /* Wait for hints, or for the end. */
