@@ -34,6 +34,7 @@
  *   s  S          hash    sessions; what they tell
  *   c:COMMITTER   string  answers of its last commit; forgotten after a week
  *   n             channel "somebody changed something";  h  stream "work was left for anybody"
+ *   e             channel "a run ended", for those of whom somebody waits for one
  *
  * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
  * side_lock; its own so that a renewal never waits behind a commit), two of the hint thread, and up
@@ -148,6 +149,8 @@ typedef struct redis_store {
     uint8_t       telling[REDIS_TELL_MAX]; /* entries of a message; see redis_hint.c */
     size_t        n_telling;
     bool          tells_all; /* there was more */
+    bool          hears_ends; /* the channel of runs that ended; Runs on: the hint thread */
+    _Atomic bool  wants_ends; /* somebody here waits for a run */
     int           hint_fd; /* eventfd: something to tell, or the end; -1: no thread */
     _Atomic bool  is_watching;
 } redis_store;
@@ -344,6 +347,7 @@ int stet__redis_ping(stet_store *s);
 int  stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__redis_unwatch(stet_store *s);
 bool stet__redis_is_told(redis_store *st); /* commits need not publish: the engine tells */
+void stet__redis_waits(redis_store *st); /* somebody is about to look whether a run has ended */
 void stet__redis_tell(stet_store *s, const void *bytes, size_t len);
 
 #endif

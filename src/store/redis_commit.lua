@@ -109,16 +109,18 @@ local function hint(ready, ended)
             told[2] = struct.pack('>I2', #entry) .. entry
         end
     end
-    for i = 1, #ended do told[#told + 1] = '\0\17r' .. ended[i] end
     for id, f in pairs(facts) do
         local r = #f.inbox > 0 and rows[id]
         if r and r[SESSION] ~= 0 and session(r[SESSION]) and not is_own(r[SESSION]) then
             told[#told + 1] = '\0\17r' .. id
         end
     end
-    if publishes then told = { committer } end -- more than that
+    if publishes then told, ended = { committer }, {} end -- more than that
     if publishes or #told > 1 then
         redis.pcall('PUBLISH', K .. 'n', table.concat(told))
+    end
+    if #ended > 0 then
+        redis.pcall('PUBLISH', K .. 'e', committer .. '\0\17r' .. table.concat(ended, '\0\17r'))
     end
 end
 

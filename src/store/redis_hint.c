@@ -18,6 +18,9 @@
  * if it is only that one, which got something: whoever has it parked takes it by name. 'r' a run, 't'
  * what the engine tells. None: something changed. Work is heard of both ways and told once.
  *
+ * Runs that end have a channel of their own, and who waits for none does not listen there: every end would
+ * wake every worker. Waiting shows by load() of what has ended; from then on the handle listens.
+ *
  * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
  * publishes. It waits at all of them, and at an eventfd.
  */
@@ -46,21 +49,51 @@ hint_key(const redis_store *st, char *out, size_t size, const char *kind)
 /* ---- the channel ----------------------------------------------------------------------------- */
 
 static int
-hint_subscribe(redis_store *st)
+hint_subscribe_to(redis_store *st, const char *kind)
 {
     char        channel[sizeof st->key + 2];
     redis_words w = { 0 };
     redisReply *reply;
     int         err;
 
-    hint_key(st, channel, sizeof channel, "n");
+    hint_key(st, channel, sizeof channel, kind);
     redis_word(&w, "SUBSCRIBE");
     redis_word(&w, channel);
+    if ((err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) == STET_OK)
+        freeReplyObject(reply);
+    return err;
+}
+
+static int
+hint_subscribe(redis_store *st)
+{
+    int err;
+
+    st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
+                     atomic_load(&st->wants_ends);
     if ((err = stet__redis_conn_need(st, &st->news)) != STET_OK ||
-        (err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) != STET_OK)
+        (err = hint_subscribe_to(st, "n")) != STET_OK)
         return err;
-    freeReplyObject(reply);
-    return STET_OK;
+    return st->hears_ends ? hint_subscribe_to(st, "e") : STET_OK;
+}
+
+/* Somebody waits now. When the server has said that we listen, they look again: what ended before was not
+ * heard. */
+static void
+hint_subscribe_ends(redis_store *st)
+{
+    char        channel[sizeof st->key + 2];
+    redis_words w = { 0 };
+
+    if (st->hears_ends || !atomic_load(&st->wants_ends))
+        return;
+    hint_key(st, channel, sizeof channel, "e");
+    redis_word(&w, "SUBSCRIBE");
+    redis_word(&w, channel);
+    if (!stet__redis_append(&st->news, &w))
+        return; /* the next wait tries again */
+    st->hears_ends = true;
+    (void)stet__redis_send(st, &st->news, "listen to others");
 }
 
 /* Is the entry of the stream later than all that were told? Then it is told now. */
@@ -124,8 +157,11 @@ hint_is_news(redis_store *st, const redisReply *r)
     size_t            from = strlen(st->self);
 
     if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 ||
-        r->element[0]->type != REDIS_REPLY_STRING || strcmp(r->element[0]->str, "message") != 0 ||
-        r->element[2]->type != REDIS_REPLY_STRING)
+        r->element[0]->type != REDIS_REPLY_STRING)
+        return false;
+    if (strcmp(r->element[0]->str, "subscribe") == 0)
+        return true; /* see hint_subscribe_ends() */
+    if (strcmp(r->element[0]->str, "message") != 0 || r->element[2]->type != REDIS_REPLY_STRING)
         return false;
     text = r->element[2];
     if (text->len < from)
@@ -149,6 +185,17 @@ hint_wake(redis_store *st)
     ssize_t  done = write(st->hint_fd, &one, sizeof one);
 
     (void)done; /* it is full: then it wakes anyway */
+}
+
+void
+stet__redis_waits(redis_store *st)
+{
+    if (atomic_load(&st->wants_ends) || !atomic_load(&st->is_watching))
+        return;
+    stet__lock(st->base.platform, &st->tell_lock);
+    if (atomic_load(&st->is_watching) && !atomic_exchange(&st->wants_ends, true))
+        hint_wake(st); /* with the lock: the eventfd is there */
+    stet__unlock(st->base.platform, &st->tell_lock);
 }
 
 /* Told once is enough. With the lock. */
@@ -493,7 +540,9 @@ hint_main(void *arg)
         if (was_deaf)
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
         hint_tell(st);
-        hint_wait(st);
+        hint_subscribe_ends(st);
+        if (st->news.ctx != NULL)
+            hint_wait(st);
     }
 }
 

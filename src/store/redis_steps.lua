@@ -177,7 +177,7 @@ for i = 1, n, 10 do
     end
 end
 local owned = K .. 'o:' .. session
-local texts, gone, ended, is_ready = {}, {}, {}, false
+local texts, gone, ended, is_ready = {}, {}, false, false
 for i = 1, #list do
     local id = list[i]
     local r = rows[id]
@@ -193,7 +193,7 @@ for i = 1, #list do
             call('ZADD', K .. 'w:' .. r[4] .. ':' .. r[1], 0, id)
         end
     end
-    if r[5] == 1 then ended[#ended + 1] = '\0\17r' .. id end
+    if r[5] == 1 then ended = (ended or '') .. '\0\17r' .. id end
 end
 call('MSET', unpack(texts))
 if #gone > 0 then call('ZREM', owned, unpack(gone)) end
@@ -225,10 +225,10 @@ if is_ready then
     local entry = redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
     if type(entry) == 'string' then told = struct.pack('>I2', #entry + 1) .. 'w' .. entry end
 end
-if #ended > 0 then told = told .. table.concat(ended) end
 if a[7] then
     redis.pcall('PUBLISH', K .. 'n', committer) -- more than that
-elseif told ~= '' then
-    redis.pcall('PUBLISH', K .. 'n', committer .. told)
+else
+    if told ~= '' then redis.pcall('PUBLISH', K .. 'n', committer .. told) end
+    if ended then redis.pcall('PUBLISH', K .. 'e', committer .. ended) end
 end
 return pack({ now, turn, rets, next_due, pack(news), grants })

@@ -790,6 +790,8 @@ TEST(G4_commits_tell_what_others_can_use)
     teller = open_writer(&w, &own);
     put_run(&w, 1, "h.b");
     tales_await(&t, &t.works, 1);
+    CHECK_INT(listener->ops->load(listener, run_id(99), true, 1, NULL, NULL, NULL), STET_ENOTFOUND);
+    hints_await(&t.h, 0); /* it waits, so it hears of ends */
     CHECK_INT(commit_on(teller, ++w.seq, &end, 1, NULL), STET_OK);
     tales_await(&t, &t.runs, 1);
     CHECK(stet__id_equal(t.run, run_id(1)));

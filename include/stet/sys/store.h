@@ -410,6 +410,8 @@ struct stet_store {
                                          NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
     bool                   tells_commits; /* of these the engine need not tell. Set by the store */
+    bool                   wants_ends; /* of all runs that end; else those are told at least from the first load() with
+                                         if_ended on. Set by the engine before use */
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
