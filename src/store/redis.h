@@ -61,6 +61,7 @@
 #define REDIS_DATA_MAX    (256u << 20) /* the server takes 512 MB in one piece */
 #define REDIS_TOKEN_BYTES 32
 #define REDIS_TELL_MAX    8000
+#define REDIS_FACTS_HEAD  12 /* of an entry of a journal: number and count */
 #define REDIS_DUE_BIAS    INT64_C(4503599627370496) /* redis_commit.lua: due_bytes */
 
 typedef enum redis_script {
@@ -281,8 +282,10 @@ bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, s
 bool stet__redis_is_part(const stet_unit *units, size_t n);
 /* Somebody else can use what the units do, and the engine does not tell them itself. */
 bool stet__redis_publishes(redis_store *st, const stet_unit *units, size_t n);
-/* Grants { run, epoch, inbox, … } of an answer, and of `news` what lies last in their inboxes. */
-int  stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out);
+/* Grants { run, epoch, inbox, … } of an answer; of `news` what lies last in their inboxes, of `journals` the only entry
+ * of their journals. */
+int  stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes *journals,
+                        stet_outcome *out);
 int  stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
 
 /* ---- redis_quick.c ---- */

@@ -34,10 +34,10 @@ answer_nonsense(redis_store *st)
     return stet__fail(STET_EUNCERTAIN, "store %s: the commit script answered nonsense", st->name);
 }
 
-/* What lies last in the inboxes of granted runs, in the order of the grants; a unit that was granted
- * one before says no more about it. *entry: of this run, or no data. */
+/* What lies last in the inboxes of granted runs, or in their journals, in the order of the grants; a unit that was
+ * granted one before says no more about it. *entry: of this run, or no data. */
 static bool
-answer_news(stet_bytes *in, const stet_id *run, stet_bytes *entry)
+answer_entry(stet_bytes *in, const stet_id *run, stet_bytes *entry)
 {
     stet_bytes at = *in;
     stet_id    of;
@@ -55,38 +55,42 @@ answer_news(stet_bytes *in, const stet_id *run, stet_bytes *entry)
     return true;
 }
 
+static uint8_t *
+answer_copy(uint8_t *to, stet_bytes *entry)
+{
+    if (entry->data == NULL)
+        return to;
+    memcpy(to, entry->data, entry->len);
+    entry->data = to;
+    return to + entry->len;
+}
+
 /* The entries are copied behind the grants. */
 static int
-answer_keep_news(redis_store *st, stet_outcome *out)
+answer_keep(redis_store *st, stet_outcome *out)
 {
     size_t      bytes = 0, n = out->n_grants;
     stet_grant *grants;
     uint8_t    *to;
 
     for (size_t i = 0; i < n; i++)
-        bytes += out->grants[i].news.len;
+        bytes += out->grants[i].news.len + out->grants[i].facts.len;
     if (bytes == 0)
         return STET_OK;
     if ((grants = stet__get0(st->base.alloc, n * sizeof *grants + bytes)) == NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     memcpy(grants, out->grants, n * sizeof *grants);
     to = (uint8_t *)(grants + n);
-    for (size_t i = 0; i < n; i++) {
-        stet_bytes *news = &grants[i].news;
-
-        if (news->data == NULL)
-            continue;
-        memcpy(to, news->data, news->len);
-        news->data = to;
-        to += news->len;
-    }
+    for (size_t i = 0; i < n; i++)
+        to = answer_copy(answer_copy(to, &grants[i].news), &grants[i].facts);
     stet__free(st->base.alloc, out->grants);
     out->grants = grants;
     return STET_OK;
 }
 
 int
-stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out)
+stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes *journals,
+                   stet_outcome *out)
 {
     size_t n;
 
@@ -100,20 +104,27 @@ stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outco
         stet_grant *g = &out->grants[i];
 
         if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) ||
-            !redis_take_uint(in, &g->inbox) || !answer_news(news, &g->run, &g->news))
+            !redis_take_uint(in, &g->inbox) || !answer_entry(news, &g->run, &g->news) ||
+            !answer_entry(journals, &g->run, &g->facts))
             return answer_nonsense(st);
+        if (g->facts.len > REDIS_FACTS_HEAD)
+            g->facts = (stet_bytes){ (const uint8_t *)g->facts.data + REDIS_FACTS_HEAD,
+                                     g->facts.len - REDIS_FACTS_HEAD };
+        else
+            g->facts = (stet_bytes){ NULL, 0 };
     }
     out->n_grants = n / 3;
-    return answer_keep_news(st, out);
+    return answer_keep(st, out);
 }
 
 static int
 answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit,
             uint64_t last, stet_outcome *out)
 {
-    uint64_t seq;
-    uint32_t result;
-    size_t   n;
+    stet_bytes none = { NULL, 0 };
+    uint64_t   seq;
+    uint32_t   result;
+    size_t     n;
 
     if (!redis_take_array(in, &n) || n != 6 || !redis_take_uint(in, &seq) || seq != unit->seq ||
         !redis_take_u32(in, &result) || !redis_take_u32(in, &out->cond) ||
@@ -121,7 +132,7 @@ answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
-    return stet__redis_grants(st, in, news, out);
+    return stet__redis_grants(st, in, news, &none, out);
 }
 
 static int

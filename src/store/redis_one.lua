@@ -31,4 +31,5 @@ call('ZADD', K .. 'o:' .. session, 0, id)
 call('SET', memory_key, pack({ seq, { seq, seq, false, {}, { seq, false, { id, r[7], r[9] } } } }),
      'PX', 604800000)
 if publishes then redis.pcall('PUBLISH', K .. 'n', committer) end
-return pack({ now, pack(entry and #entry <= 4096 and { id, entry } or {}), { id, r[7], r[9] } })
+return pack({ now, pack(entry and #entry <= 4096 and { id, entry } or {}), '\144',
+              { id, r[7], r[9] } })

@@ -233,7 +233,7 @@ step_encode_set(redis_store *st, const stet_op *op)
 static void
 step_encode_facts(stet__buf *b, const stet_op *op)
 {
-    uint8_t head[12];
+    uint8_t head[REDIS_FACTS_HEAD];
 
     redis_pack_uint(b, op->number);
     redis_pack_uint(b, op->count);
@@ -272,7 +272,8 @@ step_encode_more(stet__buf *b, const stet_unit *u)
     }
 }
 
-/* Ten places. */
+/* Nine values: epoch, inbox or false, seq, number, count, entry, what is set, values, timers; each false if
+ * there is none. */
 static void
 step_encode(redis_store *st, const stet_unit *u)
 {
@@ -280,7 +281,6 @@ step_encode(redis_store *st, const stet_unit *u)
     quick_step s;
 
     (void)step_fits(&s, u);
-    redis_pack_id(b, s.claim->run);
     redis_pack_uint(b, s.claim->epoch);
     if (s.inbox != NULL)
         redis_pack_uint(b, s.inbox->number);
@@ -319,15 +319,17 @@ steps_encode_look(redis_store *st, const stet_unit *look)
     }
 }
 
-/* [ committer, hash of the token, clock ahead, session, first seq, last seq, publish that something
- * changed?, hints at all?, sticky statuses, look or false, steps ] */
+/* Values one behind the other, in no array: committer, hash of the token, clock ahead, session, first seq,
+ * last seq, publish that something changed?, hints at all?, sticky statuses, look or false, IDs of the steps'
+ * runs as one string; then the steps. */
 static void
 steps_encode(redis_store *st, const stet_unit *units, size_t n, const stet_unit *look,
              uint64_t session)
 {
     stet__buf *b = &st->args;
 
-    quick_begin(st, 11);
+    stet__buf_cut(b, 0);
+    redis_pack_text(b, st->self);
     redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
     redis_pack_int(b, atomic_load(&st->advance_ms));
     redis_pack_uint(b, session);
@@ -340,25 +342,29 @@ steps_encode(redis_store *st, const stet_unit *units, size_t n, const stet_unit 
         steps_encode_look(st, look);
     else
         redis_pack_bool(b, false);
-    redis_pack_array(b, 10 * (n - (look != NULL ? 1 : 0)));
+    redis_pack_head(b, sizeof(stet_id) * (n - (look != NULL ? 1 : 0)));
+    for (size_t i = 0; i < n; i++)
+        if (&units[i] != look)
+            stet__buf_add(b, units[i].conds[0].run.bytes, sizeof(stet_id));
     for (size_t i = 0; i < n; i++)
         if (&units[i] != look)
             step_encode(st, &units[i]);
 }
 
-/* News, packed on their own, and the grants they belong to. */
+/* News and journals, packed on their own, and the grants they belong to. */
 static int
 quick_take_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
 {
-    stet_bytes news;
+    stet_bytes news, journals;
     size_t     n;
 
-    if (!redis_take_bytes(in, &news) || !redis_take_array(&news, &n))
+    if (!redis_take_bytes(in, &news) || !redis_take_array(&news, &n) ||
+        !redis_take_bytes(in, &journals) || !redis_take_array(&journals, &n))
         return quick_nonsense(st);
-    return stet__redis_grants(st, in, &news, out);
+    return stet__redis_grants(st, in, &news, &journals, out);
 }
 
-/* [ now, turn, seq and inbox in turn, next due, news, grants ] */
+/* [ now, turn, seq and inbox in turn, next due, news, journals, grants ] */
 static int
 steps_answer(redis_store *st, const redisReply *reply, const stet_unit *units, size_t n,
              const stet_unit *look, stet_outcome *outcomes)
@@ -368,7 +374,7 @@ steps_answer(redis_store *st, const redisReply *reply, const stet_unit *units, s
     int64_t    now_ms, next_due_ms;
     size_t     count, n_steps = n - (look != NULL ? 1 : 0);
 
-    if (!redis_take_array(&in, &count) || count != 6 || !redis_take_int(&in, &now_ms) ||
+    if (!redis_take_array(&in, &count) || count != 7 || !redis_take_int(&in, &now_ms) ||
         !redis_take_uint(&in, &turn) || !redis_take_array(&in, &count) || count != 2 * n_steps)
         return quick_nonsense(st);
     for (size_t i = 0; i < n; i++)
@@ -524,7 +530,7 @@ one_encode(redis_store *st, const stet_unit *u)
         redis_pack_text(b, op->claimer->handlers[i]);
 }
 
-/* [ now ], or [ now, news, grants ] */
+/* [ now ], or [ now, news, journals, grants ] */
 static int
 one_answer(redis_store *st, const redisReply *reply, stet_outcome *outcome)
 {
@@ -532,7 +538,7 @@ one_answer(redis_store *st, const redisReply *reply, stet_outcome *outcome)
     int64_t    now_ms;
     size_t     n;
 
-    if (!redis_take_array(&in, &n) || (n != 1 && n != 3) || !redis_take_int(&in, &now_ms))
+    if (!redis_take_array(&in, &n) || (n != 1 && n != 4) || !redis_take_int(&in, &now_ms))
         return quick_nonsense(st);
     quick_now(st, now_ms);
     return n == 1 ? STET_OK : quick_take_grants(st, &in, outcome);
