@@ -14,7 +14,7 @@
  *   redis_mend.c       lost indexes
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
  *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit, or one of the
- *                      quick ones: redis_steps, redis_wake, redis_one
+ *                      quick ones: redis_steps, redis_wake, redis_one, redis_starts
  *
  * Keys. All begin with "{PREFIX}:", so that one engine is in one slot of a cluster; a letter and,
  * behind ':', an ID (16 bytes) or a name as it is. A prefix has no brace and no colon, and a name
@@ -72,6 +72,7 @@ typedef enum redis_script {
     REDIS_STEPS,
     REDIS_WAKE,
     REDIS_ONE,
+    REDIS_STARTS,
     REDIS_SCRIPTS
 } redis_script;
 
@@ -278,6 +279,8 @@ size_t stet__redis_part(const stet_unit *units, size_t n, size_t from);
 /* The argument of the script for units [from, to). false: out of memory. */
 bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from,
                         size_t to);
+/* The columns of a row as they are kept, but for lane and session, which are none. */
+void stet__redis_row(stet__buf *b, const stet_run_row *r);
 /* So few and small that they are one part. */
 bool stet__redis_is_part(const stet_unit *units, size_t n);
 /* Somebody else can use what the units do, and the engine does not tell them itself. */

@@ -251,9 +251,9 @@ op_is_valid(const stet_op *o)
     return true;
 }
 
-/* The columns of a row; redis_read.c reads them in this order. */
-static void
-encode_row(stet__buf *b, const stet_run_row *r)
+/* redis_read.c reads them in this order. */
+void
+stet__redis_row(stet__buf *b, const stet_run_row *r)
 {
     redis_pack_array(b, 17);
     redis_pack_text(b, r->handler);
@@ -298,7 +298,7 @@ encode_put(encode *e, const stet_op *o)
     encode_head(e->b, 5, STET_OP_RUN_PUT);
     redis_pack_uint(e->b, o->flags & STET_OP_RESTORE);
     redis_pack_id(e->b, o->row->id);
-    encode_row(e->b, o->row);
+    stet__redis_row(e->b, o->row);
     redis_pack_uint(e->b, claimer_number(e, o->claimer));
 }
 

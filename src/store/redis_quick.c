@@ -1,5 +1,5 @@
-/* Commits that one of the quick scripts may take (redis_steps.lua, redis_wake.lua, redis_one.lua say what
- * they do): which they are, their arguments, the answer.
+/* Commits that one of the quick scripts may take (redis_steps.lua, redis_wake.lua, redis_one.lua and
+ * redis_starts.lua say what they do): which they are, their arguments, the answer.
  *
  * Such a script applies the whole commit or does nothing, and then the commit script is asked; so what is
  * asked here is only whether it would understand everything. What it cannot do it never answers, so a
@@ -231,12 +231,10 @@ step_encode_set(redis_store *st, const stet_op *op)
 
 /* The entry of the journal as it is kept: number, count, facts. */
 static void
-step_encode_facts(stet__buf *b, const stet_op *op)
+quick_facts(stet__buf *b, const stet_op *op)
 {
     uint8_t head[REDIS_FACTS_HEAD];
 
-    redis_pack_uint(b, op->number);
-    redis_pack_uint(b, op->count);
     redis_put_be64(head, op->number);
     for (int i = 0; i < 4; i++)
         head[8 + i] = (uint8_t)(op->count >> 8 * (3 - i));
@@ -246,18 +244,11 @@ step_encode_facts(stet__buf *b, const stet_op *op)
 }
 
 static void
-step_encode_more(stet__buf *b, const stet_unit *u)
+quick_timers(stet__buf *b, const stet_unit *u)
 {
-    size_t  n_puts = quick_count(u, STET_OP_VALUE_PUT), n_timers = quick_count(u, STET_OP_TIMER_PUT);
+    size_t  n_timers = quick_count(u, STET_OP_TIMER_PUT);
     uint8_t member[REDIS_TIMER_BYTES];
 
-    if (n_puts == 0)
-        redis_pack_bool(b, false);
-    else
-        redis_pack_array(b, 5 * n_puts);
-    for (size_t i = 0; n_puts > 0 && i < u->n_ops; i++)
-        if (u->ops[i].kind == STET_OP_VALUE_PUT)
-            quick_put(b, &u->ops[i]);
     if (n_timers == 0)
         redis_pack_bool(b, false);
     else
@@ -270,6 +261,20 @@ step_encode_more(stet__buf *b, const stet_unit *u)
         redis_timer_member(member, op->fire_ms, op->run, op->number);
         redis_pack_bytes(b, member, sizeof member);
     }
+}
+
+static void
+step_encode_puts(stet__buf *b, const stet_unit *u)
+{
+    size_t n = quick_count(u, STET_OP_VALUE_PUT);
+
+    if (n == 0)
+        redis_pack_bool(b, false);
+    else
+        redis_pack_array(b, 5 * n);
+    for (size_t i = 0; n > 0 && i < u->n_ops; i++)
+        if (u->ops[i].kind == STET_OP_VALUE_PUT)
+            quick_put(b, &u->ops[i]);
 }
 
 /* Nine values: epoch, inbox or false, seq, number, count, entry, what is set, values, timers; each false if
@@ -287,12 +292,15 @@ step_encode(redis_store *st, const stet_unit *u)
     else
         redis_pack_bool(b, false);
     redis_pack_uint(b, u->seq);
-    step_encode_facts(b, s.facts);
+    redis_pack_uint(b, s.facts->number);
+    redis_pack_uint(b, s.facts->count);
+    quick_facts(b, s.facts);
     if (s.set != NULL)
         step_encode_set(st, s.set);
     else
         redis_pack_bool(b, false);
-    step_encode_more(b, u);
+    step_encode_puts(b, u);
+    quick_timers(b, u);
 }
 
 /* Seq, count, status, turn, keys of the handlers' ready sets. */
@@ -483,13 +491,23 @@ wake_encode(redis_store *st, const stet_unit *u, const quick_wake *w)
 
 /* [ now ] */
 static int
+quick_take_now(redis_store *st, const redisReply *reply)
+{
+    stet_bytes in = { reply->str, reply->len };
+    int64_t    now_ms;
+    size_t     n;
+
+    if (!redis_take_array(&in, &n) || n != 1 || !redis_take_int(&in, &now_ms))
+        return quick_nonsense(st);
+    quick_now(st, now_ms);
+    return STET_OK;
+}
+
+static int
 quick_wake_commit(redis_store *st, const stet_unit *u, bool *is_done)
 {
     redisReply *reply = NULL;
     quick_wake  w = { 0 };
-    stet_bytes  in;
-    int64_t     now_ms;
-    size_t      n;
     int         err;
 
     if (!wake_fits(&w, u))
@@ -497,11 +515,163 @@ quick_wake_commit(redis_store *st, const stet_unit *u, bool *is_done)
     wake_encode(st, u, &w);
     if ((err = quick_call(st, REDIS_WAKE, &reply)) != STET_OK || reply == NULL)
         return err;
-    in = (stet_bytes){ reply->str, reply->len };
-    if (!redis_take_array(&in, &n) || n != 1 || !redis_take_int(&in, &now_ms))
-        err = quick_nonsense(st);
+    err = quick_take_now(st, reply);
+    freeReplyObject(reply);
+    *is_done = err == STET_OK;
+    return err;
+}
+
+/* ---- starts ---------------------------------------------------------------------------------- */
+
+static bool
+value_is(const stet_cond *c, const char *space, stet_bytes key)
+{
+    return strcmp(c->space, space) == 0 && c->key.len == key.len &&
+           (key.len == 0 || memcmp(c->key.data, key.data, key.len) == 0);
+}
+
+/* Does the unit want this value to be absent? */
+static bool
+start_wants_absent(const stet_unit *u, const stet_op *put)
+{
+    for (size_t i = 1; i < u->n_conds; i++)
+        if (value_is(&u->conds[i], put->space, put->key))
+            return true;
+    return false;
+}
+
+static bool
+start_puts(const stet_unit *u, const stet_cond *c)
+{
+    for (size_t i = 2; i < u->n_ops; i++)
+        if (u->ops[i].kind == STET_OP_VALUE_PUT && value_is(c, u->ops[i].space, u->ops[i].key))
+            return true;
+    return false;
+}
+
+/* There is no such run yet, and what else is to be absent is put, or is a mark that all units ask for
+ * alike, and none of them puts. */
+static bool
+start_has_conds(const stet_unit *u, const stet_unit *first)
+{
+    const stet_id *run = &u->ops[0].row->id;
+
+    if (u->n_conds == 0 || u->conds[0].kind != STET_COND_JOURNAL || u->conds[0].number != 0 ||
+        !stet__id_equal(u->conds[0].run, *run))
+        return false;
+    for (size_t i = 1; i < u->n_conds; i++) {
+        const stet_cond *c = &u->conds[i];
+        bool             is_mark = false;
+
+        if (c->kind != STET_COND_VALUE || c->space == NULL || c->number != 0)
+            return false;
+        if (start_puts(u, c))
+            continue;
+        for (size_t k = 1; k < first->n_conds && !is_mark; k++)
+            is_mark = value_is(&first->conds[k], c->space, c->key);
+        if (strncmp(c->space, "base.", 5) != 0 || !is_mark)
+            return false;
+    }
+    return true;
+}
+
+static bool
+start_fits(const stet_unit *u, const stet_unit *first)
+{
+    const stet_op *put = u->ops, *facts = u->ops + 1;
+
+    if (u->n_ops < 2 || put->kind != STET_OP_RUN_PUT || put->claimer != NULL || put->flags != 0 ||
+        put->row == NULL || put->row->handler == NULL || put->row->is_terminal != 0 ||
+        facts->kind != STET_OP_FACTS || facts->flags != 0 || facts->number != 1 ||
+        facts->count == 0 || !stet__id_equal(facts->run, put->row->id))
+        return false;
+    for (size_t i = 2; i < u->n_ops; i++)
+        if (!(quick_is_put(&u->ops[i]) && strncmp(u->ops[i].space, "base.", 5) != 0) &&
+            u->ops[i].kind != STET_OP_TIMER_PUT)
+            return false;
+    return start_has_conds(u, first);
+}
+
+/* Eight values: seq, row, handler, due or false, the status it is to be found by or false, entry, values, timers. */
+static void
+start_encode(redis_store *st, const stet_unit *u, stet__buf *scratch)
+{
+    stet__buf   *b = &st->args;
+    stet_run_row row = *u->ops[0].row;
+    size_t       n = quick_count(u, STET_OP_VALUE_PUT);
+
+    row.epoch = row.inbox = 0;
+    row.journal = u->ops[1].count;
+    stet__buf_cut(scratch, 0);
+    stet__redis_row(scratch, &row);
+    redis_pack_uint(b, u->seq);
+    redis_pack_bytes(b, scratch->data, scratch->len);
+    redis_pack_text(b, row.handler);
+    redis_pack_time(b, row.due_ms);
+    if (row.status < QUICK_STATUSES && (st->base.quiet >> row.status & 1u) != 0)
+        redis_pack_bool(b, false);
     else
-        quick_now(st, now_ms);
+        redis_pack_uint(b, row.status);
+    quick_facts(b, &u->ops[1]);
+    if (n == 0)
+        redis_pack_bool(b, false);
+    else
+        redis_pack_array(b, 6 * n);
+    for (size_t i = 2; n > 0 && i < u->n_ops; i++)
+        if (u->ops[i].kind == STET_OP_VALUE_PUT) {
+            quick_put(b, &u->ops[i]);
+            redis_pack_bool(b, start_wants_absent(u, &u->ops[i]));
+        }
+    quick_timers(b, u);
+}
+
+/* Values one behind the other, in no array: committer, clock ahead, first seq, last seq, publish that
+ * something changed?, hints at all?, marks that must not be there, IDs as one string; then the units. */
+static void
+starts_encode(redis_store *st, const stet_unit *units, size_t n, stet__buf *scratch)
+{
+    stet__buf *b = &st->args;
+    size_t     n_marks = 0;
+
+    stet__buf_cut(b, 0);
+    redis_pack_text(b, st->self);
+    redis_pack_int(b, atomic_load(&st->advance_ms));
+    redis_pack_uint(b, units[0].seq);
+    redis_pack_uint(b, units[n - 1].seq);
+    redis_pack_bool(b, stet__redis_publishes(st, units, n));
+    redis_pack_bool(b, !st->base.is_mute);
+    for (size_t i = 1; i < units[0].n_conds; i++)
+        n_marks += start_puts(&units[0], &units[0].conds[i]) ? 0 : 1;
+    redis_pack_array(b, 2 * n_marks);
+    for (size_t i = 1; i < units[0].n_conds; i++)
+        if (!start_puts(&units[0], &units[0].conds[i])) {
+            redis_pack_text(b, units[0].conds[i].space);
+            redis_pack_bytes(b, units[0].conds[i].key.data, units[0].conds[i].key.len);
+        }
+    redis_pack_head(b, sizeof(stet_id) * n);
+    for (size_t i = 0; i < n; i++)
+        stet__buf_add(b, units[i].ops[0].row->id.bytes, sizeof(stet_id));
+    for (size_t i = 0; i < n; i++)
+        start_encode(st, &units[i], scratch);
+    b->failed = b->failed || scratch->failed;
+}
+
+static int
+quick_starts(redis_store *st, const stet_unit *units, size_t n, bool *is_done)
+{
+    redisReply *reply = NULL;
+    stet__buf   scratch;
+    int         err;
+
+    for (size_t i = 0; i < n; i++)
+        if (!start_fits(&units[i], &units[0]))
+            return STET_OK;
+    stet__buf_init(&scratch, st->base.alloc);
+    starts_encode(st, units, n, &scratch);
+    stet__buf_free(&scratch);
+    if ((err = quick_call(st, REDIS_STARTS, &reply)) != STET_OK || reply == NULL)
+        return err;
+    err = quick_take_now(st, reply);
     freeReplyObject(reply);
     *is_done = err == STET_OK;
     return err;
@@ -573,6 +743,8 @@ stet__redis_quick(redis_store *st, const stet_unit *units, size_t n, stet_outcom
     *is_done = false;
     if (u->n_ops == 0 || STET__MUTANT(redis_fence_dropped) || !stet__redis_is_part(units, n))
         return STET_OK;
+    if (u->ops[0].kind == STET_OP_RUN_PUT)
+        return quick_starts(st, units, n, is_done);
     if (n > 1 || (u->n_conds > 0 && u->conds[0].kind == STET_COND_CLAIM) ||
         u->ops[0].kind == STET_OP_CLAIM_DUE)
         return quick_steps(st, units, n, outcomes, is_done);
