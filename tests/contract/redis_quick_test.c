@@ -32,4 +32,11 @@ quick_was_used(stet_store *s)
     return n[REDIS_STEPS] > 200 && n[REDIS_WAKE] > 50 && n[REDIS_ONE] > 50;
 }
 
+static bool
+quick_starts_were_used(stet_store *s)
+{
+    test_note("%llu commits by starts", (unsigned long long)redis_of(s)->n_quick[REDIS_STARTS]);
+    return redis_of(s)->n_quick[REDIS_STARTS] > 30;
+}
+
 #include "quick_suite.inc"
