@@ -34,8 +34,9 @@ answer_nonsense(redis_store *st)
     return stet__fail(STET_EUNCERTAIN, "store %s: the commit script answered nonsense", st->name);
 }
 
-/* What lies last in the inboxes of granted runs, or in their journals, in the order of the grants; a unit that was
- * granted one before says no more about it. *entry: of this run, or no data. */
+/* What lies last in the inboxes of granted runs, or in their journals, in the order of the
+ * grants; a unit that was granted one before says no more about it. *entry: of this run, or no
+ * data. */
 static bool
 answer_entry(stet_bytes *in, const stet_id *run, stet_bytes *entry)
 {
@@ -118,8 +119,8 @@ stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes
 }
 
 static int
-answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit,
-            uint64_t last, stet_outcome *out)
+answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit, uint64_t last,
+            stet_outcome *out)
 {
     stet_bytes none = { NULL, 0 };
     uint64_t   seq;
@@ -267,9 +268,10 @@ commit_all(redis_store *st, commit_state *c)
             return commit_code(st, c, err);
         if (c->done == before && ++tries == COMMIT_TRIES)
             return commit_code(
-                st, c, stet__fail(STET_EIO,
-                              "store %s: the server forgets its scripts as soon as they are loaded",
-                              st->name));
+                st, c,
+                stet__fail(STET_EIO,
+                           "store %s: the server forgets its scripts as soon as they are loaded",
+                           st->name));
     }
     return STET_OK;
 }

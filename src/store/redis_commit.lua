@@ -94,9 +94,9 @@ local function flush_runs(adds, rems)
     return ready, ended
 end
 
--- Hints, see redis_hint.c: 'w' and the entry of the stream, or 'k' and a run that was woken by something
--- it got, if it is the only one, and the entry; 'r' and a run that ended, or that somebody
--- else executes and that got something. They may fail: nobody is promised one.
+-- Hints, see redis_hint.c: 'w' and the entry of the stream, or 'k' and a run that was woken by
+-- something it got, if it is the only one, and the entry; 'r' and a run that ended, or that
+-- somebody else executes and that got something. They may fail: nobody is promised one.
 local function hint(ready, ended)
     local told, id = { committer }, ready[1]
     if id then

@@ -6,20 +6,22 @@
  * that is waited for elsewhere arrives at once. The commit publishes what most wait for by itself,
  * with its flush: runs that ended, work that is left. What else there is the engine tells if it
  * listens itself (`told`), and the thread publishes that; else the commit does, and says no more
- * than that something changed. What a subscriber misses while it is disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
- * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
- * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
- * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
- * because we left that work for them. A handle that executes nothing (is_client) stays out of the
- * group and only hears what is published.
+ * than that something changed. What a subscriber misses while it is disconnected is gone.
+ * Therefore a commit that leaves runs due also adds an entry to the stream (which is cut to a
+ * thousand or so), and the group gives each entry to one of those that watch. One that dies with
+ * an entry in hand does not take the hint with it: it was not acknowledged, and another one claims
+ * it (XAUTOCLAIM). An entry of our own is left for the others in the same way, because we left
+ * that work for them. A handle that executes nothing (is_client) stays out of the group and only
+ * hears what is published.
  *
  * A message is the committer it comes from, as text, and then entries: two bytes of length, a
  * letter, and 'w' the ID of the stream's entry about work that is left, 'k' the same behind a run,
- * if it is only that one, which got something: whoever has it parked takes it by name. 'r' a run, 't'
- * what the engine tells. None: something changed. Work is heard of both ways and told once.
+ * if it is only that one, which got something: whoever has it parked takes it by name. 'r' a run,
+ * 't' what the engine tells. None: something changed. Work is heard of both ways and told once.
  *
- * Runs that end have a channel of their own, and who waits for none does not listen there: every end would
- * wake every worker. Waiting shows by load() of what has ended; from then on the handle listens.
+ * Runs that end have a channel of their own, and who waits for none does not listen there: every
+ * end would wake every worker. Waiting shows by load() of what has ended; from then on the handle
+ * listens.
  *
  * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
  * publishes. It waits at all of them, and at an eventfd.
@@ -77,8 +79,8 @@ hint_subscribe(redis_store *st)
     return st->hears_ends ? hint_subscribe_to(st, "e") : STET_OK;
 }
 
-/* Somebody waits now. When the server has said that we listen, they look again: what ended before was not
- * heard. */
+/* Somebody waits now. When the server has said that we listen, they look again: what ended
+ * before was not heard. */
 static void
 hint_subscribe_ends(redis_store *st)
 {
@@ -274,10 +276,10 @@ hint_words_group(const redis_store *st, redis_words *w, const char *key)
     redis_word(w, st->self);
 }
 
-/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard there
- * until the wait is over. The answers are read by hint_wait(). It costs the server a
- * flush, for which whoever takes the work up would have to wait if it came at once: so it comes when
- * there is a pause, before anybody takes them for left. */
+/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard
+ * there until the wait is over. The answers are read by hint_wait(). It costs the server a
+ * flush, for which whoever takes the work up would have to wait if it came at once: so it comes
+ * when there is a pause, before anybody takes them for left. */
 static void
 hint_ack(redis_store *st)
 {
@@ -365,8 +367,8 @@ typedef struct hint_got {
     bool    is_over; /* the wait for the stream has ended */
 } hint_got;
 
-/* The value behind a name of an entry { ID, { "c", committer, "r", run } }, of which the last two may be
- * missing; NULL: not there. */
+/* The value behind a name of an entry { ID, { "c", committer, "r", run } }, of which the last
+ * two may be missing; NULL: not there. */
 static const redisReply *
 hint_field(const redisReply *e, const char *name)
 {

@@ -1,6 +1,6 @@
--- One run, by its name, for whoever has it parked: granted if it is due. As redis_steps.lua: applied as a
--- whole, or nothing is done. One that is not to be had is answered, and not remembered.
--- KEYS[1]: "{prefix}:". ARGV[1]: see one_encode() of redis_quick.c.
+-- One run, by its name, for whoever has it parked: granted if it is due. As redis_steps.lua:
+-- applied as a whole, or nothing is done. One that is not to be had is answered, and not
+-- remembered. KEYS[1]: "{prefix}:". ARGV[1]: see one_encode() of redis_quick.c.
 
 local K = KEYS[1]
 local call, pack, mp = redis.call, cmsgpack.pack, cmsgpack.unpack

@@ -3,7 +3,7 @@
 -- ---- conditions ---------------------------------------------------------------------------------
 
 local answers, by_seq = {}, {}
--- Of this committer: { last seq, { first, last, packed answers }… }, or, of a quick script, in each
+-- Of this committer: { last seq, { first, last, packed answers }… }, or of a quick script, in each,
 -- { first, last, false, seq and inbox in turn, false or { seq of a look, next due, grants } }.
 local memory
 local remembered -- by seq, when it was needed

@@ -1,10 +1,10 @@
-/* Commits that one of the quick scripts may take (redis_steps.lua, redis_wake.lua, redis_one.lua and
- * redis_starts.lua say what they do): which they are, their arguments, the answer.
+/* Commits that one of the quick scripts may take (redis_steps.lua, redis_wake.lua, redis_one.lua
+ * and redis_starts.lua say what they do): which they are, their arguments, the answer.
  *
- * Such a script applies the whole commit or does nothing, and then the commit script is asked; so what is
- * asked here is only whether it would understand everything. What it cannot do it never answers, so a
- * server that lost it, or refuses it, is the commit script's affair, too: it knows what to say.
- * Locks: commit_lock.
+ * Such a script applies the whole commit or does nothing, and then the commit script is asked; so
+ * what is asked here is only whether it would understand everything. What it cannot do it never
+ * answers, so a server that lost it, or refuses it, is the commit script's affair, too: it knows
+ * what to say. Locks: commit_lock.
  */
 #include <string.h>
 
@@ -40,8 +40,7 @@ quick_call(redis_store *st, redis_script script, redisReply **reply)
         stet__redis_answer(st, c, reply, "commit") != STET_OK)
         return STET_EUNCERTAIN;
     is_string = (*reply)->type == REDIS_REPLY_STRING;
-    is_unknown = (*reply)->type == REDIS_REPLY_ERROR &&
-                 strncmp((*reply)->str, "NOSCRIPT", 8) == 0;
+    is_unknown = (*reply)->type == REDIS_REPLY_ERROR && strncmp((*reply)->str, "NOSCRIPT", 8) == 0;
     if (is_string) {
         st->n_quick[script]++;
         return STET_OK;
@@ -182,8 +181,8 @@ quick_is_look(const stet_unit *u)
            op->count <= QUICK_LOOK_MAX;
 }
 
-/* All of one session. The look is made behind all steps: what those behind it make due must not be found
- * by it. */
+/* All of one session. The look is made behind all steps: what those behind it make due must not
+ * be found by it. */
 static bool
 steps_fit(const stet_unit *units, size_t n, const stet_unit **look, uint64_t *session)
 {
@@ -277,8 +276,8 @@ step_encode_puts(stet__buf *b, const stet_unit *u)
             quick_put(b, &u->ops[i]);
 }
 
-/* Nine values: epoch, inbox or false, seq, number, count, entry, what is set, values, timers; each false if
- * there is none. */
+/* Nine values: epoch, inbox or false, seq, number, count, entry, what is set, values, timers;
+ * each false if there is none. */
 static void
 step_encode(redis_store *st, const stet_unit *u)
 {
@@ -327,9 +326,9 @@ steps_encode_look(redis_store *st, const stet_unit *look)
     }
 }
 
-/* Values one behind the other, in no array: committer, hash of the token, clock ahead, session, first seq,
- * last seq, publish that something changed?, hints at all?, sticky statuses, look or false, IDs of the steps'
- * runs as one string; then the steps. */
+/* Values one behind the other, in no array: committer, hash of the token, clock ahead, session,
+ * first seq, last seq, publish that something changed?, hints at all?, sticky statuses, look or
+ * false, IDs of the steps' runs as one string; then the steps. */
 static void
 steps_encode(redis_store *st, const stet_unit *units, size_t n, const stet_unit *look,
              uint64_t session)
@@ -459,7 +458,7 @@ wake_fits(quick_wake *w, const stet_unit *u)
 }
 
 /* [ committer, hash of the token, clock ahead, seq, publish that something changed?, hints at all?,
- * sticky statuses, quiet statuses, run, entry, status, hasten?, values that are asked for, values ] */
+ * sticky statuses, quiet statuses, run, entry, status, hasten?, values asked for, values ] */
 static void
 wake_encode(redis_store *st, const stet_unit *u, const quick_wake *w)
 {
@@ -549,8 +548,8 @@ start_puts(const stet_unit *u, const stet_cond *c)
     return false;
 }
 
-/* There is no such run yet, and what else is to be absent is put, or is a mark that all units ask for
- * alike, and none of them puts. */
+/* There is no such run yet, and what else is to be absent is put, or is a mark that all units
+ * ask for alike, and none of them puts. */
 static bool
 start_has_conds(const stet_unit *u, const stet_unit *first)
 {
@@ -592,7 +591,8 @@ start_fits(const stet_unit *u, const stet_unit *first)
     return start_has_conds(u, first);
 }
 
-/* Eight values: seq, row, handler, due or false, the status it is to be found by or false, entry, values, timers. */
+/* Eight values: seq, row, handler, due or false, the status it is to be found by or false,
+ * entry, values, timers. */
 static void
 start_encode(redis_store *st, const stet_unit *u, stet__buf *scratch)
 {
@@ -625,8 +625,9 @@ start_encode(redis_store *st, const stet_unit *u, stet__buf *scratch)
     quick_timers(b, u);
 }
 
-/* Values one behind the other, in no array: committer, clock ahead, first seq, last seq, publish that
- * something changed?, hints at all?, marks that must not be there, IDs as one string; then the units. */
+/* Values one behind the other, in no array: committer, clock ahead, first seq, last seq,
+ * publish that something changed?, hints at all?, marks that must not be there, IDs as one
+ * string; then the units. */
 static void
 starts_encode(redis_store *st, const stet_unit *units, size_t n, stet__buf *scratch)
 {
@@ -679,8 +680,8 @@ quick_starts(redis_store *st, const stet_unit *units, size_t n, bool *is_done)
 
 /* ---- one run by its name --------------------------------------------------------------------- */
 
-/* [ committer, clock ahead, seq, publish that something changed?, sticky statuses, run, session, status,
- * handlers ] */
+/* [ committer, clock ahead, seq, publish that something changed?, sticky statuses, run,
+ * session, status, handlers ] */
 static void
 one_encode(redis_store *st, const stet_unit *u)
 {

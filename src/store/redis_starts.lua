@@ -1,6 +1,6 @@
--- Units that start a run each, for nobody in particular: the row, its first facts, perhaps values and timers.
--- As redis_steps.lua: all of them are applied, or nothing is done and the answer is nothing.
--- KEYS[1]: "{prefix}:". ARGV[1]: see starts_encode() of redis_quick.c.
+-- Units that start a run each, for nobody in particular: the row, its first facts, perhaps values
+-- and timers. As redis_steps.lua: all of them are applied, or nothing is done and the answer is
+-- nothing. KEYS[1]: "{prefix}:". ARGV[1]: see starts_encode() of redis_quick.c.
 
 local K = KEYS[1]
 local call, pack, take = redis.call, cmsgpack.pack, cmsgpack.unpack_limit
@@ -105,14 +105,15 @@ end
 call('SET', memory_key, '\146' .. pack(last) .. '\149' .. pack(first, last, false, rets, false),
      'PX', 604800000)
 
--- ---- hints, as redis_commit.lua gives them --------------------------------------------------------
+-- ---- hints, as redis_commit.lua gives them ------------------------------------------------------
 
 if publishes then
     redis.pcall('PUBLISH', K .. 'n', committer)
 elseif hints and is_ready then
     local entry = redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
     if type(entry) == 'string' then
-        redis.pcall('PUBLISH', K .. 'n', committer .. struct.pack('>I2', #entry + 1) .. 'w' .. entry)
+        redis.pcall('PUBLISH', K .. 'n',
+                    committer .. struct.pack('>I2', #entry + 1) .. 'w' .. entry)
     end
 end
 return pack({ now })

@@ -1,12 +1,13 @@
--- Units that record facts of a run under its claim and perhaps set it aside or end it, any number of
--- them, and a look for due work among them or alone: redis_state.lua and what follows it do the same
--- and more, and take several times as long, because each call makes all its functions and tables anew.
+-- Units that record facts of a run under its claim and perhaps set it aside or end it, any number
+-- of them, and a look for due work among them or alone: redis_state.lua and what follows it do the
+-- same and more, and take several times as long, because each call makes all its functions and
+-- tables anew.
 --
--- The whole batch is applied, or nothing is done and the answer is nothing: then the other script is
--- asked, which knows why. So this one refuses nothing and repeats no answer. Everything is judged
--- before the first write. No functions, few tables: making one, and removing it, costs as much as a
--- command. Rows and arguments are taken apart by `take`, which gives where it stopped and values.
--- KEYS[1]: "{prefix}:". ARGV[1]: see steps_encode() of redis_quick.c.
+-- The whole batch is applied, or nothing is done and the answer is nothing: then the other script
+-- is asked, which knows why. So this one refuses nothing and repeats no answer. Everything is
+-- judged before the first write. No functions, few tables: making one, and removing it, costs as
+-- much as a command. Rows and arguments are taken apart by `take`, which gives where it stopped
+-- and values. KEYS[1]: "{prefix}:". ARGV[1]: see steps_encode() of redis_quick.c.
 
 local K = KEYS[1]
 local call, pack, take = redis.call, cmsgpack.pack, cmsgpack.unpack_limit
@@ -60,8 +61,8 @@ for i = 1, n do
         if set[6] % 16 >= 8 then reason = set[8] end
         if set[6] % 32 >= 16 then extra = set[9] end
         status, terminal = set[1], set[2]
-        raw = ROW .. pack(handler, key, lane, status, terminal, 0, epoch, journal, has, due, created,
-                          set[3], priority, attempt, group, reason, extra)
+        raw = ROW .. pack(handler, key, lane, status, terminal, 0, epoch, journal, has, due,
+                          created, set[3], priority, attempt, group, reason, extra)
         gone[#gone + 1] = id
         if terminal == 1 then
             -- in no set
@@ -167,7 +168,7 @@ if look then
         local due = member and struct.unpack('>I8', member) - DUE
         if due and (not next_due or due < next_due) then next_due = due end
     end
-    if #found == 0 and n == 0 then -- nothing to remember: an idle worker would make the server flush
+    if #found == 0 and n == 0 then -- not remembered: an idle worker would make the server flush
         return '\151' .. pack(now, turn, rets, next_due, '\144', '\144', grants)
     end
     local rows = {}
@@ -220,7 +221,7 @@ end
 call('SET', memory_key, '\146' .. pack(last) .. '\149' ..
     pack(first, last, false, rets, look and { look[1], next_due, grants }), 'PX', 604800000)
 
--- ---- hints, as redis_commit.lua gives them --------------------------------------------------------
+-- ---- hints, as redis_commit.lua gives them ------------------------------------------------------
 
 if publishes then
     redis.pcall('PUBLISH', K .. 'n', committer) -- more than all of them
@@ -234,4 +235,5 @@ elseif hints then
     end
     if ended then redis.pcall('PUBLISH', K .. 'e', committer .. ended) end
 end
-return '\151' .. pack(now, turn, rets, next_due, pack(news), pack(journals), grants)
+return '\151' .. pack(now, turn, rets, next_due, #news > 0 and pack(news) or '\144',
+                      #journals > 0 and pack(journals) or '\144', grants)

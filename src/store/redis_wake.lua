@@ -1,7 +1,7 @@
 -- One unit that puts an entry into a run's inbox and wakes the run, for nobody in particular; and
--- perhaps asks for values and puts some. As redis_steps.lua: applied as a whole, or nothing is done and
--- the answer is nothing.
--- KEYS[1]: "{prefix}:". ARGV[1]: see wake_encode() of redis_quick.c.
+-- perhaps asks for values and puts some. As redis_steps.lua: applied as a whole, or nothing is
+-- done and the answer is nothing. KEYS[1]: "{prefix}:". ARGV[1]: see wake_encode() of
+-- redis_quick.c.
 
 local K = KEYS[1]
 local call, pack, mp = redis.call, cmsgpack.pack, cmsgpack.unpack
@@ -55,7 +55,7 @@ end
 call('SET', memory_key, pack({ seq, { seq, seq, false, { seq, 0 }, false } }), 'PX', 604800000)
 if not hints then return pack({ now }) end
 
--- ---- hints, as redis_commit.lua gives them --------------------------------------------------------
+-- ---- hints, as redis_commit.lua gives them ------------------------------------------------------
 
 local told = ''
 if r[6] == 0 and r[10] and r[10] <= now then

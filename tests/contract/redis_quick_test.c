@@ -45,14 +45,14 @@ index_row(void *arg, const stet_run_row *row)
     redisContext *c = ((void **)arg)[1];
     long long    *expected = ((void **)arg)[2];
     char          name[64];
-    const char   *kind = row->session != 0             ? "o"
-                         : row->is_terminal            ? NULL
-                         : row->due_ms != STET_NEVER   ? "q"
+    const char   *kind = row->session != 0                           ? "o"
+                         : row->is_terminal                          ? NULL
+                         : row->due_ms != STET_NEVER                 ? "q"
                          : (st->base.quiet >> row->status & 1u) != 0 ? NULL
                                                                      : "w";
-    uint8_t     member[24];
-    size_t      len = 16;
-    redisReply *reply;
+    uint8_t       member[24];
+    size_t        len = 16;
+    redisReply   *reply;
 
     if (kind == NULL)
         return 0;
@@ -103,8 +103,9 @@ quick_was_used(stet_store *s)
 
     quick_check_indexes(s);
 
-    test_note("%llu commits by steps, %llu by wake, %llu by one", (unsigned long long)n[REDIS_STEPS],
-              (unsigned long long)n[REDIS_WAKE], (unsigned long long)n[REDIS_ONE]);
+    test_note("%llu commits by steps, %llu by wake, %llu by one",
+              (unsigned long long)n[REDIS_STEPS], (unsigned long long)n[REDIS_WAKE],
+              (unsigned long long)n[REDIS_ONE]);
     return n[REDIS_STEPS] > 200 && n[REDIS_WAKE] > 50 && n[REDIS_ONE] > 50;
 }
 
@@ -118,7 +119,8 @@ quick_starts_were_used(stet_store *s)
 
 #include "quick_suite.inc"
 
-/* A server that forgot its scripts is told them again; what was asked for meanwhile the other script did. */
+/* A server that forgot its scripts is told them again; what was asked for meanwhile the other
+ * script did. */
 TEST(G4_redis_quick_scripts_that_were_forgotten_are_loaded_again)
 {
     quick         *q = calloc(1, sizeof *q);

@@ -809,7 +809,7 @@ TEST(G4_commits_tell_what_others_can_use)
     world_end(&w);
 }
 
-/* A run that is woken by what it got is named, by the quick script and by the other one; told once. */
+/* A run that is woken by what it got is named, by the quick script and the other one; told once. */
 TEST(G4_commits_tell_which_run_they_wake)
 {
     stet_run_row idle = { .id = run_id(1), .status = 3, .due_ms = STET_NEVER,
