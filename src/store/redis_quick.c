@@ -75,11 +75,11 @@ quick_statuses(stet__buf *b, uint64_t mask)
     redis_pack_bytes(b, digits, sizeof digits);
 }
 
+/* Values one behind the other, in no array: that would be a table. */
 static void
-quick_begin(redis_store *st, size_t n)
+quick_begin(redis_store *st)
 {
     stet__buf_cut(&st->args, 0);
-    redis_pack_array(&st->args, n);
     redis_pack_text(&st->args, st->self);
 }
 
@@ -326,7 +326,7 @@ steps_encode_look(redis_store *st, const stet_unit *look)
     }
 }
 
-/* Values one behind the other, in no array: committer, hash of the token, clock ahead, session,
+/* Committer, hash of the token, clock ahead, session,
  * first seq, last seq, publish that something changed?, hints at all?, sticky statuses, look or
  * false, IDs of the steps' runs as one string; then the steps. */
 static void
@@ -335,8 +335,7 @@ steps_encode(redis_store *st, const stet_unit *units, size_t n, const stet_unit 
 {
     stet__buf *b = &st->args;
 
-    stet__buf_cut(b, 0);
-    redis_pack_text(b, st->self);
+    quick_begin(st);
     redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
     redis_pack_int(b, atomic_load(&st->advance_ms));
     redis_pack_uint(b, session);
@@ -457,14 +456,14 @@ wake_fits(quick_wake *w, const stet_unit *u)
     return w->inbox != NULL && w->wake != NULL && stet__id_equal(w->inbox->run, w->wake->run);
 }
 
-/* [ committer, hash of the token, clock ahead, seq, publish that something changed?, hints at all?,
- * sticky statuses, quiet statuses, run, entry, status, hasten?, values asked for, values ] */
+/* Committer, hash of the token, clock ahead, seq, publish that something changed?, hints at all?,
+ * sticky statuses, quiet statuses, run, entry, status, hasten?, values asked for, values. */
 static void
 wake_encode(redis_store *st, const stet_unit *u, const quick_wake *w)
 {
     stet__buf *b = &st->args;
 
-    quick_begin(st, 14);
+    quick_begin(st);
     redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
     redis_pack_int(b, atomic_load(&st->advance_ms));
     redis_pack_uint(b, u->seq);
@@ -625,7 +624,7 @@ start_encode(redis_store *st, const stet_unit *u, stet__buf *scratch)
     quick_timers(b, u);
 }
 
-/* Values one behind the other, in no array: committer, clock ahead, first seq, last seq,
+/* Committer, clock ahead, first seq, last seq,
  * publish that something changed?, hints at all?, marks that must not be there, IDs as one
  * string; then the units. */
 static void
@@ -634,8 +633,7 @@ starts_encode(redis_store *st, const stet_unit *units, size_t n, stet__buf *scra
     stet__buf *b = &st->args;
     size_t     n_marks = 0;
 
-    stet__buf_cut(b, 0);
-    redis_pack_text(b, st->self);
+    quick_begin(st);
     redis_pack_int(b, atomic_load(&st->advance_ms));
     redis_pack_uint(b, units[0].seq);
     redis_pack_uint(b, units[n - 1].seq);
@@ -680,15 +678,16 @@ quick_starts(redis_store *st, const stet_unit *units, size_t n, bool *is_done)
 
 /* ---- one run by its name --------------------------------------------------------------------- */
 
-/* [ committer, clock ahead, seq, publish that something changed?, sticky statuses, run,
- * session, status, handlers ] */
+/* Committer, clock ahead, seq, publish that something changed?, sticky statuses, run, session,
+ * status, handlers with a NUL before and behind each. */
 static void
 one_encode(redis_store *st, const stet_unit *u)
 {
     const stet_op *op = u->ops;
     stet__buf     *b = &st->args;
+    size_t         len = 1;
 
-    quick_begin(st, 9);
+    quick_begin(st);
     redis_pack_int(b, atomic_load(&st->advance_ms));
     redis_pack_uint(b, u->seq);
     redis_pack_bool(b, stet__redis_publishes(st, u, 1));
@@ -696,9 +695,12 @@ one_encode(redis_store *st, const stet_unit *u)
     redis_pack_id(b, op->run);
     redis_pack_uint(b, op->claimer->session);
     redis_pack_uint(b, op->claimer->running_status);
-    redis_pack_array(b, op->claimer->n_handlers);
     for (size_t i = 0; i < op->claimer->n_handlers; i++)
-        redis_pack_text(b, op->claimer->handlers[i]);
+        len += strlen(op->claimer->handlers[i]) + 1;
+    redis_pack_head(b, len);
+    stet__buf_add(b, "", 1);
+    for (size_t i = 0; i < op->claimer->n_handlers; i++)
+        stet__buf_add(b, op->claimer->handlers[i], strlen(op->claimer->handlers[i]) + 1);
 }
 
 /* [ now ], or [ now, news, journals, grants ] */
