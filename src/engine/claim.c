@@ -26,6 +26,24 @@ claim_preload(stet_engine *e, stet_id run, const stet__work *from)
     return copy;
 }
 
+/* The store had its facts at hand. What cannot be understood is read, by whoever can say what is wrong with it. */
+static stet_bytes
+claim_facts(stet_engine *e, const stet_grant *grant)
+{
+    stet_bytes in = grant->facts, copy = { NULL, 0 };
+    stet__fact fact;
+    void      *p;
+    int        err = STET_OK;
+
+    if (in.len == 0 || grant->epoch != 1 || grant->inbox > 0)
+        return copy;
+    while (err == STET_OK)
+        err = stet__fact_decode(&fact, &in);
+    if (err == STET_END && (p = stet__get(&e->p->alloc, grant->facts.len)) != NULL)
+        copy = (stet_bytes){ memcpy(p, grant->facts.data, grant->facts.len), grant->facts.len };
+    return copy;
+}
+
 /* A parked run is woken by one entry of its inbox. If the unit that granted the run has put it there, or the store
  * had it at hand, and it is the only one not taken yet, it need not be read. */
 static void
@@ -234,6 +252,8 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         preload = stet__ahead_take(e, grant->run);
         is_old = true;
     }
+    if (preload.data == NULL)
+        preload = claim_facts(e, grant);
     if ((claim = claim_begin(e, grant->run, session, grant->epoch, preload)) != NULL) {
         claim->is_soft = grant->is_soft;
         if (from == NULL || (grant->inbox > 0 && (is_old || preload.data == NULL)))

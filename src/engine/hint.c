@@ -97,6 +97,7 @@ stet__hint_begin(stet_engine *e, const char *queue)
                           "and none", queue);
     e->hint_tells = strcmp(queue, "store") != 0 && strcmp(queue, "none") != 0;
     e->store->is_mute = strcmp(queue, "store") != 0;
+    e->store->wants_ends = e->config.audit != NULL;
     return stet__hint_open(&e->hint, e->p, queue, &setup);
 }
 

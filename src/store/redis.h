@@ -8,11 +8,13 @@
  *   redis_pack.c       MessagePack, which Lua in the server reads and writes
  *   redis_encode.c     units as the argument of the commit script
  *   redis_commit.c     commits: parts in one round trip, what to do when one fails
+ *   redis_quick.c      batches that a small script of their own may take
  *   redis_session.c    sessions, crumbs, upkeep
  *   redis_read.c       reads; redis_runs.c  rows and lists of runs
  *   redis_mend.c       lost indexes
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
- *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit
+ *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit, or one of the
+ *                      quick ones: redis_steps, redis_wake, redis_one, redis_starts
  *
  * Keys. All begin with "{PREFIX}:", so that one engine is in one slot of a cluster; a letter and,
  * behind ':', an ID (16 bytes) or a name as it is. A prefix has no brace and no colon, and a name
@@ -32,6 +34,7 @@
  *   s  S          hash    sessions; what they tell
  *   c:COMMITTER   string  answers of its last commit; forgotten after a week
  *   n             channel "somebody changed something";  h  stream "work was left for anybody"
+ *   e             channel "a run ended", for those of whom somebody waits for one
  *
  * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
  * side_lock; its own so that a renewal never waits behind a commit), two of the hint thread, and up
@@ -58,6 +61,7 @@
 #define REDIS_DATA_MAX    (256u << 20) /* the server takes 512 MB in one piece */
 #define REDIS_TOKEN_BYTES 32
 #define REDIS_TELL_MAX    8000
+#define REDIS_FACTS_HEAD  12 /* of an entry of a journal: number and count */
 #define REDIS_DUE_BIAS    INT64_C(4503599627370496) /* redis_commit.lua: due_bytes */
 
 typedef enum redis_script {
@@ -65,6 +69,10 @@ typedef enum redis_script {
     REDIS_READ,
     REDIS_SESSION,
     REDIS_MEND,
+    REDIS_STEPS,
+    REDIS_WAKE,
+    REDIS_ONE,
+    REDIS_STARTS,
     REDIS_SCRIPTS
 } redis_script;
 
@@ -116,6 +124,7 @@ typedef struct redis_store {
     redis_conn  writer;
     uint64_t    turn;
     stet__buf   args; /* kept for its room */
+    uint64_t    n_quick[REDIS_SCRIPTS]; /* commits each quick script took, for tests */
 
     stet__mutex    side_lock;
     redis_conn     side;
@@ -142,6 +151,8 @@ typedef struct redis_store {
     uint8_t       telling[REDIS_TELL_MAX]; /* entries of a message; see redis_hint.c */
     size_t        n_telling;
     bool          tells_all; /* there was more */
+    bool          hears_ends; /* the channel of runs that ended; Runs on: the hint thread */
+    _Atomic bool  wants_ends; /* somebody here waits for a run */
     int           hint_fd; /* eventfd: something to tell, or the end; -1: no thread */
     _Atomic bool  is_watching;
 } redis_store;
@@ -268,7 +279,25 @@ size_t stet__redis_part(const stet_unit *units, size_t n, size_t from);
 /* The argument of the script for units [from, to). false: out of memory. */
 bool stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t from,
                         size_t to);
+/* The columns of a row as they are kept, but for lane and session, which are none. */
+void stet__redis_row(stet__buf *b, const stet_run_row *r);
+/* So few and small that they are one part. */
+bool stet__redis_is_part(const stet_unit *units, size_t n);
+/* Somebody else can use what the units do, and the engine does not tell them itself. */
+bool stet__redis_publishes(redis_store *st, const stet_unit *units, size_t n);
+/* Grants { run, epoch, inbox, … } of an answer; of `news` what lies last in their inboxes, of `journals` the only entry
+ * of their journals. */
+int  stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes *journals,
+                        stet_outcome *out);
 int  stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+
+/* ---- redis_quick.c ---- */
+
+/* A whole commit by a quick script, if there is one for it and it finds all as it should be; else
+ * *is_done is false, nothing was done, and the commit script is to be asked. STET_EUNCERTAIN: it is not
+ * known. Locks: commit_lock. */
+int stet__redis_quick(redis_store *st, const stet_unit *units, size_t n, stet_outcome *outcomes,
+                      bool *is_done);
 
 /* ---- redis_session.c ---- */
 
@@ -324,6 +353,7 @@ int stet__redis_ping(stet_store *s);
 int  stet__redis_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__redis_unwatch(stet_store *s);
 bool stet__redis_is_told(redis_store *st); /* commits need not publish: the engine tells */
+void stet__redis_waits(redis_store *st); /* somebody is about to look whether a run has ended */
 void stet__redis_tell(stet_store *s, const void *bytes, size_t len);
 
 #endif

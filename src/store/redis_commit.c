@@ -5,6 +5,9 @@
  * scripts between two of them. Redis answers after it wrote its log as it is told to
  * (redis_doctor.c), so what is answered is as durable as it gets.
  *
+ * What comes often and mostly alone is one call of a smaller script, if that takes it
+ * (redis_quick.c).
+ *
  * What fails before anything was applied is told as such; what fails later leaves the outcome open,
  * and the repeat of the same units finds their answers.
  */
@@ -31,10 +34,11 @@ answer_nonsense(redis_store *st)
     return stet__fail(STET_EUNCERTAIN, "store %s: the commit script answered nonsense", st->name);
 }
 
-/* What lies last in the inboxes of granted runs, in the order of the grants; a unit that was granted
- * one before says no more about it. *entry: of this run, or no data. */
+/* What lies last in the inboxes of granted runs, or in their journals, in the order of the
+ * grants; a unit that was granted one before says no more about it. *entry: of this run, or no
+ * data. */
 static bool
-answer_news(stet_bytes *in, const stet_id *run, stet_bytes *entry)
+answer_entry(stet_bytes *in, const stet_id *run, stet_bytes *entry)
 {
     stet_bytes at = *in;
     stet_id    of;
@@ -52,38 +56,42 @@ answer_news(stet_bytes *in, const stet_id *run, stet_bytes *entry)
     return true;
 }
 
+static uint8_t *
+answer_copy(uint8_t *to, stet_bytes *entry)
+{
+    if (entry->data == NULL)
+        return to;
+    memcpy(to, entry->data, entry->len);
+    entry->data = to;
+    return to + entry->len;
+}
+
 /* The entries are copied behind the grants. */
 static int
-answer_keep_news(redis_store *st, stet_outcome *out)
+answer_keep(redis_store *st, stet_outcome *out)
 {
     size_t      bytes = 0, n = out->n_grants;
     stet_grant *grants;
     uint8_t    *to;
 
     for (size_t i = 0; i < n; i++)
-        bytes += out->grants[i].news.len;
+        bytes += out->grants[i].news.len + out->grants[i].facts.len;
     if (bytes == 0)
         return STET_OK;
     if ((grants = stet__get0(st->base.alloc, n * sizeof *grants + bytes)) == NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     memcpy(grants, out->grants, n * sizeof *grants);
     to = (uint8_t *)(grants + n);
-    for (size_t i = 0; i < n; i++) {
-        stet_bytes *news = &grants[i].news;
-
-        if (news->data == NULL)
-            continue;
-        memcpy(to, news->data, news->len);
-        news->data = to;
-        to += news->len;
-    }
+    for (size_t i = 0; i < n; i++)
+        to = answer_copy(answer_copy(to, &grants[i].news), &grants[i].facts);
     stet__free(st->base.alloc, out->grants);
     out->grants = grants;
     return STET_OK;
 }
 
-static int
-answer_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *out)
+int
+stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes *journals,
+                   stet_outcome *out)
 {
     size_t n;
 
@@ -97,20 +105,27 @@ answer_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_outcome *o
         stet_grant *g = &out->grants[i];
 
         if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) ||
-            !redis_take_uint(in, &g->inbox) || !answer_news(news, &g->run, &g->news))
+            !redis_take_uint(in, &g->inbox) || !answer_entry(news, &g->run, &g->news) ||
+            !answer_entry(journals, &g->run, &g->facts))
             return answer_nonsense(st);
+        if (g->facts.len > REDIS_FACTS_HEAD)
+            g->facts = (stet_bytes){ (const uint8_t *)g->facts.data + REDIS_FACTS_HEAD,
+                                     g->facts.len - REDIS_FACTS_HEAD };
+        else
+            g->facts = (stet_bytes){ NULL, 0 };
     }
     out->n_grants = n / 3;
-    return answer_keep_news(st, out);
+    return answer_keep(st, out);
 }
 
 static int
-answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit,
-            uint64_t last, stet_outcome *out)
+answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *unit, uint64_t last,
+            stet_outcome *out)
 {
-    uint64_t seq;
-    uint32_t result;
-    size_t   n;
+    stet_bytes none = { NULL, 0 };
+    uint64_t   seq;
+    uint32_t   result;
+    size_t     n;
 
     if (!redis_take_array(in, &n) || n != 6 || !redis_take_uint(in, &seq) || seq != unit->seq ||
         !redis_take_u32(in, &result) || !redis_take_u32(in, &out->cond) ||
@@ -118,7 +133,7 @@ answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
-    return answer_grants(st, in, news, out);
+    return stet__redis_grants(st, in, news, &none, out);
 }
 
 static int
@@ -253,9 +268,10 @@ commit_all(redis_store *st, commit_state *c)
             return commit_code(st, c, err);
         if (c->done == before && ++tries == COMMIT_TRIES)
             return commit_code(
-                st, c, stet__fail(STET_EIO,
-                              "store %s: the server forgets its scripts as soon as they are loaded",
-                              st->name));
+                st, c,
+                stet__fail(STET_EIO,
+                           "store %s: the server forgets its scripts as soon as they are loaded",
+                           st->name));
     }
     return STET_OK;
 }
@@ -277,6 +293,7 @@ stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome
 {
     redis_store *st = redis_of(s);
     commit_state c = { .units = units, .outcomes = outcomes, .n = n };
+    bool         is_quick = false;
     int          err;
 
     memset(outcomes, 0, n * sizeof *outcomes);
@@ -284,7 +301,11 @@ stet__redis_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome
     if ((err = stet__redis_enter(st)) != STET_OK || n == 0)
         return err;
     stet__lock(s->platform, &st->commit_lock);
-    err = commit_all(st, &c);
+    err = stet__redis_quick(st, units, n, outcomes, &is_quick);
+    if (err != STET_OK)
+        err = commit_code(st, &c, err);
+    else if (!is_quick)
+        err = commit_all(st, &c);
     stet__unlock(s->platform, &st->commit_lock);
     if (err != STET_OK)
         commit_outcomes_clear(st, outcomes, n);

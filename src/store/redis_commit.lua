@@ -67,7 +67,7 @@ local function add(t, key, member)
 end
 
 local function flush_runs(adds, rems)
-    local texts, dels, ended, is_ready = {}, {}, {}, false
+    local texts, dels, ended, ready = {}, {}, {}, {}
     for id in pairs(dirty) do
         local r = rows[id]
         local key, member
@@ -80,8 +80,9 @@ local function flush_runs(adds, rems)
             texts[#texts + 1] = K .. 'r:' .. id
             texts[#texts + 1] = pack(r)
             if not had[id] then add(adds, K .. 'ids', id) end
-            is_ready = is_ready or
-                (r[SESSION] == 0 and r[TERMINAL] == 0 and r[DUE] and r[DUE] <= now)
+            if r[SESSION] == 0 and r[TERMINAL] == 0 and r[DUE] and r[DUE] <= now then
+                ready[#ready + 1] = id
+            end
             if r[TERMINAL] == 1 then ended[#ended + 1] = id end
         elseif had[id] then
             dels[#dels + 1] = K .. 'r:' .. id
@@ -90,27 +91,36 @@ local function flush_runs(adds, rems)
     end
     each('MSET', nil, texts)
     each('DEL', nil, dels)
-    return is_ready, ended
+    return ready, ended
 end
 
--- Hints, see redis_hint.c: 'w' and the entry of the stream, 'r' and a run that ended, or that somebody
--- else executes and that got something. They may fail: nobody is promised one.
-local function hint(is_ready, ended)
-    local told, entry = { committer }
-    if is_ready then
-        entry = redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
-        if type(entry) == 'string' then told[2] = struct.pack('>I2', #entry + 1) .. 'w' .. entry end
+-- Hints, see redis_hint.c: 'w' and the entry of the stream, or 'k' and a run that was woken by
+-- something it got, if it is the only one, and the entry; 'r' and a run that ended, or that
+-- somebody else executes and that got something. They may fail: nobody is promised one.
+local function hint(ready, ended)
+    local told, id = { committer }, ready[1]
+    if id then
+        local by_name = not ready[2] and facts[id] and #facts[id].inbox > 0
+        local entry = by_name and
+            redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer, 'r', id) or
+            redis.pcall('XADD', K .. 'h', 'MAXLEN', '~', 1000, '*', 'c', committer)
+        if type(entry) == 'string' then
+            entry = by_name and 'k' .. id .. entry or 'w' .. entry
+            told[2] = struct.pack('>I2', #entry) .. entry
+        end
     end
-    for i = 1, #ended do told[#told + 1] = '\0\17r' .. ended[i] end
     for id, f in pairs(facts) do
         local r = #f.inbox > 0 and rows[id]
         if r and r[SESSION] ~= 0 and session(r[SESSION]) and not is_own(r[SESSION]) then
             told[#told + 1] = '\0\17r' .. id
         end
     end
-    if publishes then told = { committer } end -- more than that
+    if publishes then told, ended = { committer }, {} end -- more than that
     if publishes or #told > 1 then
         redis.pcall('PUBLISH', K .. 'n', table.concat(told))
+    end
+    if #ended > 0 then
+        redis.pcall('PUBLISH', K .. 'e', committer .. '\0\17r' .. table.concat(ended, '\0\17r'))
     end
 end
 
@@ -182,7 +192,7 @@ end
 
 local function flush()
     local adds, rems = {}, {}
-    local is_ready, ended = flush_runs(adds, rems)
+    local ready, ended = flush_runs(adds, rems)
     for member, handler in pairs(strays) do
         table.insert(under(rems, K .. 'q:' .. handler), member)
     end
@@ -195,7 +205,7 @@ local function flush()
     end
     for key, list in pairs(rems) do each('ZREM', key, list) end
     for key, list in pairs(adds) do each('ZADD', key, list) end
-    if hints then hint(is_ready, ended) end
+    if hints then hint(ready, ended) end
 end
 
 -- A look for work that found none is not remembered: an idle worker would make the server flush.

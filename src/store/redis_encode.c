@@ -59,6 +59,13 @@ stet__redis_part(const stet_unit *units, size_t n, size_t from)
     return to - from;
 }
 
+bool
+stet__redis_is_part(const stet_unit *units, size_t n)
+{
+    return n <= PART_UNITS && stet__redis_part(units, n, 0) == n &&
+           unit_bytes(&units[0]) <= PART_BYTES;
+}
+
 /* ---- claimers -------------------------------------------------------------------------------- */
 
 static const stet_claimer *
@@ -244,9 +251,9 @@ op_is_valid(const stet_op *o)
     return true;
 }
 
-/* The columns of a row; redis_read.c reads them in this order. */
-static void
-encode_row(stet__buf *b, const stet_run_row *r)
+/* redis_read.c reads them in this order. */
+void
+stet__redis_row(stet__buf *b, const stet_run_row *r)
 {
     redis_pack_array(b, 17);
     redis_pack_text(b, r->handler);
@@ -291,7 +298,7 @@ encode_put(encode *e, const stet_op *o)
     encode_head(e->b, 5, STET_OP_RUN_PUT);
     redis_pack_uint(e->b, o->flags & STET_OP_RESTORE);
     redis_pack_id(e->b, o->row->id);
-    encode_row(e->b, o->row);
+    stet__redis_row(e->b, o->row);
     redis_pack_uint(e->b, claimer_number(e, o->claimer));
 }
 
@@ -505,15 +512,16 @@ encode_seq_before(const stet_unit *units, size_t from)
     return from > 0 ? units[from - 1].seq : 0;
 }
 
-/* Somebody else can use it, and the engine does not tell them itself. */
-static bool
-encode_publishes(redis_store *st, const stet_unit *units, size_t from, size_t to)
+bool
+stet__redis_publishes(redis_store *st, const stet_unit *units, size_t n)
 {
+    size_t i = 0;
+
     if (st->base.is_mute || stet__redis_is_told(st))
         return false;
-    while (from < to && !stet__unit_is_news(&units[from]))
-        from++;
-    return from < to;
+    while (i < n && !stet__unit_is_news(&units[i]))
+        i++;
+    return i < n;
 }
 
 bool
@@ -532,7 +540,7 @@ stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t
     redis_pack_uint(b, st->turn);
     redis_pack_uint(b, units[0].seq);
     redis_pack_uint(b, encode_seq_before(units, from));
-    redis_pack_bool(b, encode_publishes(st, units, from, to));
+    redis_pack_bool(b, stet__redis_publishes(st, units + from, to - from));
     redis_pack_bool(b, !st->base.is_mute);
     collect_claimers(&e, units, from, to);
     is_ok = collect_ids(&e, units, from, to);

@@ -6,16 +6,22 @@
  * that is waited for elsewhere arrives at once. The commit publishes what most wait for by itself,
  * with its flush: runs that ended, work that is left. What else there is the engine tells if it
  * listens itself (`told`), and the thread publishes that; else the commit does, and says no more
- * than that something changed. What a subscriber misses while it is disconnected is gone. Therefore a commit that leaves runs due also adds an entry to the stream
- * (which is cut to a thousand or so), and the group gives each entry to one of those that watch.
- * One that dies with an entry in hand does not take the hint with it: it was not acknowledged, and
- * another one claims it (XAUTOCLAIM). An entry of our own is left for the others in the same way,
- * because we left that work for them. A handle that executes nothing (is_client) stays out of the
- * group and only hears what is published.
+ * than that something changed. What a subscriber misses while it is disconnected is gone.
+ * Therefore a commit that leaves runs due also adds an entry to the stream (which is cut to a
+ * thousand or so), and the group gives each entry to one of those that watch. One that dies with
+ * an entry in hand does not take the hint with it: it was not acknowledged, and another one claims
+ * it (XAUTOCLAIM). An entry of our own is left for the others in the same way, because we left
+ * that work for them. A handle that executes nothing (is_client) stays out of the group and only
+ * hears what is published.
  *
  * A message is the committer it comes from, as text, and then entries: two bytes of length, a
- * letter, and 'w' the ID of the stream's entry about work that is left, 'r' a run, 't' what the
- * engine tells. None: something changed. Work is heard of both ways and told once.
+ * letter, and 'w' the ID of the stream's entry about work that is left, 'k' the same behind a run,
+ * if it is only that one, which got something: whoever has it parked takes it by name. 'r' a run,
+ * 't' what the engine tells. None: something changed. Work is heard of both ways and told once.
+ *
+ * Runs that end have a channel of their own, and who waits for none does not listen there: every
+ * end would wake every worker. Waiting shows by load() of what has ended; from then on the handle
+ * listens.
  *
  * Runs on: one thread a handle, with a connection each for the channel, the stream, and what it
  * publishes. It waits at all of them, and at an eventfd.
@@ -45,21 +51,51 @@ hint_key(const redis_store *st, char *out, size_t size, const char *kind)
 /* ---- the channel ----------------------------------------------------------------------------- */
 
 static int
-hint_subscribe(redis_store *st)
+hint_subscribe_to(redis_store *st, const char *kind)
 {
     char        channel[sizeof st->key + 2];
     redis_words w = { 0 };
     redisReply *reply;
     int         err;
 
-    hint_key(st, channel, sizeof channel, "n");
+    hint_key(st, channel, sizeof channel, kind);
     redis_word(&w, "SUBSCRIBE");
     redis_word(&w, channel);
+    if ((err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) == STET_OK)
+        freeReplyObject(reply);
+    return err;
+}
+
+static int
+hint_subscribe(redis_store *st)
+{
+    int err;
+
+    st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
+                     atomic_load(&st->wants_ends);
     if ((err = stet__redis_conn_need(st, &st->news)) != STET_OK ||
-        (err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) != STET_OK)
+        (err = hint_subscribe_to(st, "n")) != STET_OK)
         return err;
-    freeReplyObject(reply);
-    return STET_OK;
+    return st->hears_ends ? hint_subscribe_to(st, "e") : STET_OK;
+}
+
+/* Somebody waits now. When the server has said that we listen, they look again: what ended
+ * before was not heard. */
+static void
+hint_subscribe_ends(redis_store *st)
+{
+    char        channel[sizeof st->key + 2];
+    redis_words w = { 0 };
+
+    if (st->hears_ends || !atomic_load(&st->wants_ends))
+        return;
+    hint_key(st, channel, sizeof channel, "e");
+    redis_word(&w, "SUBSCRIBE");
+    redis_word(&w, channel);
+    if (!stet__redis_append(&st->news, &w))
+        return; /* the next wait tries again */
+    st->hears_ends = true;
+    (void)stet__redis_send(st, &st->news, "listen to others");
 }
 
 /* Is the entry of the stream later than all that were told? Then it is told now. */
@@ -79,6 +115,19 @@ hint_is_later(redis_store *st, const char *id, size_t len)
     return true;
 }
 
+/* Work was left, or this run was; told once. */
+static void
+hint_work(redis_store *st, const void *run, const char *entry, size_t len)
+{
+    uint8_t told[1 + 16] = { 'w' };
+
+    if (st->base.is_client || !hint_is_later(st, entry, len))
+        return;
+    if (run != NULL)
+        memcpy(told + 1, run, 16);
+    st->base.told(st->base.told_arg, told, run != NULL ? sizeof told : 0);
+}
+
 /* What somebody else tells. True: something changed, and no more is said about it. */
 static bool
 hint_hear(redis_store *st, const uint8_t *at, size_t len)
@@ -92,10 +141,12 @@ hint_hear(redis_store *st, const uint8_t *at, size_t len)
             return true; /* nonsense */
         if (at[2] == 't' || (at[2] == 'r' && one == 17))
             st->base.told(st->base.told_arg, what, one - 1);
-        else if (at[2] != 'w')
+        else if (at[2] == 'w')
+            hint_work(st, NULL, (const char *)what, one - 1);
+        else if (at[2] == 'k' && one > 17)
+            hint_work(st, what, (const char *)what + 16, one - 17);
+        else
             return true; /* of a newer stet */
-        else if (!st->base.is_client && hint_is_later(st, (const char *)what, one - 1))
-            st->base.told(st->base.told_arg, "", 0);
     }
     return false;
 }
@@ -108,8 +159,11 @@ hint_is_news(redis_store *st, const redisReply *r)
     size_t            from = strlen(st->self);
 
     if (r->type != REDIS_REPLY_ARRAY || r->elements != 3 ||
-        r->element[0]->type != REDIS_REPLY_STRING || strcmp(r->element[0]->str, "message") != 0 ||
-        r->element[2]->type != REDIS_REPLY_STRING)
+        r->element[0]->type != REDIS_REPLY_STRING)
+        return false;
+    if (strcmp(r->element[0]->str, "subscribe") == 0)
+        return true; /* see hint_subscribe_ends() */
+    if (strcmp(r->element[0]->str, "message") != 0 || r->element[2]->type != REDIS_REPLY_STRING)
         return false;
     text = r->element[2];
     if (text->len < from)
@@ -133,6 +187,17 @@ hint_wake(redis_store *st)
     ssize_t  done = write(st->hint_fd, &one, sizeof one);
 
     (void)done; /* it is full: then it wakes anyway */
+}
+
+void
+stet__redis_waits(redis_store *st)
+{
+    if (atomic_load(&st->wants_ends) || !atomic_load(&st->is_watching))
+        return;
+    stet__lock(st->base.platform, &st->tell_lock);
+    if (atomic_load(&st->is_watching) && !atomic_exchange(&st->wants_ends, true))
+        hint_wake(st); /* with the lock: the eventfd is there */
+    stet__unlock(st->base.platform, &st->tell_lock);
 }
 
 /* Told once is enough. With the lock. */
@@ -211,10 +276,10 @@ hint_words_group(const redis_store *st, redis_words *w, const char *key)
     redis_word(w, st->self);
 }
 
-/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard there
- * until the wait is over. The answers are read by hint_wait(). It costs the server a
- * flush, for which whoever takes the work up would have to wait if it came at once: so it comes when
- * there is a pause, before anybody takes them for left. */
+/* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard
+ * there until the wait is over. The answers are read by hint_wait(). It costs the server a
+ * flush, for which whoever takes the work up would have to wait if it came at once: so it comes
+ * when there is a pause, before anybody takes them for left. */
 static void
 hint_ack(redis_store *st)
 {
@@ -294,22 +359,53 @@ hint_join(redis_store *st)
     return err == STET_OK ? hint_ask_work(st) : err;
 }
 
-/* An entry { ID, { "c", committer } }. */
-static bool
-hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
+typedef struct hint_got {
+    bool    is_news; /* something changed */
+    bool    is_work; /* work was left for anybody, */
+    uint8_t run[16]; /* if has_run this run and no other */
+    bool    has_run;
+    bool    is_over; /* the wait for the stream has ended */
+} hint_got;
+
+/* The value behind a name of an entry { ID, { "c", committer, "r", run } }, of which the last
+ * two may be missing; NULL: not there. */
+static const redisReply *
+hint_field(const redisReply *e, const char *name)
 {
-    char        key[sizeof st->key + 2];
-    redis_words w = { 0 };
-    bool        is_own;
+    const redisReply *fields = e->element[1];
+
+    if (fields->type != REDIS_REPLY_ARRAY)
+        return NULL;
+    for (size_t i = 0; i + 1 < fields->elements; i += 2)
+        if (fields->element[i]->type == REDIS_REPLY_STRING &&
+            strcmp(fields->element[i]->str, name) == 0 &&
+            fields->element[i + 1]->type == REDIS_REPLY_STRING)
+            return fields->element[i + 1];
+    return NULL;
+}
+
+static void
+hint_got_work(hint_got *now, const redisReply *run)
+{
+    now->has_run = run != NULL && run->len == sizeof now->run && !now->is_work;
+    if (now->has_run)
+        memcpy(now->run, run->str, sizeof now->run);
+    now->is_work = true;
+}
+
+static void
+hint_entry(redis_store *st, const redisReply *e, bool is_second_hand, hint_got *now)
+{
+    char              key[sizeof st->key + 2];
+    redis_words       w = { 0 };
+    const redisReply *from;
 
     if (e->type != REDIS_REPLY_ARRAY || e->elements != 2 ||
         e->element[0]->type != REDIS_REPLY_STRING)
-        return false;
-    is_own = e->element[1]->type == REDIS_REPLY_ARRAY && e->element[1]->elements == 2 &&
-             e->element[1]->element[1]->type == REDIS_REPLY_STRING &&
-             strcmp(e->element[1]->element[1]->str, st->self) == 0;
-    if (is_own && !is_second_hand)
-        return false;
+        return;
+    from = hint_field(e, "c");
+    if (from != NULL && strcmp(from->str, st->self) == 0 && !is_second_hand)
+        return;
     hint_key(st, key, sizeof key, "h");
     redis_word(&w, "XACK");
     redis_word(&w, key);
@@ -323,37 +419,33 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand)
         stet__buf_free(&st->acks); /* somebody claims them again: a look for nothing */
         st->n_acks = 0;
     }
-    return is_second_hand || hint_is_later(st, e->element[0]->str, e->element[0]->len);
+    if (is_second_hand)
+        hint_got_work(now, NULL);
+    else if (hint_is_later(st, e->element[0]->str, e->element[0]->len))
+        hint_got_work(now, hint_field(e, "r"));
 }
 
-/* An answer of the stream's connection. *is_asked: the wait for new entries is over. */
-static bool
-hint_take_work(redis_store *st, const redisReply *r, bool *is_over)
+/* An answer of the stream's connection. */
+static void
+hint_take_work(redis_store *st, const redisReply *r, hint_got *now)
 {
     const redisReply *list = NULL;
-    bool              is_claimed = false, is_news = false;
+    bool              is_claimed = false;
 
     if (r->type == REDIS_REPLY_ARRAY && r->elements >= 2 &&
         r->element[0]->type == REDIS_REPLY_STRING) { /* XAUTOCLAIM: cursor, entries, … */
         list = r->element[1];
         is_claimed = true;
     } else {
-        *is_over = true;
+        now->is_over = true;
         if (r->type == REDIS_REPLY_ARRAY && r->elements == 1 && r->element[0]->elements == 2)
             list = r->element[0]->element[1]; /* [[ stream, entries ]] */
     }
     for (size_t i = 0; list != NULL && i < list->elements; i++)
-        is_news = hint_entry(st, list->element[i], is_claimed) || is_news;
-    return is_news;
+        hint_entry(st, list->element[i], is_claimed, now);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-
-typedef struct hint_got {
-    bool is_news; /* something changed */
-    bool is_work; /* work was left for anybody */
-    bool is_over; /* the wait for the stream has ended */
-} hint_got;
 
 /* Read what has come; false: the connection is of no more use. */
 static bool
@@ -377,7 +469,7 @@ hint_read(redis_store *st, redis_conn *c, hint_got *now)
         else if (reply->type == REDIS_REPLY_ERROR) /* NOGROUP: somebody removed it */
             c->ctx->err = REDIS_ERR_OTHER;
         else
-            now->is_work = hint_take_work(st, reply, &now->is_over) || now->is_work;
+            hint_take_work(st, reply, now);
         freeReplyObject(reply);
     }
 }
@@ -385,12 +477,16 @@ hint_read(redis_store *st, redis_conn *c, hint_got *now)
 static void
 hint_give(redis_store *st, const hint_got *now)
 {
+    uint8_t told[1 + sizeof now->run] = { 'w' };
+
     if (!atomic_load(&st->is_watching))
         return;
     if (now->is_news || (now->is_work && st->base.told == NULL))
         st->on_hint(st->hint_arg);
-    else if (now->is_work)
-        st->base.told(st->base.told_arg, "", 0);
+    else if (now->is_work) {
+        memcpy(told + 1, now->run, sizeof now->run);
+        st->base.told(st->base.told_arg, told, now->has_run ? sizeof told : 0);
+    }
 }
 
 /* Wait for hints, or for the end. */
@@ -446,7 +542,9 @@ hint_main(void *arg)
         if (was_deaf)
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
         hint_tell(st);
-        hint_wait(st);
+        hint_subscribe_ends(st);
+        if (st->news.ctx != NULL)
+            hint_wait(st);
     }
 }
 

@@ -3,15 +3,22 @@
 -- ---- conditions ---------------------------------------------------------------------------------
 
 local answers, by_seq = {}, {}
-local memory -- of this committer: { last seq, { first, last, packed answers }… }
+-- Of this committer: { last seq, { first, last, packed answers }… }, or of a quick script, in each,
+-- { first, last, false, seq and inbox in turn, false or { seq of a look, next due, grants } }.
+local memory
 local remembered -- by seq, when it was needed
 
 local function recall(seq)
     if not remembered then
         remembered = {}
         for i = 2, #memory do
-            local list = mp(memory[i][3])
+            local m = memory[i]
+            local list, quick, look = m[3] and mp(m[3]) or {}, m[4] or {}, m[5]
             for j = 1, #list do remembered[list[j][1]] = list[j] end
+            for j = 1, #quick, 2 do
+                remembered[quick[j]] = { quick[j], OK, 0, quick[j + 1], false, {} }
+            end
+            if look then remembered[look[1]] = { look[1], OK, 0, 0, look[2], look[3] } end
         end
     end
     return remembered[seq]

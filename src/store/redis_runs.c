@@ -147,8 +147,11 @@ stet__redis_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit,
 {
     redisReply *replies[2] = { NULL, NULL };
     run_load    l = { row_fn, arg, false };
-    int         err = run_read(redis_of(s), &run, limit, replies, run_on_load, &l);
+    int         err;
 
+    if (if_ended)
+        stet__redis_waits(redis_of(s));
+    err = run_read(redis_of(s), &run, limit, replies, run_on_load, &l);
     if (err == STET_OK && limit > 0 && (l.is_ended || !if_ended))
         err = stet__redis_journal_give(redis_of(s), replies[1], facts_fn, arg);
     freeReplyObject(replies[0]);

@@ -711,6 +711,7 @@ hints_await(hints *h, int more_than)
 typedef struct tales {
     hints  h;
     int    works, runs, told; /* what was told: work, a run, what somebody gave to tell() */
+    int    named;             /* work, and which run */
     stet_id run;
 } tales;
 
@@ -722,6 +723,9 @@ on_told(void *arg, const void *bytes, size_t len)
     stet__lock(t->h.p, &t->h.mutex);
     t->works += len == 0;
     t->runs += len == 16;
+    t->named += len == 17 && *(const char *)bytes == 'w';
+    if (len == 17)
+        memcpy(t->run.bytes, (const char *)bytes + 1, 16);
     t->told += len == 5 && memcmp(bytes, "hello", 5) == 0;
     if (len == 16)
         memcpy(t->run.bytes, bytes, 16);
@@ -790,6 +794,8 @@ TEST(G4_commits_tell_what_others_can_use)
     teller = open_writer(&w, &own);
     put_run(&w, 1, "h.b");
     tales_await(&t, &t.works, 1);
+    CHECK_INT(listener->ops->load(listener, run_id(99), true, 1, NULL, NULL, NULL), STET_ENOTFOUND);
+    hints_await(&t.h, 0); /* it waits, so it hears of ends */
     CHECK_INT(commit_on(teller, ++w.seq, &end, 1, NULL), STET_OK);
     tales_await(&t, &t.runs, 1);
     CHECK(stet__id_equal(t.run, run_id(1)));
@@ -799,6 +805,40 @@ TEST(G4_commits_tell_what_others_can_use)
     tales_await(&t, &t.works, 2);
     CHECK_INT(t.runs, 1);
     CHECK_INT(own.runs + own.told, 0); /* nobody hears himself */
+    stet__store_close(listener);
+    world_end(&w);
+}
+
+/* A run that is woken by what it got is named, by the quick script and the other one; told once. */
+TEST(G4_commits_tell_which_run_they_wake)
+{
+    stet_run_row idle = { .id = run_id(1), .status = 3, .due_ms = STET_NEVER,
+                          .ended_ms = STET_NEVER };
+    stet_op      set = { .kind = STET_OP_RUN_SET, .row = &idle,
+                         .mask = STET_RUN_STATUS | STET_RUN_OWNER };
+    stet_op      wake[] = { { .kind = STET_OP_INBOX, .run = run_id(1), .data = stet_text("news") },
+                            { .kind = STET_OP_RUN_WAKE, .run = run_id(1), .status = 1 },
+                            { .kind = STET_OP_VALUE_DEL, .space = "s", .key = stet_text("k") } };
+    stet_store  *teller, *listener;
+    tales        t, own;
+    world        w;
+
+    world_begin(&w, NULL);
+    listener = open_teller(&w, &t);
+    teller = open_writer(&w, &own);
+    put_run(&w, 1, "h.b");
+    tales_await(&t, &t.works, 1);
+    for (int i = 0; i < 2; i++) { /* with the third operation it is none of the quick ones */
+        CHECK_INT(commit_on(teller, ++w.seq, &set, 1, NULL), STET_OK);
+        memset(&t.run, 0, sizeof t.run);
+        CHECK_INT(commit_on(teller, ++w.seq, wake, 2 + (size_t)i, NULL), STET_OK);
+        tales_await(&t, &t.named, i + 1);
+        CHECK(stet__id_equal(t.run, run_id(1)));
+        CHECK_INT(redis_of(teller)->n_quick[REDIS_WAKE], 1);
+    }
+    put_run(&w, 2, "h.b");
+    tales_await(&t, &t.works, 2);
+    CHECK_INT(t.named, 2);
     stet__store_close(listener);
     world_end(&w);
 }

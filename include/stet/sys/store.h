@@ -206,6 +206,8 @@ typedef struct stet_grant {
     uint64_t epoch;
     uint64_t inbox; /* the run's last inbox sequence when it was granted */
     stet_bytes news; /* that entry, if the store has it at hand; else no data. Lives with the grants */
+    stet_bytes facts; /* all of its journal, if nobody had it before, its inbox is empty and the store has them at hand;
+                         else no data. Lives with the grants */
     bool     is_soft; /* not flushed: a crash of the server may take it back. The next unit under this claim that is
                          applied makes it durable */
 } stet_grant;
@@ -410,6 +412,8 @@ struct stet_store {
                                          NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
     bool                   tells_commits; /* of these the engine need not tell. Set by the store */
+    bool                   wants_ends; /* of all runs that end; else those are told at least from the first load() with
+                                         if_ended on. Set by the engine before use */
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
 };
 
