@@ -429,8 +429,8 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
 
     if (STET__MUTANT(cancel_asleep) && run->status == STET_STATUS_SUSPENDED)
         return STET_OK;
-    if (run->stop_code != 0)
-        return STET_OK; /* the first one counts */
+    if (run->stop_code != 0 || (run->is_told && !STET__MUTANT(told_stopped)))
+        return STET_OK; /* the first one counts; and what was told stands */
     if ((err = run_text(run, &run->stop_who, f->who)) != STET_OK ||
         (err = run_text(run, &run->stop_why, f->text)) != STET_OK)
         return err;

@@ -84,6 +84,7 @@ host_stop_child(stet_ctx *c, stet_id child, const char *why)
     stet_op      *op;
     stet_run_row  row, *now;
     stet__fact    extra;
+    bool          is_known;
 
     cancel.kind = STET__FACT_CANCEL;
     cancel.time_ms = stet__store_now(e);
@@ -94,6 +95,9 @@ host_stop_child(stet_ctx *c, stet_id child, const char *why)
      * so that need not wait for our record of it. */
     if (stet__stop_unstarted(e, child, "caller", why))
         return STET_OK;
+    is_known = stet__load_row(e, child, &claim->open->arena, &row, &extra) == STET_OK;
+    if (is_known && row.status == STET_STATUS_COMPENSATION_FAILED && !STET__MUTANT(told_stopped))
+        return STET_OK; /* it has told how it ended, and waits for a person: nothing of it is left to be stopped */
     if ((op = stet__work_op(claim->open, STET_OP_INBOX, child)) == NULL ||
         !stet__work_fact(claim->open, &op->data, &cancel))
         return STET_ENOMEM;
@@ -102,8 +106,7 @@ host_stop_child(stet_ctx *c, stet_id child, const char *why)
     if (!stet__work_wake(claim->open, child, STET_STATUS_PENDING, STET_OP_HASTEN))
         return STET_ENOMEM;
     /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
-    if (stet__load_row(e, child, &claim->open->arena, &row, &extra) != STET_OK || row.is_terminal ||
-        row.session != 0 || row.due_ms == STET_NEVER)
+    if (!is_known || row.is_terminal || row.session != 0 || row.due_ms == STET_NEVER)
         return STET_OK;
     if ((op = stet__work_op(claim->open, STET_OP_RUN_SET, child)) == NULL ||
         (now = stet__arena_get0(&claim->open->arena, sizeof *now)) == NULL)

@@ -107,6 +107,7 @@
     X(decision_late, "a decision is taken for one that the run asked for meanwhile")               \
     X(decision_kind, "a resume decides an approval, and an approval a pause")                      \
     X(told_unguarded, "a stop that comes while an undo fails changes what waiters were told")      \
+    X(told_stopped, "a caller that is rewound stops what has told that its undo failed")           \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \
     X(helped_unowned, "an operator does not ask whether the run is still with who had it")         \

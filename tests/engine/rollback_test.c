@@ -37,8 +37,10 @@ u_undo(stet_attempt *a, stet_bytes result)
     }
     if (atomic_load(&has_door) && fixture_is(result, "charge"))
         gate_pass(&undo_door);
-    if (atomic_load(&late_refusal))
+    if (atomic_load(&late_refusal)) {
+        effect("late %.*s", (int)result.len, (const char *)result.data);
         return stet_attempt_fail(a, STET_EPERMANENT, "the bank is closed");
+    }
     effect("undo %.*s", (int)result.len, (const char *)result.data);
     return STET_OK;
 }
@@ -154,6 +156,14 @@ h_parent(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(stet_failure_get(ctx)->text));
 }
 
+/* The same behind a step. */
+static int
+h_behind(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(done(ctx, "before"));
+    return h_parent(ctx, input);
+}
+
 static int
 c_never(void *arg, const stet_failed *failed, int64_t *not_before_ms)
 {
@@ -172,6 +182,7 @@ static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
                                          { "gives up", h_auto, &gives_up },
                                          { "waits", h_waits, NULL },
                                          { "parent", h_parent, NULL },
+                                         { "caller", h_behind, NULL },
                                          { 0 } };
 
 /* In which order they were told: "a b c" of all lines that begin with "undo ". */
@@ -425,6 +436,39 @@ TEST(B11_a_cancel_that_comes_while_an_undo_fails_does_not_change_what_was_answer
     CHECK_INT(fixture_look(f->engine, &c.run).status, STET_STATUS_COMPENSATION_FAILED);
     c.e->store->ops = looking;
     stet_close(c.e);
+    fixture_end(f);
+}
+
+static int
+on_saga(void *arg, const stet_run_info *info)
+{
+    (void)snprintf(((stet_run_id *)arg)->text, sizeof((stet_run_id *)arg)->text, "%s", info->id);
+    return STET_OK;
+}
+
+/* The rewind waits until the one that was called has told how it ended; then that one is forgotten. */
+TEST(B11_a_caller_that_is_rewound_changes_nothing_of_a_rollback_that_failed)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id caller, saga;
+
+    atomic_store(&has_door, true);
+    fixture_up_with(f, handlers);
+    caller = fixture_start(f->engine, "t.caller", "", NULL);
+    gate_await(&undo_door, 1);
+    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "t.saga"), on_saga, &saga));
+    CHECK_OK(stet_handler_pause(f->engine, "t.caller", "test", NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &caller, "before", "test", "once more"));
+    atomic_store(&late_refusal, true);
+    gate_open(&undo_door);
+    EXPECT_ANSWER(f->engine, &saga, STET_ERUN);
+    CHECK_OK(stet_handler_resume(f->engine, "t.caller", "test", NULL));
+    EXPECT_RESULT(f->engine, &caller, "the undo of step pack#1 failed: the bank is closed");
+    CHECK_INT(effects("do before"), 2);
+    CHECK_INT(effects("late pack"), 1);   /* of the second one it called */
+    CHECK_INT(effects("late charge"), 1); /* of the first one, which nobody woke */
+    CHECK_CODE(stet_result_get(f->engine, NULL, &saga), STET_ERUN);
+    CHECK_INT(fixture_look(f->engine, &saga).status, STET_STATUS_COMPENSATION_FAILED);
     fixture_end(f);
 }
 
