@@ -79,6 +79,8 @@ fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     for (size_t i = 0; err == STET_OK && i < n; i++)
         if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
             fleet_applied(w, node, &units[i], &outcomes[i]);
+    if (err == STET_OK)
+        fleet_committed(w, units, n);
     fleet_check_index(w);
     stet__unlock(w->server, &w->gate);
     return err;

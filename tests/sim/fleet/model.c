@@ -908,3 +908,23 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
         model_granted(w, node, unit, &outcome->grants[i]);
     w->stats.commits++;
 }
+
+/* Its row says at which attempt it is: a failed one counts, and a rewind lets it count anew. */
+static void
+model_attempt(fleet *w, const fleet_run *run)
+{
+    const mem_run *row = run != NULL ? stet__mem_run(w->db, run->id) : NULL;
+
+    if (row != NULL && run->end == 0 && row->row.attempt != run->attempts + 1)
+        fleet_fail(w, run, "its row says attempt %u, and %u have failed", row->row.attempt,
+                   run->attempts);
+}
+
+void
+fleet_committed(fleet *w, const stet_unit *units, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++)
+            if (units[i].ops[k].kind == STET_OP_FACTS)
+                model_attempt(w, fleet_run_of(w, units[i].ops[k].run));
+}
