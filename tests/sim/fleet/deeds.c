@@ -339,6 +339,9 @@ fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact)
         fleet_fail(w, run, "decision %zu is of the wrong kind", number);
     if (d != NULL && (d->is_approval || d->is_resume) != (fact->code == 0))
         fleet_fail(w, run, "decision %zu is the other one in its inbox", number);
+    if ((uint64_t)fact->completion != run->boundary)
+        fleet_fail(w, run, "decision %zu is for what it asked at %lld, and now it asks at %llu", number,
+                   (long long)fact->completion, (unsigned long long)run->boundary);
 }
 
 void

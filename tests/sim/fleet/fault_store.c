@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
-enum { FAULT_PLANNED_ONE_IN = 8, FAULT_PLANNED_MS = 200 };
+enum { FAULT_PLANNED_ONE_IN = 8, FAULT_PLANNED_MS = 200, FAULT_THINKS_MS = 2000 };
 
 typedef struct fault_store {
     stet_store   base;
@@ -207,6 +207,9 @@ fault_sessions(stet_store *s, stet_session_fn fn, void *arg)
 static int
 fault_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
 {
+    /* A file of crumbs that is gone: who died leaves no trace. */
+    if (fleet_whim_strikes(fault_of(s)->node->w, 2))
+        return stet__fail(STET_EIO, "no crumbs are left, says the simulator");
     FAULT_READ(crumbs_of, session, crumbs, n);
 }
 
@@ -248,9 +251,21 @@ fault_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
 }
 
 static int
-fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+fault_value_read(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 {
     FAULT_READ(value, space, key, value);
+}
+
+static int
+fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    fleet *w = fault_of(s)->node->w;
+    int    err = fault_value_read(s, space, key, value);
+
+    /* Who decides takes a while to think, and the question may be another one then. */
+    if (err == STET_OK && strcmp(space, STET__SPACE_BOUNDARY) == 0 && fleet_whim_strikes(w, 2))
+        fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_THINKS_MS));
+    return err;
 }
 
 static int

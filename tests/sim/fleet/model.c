@@ -575,6 +575,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
     case STET__FACT_STUCK:

@@ -698,6 +698,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
     stet__rng_seed(&w->planner, options->seed * 131 + 11);
+    stet__rng_seed(&w->whims, options->seed * 131 + 13);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
@@ -709,6 +710,7 @@ world_begin(fleet *w, const fleet_options *options)
         w->same_name = 2;
     world_tasks(w);
     fleet_schedules_draw(w);
+    fleet_whims_draw(w);
     for (size_t i = 0; i < w->n_nodes; i++) {
         w->nodes[i].w = w;
         w->nodes[i].index = (unsigned)i;

@@ -1,0 +1,186 @@
+/* Whims: operators of some seeds, who see what happens and do what hurts most just then.
+ *
+ * What operators draw blindly (clients.c) seldom meets the moment in which it could do harm: a rewind of a run whose
+ * worker died in a body, or that somebody decides about just now. These look at the world first. One seed in
+ * three has them, drawn from a stream of their own: all other seeds are what they are without. /
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "fleet.h"
+
+#define WHIMS_ONE_IN 3
+
+void
+fleet_whims_draw(fleet *w)
+{
+    w->plan.has_whims = fleet_draw(&w->whims, WHIMS_ONE_IN) == 0;
+}
+
+bool
+fleet_whim_strikes(fleet *w, uint64_t one_in)
+{
+    return w->plan.has_whims && w->has_faults && fleet_draw(&w->whims, one_in) == 0;
+}
+
+typedef bool (*whim_fn)(const fleet *w, const fleet_run *run);
+
+/* One of those of which it is true, or NULL. */
+static fleet_run *
+whim_pick(fleet *w, whim_fn is)
+{
+    size_t n = 0, at;
+
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        n += is(w, run);
+    if (n == 0)
+        return NULL;
+    at = (size_t)fleet_draw(&w->whims, n);
+    for (fleet_run *run = w->first; run != NULL; run = run->next)
+        if (is(w, run) && at-- == 0)
+            return run;
+    return NULL;
+}
+
+/* A step of it that is recorded, or "": its beginning. */
+static void
+whim_step(fleet *w, const fleet_run *run, char step[32])
+{
+    size_t n = 1, at;
+
+    step[0] = '\0';
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        n += s->is_recorded && s->code == 0 && s->step[0] != 'r';
+    at = (size_t)fleet_draw(&w->whims, n);
+    for (const fleet_step *s = run->steps; s != NULL && at > 0; s = s->next)
+        if (s->is_recorded && s->code == 0 && s->step[0] != 'r' && --at == 0)
+            (void)snprintf(step, 32, "%s", s->step);
+}
+
+/* ---- rewinds --------------------------------------------------------------------------------- */
+
+/* Its worker died in a body, and nobody has executed it since. */
+static bool
+whim_is_widowed(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->end == 0 && !run->is_rolled_back && run->entries != NULL && run->entries->is_lost &&
+           !run->entries->is_settled && !run->entries->is_stale && !run->entries->is_forgotten;
+}
+
+static void
+whim_rewind_widowed(fleet_node *node)
+{
+    fleet_run *run = whim_pick(node->w, whim_is_widowed);
+    char       step[32];
+
+    if (run == NULL)
+        return;
+    whim_step(node->w, run, step);
+    fleet_rewind(node, run, step);
+}
+
+/* Others decide about it just now. */
+static void
+whim_rewind_asked(fleet_node *node)
+{
+    fleet     *w = node->w;
+    fleet_run *run;
+    char       step[32];
+
+    fleet_nap(node->p, FLEET_ROUND_US - stet__sim_now_us(w->sim) % FLEET_ROUND_US +
+                           (int64_t)fleet_draw(&w->whims, FLEET_ROUND_US / 2));
+    if (node->is_leaving || (run = fleet_first_asked(w)) == NULL)
+        return;
+    whim_step(w, run, step);
+    fleet_rewind(node, run, step);
+}
+
+/* ---- forks ----------------------------------------------------------------------------------- */
+
+static bool
+whim_is_updated(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->made != NULL && !run->is_purged && !run->is_unserved;
+}
+
+static void
+whim_cancel(fleet_node *node, const stet_run_id *run)
+{
+    int err = stet_cancel(node->engine, run, "operator", "a whim");
+
+    fleet_operated(node->w, fleet_run_named(node->w, run->text), "cancel", err, err == STET_EENDED);
+}
+
+/* Forked with its updates, and stopped when it has come to a wait. */
+static void
+whim_fork_updated(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = whim_pick(w, whim_is_updated);
+    stet_run_id fresh;
+    char        step[32];
+
+    if (run == NULL)
+        return;
+    whim_step(w, run, step);
+    if (!fleet_fork(node, run, step, &fresh))
+        return;
+    fleet_nap(node->p, (int64_t)fleet_draw(&w->whims, FLEET_ROUND_US));
+    if (!node->is_leaving)
+        whim_cancel(node, &fresh);
+}
+
+/* It is a retry that has written. */
+static bool
+whim_is_heir(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->is_retry && run->is_object && !run->is_shared && run->journal > run->inherited + 2 &&
+           !run->is_purged;
+}
+
+static bool
+whim_has_written(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->writes != NULL && !run->is_purged;
+}
+
+/* A retry of a retry, if there is one: others may have written in between, twice. */
+static void
+whim_fork_heir(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = whim_pick(w, whim_is_heir);
+    stet_run_id fresh;
+    char        step[32];
+
+    if (run == NULL && (run = whim_pick(w, whim_has_written)) == NULL)
+        return;
+    whim_step(w, run, step);
+    (void)fleet_fork(node, run, step, &fresh);
+}
+
+/* ---- one of them ----------------------------------------------------------------------------- */
+
+void
+fleet_whim(fleet_node *node)
+{
+    fleet *w = node->w;
+
+    if (w->n_schedules > 0 && fleet_draw(&w->whims, 2) == 0) {
+        fleet_schedule_whim(node);
+        return;
+    }
+    if (whim_pick(w, whim_is_widowed) != NULL) { /* there is not much time */
+        whim_rewind_widowed(node);
+        return;
+    }
+    switch (fleet_draw(&w->whims, 3)) {
+    case 0: whim_rewind_asked(node); break;
+    case 1: whim_fork_updated(node); break;
+    default: whim_fork_heir(node); break;
+    }
+}
