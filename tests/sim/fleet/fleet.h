@@ -390,6 +390,7 @@ struct fleet_run {
     unsigned      rewrites;     /* deeds it took in */
     bool          is_paused;    /* from the last pause until it is resumed, stopped or stuck */
     bool          is_held;      /* it was when it was granted last */
+    unsigned      deaths;       /* of its workers, that it was told of */
     uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back;
     uint64_t      asked_at;     /* the revision of its parent that asked for it */

@@ -716,6 +716,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         if (run->grants > 0)
             run->not_before_ms = 0; /* it tries again at once */
         break;
+    case STET__FACT_LOST: run->deaths++; break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
     case STET__FACT_RESUME:
         fleet_resumed(w, run, &fact);

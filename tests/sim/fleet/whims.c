@@ -10,6 +10,9 @@
 #include "fleet.h"
 
 #define WHIMS_ONE_IN 3
+#define WHIM_REAPED_US ((int64_t)5 * 1000000)
+
+enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000 };
 
 void
 fleet_whims_draw(fleet *w)
@@ -68,16 +71,31 @@ whim_is_widowed(const fleet *w, const fleet_run *run)
            !run->entries->is_settled && !run->entries->is_stale && !run->entries->is_forgotten;
 }
 
+/* It is stopped where it is, looked at, taken back, and goes on. */
 static void
 whim_rewind_widowed(fleet_node *node)
 {
-    fleet_run *run = whim_pick(node->w, whim_is_widowed);
-    char       step[32];
+    fleet      *w = node->w;
+    fleet_run  *run = whim_pick(w, whim_is_widowed);
+    int64_t     until_us = stet__sim_now_us(w->sim) + w->plan.lease_ms * 2000 + WHIM_REAPED_US;
+    unsigned    deaths = run->deaths;
+    stet_run_id id;
+    char        step[32];
+    int         err;
 
-    if (run == NULL)
+    memcpy(id.text, run->text, sizeof id.text);
+    err = stet_run_pause(node->engine, &id, "operator", "its worker is dead");
+    fleet_operated(w, run, "pause", err,
+                   err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED || err == STET_ECORRUPT);
+    while (err == STET_OK && run->deaths == deaths && !node->is_leaving &&
+           stet__sim_now_us(w->sim) < until_us)
+        fleet_nap(node->p, WHIM_LOOK_US);
+    if (err != STET_OK || node->is_leaving)
         return;
-    whim_step(node->w, run, step);
+    whim_step(w, run, step);
     fleet_rewind(node, run, step);
+    if (!node->is_leaving)
+        fleet_resume(node, run);
 }
 
 /* Others decide about it just now. */
@@ -98,11 +116,12 @@ whim_rewind_asked(fleet_node *node)
 
 /* ---- forks ----------------------------------------------------------------------------------- */
 
+/* It goes on, and somebody told it something while it slept. */
 static bool
 whim_is_updated(const fleet *w, const fleet_run *run)
 {
     (void)w;
-    return run->made != NULL && !run->is_purged && !run->is_unserved;
+    return run->end == 0 && run->made != NULL && run->made->op < FLEET_OPS_MAX && !run->is_forced;
 }
 
 static void
@@ -113,22 +132,30 @@ whim_cancel(fleet_node *node, const stet_run_id *run)
     fleet_operated(node->w, fleet_run_named(node->w, run->text), "cancel", err, err == STET_EENDED);
 }
 
-/* Forked with its updates, and stopped when it has come to a wait. */
+/* It is failed in its sleep, tried again with its updates, and stopped before it sleeps again. */
 static void
-whim_fork_updated(fleet_node *node)
+whim_retry_updated(fleet_node *node)
 {
     fleet      *w = node->w;
     fleet_run  *run = whim_pick(w, whim_is_updated);
-    stet_run_id fresh;
-    char        step[32];
+    stet_run_id id, fresh;
+    int         err;
 
     if (run == NULL)
         return;
-    whim_step(w, run, step);
-    if (!fleet_fork(node, run, step, &fresh))
+    memcpy(id.text, run->text, sizeof id.text);
+    run->is_forced = true;
+    err = stet_run_fail(node->engine, &id, "operator", FLEET_FAILED);
+    fleet_operated(w, run, "fail", err, err == STET_EENDED || err == STET_ECORRUPT);
+    for (int i = 0; i < WHIM_LOOKS && run->end == 0 && !node->is_leaving; i++)
+        fleet_nap(node->p, WHIM_LOOK_US);
+    if (run->end != STET__FACT_FAILED || node->is_leaving)
         return;
-    fleet_nap(node->p, (int64_t)fleet_draw(&w->whims, FLEET_ROUND_US));
-    if (!node->is_leaving)
+    fleet_asked(w, fleet_nonce_of_retry(id.text));
+    err = stet_dlq_retry(node->engine, &fresh, &id);
+    fleet_operated(w, run, "dlq retry", err,
+                   err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
+    if (err == STET_OK && !node->is_leaving)
         whim_cancel(node, &fresh);
 }
 
@@ -180,7 +207,7 @@ fleet_whim(fleet_node *node)
     }
     switch (fleet_draw(&w->whims, 3)) {
     case 0: whim_rewind_asked(node); break;
-    case 1: whim_fork_updated(node); break;
+    case 1: whim_retry_updated(node); break;
     default: whim_fork_heir(node); break;
     }
 }
