@@ -167,18 +167,23 @@ live_check_answer(fleet *w, const fleet_run *run, uint32_t number, fleet_update 
     (void)snprintf(u->answer, sizeof u->answer, "%s", got);
 }
 
-/* In which operation it was made: only a sleep is passed by every execution. */
+/* In which operation it was made: behind a sleep or a decision every execution has waited for it. */
 static size_t
 live_op(const fleet_run *run, stet_bytes wait)
 {
-    static const char of_sleep[] = "sleep s";
-    size_t            n = sizeof of_sleep - 1, op = 0;
+    static const char *const waits[] = { "await sleep s", "decision wait b" };
 
-    if (wait.len <= n || memcmp(wait.data, of_sleep, n) != 0)
-        return FLEET_OPS_MAX;
-    for (const char *at = (const char *)wait.data + n; n < wait.len && *at >= '0' && *at <= '9'; n++)
-        op = op * 10 + (size_t)(*at++ - '0');
-    return op < run->program.n && run->program.ops[op].kind == FLEET_OP_SLEEP ? op : FLEET_OPS_MAX;
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        size_t n = strlen(waits[i]), op = 0;
+
+        if (wait.len <= n || memcmp(wait.data, waits[i], n) != 0)
+            continue;
+        for (const char *at = wait.data; n < wait.len && at[n] >= '0' && at[n] <= '9'; n++)
+            op = op * 10 + (size_t)(at[n] - '0');
+        return op < run->program.n && run->program.ops[op].kind != FLEET_OP_FUTURES ? op
+                                                                                      : FLEET_OPS_MAX;
+    }
+    return FLEET_OPS_MAX;
 }
 
 static void
