@@ -105,6 +105,25 @@ fault_planned(stet_store *s, const stet_unit *units, size_t n)
             }
 }
 
+/* What an operator or client asks of a run is long on its way, and the run is another one when it comes. */
+static void
+fault_asked(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    if (!w->plan.has_whims)
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++) {
+            if (units[i].ops[k].kind == STET_OP_FACTS)
+                break;
+            if (units[i].ops[k].kind == STET_OP_INBOX && fleet_whim_strikes(w, FAULT_PLANNED_ONE_IN)) {
+                fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_PLANNED_MS));
+                return;
+            }
+        }
+}
+
 static int
 fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
@@ -115,6 +134,7 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
 
     fault_way(s, FLEET_CRASH_BEFORE);
     fault_planned(s, units, n);
+    fault_asked(s, units, n);
     if (node->is_poisoned)
         return stet__fail(STET_EPOISONED, "poisoned by the simulator");
     if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))

@@ -259,6 +259,7 @@ typedef struct fleet_execution {
     fleet_program program;
     size_t        n; /* operations that are over */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
+    int64_t       began_us;
     bool          is_asked; /* not to execute anything: a query goes by the record */
     int64_t       generation;
     uint64_t      chain;    /* hash over the updates that were made, in their order; 0: none */
@@ -592,6 +593,10 @@ void   fleet_hold_pause(fleet_node *node);
 void   fleet_hold_resume(fleet_node *node);
 /* A unit paused or resumed something. */
 void   fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op);
+/* A body is entered: not if the node itself has paused its handler before it began to execute the run. */
+void   fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us);
+/* An operator pauses something for a moment, and lets it go on. */
+void   fleet_hold_whim(fleet_node *node);
 /* A node is given a run. */
 void   fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run);
 /* Is something paused, by the store? */
@@ -727,6 +732,7 @@ struct fleet_node {
     int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
     int64_t         skew_ms;
+    int64_t         held_us[FLEET_HOLDS]; /* when it was told that its own pause holds; 0: none does */
     fleet_seat      seats[FLEET_CLIENTS + 1];
 };
 

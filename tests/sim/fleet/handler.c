@@ -890,6 +890,7 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         return STET_ENOMEM;
     memset(x, 0, sizeof *x);
     x->w = w;
+    x->began_us = stet__sim_now_us(w->sim);
     x->is_asked = !ctx->exec->host->takes_updates;
     if (!x->is_asked)
         fleet_entered(w, stet_info(ctx)->run);

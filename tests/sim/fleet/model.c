@@ -878,11 +878,30 @@ model_forks(fleet *w, const stet_unit *unit)
     }
 }
 
+/* Who resumes a run and records for it has it from then on, unless that ends it or gives it back. */
+static void
+model_resumed(fleet *w, const stet_unit *unit, const stet_outcome *outcome)
+{
+    for (size_t i = 0; i < unit->n_conds; i++) {
+        stet_id run = unit->conds[i].run;
+        bool    is_had = unit->conds[i].kind != STET_COND_PARKED || !model_has(unit, STET_OP_FACTS, run);
+
+        for (size_t k = 0; k < unit->n_ops && !is_had; k++)
+            is_had = unit->ops[k].kind == STET_OP_RUN_SET && stet__id_equal(unit->ops[k].run, run) &&
+                     (unit->ops[k].mask & STET_RUN_OWNER) != 0;
+        for (size_t k = 0; k < outcome->n_grants && !is_had; k++)
+            is_had = stet__id_equal(outcome->grants[k].run, run);
+        if (!is_had)
+            fleet_fail(w, fleet_run_of(w, run), "it is resumed and recorded for, and nobody has it");
+    }
+}
+
 void
 fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_outcome *outcome)
 {
     model_fenced(w, unit);
     model_timers(w, unit);
+    model_resumed(w, unit, outcome);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_FACTS)
             model_facts(w, node, unit, &unit->ops[i]);

@@ -124,6 +124,13 @@ whim_is_updated(const fleet *w, const fleet_run *run)
     return run->end == 0 && run->made != NULL && run->made->op < FLEET_OPS_MAX && !run->is_forced;
 }
 
+static bool
+whim_is_open(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->end == 0 && !run->is_unserved && !run->is_damaged;
+}
+
 static void
 whim_cancel(fleet_node *node, const stet_run_id *run)
 {
@@ -141,6 +148,10 @@ whim_retry_updated(fleet_node *node)
     stet_run_id id, fresh;
     int         err;
 
+    if (run == NULL && (run = whim_pick(w, whim_is_open)) != NULL) {
+        fleet_ask_update(node, run);
+        return;
+    }
     if (run == NULL)
         return;
     memcpy(id.text, run->text, sizeof id.text);
@@ -205,8 +216,9 @@ fleet_whim(fleet_node *node)
         whim_rewind_widowed(node);
         return;
     }
-    switch (fleet_draw(&w->whims, 3)) {
+    switch (fleet_draw(&w->whims, 4)) {
     case 0: whim_rewind_asked(node); break;
+    case 2: fleet_hold_whim(node); break;
     case 1: whim_retry_updated(node); break;
     default: whim_fork_heir(node); break;
     }

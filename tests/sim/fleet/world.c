@@ -273,6 +273,7 @@ world_up(fleet *w, fleet_node *node)
     node->engine = NULL;
     node->is_poisoned = false;
     node->skew_ms = 0;
+    memset(node->held_us, 0, sizeof node->held_us);
     if (w->has_faults && fleet_fault(w, FLEET_SKEW, node))
         node->skew_ms = (int64_t)fleet_draw(&w->faults, 36000001) - 18000000;
     stet__sim_node_skew(w->sim, node->p, node->skew_ms);
