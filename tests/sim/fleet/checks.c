@@ -264,6 +264,7 @@ check_failure(fleet *w, const fleet_run *run)
     case STET_EFORCED: is_plain = run->is_forced; break;
     case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
     case STET_ERETRY: is_plain = run->is_judged; break;
+    case STET_ECOMPENSATION: is_plain = run->is_broken; break;
     case STET_ESTEP:
     case STET_ECHILD:
     case STET_EREJECTED:
@@ -303,7 +304,7 @@ check_deadline(fleet *w, const fleet_run *run)
 {
     int64_t until_ms = run->deadline_ms > w->healed_ms ? run->deadline_ms : w->healed_ms;
 
-    if (run->deadline_ms != 0 && !run->is_stopped && !run->is_damaged &&
+    if (run->deadline_ms != 0 && !run->is_stopped && !run->is_damaged && !run->is_broken &&
         (run->end == 0 ? fleet_now_ms(w) : run->ended_ms) > until_ms + CHECK_DEADLINE_MS)
         fleet_fail(w, run, "its deadline passed, and nothing stopped it");
 }

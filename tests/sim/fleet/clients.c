@@ -200,7 +200,7 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if (answer == STET_OK && (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
                               memcmp(r->value.data, run->result, r->value.len) != 0))
         fleet_fail(w, run, "a waiter is given a result that is not recorded");
-    if (answer == STET_ERUN && run->end != STET__FACT_FAILED)
+    if (answer == STET_ERUN && run->end != STET__FACT_FAILED && !run->is_broken)
         fleet_fail(w, run, "a waiter is told of a failure that is not recorded");
     if ((answer == STET_ECANCELLED || answer == STET_EEXPIRED) && !run->is_stopped &&
         run->end != STET__FACT_CANCELLED && run->end != STET__FACT_EXPIRED)
@@ -761,7 +761,8 @@ operator_act(fleet_node *node)
     case 17: fleet_emit(node); break;
     case 0:
         err = stet_cancel(node->engine, &id, "operator", "a whim");
-        fleet_operated(w, run, "cancel", err, err == STET_EENDED);
+        fleet_operated(w, run, "cancel", err,
+                       err == STET_EENDED || (err == STET_ESTATE && run->is_broken));
         break;
     case 1:
         fleet_asked(w, fleet_nonce_of_retry(id.text));

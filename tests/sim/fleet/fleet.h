@@ -394,6 +394,8 @@ struct fleet_run {
     unsigned      deaths;       /* of its workers, that it was told of */
     uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back;
+    bool          is_broken;    /* an undo of its failed for good, and its waiters were told that it has */
+    uint32_t      refused;      /* undos that failed so, a bit for each operation: the next time they do not */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */
     bool          is_answered;  /* its parent was told how it ended */

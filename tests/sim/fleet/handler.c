@@ -15,6 +15,8 @@
 
 fleet *fleet_here;
 
+enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8 };
+
 typedef struct handler_arg {
     fleet_execution  *x;
     size_t            seen; /* operations that were over when it was started */
@@ -187,12 +189,25 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     return arg;
 }
 
+/* Does the undo fail now, for good? In seeds with whims, of some steps; and once, as far as the world remembers. */
+static bool
+handler_is_refused(fleet *w, fleet_run *run, size_t op)
+{
+    uint32_t bit = (uint32_t)1 << op;
+
+    if (!w->plan.has_whims || !w->has_faults || w->of != NULL || run == NULL || (run->refused & bit) != 0 ||
+        (run->order.seed >> op) % HANDLER_REFUSED_ONE_IN != 0)
+        return false;
+    run->refused |= bit;
+    return true;
+}
+
 /* Gets what the step recorded, which is its name, or what an operator replaced it by. */
 static int
 handler_undo(stet_attempt *a, stet_bytes result)
 {
     const handler_arg *b = stet_attempt_arg(a);
-    const fleet_run   *run = fleet_run_named(b->x->w, stet_attempt_run(a));
+    fleet_run         *run = fleet_run_named(b->x->w, stet_attempt_run(a));
     char               name[32], want[32];
 
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(a->step + 9, "#"), a->step + 9);
@@ -204,7 +219,8 @@ handler_undo(stet_attempt *a, stet_bytes result)
         fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
                    (int)result.len, (const char *)result.data, want);
     fleet_leave(b->x->w, a);
-    return STET_OK;
+    return handler_is_refused(b->x->w, run, b->op) ? stet_attempt_fail(a, STET_EPERMANENT, "no refunds")
+                                                   : STET_OK;
 }
 
 static stet_step_options
@@ -879,6 +895,17 @@ handler_saw(stet_ctx *ctx, const fleet_execution *x, size_t op, int rc)
                 fleet_op_names[kind], (int64_t)op, rc);
 }
 
+/* It finds no memory of its own on the way to where its rollback goes on. */
+static bool
+handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
+{
+    const fleet_run *run;
+
+    return x->w->plan.has_whims && !x->is_asked && x->w->of == NULL &&
+           (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL && run->is_rolled_back &&
+           fleet_whim_strikes(x->w, HANDLER_UNLUCKY_ONE_IN);
+}
+
 int
 fleet_handler(stet_ctx *ctx, stet_bytes input)
 {
@@ -907,6 +934,8 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     for (size_t op = 0; op < x->program.n; op++) {
         uint64_t value = 0;
 
+        if (handler_is_unlucky(ctx, x))
+            return STET_ENOMEM;
         rc = handler_op(ctx, x, op, &value);
         if (!handler_is_outcome(rc))
             return rc;

@@ -86,9 +86,13 @@ fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run)
     }
 }
 
+/* Unless its own look failed, or what it began before was still on its way. */
 void
 fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us)
 {
+    if (w->plan.one_in[FLEET_READ_FAILED] != 0 || w->plan.one_in[FLEET_NO_MEMORY] != 0 ||
+        w->plan.one_in[FLEET_SLOW] != 0)
+        return;
     for (size_t i = 0; i < FLEET_HOLDS; i++)
         if (node->held_us[i] != 0 && began_us > node->held_us[i] && hold_is_of(i, run->handler))
             fleet_fail(w, run, "it is executed by node %u, which had paused %s before it began",

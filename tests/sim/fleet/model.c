@@ -578,8 +578,10 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
-    case STET__FACT_STUCK:
-    case STET__FACT_COMPENSATION_FAILED: run->is_paused = false; break;
+    case STET__FACT_COMPENSATION_FAILED:
+        run->is_broken = true;
+        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
+    case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
         run->is_rolled_back = true;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
@@ -705,6 +707,8 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_DEADLINE:
         if (!run->is_stopped)
             run->stop_entry = run->inbox;
+        if (!run->is_stopped && run->is_broken)
+            fleet_fail(w, run, "it is stopped, and its waiters were told that it failed");
         run->is_stopped = true;
         run->is_paused = false;
         run->not_before_ms = 0;
@@ -738,7 +742,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         child = fleet_run_of(w, stet__fact_id(fact.run));
         if (child != NULL)
             child->is_answered = true;
-        if (child != NULL && child->end == 0 && !child->is_stopped)
+        if (child != NULL && child->end == 0 && !child->is_stopped && !child->is_broken)
             fleet_fail(w, run, "it is told of the end of run %u, which goes on", child->number);
         break;
     default: break;

@@ -134,9 +134,11 @@ whim_is_open(const fleet *w, const fleet_run *run)
 static void
 whim_cancel(fleet_node *node, const stet_run_id *run)
 {
-    int err = stet_cancel(node->engine, run, "operator", "a whim");
+    fleet_run *known = fleet_run_named(node->w, run->text);
+    int        err = stet_cancel(node->engine, run, "operator", "a whim");
 
-    fleet_operated(node->w, fleet_run_named(node->w, run->text), "cancel", err, err == STET_EENDED);
+    fleet_operated(node->w, known, "cancel", err,
+                   err == STET_EENDED || (err == STET_ESTATE && known->is_broken));
 }
 
 /* It is failed in its sleep, tried again with its updates, and stopped before it sleeps again. */
@@ -201,6 +203,43 @@ whim_fork_heir(fleet_node *node)
     (void)fleet_fork(node, run, step, &fresh);
 }
 
+/* ---- rollbacks ------------------------------------------------------------------------------- */
+
+static bool
+whim_is_undone(const fleet *w, const fleet_run *run)
+{
+    (void)w;
+    return run->end == 0 && run->program.is_undone && !run->is_stopped && !run->is_damaged &&
+           run->entries != NULL && strncmp(run->entries->step, "rollback:", 9) == 0;
+}
+
+static bool
+whim_is_broken(const fleet *w, const fleet_run *run)
+{
+    const mem_run *row = run->end == 0 && run->is_broken ? stet__mem_run(w->db, run->id) : NULL;
+
+    return row != NULL && row->row.status == STET_STATUS_COMPENSATION_FAILED;
+}
+
+/* One that waits for help gets it; one that is undone just now is stopped. */
+static void
+whim_undone(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = fleet_draw(&w->whims, 2) == 0 ? whim_pick(w, whim_is_broken) : NULL;
+    stet_run_id id;
+    int         err;
+
+    if (run != NULL) {
+        memcpy(id.text, run->text, sizeof id.text);
+        err = stet_rollback_retry(node->engine, &id, "operator", "a whim");
+        fleet_operated(w, run, "rollback", err, err == STET_ESTATE || err == STET_ECORRUPT);
+    } else if ((run = whim_pick(w, whim_is_undone)) != NULL) {
+        memcpy(id.text, run->text, sizeof id.text);
+        whim_cancel(node, &id);
+    }
+}
+
 /* ---- one of them ----------------------------------------------------------------------------- */
 
 void
@@ -216,7 +255,8 @@ fleet_whim(fleet_node *node)
         whim_rewind_widowed(node);
         return;
     }
-    switch (fleet_draw(&w->whims, 4)) {
+    switch (fleet_draw(&w->whims, 5)) {
+    case 3: whim_undone(node); break;
     case 0: whim_rewind_asked(node); break;
     case 2: fleet_hold_whim(node); break;
     case 1: whim_retry_updated(node); break;

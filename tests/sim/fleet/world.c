@@ -529,6 +529,10 @@ world_help_on(void *arg)
             stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped && run->end == 0)
             fleet_fail(w, run, "a paused run cannot be resumed: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
+        if (run->end == 0 && row->row.status == STET_STATUS_COMPENSATION_FAILED &&
+            stet_rollback_retry(e, &id, "helper", NULL) != STET_OK)
+            fleet_fail(w, run, "a rollback cannot be tried again: %s", stet_last_error());
+        row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
             stet_unstick(e, &id, "helper") != STET_OK)
             fleet_fail(w, run, "a stuck run cannot be freed: %s", stet_last_error());
