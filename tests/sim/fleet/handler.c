@@ -15,7 +15,7 @@
 
 fleet *fleet_here;
 
-enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8 };
+enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_REFUSED_MS = 400, HANDLER_UNLUCKY_ONE_IN = 8 };
 
 typedef struct handler_arg {
     fleet_execution  *x;
@@ -209,6 +209,7 @@ handler_undo(stet_attempt *a, stet_bytes result)
     const handler_arg *b = stet_attempt_arg(a);
     fleet_run         *run = fleet_run_named(b->x->w, stet_attempt_run(a));
     char               name[32], want[32];
+    bool               is_refused;
 
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(a->step + 9, "#"), a->step + 9);
     (void)snprintf(want, sizeof want, "%s", name);
@@ -218,9 +219,11 @@ handler_undo(stet_attempt *a, stet_bytes result)
         (strlen(want) != result.len || memcmp(want, result.data, result.len) != 0))
         fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
                    (int)result.len, (const char *)result.data, want);
+    is_refused = handler_is_refused(b->x->w, run, b->op);
+    if (is_refused)
+        handler_nap(b->x->w, a->ctx->exec->p, HANDLER_REFUSED_MS);
     fleet_leave(b->x->w, a);
-    return handler_is_refused(b->x->w, run, b->op) ? stet_attempt_fail(a, STET_EPERMANENT, "no refunds")
-                                                   : STET_OK;
+    return is_refused ? stet_attempt_fail(a, STET_EPERMANENT, "no refunds") : STET_OK;
 }
 
 static stet_step_options

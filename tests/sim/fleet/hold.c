@@ -90,8 +90,7 @@ fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run)
 void
 fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us)
 {
-    if (w->plan.one_in[FLEET_READ_FAILED] != 0 || w->plan.one_in[FLEET_NO_MEMORY] != 0 ||
-        w->plan.one_in[FLEET_SLOW] != 0)
+    if (w->plan.one_in[FLEET_READ_FAILED] != 0 || w->plan.one_in[FLEET_NO_MEMORY] != 0)
         return;
     for (size_t i = 0; i < FLEET_HOLDS; i++)
         if (node->held_us[i] != 0 && began_us > node->held_us[i] && hold_is_of(i, run->handler))

@@ -823,7 +823,7 @@ static void
 model_stop_reaches(fleet *w, const stet_unit *unit, const fleet_run *run)
 {
     for (const fleet_run *child = w->first; child != NULL; child = child->next)
-        if (child->is_called && child->end == 0 && !child->is_stopped &&
+        if (child->is_called && child->end == 0 && !child->is_stopped && !child->is_broken &&
             stet__id_equal(child->parent, run->id) && !model_has(unit, STET_OP_FACTS, child->id))
             fleet_fail(w, run, "it is stopped, and run %u, which it called, goes on",
                        child->number);

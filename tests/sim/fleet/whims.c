@@ -12,7 +12,7 @@
 #define WHIMS_ONE_IN 3
 #define WHIM_REAPED_US ((int64_t)5 * 1000000)
 
-enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000 };
+enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000, WHIM_UNDONE_US = 400000 };
 
 void
 fleet_whims_draw(fleet *w)
@@ -210,7 +210,8 @@ whim_is_undone(const fleet *w, const fleet_run *run)
 {
     (void)w;
     return run->end == 0 && run->program.is_undone && !run->is_stopped && !run->is_damaged &&
-           run->entries != NULL && strncmp(run->entries->step, "rollback:", 9) == 0;
+           run->entries != NULL && run->entries->is_inside &&
+           strncmp(run->entries->step, "rollback:", 9) == 0;
 }
 
 static bool
@@ -236,7 +237,9 @@ whim_undone(fleet_node *node)
         fleet_operated(w, run, "rollback", err, err == STET_ESTATE || err == STET_ECORRUPT);
     } else if ((run = whim_pick(w, whim_is_undone)) != NULL) {
         memcpy(id.text, run->text, sizeof id.text);
-        whim_cancel(node, &id);
+        fleet_nap(node->p, (int64_t)fleet_draw(&w->whims, WHIM_UNDONE_US));
+        if (!node->is_leaving)
+            whim_cancel(node, &id);
     }
 }
 
@@ -253,6 +256,10 @@ fleet_whim(fleet_node *node)
     }
     if (whim_pick(w, whim_is_widowed) != NULL) { /* there is not much time */
         whim_rewind_widowed(node);
+        return;
+    }
+    if (whim_pick(w, whim_is_undone) != NULL) { /* … nor here */
+        whim_undone(node);
         return;
     }
     switch (fleet_draw(&w->whims, 5)) {
