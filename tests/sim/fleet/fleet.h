@@ -65,6 +65,7 @@ enum {
     FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
     FLEET_SCHEDULES_MAX = 3,
+    FLEET_REFUSED_MS = 1500, /* so long takes an undo that fails for good */
     FLEET_ROUND_US = 500000, /* people who decide come at the same time */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };

@@ -15,7 +15,7 @@
 
 fleet *fleet_here;
 
-enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_REFUSED_MS = 400, HANDLER_UNLUCKY_ONE_IN = 8 };
+enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8 };
 
 typedef struct handler_arg {
     fleet_execution  *x;
@@ -221,7 +221,7 @@ handler_undo(stet_attempt *a, stet_bytes result)
                    (int)result.len, (const char *)result.data, want);
     is_refused = handler_is_refused(b->x->w, run, b->op);
     if (is_refused)
-        handler_nap(b->x->w, a->ctx->exec->p, HANDLER_REFUSED_MS);
+        handler_nap(b->x->w, a->ctx->exec->p, FLEET_REFUSED_MS);
     fleet_leave(b->x->w, a);
     return is_refused ? stet_attempt_fail(a, STET_EPERMANENT, "no refunds") : STET_OK;
 }

@@ -9,10 +9,10 @@
 
 #include "fleet.h"
 
-#define WHIMS_ONE_IN 3
+#define WHIMS_ONE_IN   3
 #define WHIM_REAPED_US ((int64_t)5 * 1000000)
 
-enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000, WHIM_UNDONE_US = 400000 };
+enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000 };
 
 void
 fleet_whims_draw(fleet *w)
@@ -86,7 +86,8 @@ whim_rewind_widowed(fleet_node *node)
     memcpy(id.text, run->text, sizeof id.text);
     err = stet_run_pause(node->engine, &id, "operator", "its worker is dead");
     fleet_operated(w, run, "pause", err,
-                   err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED || err == STET_ECORRUPT);
+                   err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED ||
+                       err == STET_ECORRUPT);
     while (err == STET_OK && run->deaths == deaths && !node->is_leaving &&
            stet__sim_now_us(w->sim) < until_us)
         fleet_nap(node->p, WHIM_LOOK_US);
@@ -177,8 +178,8 @@ static bool
 whim_is_heir(const fleet *w, const fleet_run *run)
 {
     (void)w;
-    return run->is_retry && run->is_object && !run->is_shared && run->journal > run->inherited + 2 &&
-           !run->is_purged;
+    return run->is_retry && run->is_object && !run->is_shared &&
+           run->journal > run->inherited + 2 && !run->is_purged;
 }
 
 static bool
@@ -222,7 +223,7 @@ whim_is_broken(const fleet *w, const fleet_run *run)
     return row != NULL && row->row.status == STET_STATUS_COMPENSATION_FAILED;
 }
 
-/* One that waits for help gets it; one that is undone just now is stopped. */
+/* One that waits for help gets it; one that is undone just now is stopped, when that is about to fail. */
 static void
 whim_undone(fleet_node *node)
 {
@@ -237,7 +238,9 @@ whim_undone(fleet_node *node)
         fleet_operated(w, run, "rollback", err, err == STET_ESTATE || err == STET_ECORRUPT);
     } else if ((run = whim_pick(w, whim_is_undone)) != NULL) {
         memcpy(id.text, run->text, sizeof id.text);
-        fleet_nap(node->p, (int64_t)fleet_draw(&w->whims, WHIM_UNDONE_US));
+        fleet_nap(node->p, run->entries->at_us + FLEET_REFUSED_MS * 1000 -
+                               stet__sim_now_us(w->sim) -
+                               (int64_t)fleet_draw(&w->whims, WHIM_LOOK_US));
         if (!node->is_leaving)
             whim_cancel(node, &id);
     }
