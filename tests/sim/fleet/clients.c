@@ -510,8 +510,8 @@ operator_step(fleet *w, const fleet_run *run, bool is_whole, char step[32])
     else
         (void)snprintf(step, 32, "%c%zu",
                        o->kind == FLEET_OP_APPROVE || o->kind == FLEET_OP_PAUSE ? 'b'
-                       : o->kind == FLEET_OP_AWAKE && op % 2 == 0 ? 'h'
-                                                                  : 's',
+                       : o->kind == FLEET_OP_AWAKE && op % 2 == 0               ? 'h'
+                                                                                : 's',
                        op);
 }
 
@@ -538,7 +538,8 @@ operator_running(fleet *w, char step[32])
 
     for (fleet_run *run = w->first; run != NULL; run = run->next)
         for (const fleet_entry *e = run->end == 0 ? run->entries : NULL; e != NULL; e = e->next)
-            if (e->is_inside && e->step[0] == 's' && (found == NULL || strchr(e->step, '-') != NULL)) {
+            if (e->is_inside && e->step[0] == 's' &&
+                (found == NULL || strchr(e->step, '-') != NULL)) {
                 (void)snprintf(step, 32, "%s", e->step);
                 found = run;
             }
@@ -647,8 +648,8 @@ fleet_fork(fleet_node *node, fleet_run *run, const char *step, stet_run_id *fres
     err = stet_run_fork(node->engine, fresh, &id, step[0] != '\0' ? step : NULL, "operator", why);
     fleet_operated(w, run, "fork", err, err == STET_ENOTFOUND || err == STET_ECORRUPT);
     fleet_deed_answered(w, deed, err);
-    if (err == STET_OK && (fleet_run_named(w, fresh->text) == NULL ||
-                           fleet_run_named(w, fresh->text)->fork != deed))
+    if (err == STET_OK &&
+        (fleet_run_named(w, fresh->text) == NULL || fleet_run_named(w, fresh->text)->fork != deed))
         fleet_fail(w, run, "a fork was answered with another run");
     return err == STET_OK;
 }
@@ -689,7 +690,8 @@ operator_is_pause(const fleet *w, const fleet_run *run)
     stet_bytes       in = v != NULL ? v->value.data : (stet_bytes){ NULL, 0 };
     stet__fact       mark;
 
-    return v != NULL && stet__fact_decode(&mark, &in) == STET_OK && (mark.flags & STET__FACT_APPROVAL) == 0;
+    return v != NULL && stet__fact_decode(&mark, &in) == STET_OK &&
+           (mark.flags & STET__FACT_APPROVAL) == 0;
 }
 
 /* Most look at the one that waits for the longest time, at the same time as others do. */
@@ -745,7 +747,9 @@ operator_act(fleet_node *node)
     case 18:
     case 19:
         err = stet_run_pause(node->engine, &id, "operator", "a whim");
-        fleet_operated(w, run, "pause", err, err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED || err == STET_ECORRUPT);
+        fleet_operated(w, run, "pause", err,
+                       err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED ||
+                           err == STET_ECORRUPT);
         break;
     case 20:
     case 21: fleet_resume(node, run); break;

@@ -10,7 +10,12 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
-enum { FAULT_PLANNED_ONE_IN = 8, FAULT_PLANNED_MS = 200, FAULT_ASKED_ONE_IN = 4, FAULT_THINKS_MS = 2000 };
+enum {
+    FAULT_PLANNED_ONE_IN = 8,
+    FAULT_PLANNED_MS = 200,
+    FAULT_ASKED_ONE_IN = 4,
+    FAULT_THINKS_MS = 2000
+};
 
 typedef struct fault_store {
     stet_store   base;
@@ -117,7 +122,8 @@ fault_asked(stet_store *s, const stet_unit *units, size_t n)
         for (size_t k = 0; k < units[i].n_ops; k++) {
             if (units[i].ops[k].kind == STET_OP_FACTS)
                 break;
-            if (units[i].ops[k].kind == STET_OP_INBOX && fleet_whim_strikes(w, FAULT_ASKED_ONE_IN)) {
+            if (units[i].ops[k].kind == STET_OP_INBOX &&
+                fleet_whim_strikes(w, FAULT_ASKED_ONE_IN)) {
                 fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_PLANNED_MS));
                 return;
             }

@@ -66,7 +66,8 @@ static const struct {
 fleet_verdict
 fleet_verdict_of(const char *text, size_t len)
 {
-    for (int i = 1; len > 3 && text[len - 1] == ']' && text[len - 3] == '[' && i < FLEET_VERDICTS; i++)
+    for (int i = 1; len > 3 && text[len - 1] == ']' && text[len - 3] == '[' && i < FLEET_VERDICTS;
+         i++)
         if (handler_verdicts[i].letter == text[len - 2])
             return (fleet_verdict)i;
     return FLEET_VERDICT_NONE;
@@ -195,8 +196,8 @@ handler_is_refused(fleet *w, fleet_run *run, size_t op)
 {
     uint32_t bit = (uint32_t)1 << op;
 
-    if (!w->plan.has_whims || !w->has_faults || w->of != NULL || run == NULL || (run->refused & bit) != 0 ||
-        (run->order.seed >> op) % HANDLER_REFUSED_ONE_IN != 0)
+    if (!w->plan.has_whims || !w->has_faults || w->of != NULL || run == NULL ||
+        (run->refused & bit) != 0 || (run->order.seed >> op) % HANDLER_REFUSED_ONE_IN != 0)
         return false;
     run->refused |= bit;
     return true;
@@ -725,8 +726,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     run = fleet_run_named(x->w, stet_info(ctx)->run);
     /* It may have been set back between this look at it and the engine's. */
     if (run != NULL && !run->is_retry &&
-        fleet_peak_ms(x->w) <
-            run->asked_ms[op] + ms - (x->w->set_back_ms - run->asked_back_ms[op]))
+        fleet_peak_ms(x->w) < run->asked_ms[op] + ms - (x->w->set_back_ms - run->asked_back_ms[op]))
         fleet_fail(x->w, run, "operation %zu slept less than its %" PRId64 " ms", op, ms);
     return STET_OK;
 }
@@ -942,9 +942,10 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         rc = handler_op(ctx, x, op, &value);
         if (!handler_is_outcome(rc))
             return rc;
-        x->seen[x->n++] =
-            (fleet_seen){ .code = rc, .kind = (uint16_t)x->program.ops[op].kind,
-                          .updates = (uint16_t)x->chain, .value = value };
+        x->seen[x->n++] = (fleet_seen){ .code = rc,
+                                        .kind = (uint16_t)x->program.ops[op].kind,
+                                        .updates = (uint16_t)x->chain,
+                                        .value = value };
         if (!x->is_asked)
             handler_saw(ctx, x, op, rc);
         if (rc == STET_ECANCELLED || rc == STET_EEXPIRED)

@@ -61,9 +61,10 @@ hold_is_of(size_t hold, const char *handler)
 static bool
 hold_is_prompt(const fleet *w, const fleet_node *node)
 {
-    static const fleet_fault_kind delays[] = { FLEET_READ_FAILED, FLEET_SLOW, FLEET_POISONED,
-                                               FLEET_NO_MEMORY, FLEET_COMMIT_REFUSED,
-                                               FLEET_REPLY_LOST, FLEET_LEASE_SLOW };
+    static const fleet_fault_kind delays[] = { FLEET_READ_FAILED,    FLEET_SLOW,
+                                               FLEET_POISONED,       FLEET_NO_MEMORY,
+                                               FLEET_COMMIT_REFUSED, FLEET_REPLY_LOST,
+                                               FLEET_LEASE_SLOW };
 
     for (size_t i = 0; i < sizeof delays / sizeof delays[0]; i++)
         if (w->plan.one_in[delays[i]] != 0)
@@ -129,13 +130,12 @@ fleet_hold_pause(fleet_node *node)
     int         err;
 
     if (hold->since_us == 0)
-        hold->until_us = stet__sim_now_us(w->sim) +
-                         1000 * (int64_t)fleet_draw(&w->draws, (uint64_t)most_ms);
+        hold->until_us =
+            stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->draws, (uint64_t)most_ms);
     err = stet_handler_pause(node->engine, hold_names[i], "operator", "a whim");
     if (err == STET_OK && hold->puts == puts + 1 && hold->since_us != 0)
         node->held_us[i] = stet__sim_now_us(w->sim);
-    if (err == STET_OK ? hold->puts == puts
-                       : err != STET_ESETTLED && !hold_is_passing(err))
+    if (err == STET_OK ? hold->puts == puts : err != STET_ESETTLED && !hold_is_passing(err))
         fleet_fail(w, NULL, "pausing %s gives %s: %s", hold_names[i], stet_code_name(err),
                    stet_last_error());
     if (err == STET_ESETTLED && strstr(stet_last_error(), "by operator") == NULL)

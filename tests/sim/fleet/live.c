@@ -181,7 +181,7 @@ live_op(const fleet_run *run, stet_bytes wait)
         for (const char *at = wait.data; n < wait.len && at[n] >= '0' && at[n] <= '9'; n++)
             op = op * 10 + (size_t)(at[n] - '0');
         return op < run->program.n && run->program.ops[op].kind != FLEET_OP_FUTURES ? op
-                                                                                      : FLEET_OPS_MAX;
+                                                                                    : FLEET_OPS_MAX;
     }
     return FLEET_OPS_MAX;
 }
@@ -258,8 +258,10 @@ fleet_check_inherited(fleet *w, const fleet_run *run, const fleet_execution *x, 
 {
     for (const fleet_made *made = run->made; made != NULL; made = made->before)
         if (made->is_inherited && made->op < seen && !live_knows(x, made->number))
-            fleet_fail(w, run, "it is behind operation %zu, and does not know update %u, which it inherits there",
-                       made->op, made->number);
+            fleet_fail(
+                w, run,
+                "it is behind operation %zu, and does not know update %u, which it inherits there",
+                made->op, made->number);
 }
 
 /* Another generation has variables of its own. */

@@ -278,7 +278,8 @@ why_decision(fleet *w, const fleet_run *run, const why_said *said)
     in = value->value.data;
     if (stet__fact_decode(&mark, &in) != STET_OK || mark.kind == STET__FACT_DECIDED)
         return "somebody has decided";
-    if (strcmp(why_named(said, (mark.flags & STET__FACT_APPROVAL) != 0 ? "stet approve " : "stet resume "),
+    if (strcmp(why_named(said, (mark.flags & STET__FACT_APPROVAL) != 0 ? "stet approve "
+                                                                       : "stet resume "),
                run->text) != 0)
         return "it does not say how to decide";
     (void)snprintf(name, sizeof name, " %.*s", (int)mark.name.len, (const char *)mark.name.data);

@@ -614,7 +614,8 @@ world_idle(fleet *w, fleet_task *t)
     case 1:
         t->order.depth = FLEET_DEPTH_IDLE;
         if (w->options.is_large)
-            t->order.is_shared = false, t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
+            t->order.is_shared = false,
+            t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
         break;
     default:
         t->is_unserved = true;
