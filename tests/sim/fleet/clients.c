@@ -335,19 +335,15 @@ fleet_operated(fleet *w, const fleet_run *run, const char *call, int err, bool i
 }
 
 static void
-operator_settle(fleet_node *node)
+operator_settle_at(fleet_node *node, size_t at)
 {
     fleet           *w = node->w;
     fleet_awakeable *a;
     unsigned         nth;
-    size_t           at;
     char             id[STET_ID_TEXT_MAX], value[16];
     bool             is_reject;
     int              err;
 
-    if (w->n_awakeables == 0)
-        return;
-    at = client_draw(w, w->n_awakeables);
     a = &w->awakeables[at];
     nth = ++a->tried;
     is_reject = a->run->program.ops[a->op].is_reject;
@@ -363,6 +359,26 @@ operator_settle(fleet_node *node)
     fleet_operated(w, a->run, "settling", err,
                    err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT ||
                        (err == STET_ENOTFOUND && a->run->is_retry)); /* with whom it is from */
+}
+
+static void
+operator_settle(fleet_node *node)
+{
+    if (node->w->n_awakeables > 0)
+        operator_settle_at(node, client_draw(node->w, node->w->n_awakeables));
+}
+
+void
+fleet_settle_first(fleet_node *node)
+{
+    fleet *w = node->w;
+    size_t at = 0;
+
+    while (at < w->n_awakeables &&
+           (w->awakeables[at].acked != 0 || w->awakeables[at].run->end != 0))
+        at++;
+    if (at < w->n_awakeables)
+        operator_settle_at(node, at);
 }
 
 void

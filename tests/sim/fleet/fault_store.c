@@ -110,7 +110,7 @@ fault_planned(stet_store *s, const stet_unit *units, size_t n)
             }
 }
 
-/* What an operator or client asks of a run is long on its way, and the run is another one when it comes. */
+/* What is asked of a run is long on its way, and the run is another one when it comes. */
 static void
 fault_asked(stet_store *s, const stet_unit *units, size_t n)
 {

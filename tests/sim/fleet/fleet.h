@@ -395,8 +395,8 @@ struct fleet_run {
     unsigned      deaths;       /* of its workers, that it was told of */
     uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back;
-    bool          is_broken;    /* an undo of its failed for good, and its waiters were told that it has */
-    uint32_t      refused;      /* undos that failed so, a bit for each operation: the next time they do not */
+    bool          is_broken;    /* an undo failed for good, and its waiters were told */
+    uint32_t      refused;      /* undos that failed so, a bit for each operation */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */
     bool          is_answered;  /* its parent was told how it ended */
@@ -571,7 +571,7 @@ typedef struct fleet_update {
 int    fleet_live(stet_ctx *ctx, fleet_execution *x);
 void   fleet_update_asked(fleet *w, fleet_run *run, const stet__fact *fact);
 void   fleet_update_made(fleet *w, fleet_run *run, const stet__fact *fact);
-/* It is about to enter a body, behind the first `seen` operations: it knows those it inherits there. */
+/* It enters a body behind the first `seen` operations: it knows those it inherits there. */
 void   fleet_check_inherited(fleet *w, const fleet_run *run, const fleet_execution *x, size_t seen);
 void   fleet_updates_rewound(fleet *w, fleet_run *run, uint64_t from);
 void   fleet_updates_turned(fleet_run *run);
@@ -596,7 +596,7 @@ void   fleet_hold_pause(fleet_node *node);
 void   fleet_hold_resume(fleet_node *node);
 /* A unit paused or resumed something. */
 void   fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op);
-/* A body is entered: not if the node itself has paused its handler before it began to execute the run. */
+/* A body is entered: not if the node has paused its handler before it began with the run. */
 void   fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us);
 /* An operator pauses something for a moment, and lets it go on. */
 void   fleet_hold_whim(fleet_node *node);
@@ -700,6 +700,8 @@ void fleet_operated(fleet *w, const fleet_run *run, const char *call, int err, b
 void fleet_rewind(fleet_node *node, fleet_run *run, const char *step);
 /* Into *fresh; false: it was refused, or nobody knows. */
 bool fleet_fork(fleet_node *node, fleet_run *run, const char *step, stet_run_id *fresh);
+/* The first awakeable that nobody was told to have settled. */
+void fleet_settle_first(fleet_node *node);
 /* Does it wait for somebody to decide? The first that does, or NULL. */
 bool       fleet_is_asked(const fleet *w, const fleet_run *run);
 fleet_run *fleet_first_asked(const fleet *w);
@@ -735,7 +737,7 @@ struct fleet_node {
     int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
     int64_t         skew_ms;
-    int64_t         held_us[FLEET_HOLDS]; /* when it was told that its own pause holds; 0: none does */
+    int64_t         held_us[FLEET_HOLDS]; /* when its own pause was answered; 0: none is */
     fleet_seat      seats[FLEET_CLIENTS + 1];
 };
 

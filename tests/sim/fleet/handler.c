@@ -190,7 +190,7 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     return arg;
 }
 
-/* Does the undo fail now, for good? In seeds with whims, of some steps; and once, as far as the world remembers. */
+/* Does the undo fail now, for good? In seeds with whims, of some steps, and once. */
 static bool
 handler_is_refused(fleet *w, fleet_run *run, size_t op)
 {

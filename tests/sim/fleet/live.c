@@ -167,7 +167,7 @@ live_check_answer(fleet *w, const fleet_run *run, uint32_t number, fleet_update 
     (void)snprintf(u->answer, sizeof u->answer, "%s", got);
 }
 
-/* In which operation it was made: behind a sleep or a decision every execution has waited for it. */
+/* In which operation it was made; only behind a sleep or a decision everybody has waited for it. */
 static size_t
 live_op(const fleet_run *run, stet_bytes wait)
 {

@@ -886,7 +886,7 @@ model_forks(fleet *w, const stet_unit *unit)
     }
 }
 
-/* Who resumes a run and records for it has it from then on, unless that ends it or gives it back. */
+/* Who resumes a run and records for it has it then, unless that ends it or gives it back. */
 static void
 model_resumed(fleet *w, const stet_unit *unit, const stet_outcome *outcome)
 {

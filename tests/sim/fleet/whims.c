@@ -1,8 +1,9 @@
 /* Whims: operators of some seeds, who see what happens and do what hurts most just then.
  *
- * What operators draw blindly (clients.c) seldom meets the moment in which it could do harm: a rewind of a run whose
- * worker died in a body, or that somebody decides about just now. These look at the world first. One seed in
- * three has them, drawn from a stream of their own: all other seeds are what they are without. /
+ * What operators draw blindly (clients.c) seldom meets the moment in which it could do harm: a rewind
+ * of a run whose worker died in a body, or that somebody decides about just now. These look at the
+ * world first. One seed in three has them, drawn from a stream of their own: all other seeds are
+ * what they are without. /
  */
 #include <stdio.h>
 #include <string.h>
@@ -223,7 +224,7 @@ whim_is_broken(const fleet *w, const fleet_run *run)
     return row != NULL && row->row.status == STET_STATUS_COMPENSATION_FAILED;
 }
 
-/* One that waits for help gets it; one that is undone just now is stopped, when that is about to fail. */
+/* One that waits for help gets it; one whose undo is about to fail is stopped. */
 static void
 whim_undone(fleet_node *node)
 {
@@ -246,6 +247,15 @@ whim_undone(fleet_node *node)
     }
 }
 
+/* All who settle come at the same time, for the same. */
+static void
+whim_settle(fleet_node *node)
+{
+    fleet_nap(node->p, FLEET_ROUND_US - stet__sim_now_us(node->w->sim) % FLEET_ROUND_US);
+    if (!node->is_leaving)
+        fleet_settle_first(node);
+}
+
 /* ---- one of them ----------------------------------------------------------------------------- */
 
 void
@@ -265,7 +275,9 @@ fleet_whim(fleet_node *node)
         whim_undone(node);
         return;
     }
-    switch (fleet_draw(&w->whims, 5)) {
+    switch (fleet_draw(&w->whims, 8)) {
+    case 4:
+    case 5: whim_settle(node); break;
     case 3: whim_undone(node); break;
     case 0: whim_rewind_asked(node); break;
     case 2: fleet_hold_whim(node); break;
