@@ -15,7 +15,7 @@
 
 fleet *fleet_here;
 
-enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8 };
+enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8, HANDLER_CRASHES_ONE_IN = 6 };
 
 typedef struct handler_arg {
     fleet_execution  *x;
@@ -220,6 +220,11 @@ handler_undo(stet_attempt *a, stet_bytes result)
         (strlen(want) != result.len || memcmp(want, result.data, result.len) != 0))
         fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
                    (int)result.len, (const char *)result.data, want);
+    if (fleet_whim_strikes(b->x->w, HANDLER_CRASHES_ONE_IN) &&
+        b->x->w->crashes < b->x->w->plan.crashes_max) { /* a rollback that is interrupted */
+        b->x->w->crashes++;
+        fleet_crash(b->x->w, fleet_node_of(b->x->w, a->ctx->exec->p));
+    }
     is_refused = handler_is_refused(b->x->w, run, b->op);
     if (is_refused)
         handler_nap(b->x->w, a->ctx->exec->p, FLEET_REFUSED_MS);

@@ -1,7 +1,7 @@
 /* Whims: operators of some seeds, who see what happens and do what hurts most just then.
  *
- * What operators draw blindly (clients.c) seldom meets the moment in which it could do harm: a rewind
- * of a run whose worker died in a body, or that somebody decides about just now. These look at the
+ * What operators draw blindly (clients.c) seldom meets the moment in which it could do harm: a
+ * rewind of a run whose worker died in a body, or that somebody decides about just now. These look at the
  * world first. One seed in three has them, drawn from a stream of their own: all other seeds are
  * what they are without. /
  */
