@@ -146,8 +146,7 @@ check_decisions(fleet *w, const fleet_run *run, const fleet_seen *seen, size_t n
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; check_is_person(&seen[i]) && k < i; k++)
-            if (check_is_person(&seen[k]) && seen[k].value != 0 &&
-                seen[k].value == seen[i].value)
+            if (check_is_person(&seen[k]) && seen[k].value != 0 && seen[k].value == seen[i].value)
                 fleet_fail(w, run, "operations %zu and %zu were decided at once", k, i);
 }
 
@@ -217,8 +216,8 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
         return seen->code == STET_OK ||
                (seen->code == STET_ETIMEOUT && op->wait == FLEET_WAIT_ANY_FOR);
     case FLEET_OP_NOW:
-        return seen->code == STET_OK && (run->is_retry || w->peak_ms != 0 ||
-                                         (int64_t)seen->value >= run->created_ms);
+        return seen->code == STET_OK &&
+               (run->is_retry || w->peak_ms != 0 || (int64_t)seen->value >= run->created_ms);
     case FLEET_OP_VERSION: return seen->code == STET_OK && (seen->value == 3 || seen->value == 1);
     case FLEET_OP_SETTLE:
         return seen->code == STET_OK || seen->code == STET_ESETTLED || seen->code == STET_EENDED ||
@@ -264,6 +263,7 @@ check_failure(fleet *w, const fleet_run *run)
     case STET_EFORCED: is_plain = run->is_forced; break;
     case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
     case STET_ERETRY: is_plain = run->is_judged; break;
+    case STET_ECOMPENSATION: is_plain = run->is_broken; break;
     case STET_ESTEP:
     case STET_ECHILD:
     case STET_EREJECTED:
@@ -291,9 +291,9 @@ check_undone(fleet *w, const fleet_run *run)
             undone += s->is_undone;
             left += !s->is_undone;
         }
-    if (run->program.is_undone && run->end == STET__FACT_FAILED ? left > 0
+    if (run->program.is_undone && run->end == STET__FACT_FAILED       ? left > 0
         : run->end == STET__FACT_COMPLETED || !run->program.is_undone ? undone > 0
-                                                                     : undone > 0 && left > 0)
+                                                                      : undone > 0 && left > 0)
         fleet_fail(w, run, "%zu steps are undone, %zu are not", undone, left);
 }
 
@@ -303,7 +303,7 @@ check_deadline(fleet *w, const fleet_run *run)
 {
     int64_t until_ms = run->deadline_ms > w->healed_ms ? run->deadline_ms : w->healed_ms;
 
-    if (run->deadline_ms != 0 && !run->is_stopped && !run->is_damaged &&
+    if (run->deadline_ms != 0 && !run->is_stopped && !run->is_damaged && !run->is_broken &&
         (run->end == 0 ? fleet_now_ms(w) : run->ended_ms) > until_ms + CHECK_DEADLINE_MS)
         fleet_fail(w, run, "its deadline passed, and nothing stopped it");
 }

@@ -200,7 +200,7 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if (answer == STET_OK && (run->end != STET__FACT_COMPLETED || r->value.len != run->result_len ||
                               memcmp(r->value.data, run->result, r->value.len) != 0))
         fleet_fail(w, run, "a waiter is given a result that is not recorded");
-    if (answer == STET_ERUN && run->end != STET__FACT_FAILED)
+    if (answer == STET_ERUN && run->end != STET__FACT_FAILED && !run->is_broken)
         fleet_fail(w, run, "a waiter is told of a failure that is not recorded");
     if ((answer == STET_ECANCELLED || answer == STET_EEXPIRED) && !run->is_stopped &&
         run->end != STET__FACT_CANCELLED && run->end != STET__FACT_EXPIRED)
@@ -325,8 +325,8 @@ operator_pick(fleet *w)
     return run;
 }
 
-static void
-operator_check(fleet *w, const fleet_run *run, const char *call, int err, bool is_expected)
+void
+fleet_operated(fleet *w, const fleet_run *run, const char *call, int err, bool is_expected)
 {
     if (err == STET_ENOTFOUND && run->is_purged)
         return;
@@ -335,19 +335,15 @@ operator_check(fleet *w, const fleet_run *run, const char *call, int err, bool i
 }
 
 static void
-operator_settle(fleet_node *node)
+operator_settle_at(fleet_node *node, size_t at)
 {
     fleet           *w = node->w;
     fleet_awakeable *a;
     unsigned         nth;
-    size_t           at;
     char             id[STET_ID_TEXT_MAX], value[16];
     bool             is_reject;
     int              err;
 
-    if (w->n_awakeables == 0)
-        return;
-    at = client_draw(w, w->n_awakeables);
     a = &w->awakeables[at];
     nth = ++a->tried;
     is_reject = a->run->program.ops[a->op].is_reject;
@@ -360,9 +356,29 @@ operator_settle(fleet_node *node)
         fleet_fail(w, a->run, "awakeable of operation %zu is settled twice", a->op);
     if (err == STET_OK)
         a->acked = nth;
-    operator_check(w, a->run, "settling", err,
+    fleet_operated(w, a->run, "settling", err,
                    err == STET_ESETTLED || err == STET_EENDED || err == STET_ECORRUPT ||
                        (err == STET_ENOTFOUND && a->run->is_retry)); /* with whom it is from */
+}
+
+static void
+operator_settle(fleet_node *node)
+{
+    if (node->w->n_awakeables > 0)
+        operator_settle_at(node, client_draw(node->w, node->w->n_awakeables));
+}
+
+void
+fleet_settle_first(fleet_node *node)
+{
+    fleet *w = node->w;
+    size_t at = 0;
+
+    while (at < w->n_awakeables &&
+           (w->awakeables[at].acked != 0 || w->awakeables[at].run->end != 0))
+        at++;
+    if (at < w->n_awakeables)
+        operator_settle_at(node, at);
 }
 
 void
@@ -381,7 +397,7 @@ fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key)
     options.idempotency_key = has_key ? text : NULL;
     for (int i = 0; i < (has_key ? 2 : 1); i++) {
         err = stet_signal(node->engine, &id, names[name], stet_text(text), &options);
-        operator_check(w, run, "signal", err, err == STET_EENDED);
+        fleet_operated(w, run, "signal", err, err == STET_EENDED);
         if (err == STET_OK && run->n_signals[name] < FLEET_SIGNALS_MAX &&
             !fleet_is_signalled(run, name, number))
             fleet_fail(w, run, "signal %u was accepted, and is not in its inbox", number);
@@ -462,25 +478,25 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
     switch (client_draw(w, 5)) {
     case 0:
         err = stet_run_list(node->engine, STET_FILTER(.limit = 1000), operator_on_run, &n);
-        operator_check(w, run, "listing", err, err == STET_ECORRUPT);
+        fleet_operated(w, run, "listing", err, err == STET_ECORRUPT);
         break;
     case 1:
         err = stet_run_facts(node->engine, id, true, operator_on_fact, &n);
-        operator_check(w, run, "reading facts", err, err == STET_ECORRUPT);
+        fleet_operated(w, run, "reading facts", err, err == STET_ECORRUPT);
         break;
     case 2:
         err = stet_run_get(node->engine, id, operator_on_run, &n);
-        operator_check(w, run, "show", err, err == STET_ECORRUPT);
+        fleet_operated(w, run, "show", err, err == STET_ECORRUPT);
         break;
     case 3:
         if (operator_may_repair(w)) {
             err = stet_repair(node->engine, &n, operator_on_finding, w);
-            operator_check(w, run, "repair", err, true);
+            fleet_operated(w, run, "repair", err, true);
         }
         break;
     default:
         err = stet_why(node->engine, id, operator_on_verdict, (void *)&said);
-        operator_check(w, run, "why", err, err == STET_ECORRUPT);
+        fleet_operated(w, run, "why", err, err == STET_ECORRUPT);
         if (err == STET_OK && said == NULL)
             fleet_fail(w, run, "why says nothing");
         break;
@@ -510,8 +526,8 @@ operator_step(fleet *w, const fleet_run *run, bool is_whole, char step[32])
     else
         (void)snprintf(step, 32, "%c%zu",
                        o->kind == FLEET_OP_APPROVE || o->kind == FLEET_OP_PAUSE ? 'b'
-                       : o->kind == FLEET_OP_AWAKE && op % 2 == 0 ? 'h'
-                                                                  : 's',
+                       : o->kind == FLEET_OP_AWAKE && op % 2 == 0               ? 'h'
+                                                                                : 's',
                        op);
 }
 
@@ -538,7 +554,8 @@ operator_running(fleet *w, char step[32])
 
     for (fleet_run *run = w->first; run != NULL; run = run->next)
         for (const fleet_entry *e = run->end == 0 ? run->entries : NULL; e != NULL; e = e->next)
-            if (e->is_inside && e->step[0] == 's' && (found == NULL || strchr(e->step, '-') != NULL)) {
+            if (e->is_inside && e->step[0] == 's' &&
+                (found == NULL || strchr(e->step, '-') != NULL)) {
                 (void)snprintf(step, 32, "%s", e->step);
                 found = run;
             }
@@ -569,16 +586,47 @@ operator_is_behind_state(const fleet_run *run, const char *step)
     return run->is_skipped || run->is_retry;
 }
 
+/* Of that step; a rewind without one goes back to the beginning. */
+static void
+operator_rewrite_step(fleet_node *node, fleet_run *run, stet__fact_kind kind, const char *step)
+{
+    fleet      *w = node->w;
+    size_t      deed = fleet_deed(w, run, kind, step);
+    char        why[24], value[32];
+    stet_run_id id;
+    int         err;
+
+    memcpy(id.text, run->text, sizeof id.text);
+    (void)snprintf(why, sizeof why, "%zu", deed);
+    (void)snprintf(value, sizeof value, FLEET_GIVEN "%zu", deed);
+    if (kind == STET__FACT_SKIP)
+        err = stet_run_skip(node->engine, &id, step, stet_text(value), "operator", why);
+    else if (kind == STET__FACT_EDIT)
+        err = stet_run_edit(node->engine, &id, step, stet_text(value), "operator", why);
+    else
+        err = stet_run_rewind(node->engine, &id, step[0] != '\0' ? step : NULL, "operator", why);
+    fleet_operated(w, run, stet__fact_kind_name(kind), err,
+                   err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT ||
+                       err == STET_ENOTFOUND || (err == STET_EKIND && kind == STET__FACT_EDIT) ||
+                       ((err == STET_ESETTLED || (err == STET_ENAME && step[0] == 'r')) &&
+                        kind == STET__FACT_SKIP));
+    fleet_deed_answered(w, deed, err);
+}
+
+void
+fleet_rewind(fleet_node *node, fleet_run *run, const char *step)
+{
+    bool is_behind = step[0] != '\0' && run->is_object && operator_is_behind_state(run, step);
+
+    operator_rewrite_step(node, run, STET__FACT_REWIND, is_behind ? "" : step);
+}
+
 static void
 operator_rewrite(fleet_node *node, stet__fact_kind kind)
 {
-    fleet      *w = node->w;
-    fleet_run  *run = operator_pick_open(w), *running;
-    const char *name = stet__fact_kind_name(kind);
-    char        step[48], why[24], value[32];
-    stet_run_id id;
-    size_t      deed;
-    int         err;
+    fleet     *w = node->w;
+    fleet_run *run = operator_pick_open(w), *running;
+    char       step[48], undo[48];
 
     if (kind == STET__FACT_SKIP && client_draw(w, 2) == 0 &&
         (running = operator_running(w, step)) != NULL)
@@ -594,57 +642,60 @@ operator_rewrite(fleet_node *node, stet__fact_kind kind)
     if (kind == STET__FACT_REWIND && client_draw(w, 8) == 0)
         step[0] = '\0';
     if (kind == STET__FACT_SKIP && client_draw(w, 6) == 0) {
-        (void)snprintf(value, sizeof value, "%s", step);
-        (void)snprintf(step, sizeof step, "rollback:%s#1", value);
+        (void)snprintf(undo, sizeof undo, "rollback:%.30s#1", step);
+        (void)snprintf(step, sizeof step, "%s", undo);
     } else if (kind == STET__FACT_SKIP)
         (void)snprintf(step + strlen(step), sizeof step - strlen(step), "#1");
+    operator_rewrite_step(node, run, kind, step);
+}
+
+bool
+fleet_fork(fleet_node *node, fleet_run *run, const char *step, stet_run_id *fresh)
+{
+    fleet      *w = node->w;
+    size_t      deed = fleet_deed(w, run, STET__FACT_STARTED, step);
+    stet_run_id id;
+    char        why[24];
+    int         err;
+
     memcpy(id.text, run->text, sizeof id.text);
-    deed = fleet_deed(w, run, kind, step);
     (void)snprintf(why, sizeof why, "%zu", deed);
-    (void)snprintf(value, sizeof value, FLEET_GIVEN "%zu", deed);
-    if (kind == STET__FACT_SKIP)
-        err = stet_run_skip(node->engine, &id, step, stet_text(value), "operator", why);
-    else if (kind == STET__FACT_EDIT)
-        err = stet_run_edit(node->engine, &id, step, stet_text(value), "operator", why);
-    else
-        err = stet_run_rewind(node->engine, &id, step[0] != '\0' ? step : NULL, "operator", why);
-    operator_check(w, run, name, err,
-                   err == STET_EENDED || err == STET_ESTATE || err == STET_ECORRUPT ||
-                       err == STET_ENOTFOUND || (err == STET_EKIND && kind == STET__FACT_EDIT) ||
-                       ((err == STET_ESETTLED || (err == STET_ENAME && step[0] == 'r')) &&
-                        kind == STET__FACT_SKIP));
+    fleet_asked(w, fleet_nonce_of_retry(id.text));
+    err = stet_run_fork(node->engine, fresh, &id, step[0] != '\0' ? step : NULL, "operator", why);
+    fleet_operated(w, run, "fork", err, err == STET_ENOTFOUND || err == STET_ECORRUPT);
     fleet_deed_answered(w, deed, err);
+    if (err == STET_OK &&
+        (fleet_run_named(w, fresh->text) == NULL || fleet_run_named(w, fresh->text)->fork != deed))
+        fleet_fail(w, run, "a fork was answered with another run");
+    return err == STET_OK;
 }
 
 static void
 operator_fork(fleet_node *node, fleet_run *run)
 {
-    fleet      *w = node->w;
-    stet_run_id id, fresh;
-    char        step[32] = "", why[24];
-    size_t      deed;
-    int         err;
+    stet_run_id fresh;
+    char        step[32] = "";
 
-    if (client_draw(w, 4) != 0)
-        operator_recorded(w, run, step);
-    memcpy(id.text, run->text, sizeof id.text);
-    deed = fleet_deed(w, run, STET__FACT_STARTED, step);
-    (void)snprintf(why, sizeof why, "%zu", deed);
-    fleet_asked(w, fleet_nonce_of_retry(id.text));
-    err = stet_run_fork(node->engine, &fresh, &id, step[0] != '\0' ? step : NULL, "operator", why);
-    operator_check(w, run, "fork", err, err == STET_ENOTFOUND || err == STET_ECORRUPT);
-    fleet_deed_answered(w, deed, err);
-    if (err == STET_OK && (fleet_run_named(w, fresh.text) == NULL ||
-                           fleet_run_named(w, fresh.text)->fork != deed))
-        fleet_fail(w, run, "a fork was answered with another run");
+    if (client_draw(node->w, 4) != 0)
+        operator_recorded(node->w, run, step);
+    (void)fleet_fork(node, run, step, &fresh);
 }
 
-/* Does it wait for somebody to decide? */
-static bool
-operator_is_asked(const fleet *w, const fleet_run *run)
+bool
+fleet_is_asked(const fleet *w, const fleet_run *run)
 {
     return run->end == 0 &&
            stet__mem_value(w->db, STET__SPACE_BOUNDARY, stet__id_bytes(&run->id)) != NULL;
+}
+
+fleet_run *
+fleet_first_asked(const fleet *w)
+{
+    fleet_run *run = w->first;
+
+    while (run != NULL && !fleet_is_asked(w, run))
+        run = run->next;
+    return run;
 }
 
 /* … and to resume it? */
@@ -655,22 +706,20 @@ operator_is_pause(const fleet *w, const fleet_run *run)
     stet_bytes       in = v != NULL ? v->value.data : (stet_bytes){ NULL, 0 };
     stet__fact       mark;
 
-    return v != NULL && stet__fact_decode(&mark, &in) == STET_OK && (mark.flags & STET__FACT_APPROVAL) == 0;
+    return v != NULL && stet__fact_decode(&mark, &in) == STET_OK &&
+           (mark.flags & STET__FACT_APPROVAL) == 0;
 }
 
 /* Most look at the one that waits for the longest time, at the same time as others do. */
 static void
 operator_decide(fleet_node *node)
 {
-    enum { ROUND_US = 500000 };
-
     fleet     *w = node->w;
     fleet_run *run = operator_pick_open(w), *first = w->first;
 
     if (client_draw(w, 4) != 0) {
-        fleet_nap(node->p, ROUND_US - stet__sim_now_us(w->sim) % ROUND_US);
-        while (first != NULL && !operator_is_asked(w, first))
-            first = first->next;
+        fleet_nap(node->p, FLEET_ROUND_US - stet__sim_now_us(w->sim) % FLEET_ROUND_US);
+        first = fleet_first_asked(w);
     }
     run = first != NULL ? first : run;
     if (node->is_leaving)
@@ -714,7 +763,9 @@ operator_act(fleet_node *node)
     case 18:
     case 19:
         err = stet_run_pause(node->engine, &id, "operator", "a whim");
-        operator_check(w, run, "pause", err, err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED || err == STET_ECORRUPT);
+        fleet_operated(w, run, "pause", err,
+                       err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED ||
+                           err == STET_ECORRUPT);
         break;
     case 20:
     case 21: fleet_resume(node, run); break;
@@ -723,29 +774,30 @@ operator_act(fleet_node *node)
             break;
         run->is_forced = true;
         err = stet_run_fail(node->engine, &id, "operator", FLEET_FAILED);
-        operator_check(w, run, "fail", err, err == STET_EENDED || err == STET_ECORRUPT);
+        fleet_operated(w, run, "fail", err, err == STET_EENDED || err == STET_ECORRUPT);
         break;
     case 15:
     case 16:
     case 17: fleet_emit(node); break;
     case 0:
         err = stet_cancel(node->engine, &id, "operator", "a whim");
-        operator_check(w, run, "cancel", err, err == STET_EENDED);
+        fleet_operated(w, run, "cancel", err,
+                       err == STET_EENDED || (err == STET_ESTATE && run->is_broken));
         break;
     case 1:
         fleet_asked(w, fleet_nonce_of_retry(id.text));
         err = stet_dlq_retry(node->engine, &fresh, &id);
-        operator_check(w, run, "dlq retry", err,
+        fleet_operated(w, run, "dlq retry", err,
                        err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
         break;
     case 2:
         err = stet_dlq_discard(node->engine, &id);
-        operator_check(w, run, "dlq discard", err,
+        fleet_operated(w, run, "dlq discard", err,
                        err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
         break;
     case 3:
         err = stet_unstick(node->engine, &id, "operator");
-        operator_check(w, run, "unstick", err, err == STET_ESTATE || err == STET_EENDED);
+        fleet_operated(w, run, "unstick", err, err == STET_ESTATE || err == STET_EENDED);
         break;
     case 12:
     case 13:
@@ -785,6 +837,8 @@ fleet_operator(void *arg)
             break;
         if (w->n_schedules > 0 && fleet_draw(&w->planner, 8) == 0)
             fleet_schedule_edit(seat->node);
+        else if (fleet_whim_strikes(w, 3))
+            fleet_whim(seat->node);
         else
             operator_act(seat->node);
     }

@@ -339,13 +339,17 @@ fleet_decided(fleet *w, fleet_run *run, const stet__fact *fact)
         fleet_fail(w, run, "decision %zu is of the wrong kind", number);
     if (d != NULL && (d->is_approval || d->is_resume) != (fact->code == 0))
         fleet_fail(w, run, "decision %zu is the other one in its inbox", number);
+    if ((uint64_t)fact->completion != run->boundary)
+        fleet_fail(w, run, "decision %zu is for what it asked at %lld, and now it asks at %llu",
+                   number, (long long)fact->completion, (unsigned long long)run->boundary);
 }
 
 void
 fleet_resumed(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     size_t         number;
-    fleet_deed_of *d = fact->text.data != NULL ? deed_put(w, run, STET__FACT_DECIDED, fact->text, &number) : NULL;
+    fleet_deed_of *d =
+        fact->text.data != NULL ? deed_put(w, run, STET__FACT_DECIDED, fact->text, &number) : NULL;
 
     if (d != NULL && !d->is_resume)
         fleet_fail(w, run, "decision %zu resumes it", number);
@@ -386,7 +390,8 @@ deed_decide(fleet_node *node, fleet_run *run, bool is_approval, bool is_resume)
     else if (err != STET_OK && err != STET_ESTATE && err != STET_EENDED && err != STET_ECORRUPT &&
              err != STET_EPOISONED && !(err == STET_ENOTFOUND && run->is_purged) &&
              stet_code_class(err) != STET_CLASS_RETRY &&
-             stet_code_class(err) != STET_CLASS_UNKNOWN && stet_code_class(err) != STET_CLASS_FENCED)
+             stet_code_class(err) != STET_CLASS_UNKNOWN &&
+             stet_code_class(err) != STET_CLASS_FENCED)
         fleet_fail(w, run, "deciding gives %s: %s", stet_code_name(err), stet_last_error());
     fleet_deed_answered(w, deed, err);
 }
@@ -410,8 +415,9 @@ fleet_is_decided(fleet *w, const fleet_run *run, uint64_t deed, int code, bool i
 
     while (d != NULL && run != NULL && d->run != run)
         run = run->is_retry ? fleet_run_of(w, run->retry_of) : NULL;
-    return d != NULL && run != NULL && d->kind == STET__FACT_DECIDED && d->puts == 1 && !d->is_plain &&
-           d->is_resume == is_resume && code == (d->is_approval || is_resume ? STET_OK : STET_EREJECTED);
+    return d != NULL && run != NULL && d->kind == STET__FACT_DECIDED && d->puts == 1 &&
+           !d->is_plain && d->is_resume == is_resume &&
+           code == (d->is_approval || is_resume ? STET_OK : STET_EREJECTED);
 }
 
 /* ---- forks ----------------------------------------------------------------------------------- */

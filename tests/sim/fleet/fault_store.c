@@ -10,7 +10,12 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
-enum { FAULT_PLANNED_ONE_IN = 8, FAULT_PLANNED_MS = 200 };
+enum {
+    FAULT_PLANNED_ONE_IN = 8,
+    FAULT_PLANNED_MS = 200,
+    FAULT_ASKED_ONE_IN = 4,
+    FAULT_THINKS_MS = 2000
+};
 
 typedef struct fault_store {
     stet_store   base;
@@ -79,6 +84,8 @@ fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     for (size_t i = 0; err == STET_OK && i < n; i++)
         if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
             fleet_applied(w, node, &units[i], &outcomes[i]);
+    if (err == STET_OK)
+        fleet_committed(w, units, n);
     fleet_check_index(w);
     stet__unlock(w->server, &w->gate);
     return err;
@@ -103,6 +110,26 @@ fault_planned(stet_store *s, const stet_unit *units, size_t n)
             }
 }
 
+/* What is asked of a run is long on its way, and the run is another one when it comes. */
+static void
+fault_asked(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    if (!w->plan.has_whims)
+        return;
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++) {
+            if (units[i].ops[k].kind == STET_OP_FACTS)
+                break;
+            if (units[i].ops[k].kind == STET_OP_INBOX &&
+                fleet_whim_strikes(w, FAULT_ASKED_ONE_IN)) {
+                fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_PLANNED_MS));
+                return;
+            }
+        }
+}
+
 static int
 fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
@@ -113,6 +140,7 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
 
     fault_way(s, FLEET_CRASH_BEFORE);
     fault_planned(s, units, n);
+    fault_asked(s, units, n);
     if (node->is_poisoned)
         return stet__fail(STET_EPOISONED, "poisoned by the simulator");
     if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))
@@ -205,6 +233,9 @@ fault_sessions(stet_store *s, stet_session_fn fn, void *arg)
 static int
 fault_crumbs_of(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
 {
+    /* A file of crumbs that is gone: who died leaves no trace. */
+    if (fleet_whim_strikes(fault_of(s)->node->w, 2))
+        return stet__fail(STET_EIO, "no crumbs are left, says the simulator");
     FAULT_READ(crumbs_of, session, crumbs, n);
 }
 
@@ -246,9 +277,21 @@ fault_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
 }
 
 static int
-fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+fault_value_read(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 {
     FAULT_READ(value, space, key, value);
+}
+
+static int
+fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    fleet *w = fault_of(s)->node->w;
+    int    err = fault_value_read(s, space, key, value);
+
+    /* Who decides takes a while to think, and the question may be another one then. */
+    if (err == STET_OK && strcmp(space, STET__SPACE_BOUNDARY) == 0 && fleet_whim_strikes(w, 2))
+        fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_THINKS_MS));
+    return err;
 }
 
 static int

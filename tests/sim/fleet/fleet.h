@@ -7,6 +7,7 @@
  * fault_store.c  the store every node sees: the memory store behind faults
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * deeds.c        what operators did to runs: skip, edit, rewind, fork
+ * whims.c        operators of some seeds, who do what hurts most just then
  * live.c         updates and queries: what runs were told and what they say
  * audit.c        what the audit hooks of the nodes were told
  * hold.c         handlers and services that operators paused
@@ -58,11 +59,14 @@ enum {
     FLEET_ONCE = 8,       /* keys that are given out once */
     FLEET_EVENTS = 1024,
     FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
+    FLEET_UPDATES_MAX = 32, /* of one run, that are known by number */
     FLEET_INSIDE = 1000000, /* numbers from here on: of signals a run sends itself */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
     FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
     FLEET_SCHEDULES_MAX = 3,
+    FLEET_REFUSED_MS = 1500, /* so long takes an undo that fails for good */
+    FLEET_ROUND_US = 500000, /* people who decide come at the same time */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
 };
 
@@ -118,6 +122,7 @@ typedef struct fleet_plan {
     int64_t  retention_ms;
     bool     is_deaf;      /* the store gives no hints at all: everybody polls */
     bool     is_mirrored;  /* some nodes have an audit hook */
+    bool     has_whims;    /* operators have some, and faults that suit them come more often */
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
@@ -255,10 +260,12 @@ typedef struct fleet_execution {
     fleet_program program;
     size_t        n; /* operations that are over */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
+    int64_t       began_us;
     bool          is_asked; /* not to execute anything: a query goes by the record */
     int64_t       generation;
     uint64_t      chain;    /* hash over the updates that were made, in their order; 0: none */
     size_t        n_updates;
+    uint32_t      updates[FLEET_UPDATES_MAX]; /* their numbers; of more the first */
 } fleet_execution;
 
 /* One execution of a body, whatever became of it. */
@@ -311,6 +318,7 @@ typedef struct fleet_made {
     uint64_t revision;
     uint64_t chain; /* over it and those before */
     bool     is_inherited;
+    size_t   op;    /* in which it was made, if that is known: it slept; else FLEET_OPS_MAX */
 } fleet_made;
 
 /* A shared run is about to read an entry: when first, by this claim, and which state was the last then. */
@@ -384,7 +392,11 @@ struct fleet_run {
     unsigned      rewrites;     /* deeds it took in */
     bool          is_paused;    /* from the last pause until it is resumed, stopped or stuck */
     bool          is_held;      /* it was when it was granted last */
+    unsigned      deaths;       /* of its workers, that it was told of */
+    uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back;
+    bool          is_broken;    /* an undo failed for good, and its waiters were told */
+    uint32_t      refused;      /* undos that failed so, a bit for each operation */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */
     bool          is_answered;  /* its parent was told how it ended */
@@ -496,6 +508,8 @@ size_t     fleet_state_find(const fleet *w, int key, size_t entry, uint64_t valu
 
 void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
                          const stet_outcome *outcome);
+/* All units of a commit were: the rows are as the facts say. */
+void       fleet_committed(fleet *w, const stet_unit *units, size_t n);
 fleet_run *fleet_run_of(const fleet *w, stet_id id);
 fleet_run *fleet_run_named(const fleet *w, const char *text);
 
@@ -557,6 +571,8 @@ typedef struct fleet_update {
 int    fleet_live(stet_ctx *ctx, fleet_execution *x);
 void   fleet_update_asked(fleet *w, fleet_run *run, const stet__fact *fact);
 void   fleet_update_made(fleet *w, fleet_run *run, const stet__fact *fact);
+/* It enters a body behind the first `seen` operations: it knows those it inherits there. */
+void   fleet_check_inherited(fleet *w, const fleet_run *run, const fleet_execution *x, size_t seen);
 void   fleet_updates_rewound(fleet *w, fleet_run *run, uint64_t from);
 void   fleet_updates_turned(fleet_run *run);
 /* The calls, of an operator. */
@@ -580,6 +596,10 @@ void   fleet_hold_pause(fleet_node *node);
 void   fleet_hold_resume(fleet_node *node);
 /* A unit paused or resumed something. */
 void   fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op);
+/* A body is entered: not if the node has paused its handler before it began with the run. */
+void   fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us);
+/* An operator pauses something for a moment, and lets it go on. */
+void   fleet_hold_whim(fleet_node *node);
 /* A node is given a run. */
 void   fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run);
 /* Is something paused, by the store? */
@@ -623,6 +643,8 @@ void   fleet_schedules_free(fleet *w);
 /* The calls: of a node that comes up, of an operator. */
 void   fleet_schedules_ensure(fleet_node *node);
 void   fleet_schedule_edit(fleet_node *node);
+/* Paused while its run goes on, and when that is over resumed and given another time at once. */
+void   fleet_schedule_whim(fleet_node *node);
 /* The run that was started last has ended, as far as the store knows; and something waits for it. */
 bool   fleet_schedule_is_over(const fleet *w, const fleet_schedule *s);
 bool   fleet_schedule_is_waited(const fleet *w, const fleet_schedule *s);
@@ -672,6 +694,25 @@ typedef struct fleet_task {
 
 void fleet_client(void *arg);
 void fleet_operator(void *arg);
+/* What an operator did was answered. */
+void fleet_operated(fleet *w, const fleet_run *run, const char *call, int err, bool is_expected);
+/* "": from its beginning. */
+void fleet_rewind(fleet_node *node, fleet_run *run, const char *step);
+/* Into *fresh; false: it was refused, or nobody knows. */
+bool fleet_fork(fleet_node *node, fleet_run *run, const char *step, stet_run_id *fresh);
+/* The first awakeable that nobody was told to have settled. */
+void fleet_settle_first(fleet_node *node);
+/* Does it wait for somebody to decide? The first that does, or NULL. */
+bool       fleet_is_asked(const fleet *w, const fleet_run *run);
+fleet_run *fleet_first_asked(const fleet *w);
+
+/* ---- whims (whims.c) ------------------------------------------------------------------------- */
+
+void fleet_whims_draw(fleet *w);
+/* An operator has one. */
+void fleet_whim(fleet_node *node);
+/* One in so many, in seeds that have them while there are faults. */
+bool fleet_whim_strikes(fleet *w, uint64_t one_in);
 
 /* ---- nodes and the world (world.c) ----------------------------------------------------------- */
 
@@ -696,6 +737,7 @@ struct fleet_node {
     int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
     int64_t         skew_ms;
+    int64_t         held_us[FLEET_HOLDS]; /* when its own pause was answered; 0: none is */
     fleet_seat      seats[FLEET_CLIENTS + 1];
 };
 
@@ -778,6 +820,7 @@ struct fleet {
     stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     stet__rng        planner; /* of schedules: seeds that have none are what they were without */
+    stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */
     int64_t          jumped_us;  /* when the store's clock jumped last */

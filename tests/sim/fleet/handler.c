@@ -15,6 +15,8 @@
 
 fleet *fleet_here;
 
+enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8, HANDLER_CRASHES_ONE_IN = 6 };
+
 typedef struct handler_arg {
     fleet_execution  *x;
     size_t            seen; /* operations that were over when it was started */
@@ -64,7 +66,8 @@ static const struct {
 fleet_verdict
 fleet_verdict_of(const char *text, size_t len)
 {
-    for (int i = 1; len > 3 && text[len - 1] == ']' && text[len - 3] == '[' && i < FLEET_VERDICTS; i++)
+    for (int i = 1; len > 3 && text[len - 1] == ']' && text[len - 3] == '[' && i < FLEET_VERDICTS;
+         i++)
         if (handler_verdicts[i].letter == text[len - 2])
             return (fleet_verdict)i;
     return FLEET_VERDICT_NONE;
@@ -187,13 +190,27 @@ handler_arg_new(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *
     return arg;
 }
 
+/* Does the undo fail now, for good? In seeds with whims, of some steps, and once. */
+static bool
+handler_is_refused(fleet *w, fleet_run *run, size_t op)
+{
+    uint32_t bit = (uint32_t)1 << op;
+
+    if (!w->plan.has_whims || !w->has_faults || w->of != NULL || run == NULL ||
+        (run->refused & bit) != 0 || (run->order.seed >> op) % HANDLER_REFUSED_ONE_IN != 0)
+        return false;
+    run->refused |= bit;
+    return true;
+}
+
 /* Gets what the step recorded, which is its name, or what an operator replaced it by. */
 static int
 handler_undo(stet_attempt *a, stet_bytes result)
 {
     const handler_arg *b = stet_attempt_arg(a);
-    const fleet_run   *run = fleet_run_named(b->x->w, stet_attempt_run(a));
+    fleet_run         *run = fleet_run_named(b->x->w, stet_attempt_run(a));
     char               name[32], want[32];
+    bool               is_refused;
 
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(a->step + 9, "#"), a->step + 9);
     (void)snprintf(want, sizeof want, "%s", name);
@@ -203,8 +220,16 @@ handler_undo(stet_attempt *a, stet_bytes result)
         (strlen(want) != result.len || memcmp(want, result.data, result.len) != 0))
         fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
                    (int)result.len, (const char *)result.data, want);
+    if (fleet_whim_strikes(b->x->w, HANDLER_CRASHES_ONE_IN) &&
+        b->x->w->crashes < b->x->w->plan.crashes_max) { /* a rollback that is interrupted */
+        b->x->w->crashes++;
+        fleet_crash(b->x->w, fleet_node_of(b->x->w, a->ctx->exec->p));
+    }
+    is_refused = handler_is_refused(b->x->w, run, b->op);
+    if (is_refused)
+        handler_nap(b->x->w, a->ctx->exec->p, FLEET_REFUSED_MS);
     fleet_leave(b->x->w, a);
-    return STET_OK;
+    return is_refused ? stet_attempt_fail(a, STET_EPERMANENT, "no refunds") : STET_OK;
 }
 
 static stet_step_options
@@ -706,8 +731,7 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     run = fleet_run_named(x->w, stet_info(ctx)->run);
     /* It may have been set back between this look at it and the engine's. */
     if (run != NULL && !run->is_retry &&
-        fleet_peak_ms(x->w) <
-            run->asked_ms[op] + ms - (x->w->set_back_ms - run->asked_back_ms[op]))
+        fleet_peak_ms(x->w) < run->asked_ms[op] + ms - (x->w->set_back_ms - run->asked_back_ms[op]))
         fleet_fail(x->w, run, "operation %zu slept less than its %" PRId64 " ms", op, ms);
     return STET_OK;
 }
@@ -879,6 +903,17 @@ handler_saw(stet_ctx *ctx, const fleet_execution *x, size_t op, int rc)
                 fleet_op_names[kind], (int64_t)op, rc);
 }
 
+/* It finds no memory of its own on the way to where its rollback goes on. */
+static bool
+handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
+{
+    const fleet_run *run;
+
+    return x->w->plan.has_whims && !x->is_asked && x->w->of == NULL &&
+           (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL && run->is_rolled_back &&
+           fleet_whim_strikes(x->w, HANDLER_UNLUCKY_ONE_IN);
+}
+
 int
 fleet_handler(stet_ctx *ctx, stet_bytes input)
 {
@@ -890,6 +925,7 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         return STET_ENOMEM;
     memset(x, 0, sizeof *x);
     x->w = w;
+    x->began_us = stet__sim_now_us(w->sim);
     x->is_asked = !ctx->exec->host->takes_updates;
     if (!x->is_asked)
         fleet_entered(w, stet_info(ctx)->run);
@@ -906,12 +942,15 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     for (size_t op = 0; op < x->program.n; op++) {
         uint64_t value = 0;
 
+        if (handler_is_unlucky(ctx, x))
+            return STET_ENOMEM;
         rc = handler_op(ctx, x, op, &value);
         if (!handler_is_outcome(rc))
             return rc;
-        x->seen[x->n++] =
-            (fleet_seen){ .code = rc, .kind = (uint16_t)x->program.ops[op].kind,
-                          .updates = (uint16_t)x->chain, .value = value };
+        x->seen[x->n++] = (fleet_seen){ .code = rc,
+                                        .kind = (uint16_t)x->program.ops[op].kind,
+                                        .updates = (uint16_t)x->chain,
+                                        .value = value };
         if (!x->is_asked)
             handler_saw(ctx, x, op, rc);
         if (rc == STET_ECANCELLED || rc == STET_EEXPIRED)

@@ -13,6 +13,7 @@
 
 /* Sweeps are at most 5 s apart; what was on its way then comes a little later. */
 #define HOLD_LEARNT_US ((int64_t)12 * 1000000)
+#define HOLD_WHIM_MS   2000
 
 static const char *const hold_names[FLEET_HOLDS] = { "svc", "obj", "svc.run", "obj.run",
                                                      "obj.peek" };
@@ -41,6 +42,8 @@ fleet_hold_applied(fleet *w, const fleet_node *node, const stet_op *op)
     }
     fleet_trace(w, node, NULL, is_put ? "paused:" : "resumed:", hold_names[hold - w->holds], 0, 0);
     hold->since_us = is_put ? stet__sim_now_us(w->sim) : 0;
+    for (size_t i = 0; !is_put && i < w->n_nodes; i++)
+        w->nodes[i].held_us[hold - w->holds] = 0;
     hold->puts += is_put;
     hold->dels += !is_put;
     w->stats.holds += is_put;
@@ -58,9 +61,10 @@ hold_is_of(size_t hold, const char *handler)
 static bool
 hold_is_prompt(const fleet *w, const fleet_node *node)
 {
-    static const fleet_fault_kind delays[] = { FLEET_READ_FAILED, FLEET_SLOW, FLEET_POISONED,
-                                               FLEET_NO_MEMORY, FLEET_COMMIT_REFUSED,
-                                               FLEET_REPLY_LOST, FLEET_LEASE_SLOW };
+    static const fleet_fault_kind delays[] = { FLEET_READ_FAILED,    FLEET_SLOW,
+                                               FLEET_POISONED,       FLEET_NO_MEMORY,
+                                               FLEET_COMMIT_REFUSED, FLEET_REPLY_LOST,
+                                               FLEET_LEASE_SLOW };
 
     for (size_t i = 0; i < sizeof delays / sizeof delays[0]; i++)
         if (w->plan.one_in[delays[i]] != 0)
@@ -81,6 +85,18 @@ fleet_hold_granted(fleet *w, const fleet_node *node, const fleet_run *run)
                        node->index, hold_names[i],
                        (long long)(stet__sim_now_us(w->sim) - since_us) / 1000);
     }
+}
+
+/* Unless its own look failed, or what it began before was still on its way. */
+void
+fleet_hold_entered(fleet *w, const fleet_node *node, const fleet_run *run, int64_t began_us)
+{
+    if (w->plan.one_in[FLEET_READ_FAILED] != 0 || w->plan.one_in[FLEET_NO_MEMORY] != 0)
+        return;
+    for (size_t i = 0; i < FLEET_HOLDS; i++)
+        if (node->held_us[i] != 0 && began_us > node->held_us[i] && hold_is_of(i, run->handler))
+            fleet_fail(w, run, "it is executed by node %u, which had paused %s before it began",
+                       node->index, hold_names[i]);
 }
 
 bool
@@ -114,11 +130,12 @@ fleet_hold_pause(fleet_node *node)
     int         err;
 
     if (hold->since_us == 0)
-        hold->until_us = stet__sim_now_us(w->sim) +
-                         1000 * (int64_t)fleet_draw(&w->draws, (uint64_t)most_ms);
+        hold->until_us =
+            stet__sim_now_us(w->sim) + 1000 * (int64_t)fleet_draw(&w->draws, (uint64_t)most_ms);
     err = stet_handler_pause(node->engine, hold_names[i], "operator", "a whim");
-    if (err == STET_OK ? hold->puts == puts
-                       : err != STET_ESETTLED && !hold_is_passing(err))
+    if (err == STET_OK && hold->puts == puts + 1 && hold->since_us != 0)
+        node->held_us[i] = stet__sim_now_us(w->sim);
+    if (err == STET_OK ? hold->puts == puts : err != STET_ESETTLED && !hold_is_passing(err))
         fleet_fail(w, NULL, "pausing %s gives %s: %s", hold_names[i], stet_code_name(err),
                    stet_last_error());
     if (err == STET_ESETTLED && strstr(stet_last_error(), "by operator") == NULL)
@@ -145,6 +162,24 @@ fleet_hold_resume(fleet_node *node)
     if (err == STET_OK ? hold->dels == dels : err != STET_ENOTFOUND && !hold_is_passing(err))
         fleet_fail(w, NULL, "resuming %s gives %s: %s", hold_names[i], stet_code_name(err),
                    stet_last_error());
+}
+
+void
+fleet_hold_whim(fleet_node *node)
+{
+    fleet      *w = node->w;
+    size_t      i = (size_t)fleet_draw(&w->whims, FLEET_HOLDS);
+    fleet_hold *hold = &w->holds[i];
+    uint64_t    puts = hold->puts;
+
+    if (hold->since_us != 0 ||
+        stet_handler_pause(node->engine, hold_names[i], "operator", "a whim") != STET_OK)
+        return;
+    if (hold->puts == puts + 1 && hold->since_us != 0)
+        node->held_us[i] = stet__sim_now_us(w->sim);
+    fleet_nap(node->p, 1000 * (int64_t)fleet_draw(&w->whims, HOLD_WHIM_MS));
+    if (!node->is_leaving)
+        (void)stet_handler_resume(node->engine, hold_names[i], "operator", "enough");
 }
 
 void

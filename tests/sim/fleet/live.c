@@ -75,6 +75,8 @@ live_apply(void *arg, stet_bytes input, stet_reply *reply)
     at = live_answer(text, number, x->chain);
     (void)snprintf(text + at, sizeof text - at, "%zu", x->n);
     x->chain = live_chain(x->chain, number);
+    if (x->n_updates < FLEET_UPDATES_MAX)
+        x->updates[x->n_updates] = number;
     x->n_updates++;
     if (live_is_failure(number))
         return stet_reply_fail(reply, LIVE_FAILS, "%s", text);
@@ -165,6 +167,25 @@ live_check_answer(fleet *w, const fleet_run *run, uint32_t number, fleet_update 
     (void)snprintf(u->answer, sizeof u->answer, "%s", got);
 }
 
+/* In which operation it was made; only behind a sleep or a decision everybody has waited for it. */
+static size_t
+live_op(const fleet_run *run, stet_bytes wait)
+{
+    static const char *const waits[] = { "await sleep s", "decision wait b" };
+
+    for (size_t i = 0; i < sizeof waits / sizeof waits[0]; i++) {
+        size_t n = strlen(waits[i]), op = 0;
+
+        if (wait.len <= n || memcmp(wait.data, waits[i], n) != 0)
+            continue;
+        for (const char *at = wait.data; n < wait.len && at[n] >= '0' && at[n] <= '9'; n++)
+            op = op * 10 + (size_t)(at[n] - '0');
+        return op < run->program.n && run->program.ops[op].kind != FLEET_OP_FUTURES ? op
+                                                                                    : FLEET_OPS_MAX;
+    }
+    return FLEET_OPS_MAX;
+}
+
 static void
 live_made(fleet *w, fleet_run *run, uint32_t number, const stet__fact *fact)
 {
@@ -178,6 +199,7 @@ live_made(fleet *w, fleet_run *run, uint32_t number, const stet__fact *fact)
                           .revision = fact->revision,
                           .chain = run->chain,
                           .is_inherited = (fact->flags & STET__FACT_INHERITED) != 0,
+                          .op = live_op(run, fact->topic),
                           .before = run->made };
     run->made = made;
 }
@@ -220,6 +242,26 @@ fleet_updates_rewound(fleet *w, fleet_run *run, uint64_t from)
         run->n_updates--;
     }
     run->chain = run->made != NULL ? run->made->chain : 0;
+}
+
+static bool
+live_knows(const fleet_execution *x, uint32_t number)
+{
+    for (size_t i = 0; i < x->n_updates && i < FLEET_UPDATES_MAX; i++)
+        if (x->updates[i] == number)
+            return true;
+    return x->n_updates > FLEET_UPDATES_MAX;
+}
+
+void
+fleet_check_inherited(fleet *w, const fleet_run *run, const fleet_execution *x, size_t seen)
+{
+    for (const fleet_made *made = run->made; made != NULL; made = made->before)
+        if (made->is_inherited && made->op < seen && !live_knows(x, made->number))
+            fleet_fail(
+                w, run,
+                "it is behind operation %zu, and does not know update %u, which it inherits there",
+                made->op, made->number);
 }
 
 /* Another generation has variables of its own. */

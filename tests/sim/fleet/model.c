@@ -178,7 +178,8 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
         fleet_fail(w, run, "it was stopped, and begins anew");
     model_turn_timers(w, run);
     fleet_audit_turned(w, run);
-    run->is_damaged = false; /* struck since its facts were read for the last time: gone with them */
+    run->is_damaged =
+        false; /* struck since its facts were read for the last time: gone with them */
     run->generation = fact->generation;
     run->steps = NULL;
     run->n_done = 0;
@@ -271,8 +272,8 @@ model_inherited(fleet *w, fleet_run *run, fleet_step *s, const stet__fact *fact)
         s->given = model_given(fact->value);
         fleet_step_text(text, run, s->step);
     }
-    if (of->generation == run->generation && of->news == NULL && fact->code == 0 && of->rewinds == 0 &&
-        !model_is(fact->value, text))
+    if (of->generation == run->generation && of->news == NULL && fact->code == 0 &&
+        of->rewinds == 0 && !model_is(fact->value, text))
         fleet_fail(w, run, "it inherits \"%.*s\" of step %s, which gave \"%s\"",
                    (int)fact->value.len, (const char *)fact->value.data, s->step, text);
 }
@@ -323,7 +324,8 @@ model_write(fleet *w, fleet_run *run, const stet__fact *fact, bool is_account, u
 
     if (write == NULL)
         abort();
-    *write = (fleet_write){ .revision = fact->revision, .is_account = is_account, .amount = amount };
+    *write =
+        (fleet_write){ .revision = fact->revision, .is_account = is_account, .amount = amount };
     if (run->last_write != NULL)
         run->last_write->next = write;
     else
@@ -397,8 +399,8 @@ model_looked(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
     at = at > run->looked ? at : run->looked;
     run->looked = fleet_state_find(w, run->key, entry, value, at, o->n_states);
     if (run->looked > o->n_states)
-        fleet_fail(w, run, "key %d: it saw \"%s\", and states %zu to %zu are others", run->key, text,
-                   at, o->n_states);
+        fleet_fail(w, run, "key %d: it saw \"%s\", and states %zu to %zu are others", run->key,
+                   text, at, o->n_states);
     w->stats.checks++;
 }
 
@@ -466,7 +468,8 @@ model_state_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fac
             model_account(w, run, o, fact->value);
             model_write(w, run, fact, true, o->sum - sum);
         } else {
-            model_write(w, run, fact, false, stet__hash64(fact->value.data, fact->value.len, 3) | 1u);
+            model_write(w, run, fact, false,
+                        stet__hash64(fact->value.data, fact->value.len, 3) | 1u);
             (void)snprintf(o->scribble, sizeof o->scribble, "%.*s", (int)fact->value.len,
                            (const char *)fact->value.data);
             o->has_scribble = true;
@@ -534,12 +537,14 @@ model_children(fleet *w, const stet_unit *unit)
         uint64_t   revision = unit->ops[i].number;
         stet__fact fact;
 
-        for (; unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK; revision++) {
+        for (; unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK;
+             revision++) {
             fleet_run *child = fact.kind == STET__FACT_CALL || fact.kind == STET__FACT_SEND
                                    ? fleet_run_of(w, stet__fact_id(fact.run))
                                    : NULL;
 
-            if (child != NULL && child->asked_at == 0 && stet__id_equal(child->parent, unit->ops[i].run))
+            if (child != NULL && child->asked_at == 0 &&
+                stet__id_equal(child->parent, unit->ops[i].run))
                 child->asked_at = revision;
         }
     }
@@ -575,10 +580,13 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
+    case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
-    case STET__FACT_STUCK:
-    case STET__FACT_COMPENSATION_FAILED: run->is_paused = false; break;
+    case STET__FACT_COMPENSATION_FAILED:
+        run->is_broken = true;
+        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
+    case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
         run->is_rolled_back = true;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
@@ -704,6 +712,8 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_DEADLINE:
         if (!run->is_stopped)
             run->stop_entry = run->inbox;
+        if (!run->is_stopped && run->is_broken)
+            fleet_fail(w, run, "it is stopped, and its waiters were told that it failed");
         run->is_stopped = true;
         run->is_paused = false;
         run->not_before_ms = 0;
@@ -715,6 +725,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         if (run->grants > 0)
             run->not_before_ms = 0; /* it tries again at once */
         break;
+    case STET__FACT_LOST: run->deaths++; break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
     case STET__FACT_RESUME:
         fleet_resumed(w, run, &fact);
@@ -736,7 +747,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
         child = fleet_run_of(w, stet__fact_id(fact.run));
         if (child != NULL)
             child->is_answered = true;
-        if (child != NULL && child->end == 0 && !child->is_stopped)
+        if (child != NULL && child->end == 0 && !child->is_stopped && !child->is_broken)
             fleet_fail(w, run, "it is told of the end of run %u, which goes on", child->number);
         break;
     default: break;
@@ -817,7 +828,7 @@ static void
 model_stop_reaches(fleet *w, const stet_unit *unit, const fleet_run *run)
 {
     for (const fleet_run *child = w->first; child != NULL; child = child->next)
-        if (child->is_called && child->end == 0 && !child->is_stopped &&
+        if (child->is_called && child->end == 0 && !child->is_stopped && !child->is_broken &&
             stet__id_equal(child->parent, run->id) && !model_has(unit, STET_OP_FACTS, child->id))
             fleet_fail(w, run, "it is stopped, and run %u, which it called, goes on",
                        child->number);
@@ -866,13 +877,33 @@ static void
 model_forks(fleet *w, const stet_unit *unit)
 {
     for (size_t i = 0; i < unit->n_ops; i++) {
-        fleet_run *run =
-            unit->ops[i].kind == STET_OP_FACTS && unit->ops[i].number == 1
-                ? fleet_run_of(w, unit->ops[i].run)
-                : NULL;
+        fleet_run *run = unit->ops[i].kind == STET_OP_FACTS && unit->ops[i].number == 1
+                             ? fleet_run_of(w, unit->ops[i].run)
+                             : NULL;
 
         if (run != NULL && run->fork != 0)
             fleet_deed_check_fork(w, run);
+    }
+}
+
+/* Who resumes a run and records for it has it then, unless that ends it or gives it back. */
+static void
+model_resumed(fleet *w, const stet_unit *unit, const stet_outcome *outcome)
+{
+    for (size_t i = 0; i < unit->n_conds; i++) {
+        stet_id run = unit->conds[i].run;
+        bool    is_had =
+            unit->conds[i].kind != STET_COND_PARKED || !model_has(unit, STET_OP_FACTS, run);
+
+        for (size_t k = 0; k < unit->n_ops && !is_had; k++)
+            is_had = unit->ops[k].kind == STET_OP_RUN_SET &&
+                     stet__id_equal(unit->ops[k].run, run) &&
+                     (unit->ops[k].mask & STET_RUN_OWNER) != 0;
+        for (size_t k = 0; k < outcome->n_grants && !is_had; k++)
+            is_had = stet__id_equal(outcome->grants[k].run, run);
+        if (!is_had)
+            fleet_fail(w, fleet_run_of(w, run),
+                       "it is resumed and recorded for, and nobody has it");
     }
 }
 
@@ -881,6 +912,7 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
 {
     model_fenced(w, unit);
     model_timers(w, unit);
+    model_resumed(w, unit, outcome);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_FACTS)
             model_facts(w, node, unit, &unit->ops[i]);
@@ -907,4 +939,24 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < outcome->n_grants; i++)
         model_granted(w, node, unit, &outcome->grants[i]);
     w->stats.commits++;
+}
+
+/* Its row says at which attempt it is: a failed one counts, and a rewind lets it count anew. */
+static void
+model_attempt(fleet *w, const fleet_run *run)
+{
+    const mem_run *row = run != NULL ? stet__mem_run(w->db, run->id) : NULL;
+
+    if (row != NULL && run->end == 0 && row->row.attempt != run->attempts + 1)
+        fleet_fail(w, run, "its row says attempt %u, and %u have failed", row->row.attempt,
+                   run->attempts);
+}
+
+void
+fleet_committed(fleet *w, const stet_unit *units, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++)
+            if (units[i].ops[k].kind == STET_OP_FACTS)
+                model_attempt(w, fleet_run_of(w, units[i].ops[k].run));
 }

@@ -196,6 +196,24 @@ schedule_update(fleet_node *node, fleet_schedule *s, bool has_time)
     schedule_called(w, s, "update", err, change == STET_SCHEDULE_UNCHANGED || s->puts > puts);
 }
 
+void
+fleet_schedule_whim(fleet_node *node)
+{
+    enum { LOOKS = 40, LOOK_US = 100000 };
+
+    fleet          *w = node->w;
+    fleet_schedule *s = &w->schedules[fleet_draw(&w->whims, w->n_schedules)];
+
+    if (s->edition == 0 || fleet_schedule_is_over(w, s) ||
+        stet_schedule_pause(node->engine, s->name, "operator") != STET_OK)
+        return;
+    for (int i = 0; i < LOOKS && !fleet_schedule_is_over(w, s) && !node->is_leaving; i++)
+        fleet_nap(node->p, LOOK_US);
+    fleet_nap(node->p, (int64_t)fleet_draw(&w->whims, 4 * LOOK_US));
+    if (!node->is_leaving && stet_schedule_resume(node->engine, s->name) == STET_OK)
+        schedule_update(node, s, true);
+}
+
 static void
 schedule_remove(fleet_node *node, fleet_schedule *s)
 {

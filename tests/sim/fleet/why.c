@@ -278,11 +278,22 @@ why_decision(fleet *w, const fleet_run *run, const why_said *said)
     in = value->value.data;
     if (stet__fact_decode(&mark, &in) != STET_OK || mark.kind == STET__FACT_DECIDED)
         return "somebody has decided";
-    if (strcmp(why_named(said, (mark.flags & STET__FACT_APPROVAL) != 0 ? "stet approve " : "stet resume "),
+    if (strcmp(why_named(said, (mark.flags & STET__FACT_APPROVAL) != 0 ? "stet approve "
+                                                                       : "stet resume "),
                run->text) != 0)
         return "it does not say how to decide";
     (void)snprintf(name, sizeof name, " %.*s", (int)mark.name.len, (const char *)mark.name.data);
     return strstr(said->text, name) != NULL ? NULL : "it names another wait";
+}
+
+static const char *
+why_broken(const fleet_run *run, const mem_run *row, const why_said *said)
+{
+    if (row->row.status != STET_STATUS_COMPENSATION_FAILED || !run->is_broken)
+        return "none of its undos failed";
+    if (strcmp(why_named(said, "stet rollback "), run->text) != 0)
+        return "it does not say how to try again";
+    return strstr(said->text, "no refunds") != NULL ? NULL : "it does not say what failed";
 }
 
 static const char *
@@ -319,6 +330,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return "it was helped";
     if (strcmp(said->kind, "stuck") == 0)
         return why_stuck(run, row, said);
+    if (strcmp(said->kind, "compensation-failed") == 0)
+        return why_broken(run, row, said);
     if (strcmp(said->kind, "paused") == 0)
         return why_paused(run, row, said);
     if (strcmp(said->kind, "timer") == 0)

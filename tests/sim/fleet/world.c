@@ -273,6 +273,7 @@ world_up(fleet *w, fleet_node *node)
     node->engine = NULL;
     node->is_poisoned = false;
     node->skew_ms = 0;
+    memset(node->held_us, 0, sizeof node->held_us);
     if (w->has_faults && fleet_fault(w, FLEET_SKEW, node))
         node->skew_ms = (int64_t)fleet_draw(&w->faults, 36000001) - 18000000;
     stet__sim_node_skew(w->sim, node->p, node->skew_ms);
@@ -528,6 +529,10 @@ world_help_on(void *arg)
             stet_run_resume(e, &id, "helper", NULL) != STET_OK && !run->is_stopped && run->end == 0)
             fleet_fail(w, run, "a paused run cannot be resumed: %s", stet_last_error());
         row = stet__mem_run(w->db, run->id);
+        if (run->end == 0 && row->row.status == STET_STATUS_COMPENSATION_FAILED &&
+            stet_rollback_retry(e, &id, "helper", NULL) != STET_OK)
+            fleet_fail(w, run, "a rollback cannot be tried again: %s", stet_last_error());
+        row = stet__mem_run(w->db, run->id);
         if (run->end == 0 && row->row.status == STET_STATUS_STUCK &&
             stet_unstick(e, &id, "helper") != STET_OK)
             fleet_fail(w, run, "a stuck run cannot be freed: %s", stet_last_error());
@@ -609,7 +614,8 @@ world_idle(fleet *w, fleet_task *t)
     case 1:
         t->order.depth = FLEET_DEPTH_IDLE;
         if (w->options.is_large)
-            t->order.is_shared = false, t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
+            t->order.is_shared = false,
+            t->key = t->order.floor = -1; /* or soon somebody would hold every key for days */
         break;
     default:
         t->is_unserved = true;
@@ -698,6 +704,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
     stet__rng_seed(&w->planner, options->seed * 131 + 11);
+    stet__rng_seed(&w->whims, options->seed * 131 + 13);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
@@ -709,6 +716,7 @@ world_begin(fleet *w, const fleet_options *options)
         w->same_name = 2;
     world_tasks(w);
     fleet_schedules_draw(w);
+    fleet_whims_draw(w);
     for (size_t i = 0; i < w->n_nodes; i++) {
         w->nodes[i].w = w;
         w->nodes[i].index = (unsigned)i;
