@@ -328,7 +328,7 @@ run_apply_compensation_failed(stet__run *run, const stet__fact *f)
         return err;
     run->dispatch = f->kind;
     run->is_paused = false;
-    run->is_told = true;
+    run->is_told = run->awaits_help = true;
     return STET_OK;
 }
 
@@ -481,6 +481,7 @@ static int
 run_apply_rewrite(stet__run *run, const stet__fact *f)
 {
     run->lost = 0;
+    run->awaits_help = false;
     if (f->kind == STET__FACT_REWIND && run->rollback == 0) {
         run->failed = 0;
         run->rewound = run->journal + 1;
@@ -505,6 +506,7 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
         run->lost = 0;
         return run->status == STET_STATUS_STUCK ? run_move(run, STET_STATUS_PENDING) : STET_OK;
     case STET__FACT_ROLLBACK_RETRY:
+        run->awaits_help = false;
         return run->status == STET_STATUS_COMPENSATION_FAILED ? run_move(run, STET_STATUS_PENDING) : STET_OK;
     case STET__FACT_PAUSE: return run_apply_pause(run, fact);
     case STET__FACT_RESUME: return run_apply_resume(run);

@@ -76,6 +76,7 @@ typedef struct stet__run {
     uint64_t    rollback;     /* revision of the ROLLBACK that is under way; 0: none */
     bool        is_auto;      /* … because the run failed */
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
+    bool        awaits_help;  /* … and nobody has asked for another try since */
 
     /* What operators said. */
     bool        is_paused;    /* until it is resumed or stopped */

@@ -258,6 +258,10 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     if (claim->verdict == STET__FACT_CANCELLED || claim->verdict == STET__FACT_EXPIRED)
         return end_fact(c, claim->verdict, claim->verdict == STET__FACT_EXPIRED ? STET_EEXPIRED : STET_ECANCELLED, 0,
                              c->run.stop_why, NULL);
+    if (claim->verdict == STET__FACT_COMPENSATION_FAILED) {
+        *due_ms = STET__HELD_MS;
+        return end_fact(c, claim->verdict, c->run.code, c->run.cause, c->run.error, c->run.origin);
+    }
     if (c->stuck_code != 0)
         return end_stuck(c);
     if (c->is_let_go)
@@ -387,7 +391,7 @@ end_unit(stet_ctx *c)
               stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
              end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED ||
                                   is_anew) &&
-             (c->run.status != STET_STATUS_COMPENSATION_FAILED || end_tell(c, was_answered)) &&
+             (c->run.status != STET_STATUS_COMPENSATION_FAILED || claim->verdict != 0 || end_tell(c, was_answered)) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON |
                                    (is_anew ? STET_RUN_EXTRA : 0),

@@ -467,7 +467,8 @@ expect_status(stet_engine *e, stet__expect *x)
     if (run->status == STET_STATUS_STUCK && !x->is_unstuck)
         expect_waits(x, STET_STATUS_STUCK, STET__DUE_NEVER, 0);
     else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
-        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, STET__DUE_AT, STET__HELD_MS);
+        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, x->stop != 0 && run->stop_code == 0 ? STET__DUE_NOW : STET__DUE_AT,
+                     STET__HELD_MS);
     else if ((x->pause != 0 ? x->pause > 0 : run->is_paused) && x->stop == 0)
         expect_waits(x, STET_STATUS_PAUSED, STET__DUE_AT, STET__HELD_MS);
     else {

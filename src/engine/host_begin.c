@@ -102,6 +102,8 @@ host_judge(stet_ctx *c)
         claim->verdict = c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
     else if (c->run.deadline_ms != 0 && stet__store_now(e) >= c->run.deadline_ms && !was_executed)
         claim->verdict = STET__FACT_EXPIRED;
+    else if (c->run.awaits_help && !STET__MUTANT(told_stopped)) /* a caller that did not know how it ended woke it to be stopped */
+        claim->verdict = STET__FACT_COMPENSATION_FAILED;
     if (claim->verdict != 0 || (c->run.is_paused && !STET__MUTANT(pause_unheld)) || c->run.is_failed)
         c->latch = STET_SUSPENDED;
 }

@@ -396,6 +396,7 @@ struct fleet_run {
     uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back;
     bool          is_broken;    /* an undo failed for good, and its waiters were told */
+    bool          awaits_help;  /* … and nobody has asked for another try since */
     uint32_t      refused;      /* undos that failed so, a bit for each operation */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */

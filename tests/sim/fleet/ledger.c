@@ -227,6 +227,8 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
      * may not know that operators changed it since. */
     if (!e->is_stale || !run->is_rewritten)
         fleet_seen_check(w, run, x->seen, seen, true);
+    if (!e->is_stale && run->awaits_help)
+        fleet_fail(w, run, "%s is entered, and nobody asked for another try of its rollback", e->step);
     if (!e->is_stale) {
         fleet_check_inherited(w, run, x, seen);
         fleet_hold_entered(w, node, run, x->began_us);

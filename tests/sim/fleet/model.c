@@ -584,7 +584,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
     case STET__FACT_COMPENSATION_FAILED:
-        run->is_broken = true;
+        run->is_broken = run->awaits_help = true;
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
     case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
@@ -710,6 +710,8 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     switch (fact.kind) {
     case STET__FACT_CANCEL:
     case STET__FACT_DEADLINE:
+        if (run->is_broken && (fact.flags & STET__FACT_UNTOLD))
+            break; /* by a caller that did not know: what was told stands */
         if (!run->is_stopped)
             run->stop_entry = run->inbox;
         if (!run->is_stopped && run->is_broken)
@@ -721,10 +723,12 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_SKIP:
     case STET__FACT_EDIT:
     case STET__FACT_REWIND:
+        run->awaits_help = false;
         fleet_deed_put(w, run, &fact);
         if (run->grants > 0)
             run->not_before_ms = 0; /* it tries again at once */
         break;
+    case STET__FACT_ROLLBACK_RETRY: run->awaits_help = false; break;
     case STET__FACT_LOST: run->deaths++; break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
     case STET__FACT_RESUME:
