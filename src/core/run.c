@@ -429,7 +429,7 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
 
     if (STET__MUTANT(cancel_asleep) && run->status == STET_STATUS_SUSPENDED)
         return STET_OK;
-    if (run->stop_code != 0 || (run->is_told && !STET__MUTANT(told_stopped)))
+    if (run->stop_code != 0 || run->is_told)
         return STET_OK; /* the first one counts; and what was told stands */
     if ((err = run_text(run, &run->stop_who, f->who)) != STET_OK ||
         (err = run_text(run, &run->stop_why, f->text)) != STET_OK)
@@ -437,9 +437,7 @@ run_apply_stop(stet__run *run, const stet__fact *f, int code)
     run->stop_code = code;
     run->is_paused = false; /* it has to learn of it */
     run->is_answer_owed = (f->flags & STET__FACT_UNTOLD) != 0;
-    return run->status == STET_STATUS_STUCK || run->status == STET_STATUS_COMPENSATION_FAILED
-               ? STET_OK
-               : run_move(run, STET_STATUS_CANCELLING);
+    return run->status == STET_STATUS_STUCK ? STET_OK : run_move(run, STET_STATUS_CANCELLING);
 }
 
 static int

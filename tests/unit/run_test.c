@@ -886,7 +886,7 @@ TEST(B11_an_undo_that_failed_is_told_once_and_the_answer_stays)
     subject_free(&s);
 }
 
-TEST(B11_a_stop_does_not_move_a_run_whose_rollback_failed)
+TEST(B11_a_stop_changes_nothing_of_a_run_whose_rollback_failed)
 {
     subject s;
 
@@ -896,9 +896,15 @@ TEST(B11_a_stop_does_not_move_a_run_whose_rollback_failed)
     APPLY(&s, COMPENSATION_FAILED, .code = STET_ECOMPENSATION, .text = TEXT("no refund"));
     notify(&s, FACT(DEADLINE, .text = TEXT("late")));
     CHECK_INT(s.run.status, STET_STATUS_COMPENSATION_FAILED);
-    CHECK_INT(s.run.stop_code, STET_EEXPIRED);
+    CHECK_INT(s.run.stop_code, 0);
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
+    CHECK(s.run.awaits_help);
     notify(&s, FACT(ROLLBACK_RETRY, .who = TEXT("op"))); /* it is still tried again */
     CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    CHECK(!s.run.awaits_help);
+    notify(&s, FACT(CANCEL, .text = TEXT("late"), .flags = STET__FACT_UNTOLD));
+    CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    CHECK_INT(stet__run_answer(&s.run), STET_ERUN);
     subject_free(&s);
 }
 
