@@ -63,11 +63,11 @@
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
              "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"    \
-             "$38,$39)")                                                                           \
+             "$38,$39,$40)")                                                                       \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
     /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
      * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
-    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9) c LEFT JOIN "       \
+    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10) c LEFT JOIN "   \
              "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
              "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
              "AND length(i.data)<=4096) n ON true")                                                \
@@ -307,6 +307,12 @@ bool     pg_array_get(const PGresult *res, int row, int col, size_t size, pg_arr
 uint64_t pg_array_int8(const pg_array *a, size_t i);
 int32_t  pg_array_int4(const pg_array *a, size_t i);
 stet_id  pg_array_id(const pg_array *a, size_t i);
+/* One of bytes, of which some may be NULL: `n` of them, read in turn; NULL: no data. */
+typedef struct pg_array_reader {
+    const uint8_t *at, *end;
+} pg_array_reader;
+bool pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out);
+bool pg_array_next(pg_array_reader *a, stet_bytes *out);
 
 /* ---- postgres_schema.c, postgres_function.c ---- */
 

@@ -475,3 +475,34 @@ pg_array_id(const pg_array *a, size_t i)
     memcpy(id.bytes, a->at + i * a->step, 16);
     return id;
 }
+
+bool
+pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out)
+{
+    const uint8_t *at = pg_at(res, row, col);
+    size_t         len = (size_t)PQgetlength(res, row, col);
+
+    if (len < 20 || pg_be(at, 4) != 1 || pg_be(at + 12, 4) != n)
+        return false;
+    *out = (pg_array_reader){ at + 20, at + len };
+    return true;
+}
+
+bool
+pg_array_next(pg_array_reader *a, stet_bytes *out)
+{
+    size_t len;
+
+    *out = (stet_bytes){ NULL, 0 };
+    if (a->end - a->at < 4)
+        return false;
+    len = (size_t)pg_be(a->at, 4);
+    a->at += 4;
+    if (len == UINT32_MAX) /* NULL */
+        return true;
+    if (len > (size_t)(a->end - a->at))
+        return false;
+    *out = (stet_bytes){ a->at, len };
+    a->at += len;
+    return true;
+}

@@ -19,6 +19,8 @@
     "SELECT set_config('synchronous_commit',CASE s WHEN 'off' THEN 'on' ELSE s END,false) "        \
     "FROM current_setting('synchronous_commit') s"
 
+#define QUICK_FACTS_MAX 4096 /* bytes of a run that come with its grant */
+
 /* clang-format off */
 /* Columns of steps, in the order of the function's arguments. */
 enum {
@@ -333,6 +335,7 @@ steps_encode_look(pg_store *st, quick_steps *q, pg_args *args)
     pg_arg_int4(args, op != NULL ? (int32_t)op->claimer->running_status : 0);
     pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
     pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
+    pg_arg_int4(args, QUICK_FACTS_MAX);
 }
 
 /* Columns without elements are NULL. False: out of memory. */
@@ -369,23 +372,49 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     return is_whole;
 }
 
-/* Five columns from `col` on: turn, next due, and the grants: run, epoch, inbox. No array: nothing
+static int
+look_nonsense(pg_store *st)
+{
+    return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense", st->name);
+}
+
+/* Facts of the runs that were granted, copied to where the grants are. */
+static int
+look_facts(pg_store *st, pg_array_reader *facts, uint8_t *to, stet_outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->n_grants; i++) {
+        stet_bytes of;
+
+        if (!pg_array_next(facts, &of))
+            return look_nonsense(st);
+        if (of.len == 0)
+            continue;
+        outcome->grants[i].facts = (stet_bytes){ memcpy(to, of.data, of.len), of.len };
+        to += of.len;
+    }
+    return STET_OK;
+}
+
+/* Six columns from `col` on: turn, next due, and the grants: run, epoch, inbox, facts. No array: nothing
  * was granted. `extra` bytes behind the grants are the caller's. */
 static int
 look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outcome *outcome)
 {
-    pg_array runs, epochs, inboxes;
+    pg_array        runs, epochs, inboxes;
+    pg_array_reader facts;
+    size_t          bytes;
 
     st->turn = pg_int4(res, 0, col);
     outcome->next_due_ms = pg_int8(res, 0, col + 1);
     if (PQgetisnull(res, 0, col + 2))
         return STET_OK;
     if (!pg_array_get(res, 0, col + 2, 16, &runs) || !pg_array_get(res, 0, col + 3, 8, &epochs) ||
-        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n)
-        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
-                          st->name);
-    if ((outcome->grants =
-             stet__get0(st->base.alloc, runs.n * sizeof *outcome->grants + extra)) == NULL)
+        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n ||
+        !pg_array_read(res, 0, col + 5, runs.n, &facts))
+        return look_nonsense(st);
+    bytes = runs.n * sizeof *outcome->grants + extra;
+    if ((outcome->grants = stet__get0(st->base.alloc, bytes + (size_t)(facts.end - facts.at))) ==
+        NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     for (size_t i = 0; i < runs.n; i++) {
         outcome->grants[i].run = pg_array_id(&runs, i);
@@ -393,7 +422,7 @@ look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outco
         outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
     }
     outcome->n_grants = runs.n;
-    return STET_OK;
+    return look_facts(st, &facts, (uint8_t *)outcome->grants + bytes, outcome);
 }
 
 static int
@@ -554,7 +583,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
-enum { CLAIM_TURN = 1, CLAIM_NEWS = 6 };
+enum { CLAIM_TURN = 1, CLAIM_NEWS = 7 };
 
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
@@ -593,6 +622,7 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     pg_arg_int4(&args, (int32_t)op->claimer->running_status);
     pg_arg_int4(&args, (int32_t)op->count);
     pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    pg_arg_int4(&args, QUICK_FACTS_MAX);
     err = quick_call(st, PG_SQL_CLAIM, &args, &res, out);
     stet__buf_free(&names.buf);
     if (err != STET_OK || res == NULL)

@@ -49,7 +49,14 @@
     " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
 #define QUICK_LOOK_VARIABLES                                                                       \
     " n_names int; share int; n_found int; ids uuid[]; dues bigint[]; ords int[];"
-#define QUICK_LOOK(most, g_run, g_epoch, g_inbox, none)                                            \
+/* What whoever gets it would read next, if it is small: all facts of a run nobody had before. They are one row, as
+ * the start wrote them, or the last one is not the first. It is locked since the statement before, and nobody writes
+ * facts without that lock. */
+#define QUICK_FACTS                                                                                \
+    "CASE WHEN r.epoch=1 AND r.inbox=0 THEN (SELECT f.data FROM (SELECT j.rev,j.data FROM @facts"  \
+    " j WHERE j.run=r.id ORDER BY j.rev DESC LIMIT 1) f WHERE f.rev=1 AND"                         \
+    " length(f.data)<=p_small) END"
+#define QUICK_LOOK(most, g_run, g_epoch, g_inbox, g_facts, none)                                   \
     " n_names := cardinality(p_names); share := (" most "+n_names-1)/n_names;\n"                   \
     " LOOP\n"                                                                                      \
     "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
@@ -60,16 +67,19 @@
     " END LOOP;\n"                                                                                 \
     " IF n_found>0 THEN\n"                                                                         \
     "  IF n_found=1 THEN " QUICK_GRANT " AND r.id=ids[1] RETURNING ARRAY[r.id],ARRAY[r.epoch],"    \
-    "    ARRAY[r.inbox] INTO " g_run "," g_epoch "," g_inbox ";\n"                                 \
+    "    ARRAY[r.inbox],ARRAY[" QUICK_FACTS "] INTO " g_run "," g_epoch "," g_inbox "," g_facts    \
+    "    ;\n"                                                                                      \
     "  ELSE\n"                                                                                     \
     "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
     "    u.id,u.ord,(u.ord-1-p_turn%n_names+n_names)%n_names AS place,"                            \
     "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
     "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT " most ") z;\n"\
     "   n_found := cardinality(ids);\n"                                                            \
-    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"              \
+    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox,"              \
+    "    " QUICK_FACTS " AS facts)"                                                                \
     "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
-    "    array_agg(w.inbox ORDER BY o.ord) INTO " g_run "," g_epoch "," g_inbox                    \
+    "    array_agg(w.inbox ORDER BY o.ord),array_agg(w.facts ORDER BY o.ord)"                      \
+    "    INTO " g_run "," g_epoch "," g_inbox "," g_facts                                          \
     "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
     "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
     "  END IF;\n"                                                                                  \
@@ -87,12 +97,14 @@
 #define QUICK_CLAIM                                                                                \
     "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
     " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
-    " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
-    " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
+    " p_small int, OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
+    " OUT x_inbox bigint[], OUT x_facts bytea[]) LANGUAGE plpgsql AS $function$\n"                 \
     "DECLARE" QUICK_LOOK_VARIABLES "\n"                                                            \
     "BEGIN\n"                                                                                      \
-    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
-    QUICK_LOOK("p_count", "x_run", "x_epoch", "x_inbox", "x_now := NULL; RETURN;")                            \
+    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"
+#define QUICK_CLAIM_LOOK                                                                           \
+    QUICK_LOOK("p_count", "x_run", "x_epoch", "x_inbox", "x_facts", "x_now := NULL; RETURN;")
+#define QUICK_CLAIM_END                                                                            \
     " IF n_found>0 THEN\n"                                                                         \
     QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",          \
                     "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
@@ -114,8 +126,9 @@
     " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
     " p_sticky bigint, p_turn int, p_look bigint, p_status int, p_most int, p_names bytea[],"      \
-    " OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int, OUT x_due bigint, OUT y_run uuid[]," \
-    " OUT y_epoch bigint[], OUT y_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                \
+    " p_small int, OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int, OUT x_due bigint, OUT y_run uuid[]," \
+    " OUT y_epoch bigint[], OUT y_inbox bigint[], OUT y_facts bytea[]) LANGUAGE plpgsql AS"          \
+    " $function$\n"                                                                                \
     "DECLARE n bigint; s_until bigint; most bigint;" QUICK_LOOK_VARIABLES "\n"                     \
     "BEGIN\n"                                                                                      \
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
@@ -148,7 +161,7 @@
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
     " IF p_names IS NOT NULL THEN x_turn := p_turn;\n"
 #define QUICK_STEPS_LOOK                                                                           \
-    QUICK_LOOK("p_most", "y_run", "y_epoch", "y_inbox", FN_RACED)
+    QUICK_LOOK("p_most", "y_run", "y_epoch", "y_inbox", "y_facts", FN_RACED)
 #define QUICK_STEPS_END                                                                            \
     QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq") "||p_look",             \
                     QUICK_TOLD("array_fill(0,ARRAY[n::int])") "||0",                               \
@@ -209,5 +222,5 @@
     "END $function$;"
 
 const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_STEPS_LOOK, QUICK_STEPS_END,
-                                                 QUICK_WAKE,  QUICK_CLAIM,      QUICK_ONE,
-                                                 NULL };
+                                                 QUICK_WAKE,  QUICK_CLAIM,      QUICK_CLAIM_LOOK,
+                                                 QUICK_CLAIM_END, QUICK_ONE,    NULL };
