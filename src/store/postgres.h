@@ -143,6 +143,7 @@ typedef struct pg_link {
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_set;            /* up for postgres_quick.c */
     const char *behind;        /* a notification to be sent behind the next statement, or NULL */
+    const char *behind_on;     /* ... and its channel */
     bool    is_behind;         /* one was, and its answer was not read yet */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
@@ -166,6 +167,7 @@ typedef struct pg_store {
 
     char    *sql[PG_SQL_COUNT];
     char     channel[PG_SCHEMA_MAX + 16];
+    char     ends[PG_SCHEMA_MAX + 16]; /* the channel of runs that ended */
     char     self[40]; /* the committer, as text: whose hints are our own */
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
@@ -186,6 +188,7 @@ typedef struct pg_store {
     uint64_t    tried_seq; /* the last one of the units that were submitted once */
     char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
     size_t      n_behind;
+    const char *behind_on; /* its channel */
 
     stet__mutex side_lock;
     pg_link     side;
@@ -210,6 +213,8 @@ typedef struct pg_store {
     bool          tells_all; /* there was more */
     int           hint_fd; /* eventfd: news of our own, or the end; -1: no thread */
     _Atomic bool  is_watching, has_news;
+    bool          hears_ends; /* listens to that channel; Runs on: the hint thread */
+    _Atomic bool  wants_ends; /* somebody here waits for a run */
 } pg_store;
 
 static inline pg_store *
@@ -400,9 +405,10 @@ void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
 bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
-/* A notification behind the next commit, made of what told() gets; false: there is no room for it.
- * With the commit's lock. */
-bool stet__pg_behind(pg_store *st, const void *bytes, size_t len);
+/* A notification behind the next commit, made of what told() gets, all of one channel; false: it cannot
+ * go with what is there. With the commit's lock. */
+bool stet__pg_behind(pg_store *st, const char *channel, const void *bytes, size_t len);
+void stet__pg_waits(pg_store *st); /* somebody is about to look whether a run has ended */
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);

@@ -151,13 +151,13 @@ query_is_paired(const pg_link *c, pg_sql which)
 }
 
 static int
-query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+query_send_pair(pg_link *c, const char *name, const pg_args *args)
 {
     pg_args note = { 0 };
     char    notify[16];
 
     (void)snprintf(notify, sizeof notify, "stet%d", (int)PG_SQL_NOTIFY);
-    pg_arg_raw(&note, PG_TEXT, st->channel, strlen(st->channel));
+    pg_arg_raw(&note, PG_TEXT, c->behind_on, strlen(c->behind_on));
     pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
     c->is_behind = true;
     return PQenterPipelineMode(c->db) == 1 &&
@@ -226,9 +226,8 @@ query_is_paired(const pg_link *c, pg_sql which)
 }
 
 static int
-query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+query_send_pair(pg_link *c, const char *name, const pg_args *args)
 {
-    (void)st;
     (void)c;
     (void)name;
     (void)args;
@@ -306,7 +305,7 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
     is_paired = query_is_paired(c, which);
     if (is_paired)
-        sent = query_send_pair(st, c, name, args);
+        sent = query_send_pair(c, name, args);
     else if (c->is_prepared[which])
         sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
                                    1);

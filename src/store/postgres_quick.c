@@ -82,6 +82,7 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
         c->is_set = true;
     }
     c->behind = st->n_behind > 0 ? st->behind : NULL;
+    c->behind_on = st->behind_on;
     err = stet__pg_query_state(st, c, which, args, res, "commit", state);
     c->behind = NULL;
     if (err != STET_OK) {
@@ -108,12 +109,14 @@ quick_arg_some(pg_args *args, const stet_id *id)
 /* Those who watch are told with the commit, in the same round trip, if nothing but what the unit
  * does decides what. *is_told: then the engine need not. */
 static void
-quick_tell(pg_store *st, const void *bytes, size_t len, bool *is_told)
+quick_tell(pg_store *st, const char *channel, const void *bytes, size_t len, bool *is_told)
 {
 #ifdef LIBPQ_HAS_PIPELINING
-    *is_told = stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, bytes, len);
+    *is_told = stet__pg_is_told(st) && !st->base.is_mute &&
+               stet__pg_behind(st, channel, bytes, len);
 #else
     (void)st;
+    (void)channel;
     (void)bytes;
     (void)len;
     *is_told = false;
@@ -351,7 +354,7 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     for (size_t i = 0; i < q->n; i++) {
         step_encode(st, q->cols, &q->steps[i]);
         if (q->steps[i].set != NULL && q->steps[i].set->row->is_terminal != 0)
-            quick_tell(st, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
+            quick_tell(st, st->ends, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
@@ -556,7 +559,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
     if (!wake_fits(&w, u))
         return STET_OK;
     memcpy(told + 1, w.wake->run.bytes, 16);
-    quick_tell(st, told, sizeof told, &is_told);
+    quick_tell(st, st->channel, told, sizeof told, &is_told);
     pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     pg_arg_int8(&args, (int64_t)st->base.sticky);
