@@ -63,11 +63,11 @@
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
              "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"    \
-             "$38,$39,$40)")                                                                       \
+             "$38,$39,$40,$41)")                                                                       \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
     /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
      * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
-    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10) c LEFT JOIN "   \
+    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) c LEFT JOIN "   \
              "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
              "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
              "AND length(i.data)<=4096) n ON true")                                                \
@@ -185,6 +185,7 @@ typedef struct pg_store {
     stet__mutex commit_lock;
     pg_link     writer;
     int         turn;
+    bool        is_alone; /* one handler had all the work that the last look found */
     uint64_t    tried_seq; /* the last one of the units that were submitted once */
     char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
     size_t      n_behind;

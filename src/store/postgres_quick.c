@@ -339,6 +339,7 @@ steps_encode_look(pg_store *st, quick_steps *q, pg_args *args)
     pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
     pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
     pg_arg_int4(args, QUICK_FACTS_MAX);
+    pg_arg_raw(args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
 }
 
 /* Columns without elements are NULL. False: out of memory. */
@@ -398,8 +399,8 @@ look_facts(pg_store *st, pg_array_reader *facts, uint8_t *to, stet_outcome *outc
     return STET_OK;
 }
 
-/* Six columns from `col` on: turn, next due, and the grants: run, epoch, inbox, facts. No array: nothing
- * was granted. `extra` bytes behind the grants are the caller's. */
+/* Seven columns from `col` on: turn, next due, the grants (run, epoch, inbox, facts), and whether all are of one
+ * handler. No array: nothing was granted. `extra` bytes behind the grants are the caller's. */
 static int
 look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outcome *outcome)
 {
@@ -415,6 +416,7 @@ look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outco
         !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n ||
         !pg_array_read(res, 0, col + 5, runs.n, &facts))
         return look_nonsense(st);
+    st->is_alone = pg_bool(res, 0, col + 6);
     bytes = runs.n * sizeof *outcome->grants + extra;
     if ((outcome->grants = stet__get0(st->base.alloc, bytes + (size_t)(facts.end - facts.at))) ==
         NULL)
@@ -586,7 +588,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
-enum { CLAIM_TURN = 1, CLAIM_NEWS = 7 };
+enum { CLAIM_TURN = 1, CLAIM_NEWS = 8 };
 
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
@@ -626,6 +628,7 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     pg_arg_int4(&args, (int32_t)op->count);
     pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
     pg_arg_int4(&args, QUICK_FACTS_MAX);
+    pg_arg_raw(&args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
     err = quick_call(st, PG_SQL_CLAIM, &args, &res, out);
     stet__buf_free(&names.buf);
     if (err != STET_OK || res == NULL)
