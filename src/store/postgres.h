@@ -63,14 +63,14 @@
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
              "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"    \
-             "$38,$39,$40,$41)")                                                                       \
+             "$38,$39,$40,$41)")                                                                   \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
     /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
      * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
-    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) c LEFT JOIN "   \
-             "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
-             "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
-             "AND length(i.data)<=4096) n ON true")                                                \
+    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) c LEFT "    \
+             "JOIN LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft "    \
+             "FROM @inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND "                    \
+             "cardinality(c.x_run)=1 AND length(i.data)<=4096) n ON true")                         \
     X(ONE, "SELECT o.*,CASE WHEN o.x_news IS NOT NULL THEN "                                       \
            "set_config('synchronous_commit','off',true) END FROM @one($1,$2,$3,$4,$5,$6,$7,$8) o") \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
@@ -406,8 +406,8 @@ void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
 bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
-/* A notification behind the next commit, made of what told() gets, all of one channel; false: it cannot
- * go with what is there. With the commit's lock. */
+/* A notification behind the next commit, made of what told() gets, all of one channel; false: it
+ * cannot go with what is there. With the commit's lock. */
 bool stet__pg_behind(pg_store *st, const char *channel, const void *bytes, size_t len);
 void stet__pg_waits(pg_store *st); /* somebody is about to look whether a run has ended */
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);

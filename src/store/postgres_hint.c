@@ -7,9 +7,10 @@
  * costs a poll. If the engine listens itself (`told`), it says what changed, and that goes into the
  * notification; a commit says nothing then.
  *
- * Runs that end under their claim, which nearly all do, are told on a channel of their own, and who waits for none
- * does not listen there: every end would wake every worker. Waiting shows by load() of what has ended; from then on
- * the handle listens. What else the engine tells, ends among it that are seldom, goes to everybody.
+ * Runs that end under their claim, which nearly all do, are told on a channel of their own, and who
+ * waits for none does not listen there: every end would wake every worker. Waiting shows by load()
+ * of what has ended; from then on the handle listens. What else the engine tells, other ends among
+ * it, goes to everybody.
  *
  * Behind a pooler that hands out another server process with every transaction nothing can be
  * listened to; watch() says so and the engine polls.

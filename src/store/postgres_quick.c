@@ -112,8 +112,8 @@ static void
 quick_tell(pg_store *st, const char *channel, const void *bytes, size_t len, bool *is_told)
 {
 #ifdef LIBPQ_HAS_PIPELINING
-    *is_told = stet__pg_is_told(st) && !st->base.is_mute &&
-               stet__pg_behind(st, channel, bytes, len);
+    *is_told =
+        stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, channel, bytes, len);
 #else
     (void)st;
     (void)channel;
@@ -379,7 +379,8 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
 static int
 look_nonsense(pg_store *st)
 {
-    return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense", st->name);
+    return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
+                      st->name);
 }
 
 /* Facts of the runs that were granted, copied to where the grants are. */
@@ -399,8 +400,9 @@ look_facts(pg_store *st, pg_array_reader *facts, uint8_t *to, stet_outcome *outc
     return STET_OK;
 }
 
-/* Seven columns from `col` on: turn, next due, the grants (run, epoch, inbox, facts), and whether all are of one
- * handler. No array: nothing was granted. `extra` bytes behind the grants are the caller's. */
+/* Seven columns from `col` on: turn, next due, the grants (run, epoch, inbox, facts), and whether all
+ * are of one handler. No array: nothing was granted. `extra` bytes behind the grants are the
+ * caller's. */
 static int
 look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outcome *outcome)
 {

@@ -35,10 +35,11 @@
 #define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
 #define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
 
-/* A fair share of each handler first; only if some have less, all that the others have. Where one handler had all the
- * work the last time (p_alone), all at once: what is found and not granted would be out of the others' sight until the
- * commit. The session is kept from being reaped while it is granted runs. Mostly there is one run or none, or
- * one handler, which needs no order. `none`: what to do if the session is dead. */
+/* A fair share of each handler first; only if some have less, all that the others have: what is found
+ * and not granted is out of everybody's sight until the commit. Where one handler had all the work
+ * the last time (p_alone), all at once. The session is kept from being reaped while it is granted
+ * runs. Mostly there is one run or none, or one handler, which needs no order. `none`: what to do if
+ * the session is dead. */
 #define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
 #define QUICK_GRANT                                                                                \
     "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
@@ -50,9 +51,9 @@
     " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
 #define QUICK_LOOK_VARIABLES                                                                       \
     " n_names int; share int; n_found int; ids uuid[]; dues bigint[]; ords int[];"
-/* What whoever gets it would read next, if it is small: all facts of a run nobody had before. They are one row, as
- * the start wrote them, or the last one is not the first. It is locked since the statement before, and nobody writes
- * facts without that lock. */
+/* What whoever gets it would read next, if it is small: all facts of a run nobody had before. They are
+ * one row, as the start wrote them; if there are more, the last one is not the first. The run is
+ * locked since the statement before this one, and nobody writes facts without that lock. */
 #define QUICK_FACTS                                                                                \
     "CASE WHEN r.epoch=1 AND r.inbox=0 THEN (SELECT f.data FROM (SELECT j.rev,j.data FROM @facts"  \
     " j WHERE j.run=r.id ORDER BY j.rev DESC LIMIT 1) f WHERE f.rev=1 AND"                         \
@@ -98,8 +99,9 @@
 #define QUICK_CLAIM                                                                                \
     "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
     " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
-    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
-    " OUT x_inbox bigint[], OUT x_facts bytea[], OUT x_alone boolean) LANGUAGE plpgsql AS $function$\n"                 \
+    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_turn int, OUT x_due bigint,"           \
+    " OUT x_run uuid[], OUT x_epoch bigint[], OUT x_inbox bigint[], OUT x_facts bytea[],"          \
+    " OUT x_alone boolean) LANGUAGE plpgsql AS $function$\n"                                       \
     "DECLARE" QUICK_LOOK_VARIABLES "\n"                                                            \
     "BEGIN\n"                                                                                      \
     " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"
@@ -127,9 +129,9 @@
     " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
     " p_sticky bigint, p_turn int, p_look bigint, p_status int, p_most int, p_names bytea[],"      \
-    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int, OUT x_due bigint, OUT y_run uuid[]," \
-    " OUT y_epoch bigint[], OUT y_inbox bigint[], OUT y_facts bytea[], OUT x_alone boolean) LANGUAGE plpgsql AS"          \
-    " $function$\n"                                                                                \
+    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int,"       \
+    " OUT x_due bigint, OUT y_run uuid[], OUT y_epoch bigint[], OUT y_inbox bigint[],"             \
+    " OUT y_facts bytea[], OUT x_alone boolean) LANGUAGE plpgsql AS $function$\n"                  \
     "DECLARE n bigint; s_until bigint; most bigint;" QUICK_LOOK_VARIABLES "\n"                     \
     "BEGIN\n"                                                                                      \
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \

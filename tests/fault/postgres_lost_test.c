@@ -364,10 +364,10 @@ TEST(G9_postgres_what_is_told_is_heard)
     stet__store_close(s);
 }
 
-/* ---- runs that end ------------------------------------------------------------------------------ */
+/* ---- runs that end --------------------------------------------------------------------------- */
 
 #ifdef LIBPQ_HAS_PIPELINING /* else they are told as everything else is */
-/* One commit that is told at once: one run is begun, claimed and ended by `s`. */
+/* Somebody who executes runs. */
 typedef struct ender {
     stet_store *store;
     uint64_t    session, seq;
@@ -404,7 +404,7 @@ ender_commit(ender *x, const stet_unit *unit, bool is_told)
     stet__free(x->store->alloc, out.grants);
 }
 
-/* Is it known to end before the commit, its end is told with it. */
+/* A run is put, claimed and ended; its end is told with the commit. */
 static void
 ender_end(ender *x)
 {
@@ -441,8 +441,8 @@ heard_end(heard *h, const ender *x)
     return is;
 }
 
-/* Who waits for no run does not hear of ends; from the first wait on it does, after it was told to look once, and also
- * on the next connection. Clients hear of them always. */
+/* Who waits for no run does not hear of ends; from the first wait on it does, after it was told to
+ * look once, and also on the next connection. Clients hear of them always. */
 TEST(G9_postgres_ends_are_told_to_those_who_wait)
 {
     stet_store *worker = lost_open(cluster_url(lost_schema()));
@@ -465,7 +465,7 @@ TEST(G9_postgres_ends_are_told_to_those_who_wait)
     ender_end(&x);
     heard_await(&c, &c.n, 1);
     CHECK(heard_end(&c, &x));
-    x.store->ops->tell(x.store, "news", 4); /* behind it: whoever heard this has heard all that came before */
+    x.store->ops->tell(x.store, "news", 4); /* who hears this has heard what came before */
     heard_await(&h, &h.n, 1);
     CHECK_INT(h.len, 4);
     heard_await(&c, &c.n, 2);
@@ -496,7 +496,8 @@ TEST(G9_postgres_ends_are_told_to_those_who_wait)
     stet__store_close(worker);
 }
 
-/* Who waits before it listens to anything listens to ends at once; so does one that wants all of them. */
+/* Who waits before it listens to anything listens to ends at once; so does one that wants them
+ * all. */
 TEST(G9_postgres_ends_are_told_from_the_beginning_to_those_who_want_them)
 {
     stet_store *waiter = lost_open(cluster_url(lost_schema()));
