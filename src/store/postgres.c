@@ -156,6 +156,7 @@ pg_make_sql(pg_store *st)
     };
 
     (void)snprintf(st->channel, sizeof st->channel, "stet_%s", st->schema);
+    (void)snprintf(st->ends, sizeof st->ends, "stet_%s$e", st->schema); /* no schema has a '$' */
     for (int i = 0; i < PG_SQL_COUNT; i++) {
         const char *const parts[] = { texts[i], NULL };
 

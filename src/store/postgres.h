@@ -63,14 +63,14 @@
               "$38,$39,$40,$41,$42,$43,$44,$45,$46)")                                              \
     X(STEPS, "SELECT * FROM @steps($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"   \
              "$18,$19,$20,$21,$22,$23,$24,$25,$26,$27,$28,$29,$30,$31,$32,$33,$34,$35,$36,$37,"    \
-             "$38,$39)")                                                                           \
+             "$38,$39,$40,$41)")                                                                   \
     X(WAKE, "SELECT * FROM @wake($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16)")         \
     /* With the entry that woke a run that was granted alone, if this statement sees it already.   \
      * That run's first record is flushed, so its claim need not be; see stet_grant. */            \
-    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9) c LEFT JOIN "       \
-             "LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft FROM "    \
-             "@inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND cardinality(c.x_run)=1 "  \
-             "AND length(i.data)<=4096) n ON true")                                                \
+    X(CLAIM, "SELECT c.*,n.data,n.soft FROM @claim($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) c LEFT "    \
+             "JOIN LATERAL (SELECT i.data,set_config('synchronous_commit','off',true) AS soft "    \
+             "FROM @inbox i WHERE i.run=c.x_run[1] AND i.seq=c.x_inbox[1] AND "                    \
+             "cardinality(c.x_run)=1 AND length(i.data)<=4096) n ON true")                         \
     X(ONE, "SELECT o.*,CASE WHEN o.x_news IS NOT NULL THEN "                                       \
            "set_config('synchronous_commit','off',true) END FROM @one($1,$2,$3,$4,$5,$6,$7,$8) o") \
     X(SESSION_ADD, "INSERT INTO @sessions(id,token,started,seen,lease_until,closed,info) SELECT "  \
@@ -143,6 +143,7 @@ typedef struct pg_link {
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_set;            /* up for postgres_quick.c */
     const char *behind;        /* a notification to be sent behind the next statement, or NULL */
+    const char *behind_on;     /* ... and its channel */
     bool    is_behind;         /* one was, and its answer was not read yet */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
@@ -166,6 +167,7 @@ typedef struct pg_store {
 
     char    *sql[PG_SQL_COUNT];
     char     channel[PG_SCHEMA_MAX + 16];
+    char     ends[PG_SCHEMA_MAX + 16]; /* the channel of runs that ended */
     char     self[40]; /* the committer, as text: whose hints are our own */
     uint8_t  token[PG_TOKEN_BYTES], token_hash[32]; /* the token never leaves this process */
     uint8_t  instance[16];
@@ -183,9 +185,11 @@ typedef struct pg_store {
     stet__mutex commit_lock;
     pg_link     writer;
     int         turn;
+    bool        is_alone; /* one handler had all the work that the last look found */
     uint64_t    tried_seq; /* the last one of the units that were submitted once */
     char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
     size_t      n_behind;
+    const char *behind_on; /* its channel */
 
     stet__mutex side_lock;
     pg_link     side;
@@ -210,6 +214,8 @@ typedef struct pg_store {
     bool          tells_all; /* there was more */
     int           hint_fd; /* eventfd: news of our own, or the end; -1: no thread */
     _Atomic bool  is_watching, has_news;
+    bool          hears_ends; /* listens to that channel; Runs on: the hint thread */
+    _Atomic bool  wants_ends; /* somebody here waits for a run */
 } pg_store;
 
 static inline pg_store *
@@ -307,6 +313,12 @@ bool     pg_array_get(const PGresult *res, int row, int col, size_t size, pg_arr
 uint64_t pg_array_int8(const pg_array *a, size_t i);
 int32_t  pg_array_int4(const pg_array *a, size_t i);
 stet_id  pg_array_id(const pg_array *a, size_t i);
+/* One of bytes, of which some may be NULL: `n` of them, read in turn; NULL: no data. */
+typedef struct pg_array_reader {
+    const uint8_t *at, *end;
+} pg_array_reader;
+bool pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out);
+bool pg_array_next(pg_array_reader *a, stet_bytes *out);
 
 /* ---- postgres_schema.c, postgres_function.c ---- */
 
@@ -394,9 +406,10 @@ void        stet__pg_crumbs_close(pg_store *st, pg_session *own);
 void stet__pg_hint_renew(pg_store *st); /* the thread that listens looks at its connection */
 void stet__pg_hint(pg_store *st); /* with the commit lock: tell the others that something changed */
 bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
-/* A notification behind the next commit, made of what told() gets; false: there is no room for it.
- * With the commit's lock. */
-bool stet__pg_behind(pg_store *st, const void *bytes, size_t len);
+/* A notification behind the next commit, made of what told() gets, all of one channel; false: it
+ * cannot go with what is there. With the commit's lock. */
+bool stet__pg_behind(pg_store *st, const char *channel, const void *bytes, size_t len);
+void stet__pg_waits(pg_store *st); /* somebody is about to look whether a run has ended */
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);

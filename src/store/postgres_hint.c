@@ -7,6 +7,11 @@
  * costs a poll. If the engine listens itself (`told`), it says what changed, and that goes into the
  * notification; a commit says nothing then.
  *
+ * Runs that end under their claim, which nearly all do, are told on a channel of their own, and who
+ * waits for none does not listen there: every end would wake every worker. Waiting shows by load()
+ * of what has ended; from then on the handle listens. What else the engine tells, other ends among
+ * it, goes to everybody.
+ *
  * Behind a pooler that hands out another server process with every transaction nothing can be
  * listened to; watch() says so and the engine polls.
  */
@@ -82,10 +87,13 @@ hint_put(char *to, const void *bytes, size_t len)
 }
 
 bool
-stet__pg_behind(pg_store *st, const void *bytes, size_t len)
+stet__pg_behind(pg_store *st, const char *channel, const void *bytes, size_t len)
 {
     size_t n = st->n_behind;
 
+    if (n > 0 && channel != st->behind_on)
+        return false;
+    st->behind_on = channel;
     if (n == 0)
         n = (size_t)snprintf(st->behind, sizeof st->behind, "%s", st->self);
     if (n + 2 + 2 * len > PG_TELL_MAX)
@@ -178,11 +186,30 @@ stet__pg_hint_renew(pg_store *st)
         hint_wake(st);
 }
 
+void
+stet__pg_waits(pg_store *st)
+{
+    if (atomic_load(&st->wants_ends))
+        return;
+    stet__lock(st->base.platform, &st->tell_lock);
+    if (!atomic_exchange(&st->wants_ends, true) && atomic_load(&st->is_watching))
+        hint_wake(st); /* with the lock: the eventfd is there */
+    stet__unlock(st->base.platform, &st->tell_lock);
+}
+
+static int
+hint_listen_to(pg_store *st, const char *channel)
+{
+    char sql[sizeof st->channel + 16];
+
+    (void)snprintf(sql, sizeof sql, "LISTEN %s", channel);
+    return stet__pg_exec(st, &st->hint, sql, NULL, "listen");
+}
+
 static int
 hint_listen(pg_store *st)
 {
-    char sql[PG_SCHEMA_MAX + 32];
-    int  err;
+    int err;
 
     if ((err = stet__pg_conn_need(st, &st->hint)) != STET_OK)
         return err;
@@ -194,8 +221,25 @@ hint_listen(pg_store *st)
                           "the server itself to have them)",
                           st->name);
     }
-    (void)snprintf(sql, sizeof sql, "LISTEN %s", st->channel);
-    return stet__pg_exec(st, &st->hint, sql, NULL, "listen");
+    st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
+                     atomic_load(&st->wants_ends);
+    if ((err = hint_listen_to(st, st->channel)) != STET_OK || !st->hears_ends)
+        return err;
+    return hint_listen_to(st, st->ends);
+}
+
+/* Somebody waits now. They look again when we listen: what ended before was not heard. */
+static void
+hint_listen_ends(pg_store *st)
+{
+    if (st->hint.db == NULL || st->hears_ends || !atomic_load(&st->wants_ends))
+        return;
+    if (hint_listen_to(st, st->ends) != STET_OK) {
+        stet__pg_conn_close(&st->hint); /* the next one listens to both */
+        return;
+    }
+    st->hears_ends = true;
+    st->on_hint(st->hint_arg);
 }
 
 /* Has anybody but us told that something changed? */
@@ -250,6 +294,7 @@ hint_main(void *arg)
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
         }
         hint_tell(st);
+        hint_listen_ends(st);
         if (st->hint.db != NULL && hint_take(st))
             st->on_hint(st->hint_arg);
         if (st->hint.db != NULL && atomic_load(&st->is_watching) && !hint_wait(st))

@@ -151,13 +151,13 @@ query_is_paired(const pg_link *c, pg_sql which)
 }
 
 static int
-query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+query_send_pair(pg_link *c, const char *name, const pg_args *args)
 {
     pg_args note = { 0 };
     char    notify[16];
 
     (void)snprintf(notify, sizeof notify, "stet%d", (int)PG_SQL_NOTIFY);
-    pg_arg_raw(&note, PG_TEXT, st->channel, strlen(st->channel));
+    pg_arg_raw(&note, PG_TEXT, c->behind_on, strlen(c->behind_on));
     pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
     c->is_behind = true;
     return PQenterPipelineMode(c->db) == 1 &&
@@ -226,9 +226,8 @@ query_is_paired(const pg_link *c, pg_sql which)
 }
 
 static int
-query_send_pair(pg_store *st, pg_link *c, const char *name, const pg_args *args)
+query_send_pair(pg_link *c, const char *name, const pg_args *args)
 {
-    (void)st;
     (void)c;
     (void)name;
     (void)args;
@@ -306,7 +305,7 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     (void)snprintf(name, sizeof name, "stet%d", (int)which);
     is_paired = query_is_paired(c, which);
     if (is_paired)
-        sent = query_send_pair(st, c, name, args);
+        sent = query_send_pair(c, name, args);
     else if (c->is_prepared[which])
         sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
                                    1);
@@ -474,4 +473,35 @@ pg_array_id(const pg_array *a, size_t i)
 
     memcpy(id.bytes, a->at + i * a->step, 16);
     return id;
+}
+
+bool
+pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out)
+{
+    const uint8_t *at = pg_at(res, row, col);
+    size_t         len = (size_t)PQgetlength(res, row, col);
+
+    if (len < 20 || pg_be(at, 4) != 1 || pg_be(at + 12, 4) != n)
+        return false;
+    *out = (pg_array_reader){ at + 20, at + len };
+    return true;
+}
+
+bool
+pg_array_next(pg_array_reader *a, stet_bytes *out)
+{
+    size_t len;
+
+    *out = (stet_bytes){ NULL, 0 };
+    if (a->end - a->at < 4)
+        return false;
+    len = (size_t)pg_be(a->at, 4);
+    a->at += 4;
+    if (len == UINT32_MAX) /* NULL */
+        return true;
+    if (len > (size_t)(a->end - a->at))
+        return false;
+    *out = (stet_bytes){ a->at, len };
+    a->at += len;
+    return true;
 }

@@ -19,6 +19,8 @@
     "SELECT set_config('synchronous_commit',CASE s WHEN 'off' THEN 'on' ELSE s END,false) "        \
     "FROM current_setting('synchronous_commit') s"
 
+#define QUICK_FACTS_MAX 4096 /* bytes of a run that come with its grant */
+
 /* clang-format off */
 /* Columns of steps, in the order of the function's arguments. */
 enum {
@@ -80,6 +82,7 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
         c->is_set = true;
     }
     c->behind = st->n_behind > 0 ? st->behind : NULL;
+    c->behind_on = st->behind_on;
     err = stet__pg_query_state(st, c, which, args, res, "commit", state);
     c->behind = NULL;
     if (err != STET_OK) {
@@ -106,12 +109,14 @@ quick_arg_some(pg_args *args, const stet_id *id)
 /* Those who watch are told with the commit, in the same round trip, if nothing but what the unit
  * does decides what. *is_told: then the engine need not. */
 static void
-quick_tell(pg_store *st, const void *bytes, size_t len, bool *is_told)
+quick_tell(pg_store *st, const char *channel, const void *bytes, size_t len, bool *is_told)
 {
 #ifdef LIBPQ_HAS_PIPELINING
-    *is_told = stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, bytes, len);
+    *is_told =
+        stet__pg_is_told(st) && !st->base.is_mute && stet__pg_behind(st, channel, bytes, len);
 #else
     (void)st;
+    (void)channel;
     (void)bytes;
     (void)len;
     *is_told = false;
@@ -333,6 +338,8 @@ steps_encode_look(pg_store *st, quick_steps *q, pg_args *args)
     pg_arg_int4(args, op != NULL ? (int32_t)op->claimer->running_status : 0);
     pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
     pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
+    pg_arg_int4(args, QUICK_FACTS_MAX);
+    pg_arg_raw(args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
 }
 
 /* Columns without elements are NULL. False: out of memory. */
@@ -348,7 +355,7 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     for (size_t i = 0; i < q->n; i++) {
         step_encode(st, q->cols, &q->steps[i]);
         if (q->steps[i].set != NULL && q->steps[i].set->row->is_terminal != 0)
-            quick_tell(st, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
+            quick_tell(st, st->ends, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
@@ -369,23 +376,52 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     return is_whole;
 }
 
-/* Five columns from `col` on: turn, next due, and the grants: run, epoch, inbox. No array: nothing
- * was granted. `extra` bytes behind the grants are the caller's. */
+static int
+look_nonsense(pg_store *st)
+{
+    return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
+                      st->name);
+}
+
+/* Facts of the runs that were granted, copied to where the grants are. */
+static int
+look_facts(pg_store *st, pg_array_reader *facts, uint8_t *to, stet_outcome *outcome)
+{
+    for (size_t i = 0; i < outcome->n_grants; i++) {
+        stet_bytes of;
+
+        if (!pg_array_next(facts, &of))
+            return look_nonsense(st);
+        if (of.len == 0)
+            continue;
+        outcome->grants[i].facts = (stet_bytes){ memcpy(to, of.data, of.len), of.len };
+        to += of.len;
+    }
+    return STET_OK;
+}
+
+/* Seven columns from `col` on: turn, next due, the grants (run, epoch, inbox, facts), and whether all
+ * are of one handler. No array: nothing was granted. `extra` bytes behind the grants are the
+ * caller's. */
 static int
 look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outcome *outcome)
 {
-    pg_array runs, epochs, inboxes;
+    pg_array        runs, epochs, inboxes;
+    pg_array_reader facts;
+    size_t          bytes;
 
     st->turn = pg_int4(res, 0, col);
     outcome->next_due_ms = pg_int8(res, 0, col + 1);
     if (PQgetisnull(res, 0, col + 2))
         return STET_OK;
     if (!pg_array_get(res, 0, col + 2, 16, &runs) || !pg_array_get(res, 0, col + 3, 8, &epochs) ||
-        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n)
-        return stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
-                          st->name);
-    if ((outcome->grants =
-             stet__get0(st->base.alloc, runs.n * sizeof *outcome->grants + extra)) == NULL)
+        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n ||
+        !pg_array_read(res, 0, col + 5, runs.n, &facts))
+        return look_nonsense(st);
+    st->is_alone = pg_bool(res, 0, col + 6);
+    bytes = runs.n * sizeof *outcome->grants + extra;
+    if ((outcome->grants = stet__get0(st->base.alloc, bytes + (size_t)(facts.end - facts.at))) ==
+        NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     for (size_t i = 0; i < runs.n; i++) {
         outcome->grants[i].run = pg_array_id(&runs, i);
@@ -393,7 +429,7 @@ look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outco
         outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
     }
     outcome->n_grants = runs.n;
-    return STET_OK;
+    return look_facts(st, &facts, (uint8_t *)outcome->grants + bytes, outcome);
 }
 
 static int
@@ -527,7 +563,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
     if (!wake_fits(&w, u))
         return STET_OK;
     memcpy(told + 1, w.wake->run.bytes, 16);
-    quick_tell(st, told, sizeof told, &is_told);
+    quick_tell(st, st->channel, told, sizeof told, &is_told);
     pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
     pg_arg_int8(&args, atomic_load(&st->advance_ms));
     pg_arg_int8(&args, (int64_t)st->base.sticky);
@@ -554,7 +590,7 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
 
 /* ---- claim ----------------------------------------------------------------------------------- */
 
-enum { CLAIM_TURN = 1, CLAIM_NEWS = 6 };
+enum { CLAIM_TURN = 1, CLAIM_NEWS = 8 };
 
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
@@ -593,6 +629,8 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     pg_arg_int4(&args, (int32_t)op->claimer->running_status);
     pg_arg_int4(&args, (int32_t)op->count);
     pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    pg_arg_int4(&args, QUICK_FACTS_MAX);
+    pg_arg_raw(&args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
     err = quick_call(st, PG_SQL_CLAIM, &args, &res, out);
     stet__buf_free(&names.buf);
     if (err != STET_OK || res == NULL)

@@ -35,9 +35,11 @@
 #define QUICK_REMEMBERS(...) QUICK_REMEMBER(__VA_ARGS__)
 #define QUICK_NO_GRANTS "'{}'", "'{}'", "'{}'", "'{}'"
 
-/* A fair share of each handler first; only if some have less, all that the others have. The session
- * is kept from being reaped while it is granted runs. Mostly there is one run or none, which needs
- * no order. `none`: what to do if the session is dead. */
+/* A fair share of each handler first; only if some have less, all that the others have: what is found
+ * and not granted is out of everybody's sight until the commit. Where one handler had all the work
+ * the last time (p_alone), all at once. The session is kept from being reaped while it is granted
+ * runs. Mostly there is one run or none, or one handler, which needs no order. `none`: what to do if
+ * the session is dead. */
 #define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
 #define QUICK_GRANT                                                                                \
     "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
@@ -49,29 +51,39 @@
     " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
 #define QUICK_LOOK_VARIABLES                                                                       \
     " n_names int; share int; n_found int; ids uuid[]; dues bigint[]; ords int[];"
-#define QUICK_LOOK(most, g_run, g_epoch, g_inbox, none)                                            \
-    " n_names := cardinality(p_names); share := (" most "+n_names-1)/n_names;\n"                   \
+/* What whoever gets it would read next, if it is small: all facts of a run nobody had before. They are
+ * one row, as the start wrote them; if there are more, the last one is not the first. The run is
+ * locked since the statement before this one, and nobody writes facts without that lock. */
+#define QUICK_FACTS                                                                                \
+    "CASE WHEN r.epoch=1 AND r.inbox=0 THEN (SELECT f.data FROM (SELECT j.rev,j.data FROM @facts"  \
+    " j WHERE j.run=r.id ORDER BY j.rev DESC LIMIT 1) f WHERE f.rev=1 AND"                         \
+    " length(f.data)<=p_small) END"
+#define QUICK_LOOK(most, g_run, g_epoch, g_inbox, g_facts, none)                                   \
+    " n_names := cardinality(p_names);"                                                            \
+    " share := CASE WHEN p_alone THEN " most " ELSE (" most "+n_names-1)/n_names END;\n"           \
     " LOOP\n"                                                                                      \
     "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
     "   INTO n_found,ids,dues,ords FROM unnest(p_names) WITH ORDINALITY h(name,ord),"              \
     "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
     "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
-    "  EXIT WHEN n_found>=" most " OR share>=" most "; share := " most ";\n"                    \
+    "  EXIT WHEN n_found>=" most " OR share>=" most " OR n_found<share; share := " most ";\n"      \
     " END LOOP;\n"                                                                                 \
     " IF n_found>0 THEN\n"                                                                         \
+    "  x_alone := ords[1]=ords[n_found];\n"                                                        \
     "  IF n_found=1 THEN " QUICK_GRANT " AND r.id=ids[1] RETURNING ARRAY[r.id],ARRAY[r.epoch],"    \
-    "    ARRAY[r.inbox] INTO " g_run "," g_epoch "," g_inbox ";\n"                                 \
+    "    ARRAY[r.inbox],ARRAY[" QUICK_FACTS "] INTO " g_run "," g_epoch "," g_inbox "," g_facts    \
+    "    ;\n"                                                                                      \
     "  ELSE\n"                                                                                     \
-    "   SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM (SELECT"\
-    "    u.id,u.ord,(u.ord-1-p_turn%n_names+n_names)%n_names AS place,"                            \
-    "    row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank"                       \
-    "    FROM unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT " most ") z;\n"\
-    "   n_found := cardinality(ids);\n"                                                            \
-    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox)"              \
-    "    SELECT array_agg(w.id ORDER BY o.ord),array_agg(w.epoch ORDER BY o.ord),"                 \
-    "    array_agg(w.inbox ORDER BY o.ord) INTO " g_run "," g_epoch "," g_inbox                    \
-    "    FROM w JOIN (SELECT f.id,min(f.ord) AS ord FROM unnest(ids) WITH ORDINALITY f(id,ord)"    \
-    "    GROUP BY f.id) o ON o.id=w.id;\n"                                                         \
+    "   IF NOT x_alone THEN\n"                                                                     \
+    "    SELECT array_agg(z.id),array_agg(z.ord) INTO ids,ords FROM (SELECT y.id,y.ord FROM"       \
+    "     (SELECT u.id,u.ord,(u.ord-1-p_turn%n_names+n_names)%n_names AS place,"                   \
+    "     row_number() OVER (PARTITION BY u.ord ORDER BY u.due,u.id) AS rank FROM"                 \
+    "     unnest(ids,dues,ords) u(id,due,ord)) y ORDER BY y.rank,y.place LIMIT " most ") z;\n"     \
+    "    n_found := cardinality(ids); END IF;\n"                                                   \
+    "   WITH w AS (" QUICK_GRANT " AND r.id=ANY(ids) RETURNING r.id,r.epoch,r.inbox,"              \
+    "    " QUICK_FACTS " AS facts) SELECT array_agg(o.id),array_agg(o.epoch),array_agg(o.inbox),"  \
+    "    array_agg(o.facts) INTO " g_run "," g_epoch "," g_inbox "," g_facts                       \
+    "    FROM (SELECT * FROM w ORDER BY array_position(ids,w.id)) o;\n"                            \
     "  END IF;\n"                                                                                  \
     "  IF " g_run " IS NULL THEN " none " END IF;\n"                                               \
     "  IF cardinality(" g_run ")<>n_found THEN " FN_RACED " END IF;\n"                             \
@@ -87,12 +99,15 @@
 #define QUICK_CLAIM                                                                                \
     "CREATE OR REPLACE FUNCTION @claim(p_committer uuid, p_advance bigint, p_sticky bigint,"       \
     " p_turn int, p_seq bigint, p_session bigint, p_status int, p_count int, p_names bytea[],"     \
-    " OUT x_now bigint, OUT x_turn int, OUT x_due bigint, OUT x_run uuid[], OUT x_epoch bigint[]," \
-    " OUT x_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                                      \
+    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_turn int, OUT x_due bigint,"           \
+    " OUT x_run uuid[], OUT x_epoch bigint[], OUT x_inbox bigint[], OUT x_facts bytea[],"          \
+    " OUT x_alone boolean) LANGUAGE plpgsql AS $function$\n"                                       \
     "DECLARE" QUICK_LOOK_VARIABLES "\n"                                                            \
     "BEGIN\n"                                                                                      \
-    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"                            \
-    QUICK_LOOK("p_count", "x_run", "x_epoch", "x_inbox", "x_now := NULL; RETURN;")                            \
+    " x_now := " QUICK_NOW("clock_timestamp()") "; x_turn := p_turn;\n"
+#define QUICK_CLAIM_LOOK                                                                           \
+    QUICK_LOOK("p_count", "x_run", "x_epoch", "x_inbox", "x_facts", "x_now := NULL; RETURN;")
+#define QUICK_CLAIM_END                                                                            \
     " IF n_found>0 THEN\n"                                                                         \
     QUICK_REMEMBERS("", "p_seq", "p_seq", "NULL", "ARRAY[p_seq]", "ARRAY[0]", "ARRAY[0]",          \
                     "ARRAY[0::bigint]", "ARRAY[x_due]", "array_fill(p_seq,ARRAY[n_found])",        \
@@ -114,8 +129,9 @@
     " s_reason bytea[], s_extra bytea[], v_space bytea[], v_key bytea[], v_data bytea[],"          \
     " v_run uuid[], v_rev bigint[], t_fire bigint[], t_run uuid[], t_completion bigint[],"         \
     " p_sticky bigint, p_turn int, p_look bigint, p_status int, p_most int, p_names bytea[],"      \
-    " OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int, OUT x_due bigint, OUT y_run uuid[]," \
-    " OUT y_epoch bigint[], OUT y_inbox bigint[]) LANGUAGE plpgsql AS $function$\n"                \
+    " p_small int, p_alone boolean, OUT x_now bigint, OUT x_inbox bigint[], OUT x_turn int,"       \
+    " OUT x_due bigint, OUT y_run uuid[], OUT y_epoch bigint[], OUT y_inbox bigint[],"             \
+    " OUT y_facts bytea[], OUT x_alone boolean) LANGUAGE plpgsql AS $function$\n"                  \
     "DECLARE n bigint; s_until bigint; most bigint;" QUICK_LOOK_VARIABLES "\n"                     \
     "BEGIN\n"                                                                                      \
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
@@ -148,7 +164,7 @@
     "  SELECT * FROM unnest(t_fire,t_run,t_completion) ON CONFLICT DO NOTHING; END IF;\n"          \
     " IF p_names IS NOT NULL THEN x_turn := p_turn;\n"
 #define QUICK_STEPS_LOOK                                                                           \
-    QUICK_LOOK("p_most", "y_run", "y_epoch", "y_inbox", FN_RACED)
+    QUICK_LOOK("p_most", "y_run", "y_epoch", "y_inbox", "y_facts", FN_RACED)
 #define QUICK_STEPS_END                                                                            \
     QUICK_REMEMBERS("", "p_last", "p_first", "p_seqs", QUICK_TOLD("p_seq") "||p_look",             \
                     QUICK_TOLD("array_fill(0,ARRAY[n::int])") "||0",                               \
@@ -209,5 +225,5 @@
     "END $function$;"
 
 const char *const stet__pg_quick_functions[] = { QUICK_STEPS, QUICK_STEPS_LOOK, QUICK_STEPS_END,
-                                                 QUICK_WAKE,  QUICK_CLAIM,      QUICK_ONE,
-                                                 NULL };
+                                                 QUICK_WAKE,  QUICK_CLAIM,      QUICK_CLAIM_LOOK,
+                                                 QUICK_CLAIM_END, QUICK_ONE,    NULL };

@@ -269,6 +269,10 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
     stet_run_row row;
     int          err;
 
+    if ((err = stet__pg_enter(pg_of(s))) != STET_OK)
+        return err;
+    if (if_ended)
+        stet__pg_waits(pg_of(s));
     pg_arg_id(&args, &run);
     pg_arg_raw(&args, PG_BOOL, if_ended ? "\1" : "\0", 1);
     pg_arg_int8(&args, read_limit(limit));

@@ -364,6 +364,168 @@ TEST(G9_postgres_what_is_told_is_heard)
     stet__store_close(s);
 }
 
+/* ---- runs that end --------------------------------------------------------------------------- */
+
+#ifdef LIBPQ_HAS_PIPELINING /* else they are told as everything else is */
+/* Somebody who executes runs. */
+typedef struct ender {
+    stet_store *store;
+    uint64_t    session, seq;
+    uint8_t     run;
+} ender;
+
+static stet_id
+ender_id(const ender *x)
+{
+    return (stet_id){ { 9, x->run } };
+}
+
+static void
+ender_open(ender *x, heard *h)
+{
+    *x = (ender){ .store = lost_open(cluster_url(lost_schema())) };
+    x->store->told = heard_told;
+    x->store->told_arg = h;
+    CHECK_OK(x->store->ops->session_open(x->store, &x->session, (stet_id){ { 3 } }, 600000,
+                                         stet_text("ender")));
+    CHECK_OK(x->store->ops->watch(x->store, heard_any, h));
+}
+
+static void
+ender_commit(ender *x, const stet_unit *unit, bool is_told)
+{
+    stet_outcome out;
+    stet_unit    u = *unit;
+
+    u.seq = ++x->seq;
+    CHECK_OK(x->store->ops->commit(x->store, &u, 1, &out));
+    CHECK_INT(out.result, STET_OK);
+    CHECK_INT(out.is_told, is_told);
+    stet__free(x->store->alloc, out.grants);
+}
+
+/* A run is put, claimed and ended; its end is told with the commit. */
+static void
+ender_end(ender *x)
+{
+    const char  *handlers[] = { "a.end" };
+    stet_claimer claimer = { .session = x->session, .handlers = handlers, .n_handlers = 1 };
+    stet_run_row row = { .handler = "a.end", .due_ms = 1000, .ended_ms = STET_NEVER };
+    stet_op      put = { .kind = STET_OP_RUN_PUT, .row = &row };
+    stet_op      look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
+    stet_op      end[2] = { { .kind = STET_OP_FACTS, .number = 1, .count = 1,
+                              .data = stet_text("end") },
+                            { .kind = STET_OP_RUN_SET, .row = &row,
+                              .mask = STET_RUN_STATUS | STET_RUN_OWNER } };
+    stet_cond    claim = { .kind = STET_COND_CLAIM, .session = x->session, .epoch = 1 };
+
+    x->run++;
+    put.run = end[0].run = end[1].run = claim.run = row.id = ender_id(x);
+    ender_commit(x, &(stet_unit){ .ops = &put, .n_ops = 1 }, false);
+    ender_commit(x, &(stet_unit){ .ops = &look, .n_ops = 1 }, false);
+    row.is_terminal = 1;
+    row.due_ms = STET_NEVER;
+    row.ended_ms = 5;
+    ender_commit(x, &(stet_unit){ .conds = &claim, .n_conds = 1, .ops = end, .n_ops = 2 }, true);
+}
+
+static bool
+heard_end(heard *h, const ender *x)
+{
+    stet_id id = ender_id(x);
+    bool    is;
+
+    pthread_mutex_lock(&h->lock);
+    is = h->len == 16 && memcmp(h->last, id.bytes, 16) == 0;
+    pthread_mutex_unlock(&h->lock);
+    return is;
+}
+
+/* Who waits for no run does not hear of ends; from the first wait on it does, after it was told to
+ * look once, and also on the next connection. Clients hear of them always. */
+TEST(G9_postgres_ends_are_told_to_those_who_wait)
+{
+    stet_store *worker = lost_open(cluster_url(lost_schema()));
+    stet_store *client = lost_open(cluster_url(lost_schema()));
+    heard       mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       c = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    char        sql[512];
+    ender       x;
+    PGconn     *db;
+    int         any;
+
+    worker->told = client->told = heard_told;
+    worker->told_arg = &h;
+    client->told_arg = &c;
+    client->is_client = true;
+    CHECK_OK(worker->ops->watch(worker, heard_any, &h));
+    CHECK_OK(client->ops->watch(client, heard_any, &c));
+    ender_open(&x, &mine);
+    ender_end(&x);
+    heard_await(&c, &c.n, 1);
+    CHECK(heard_end(&c, &x));
+    x.store->ops->tell(x.store, "news", 4); /* who hears this has heard what came before */
+    heard_await(&h, &h.n, 1);
+    CHECK_INT(h.len, 4);
+    heard_await(&c, &c.n, 2);
+    /* It waits. */
+    any = heard_count(&h, &h.any);
+    CHECK_CODE(worker->ops->load(worker, (stet_id){ { 99 } }, true, 1, NULL, NULL, NULL),
+               STET_ENOTFOUND);
+    heard_await(&h, &h.any, any + 1);
+    ender_end(&x);
+    heard_await(&h, &h.n, 2);
+    CHECK(heard_end(&h, &x));
+    CHECK_INT(heard_count(&h, &h.any), any + 1);
+    /* All connections are cut. */
+    any = heard_count(&h, &h.any);
+    snprintf(sql, sizeof sql, "%s", cluster_url(lost_schema()));
+    *strstr(sql, "&schema=") = '\0';
+    db = PQconnectdb(sql);
+    CHECK_INT(PQstatus(db), CONNECTION_OK);
+    PQclear(PQexec(db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE "
+                       "'LISTEN%'"));
+    PQfinish(db);
+    heard_await(&h, &h.any, any + 1);
+    ender_end(&x);
+    heard_await(&h, &h.n, 3);
+    CHECK(heard_end(&h, &x));
+    stet__store_close(x.store);
+    stet__store_close(client);
+    stet__store_close(worker);
+}
+
+/* Who waits before it listens to anything listens to ends at once; so does one that wants them
+ * all. */
+TEST(G9_postgres_ends_are_told_from_the_beginning_to_those_who_want_them)
+{
+    stet_store *waiter = lost_open(cluster_url(lost_schema()));
+    stet_store *audit = lost_open(cluster_url(lost_schema()));
+    heard       mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       a = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    ender       x;
+
+    waiter->told = audit->told = heard_told;
+    waiter->told_arg = &h;
+    audit->told_arg = &a;
+    audit->wants_ends = true;
+    CHECK_CODE(waiter->ops->load(waiter, (stet_id){ { 99 } }, true, 1, NULL, NULL, NULL),
+               STET_ENOTFOUND);
+    CHECK_OK(waiter->ops->watch(waiter, heard_any, &h));
+    CHECK_OK(audit->ops->watch(audit, heard_any, &a));
+    ender_open(&x, &mine);
+    ender_end(&x);
+    heard_await(&h, &h.n, 1);
+    heard_await(&a, &a.n, 1);
+    CHECK(heard_end(&h, &x) && heard_end(&a, &x));
+    stet__store_close(x.store);
+    stet__store_close(audit);
+    stet__store_close(waiter);
+}
+#endif
+
 /* ---- a restart ------------------------------------------------------------------------------- */
 
 static _Atomic int restart_hints;
