@@ -535,6 +535,36 @@ TEST(B8_signals_are_given_to_waits_in_the_order_of_both)
     subject_free(&s);
 }
 
+/* Room for so many. */
+static int
+two_letters(void *arg, stet_bytes signal, const stet__letter *letter)
+{
+    (void)signal;
+    (void)letter;
+    return ++*(int *)arg > 2 ? STET_ENOMEM : STET_OK;
+}
+
+TEST(B8_who_reads_signals_nobody_took_can_stop)
+{
+    subject s;
+    int     n = 0;
+
+    subject_start(&s);
+    subject_claim(&s);
+    APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("1"));
+    APPLY(&s, SIGNALLED, .name = TEXT("stop"), .value = TEXT("1"));
+    CHECK_OK(stet__journal_letters(&s.journal, two_letters, &n));
+    CHECK_INT(n, 2);
+    for (int i = 0; i < 2; i++) {
+        APPLY(&s, SIGNALLED, .name = TEXT("go"), .value = TEXT("2"));
+        APPLY(&s, SIGNALLED, .name = TEXT("stop"), .value = TEXT("2"));
+    }
+    n = 0;
+    CHECK_CODE(stet__journal_letters(&s.journal, two_letters, &n), STET_ENOMEM);
+    CHECK_INT(n, 3);
+    subject_free(&s);
+}
+
 TEST(B8_a_signal_with_a_key_counts_once)
 {
     subject s;
