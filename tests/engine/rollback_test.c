@@ -446,7 +446,7 @@ on_saga(void *arg, const stet_run_info *info)
     return STET_OK;
 }
 
-/* The rewind waits until the one that was called has told how it ended; then that one is forgotten. */
+/* The rewind waits until the one that was called has told how it ended; then it is forgotten. */
 TEST(B11_a_caller_that_is_rewound_changes_nothing_of_a_rollback_that_failed)
 {
     fixture    *f = fixture_begin();
