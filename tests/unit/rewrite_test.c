@@ -313,6 +313,9 @@ TEST(C8_what_waits_for_help_or_has_to_stop_is_not_paused)
     CHECK_INT(s.run.status, STET_STATUS_COMPENSATION_FAILED);
     notify(&s, FACT(SKIP, .name = TEXT("rollback:charge#1"), .occurrence = 1));
     CHECK_INT(s.run.status, STET_STATUS_COMPENSATING);
+    CHECK(!s.run.awaits_help);
+    subject_free(&s);
+    rewrite_start(&s);
     notify(&s, FACT(CANCEL, .who = TEXT("op")));
     notify(&s, FACT(PAUSE, .time_ms = 7));
     CHECK(!s.run.is_paused);
