@@ -205,6 +205,8 @@ clock_refused(void)
     gate_open(&clock_door);
     AWAIT(fixture_logged(f, "fenced") > 0);
     stet__memory_db_advance(f->db, -HOUR_MS);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_COMPLETED ||
+          fixture_logged(f, "is gone") > 0); /* a sweep may be at it just now */
     was_gone = fixture_logged(f, "is gone") > 0;
     if (!was_gone) {
         EXPECT_RESULT(f->engine, &run, "paid");
