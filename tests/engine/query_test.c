@@ -231,11 +231,6 @@ ask_with(stet_engine *e, const stet_run_id *run, const char *name, const char *i
     stet_bytes  reply;
     int         err = stet_query(e, &reply, run, name, stet_text(input), 0);
 
-#ifdef STET__ASAN
-    /* A child of several threads may find the sanitizer's allocator locked for ever. */
-    if (err == STET_ETIMEOUT)
-        err = stet_query(e, &reply, run, name, stet_text(input), 0);
-#endif
     if (err != STET_OK) {
         CHECK(reply.data == NULL);
         return stet_code_name(err) != NULL ? stet_code_name(err) : "own";
