@@ -430,6 +430,26 @@ TEST_LIMIT(C6_workers_killed_at_random_under_load_finish_everything_once, 240)
 
 /* ---- one worker at a time -------------------------------------------------------------------- */
 
+/* A worker that is inside its step, and stopped. One that is stopped in the middle of a commit has
+ * the only write lock of the file, and nobody could go on: then another one. */
+static pid_t
+kill_stop_one(kill_world *w, const char *const *settings, stet_run_id *run)
+{
+    for (int tries = 0; tries < 10; tries++) {
+        pid_t worker = kill_worker(w, settings);
+        int   rc;
+
+        CHECK_OK(stet_start(w->e, run, "load.hold", stet_text("{}"), NULL));
+        kill_await_entry(w, run->text, "hold", 1);
+        CHECK_INT(kill(worker, SIGSTOP), 0);
+        if ((rc = stet_signal(w->e, run, "probe", stet_text(""), NULL)) == STET_OK)
+            return worker;
+        CHECK(rc == STET_EBUSY || rc == STET_EUNCERTAIN);
+        kill_reap(worker, SIGKILL);
+    }
+    test_fail(__FILE__, __LINE__, "ten workers were stopped in the middle of a commit");
+}
+
 TEST_LIMIT(C6_a_worker_stopped_beyond_its_lease_writes_nothing_when_it_wakes, 120)
 {
     static const char *const settings[] = { "lease_ms=1000", "renew_ms=400", "sweep_ms=50",
@@ -442,10 +462,7 @@ TEST_LIMIT(C6_a_worker_stopped_beyond_its_lease_writes_nothing_when_it_wakes, 12
     pid_t                    stopped, taker;
 
     kill_open(&w);
-    stopped = kill_worker(&w, settings);
-    CHECK_OK(stet_start(w.e, &run, "load.hold", stet_text("{}"), NULL));
-    kill_await_entry(&w, run.text, "hold", 1);
-    CHECK_INT(kill(stopped, SIGSTOP), 0);
+    stopped = kill_stop_one(&w, settings, &run);
     taker = kill_worker(&w, settings);
     kill_await_entry(&w, run.text, "hold", 2);
     kill_touch(&w, "open");
