@@ -213,14 +213,16 @@ errand_fork(errand_pipe *p, size_t from)
 /* With AddressSanitizer a child of several threads may find the allocator locked, by a thread that it does not have: then
  * another one is asked, once a piece. *asked: the last piece that was, + 1. */
 static bool
-errand_asks_again(errand_read what, size_t i, size_t *asked)
+errand_asks_again(const stet__errand *x, errand_read what, size_t i, size_t *asked)
 {
 #ifdef STET__ASAN
     if (what == ERRAND_LATE && *asked != i + 1) {
         *asked = i + 1;
+        memset(x->shared, 0, x->shared_bytes); /* what the first one wrote there */
         return true;
     }
 #else
+    (void)x;
     (void)what;
     (void)i;
     (void)asked;
@@ -247,7 +249,7 @@ errand_send(stet__errand *x, size_t *i, size_t *asked)
         return err;
     if (what == ERRAND_FAILED || errand_head_of(x)->has_given_up)
         return stet__fail(STET_ENOMEM, "out of memory, here or in a child process");
-    if (errand_asks_again(what, *i, asked))
+    if (errand_asks_again(x, what, *i, asked))
         return STET_OK;
     return x->lost(x, (*i)++, what == ERRAND_LATE, text);
 }
