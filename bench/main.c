@@ -53,8 +53,8 @@ const bench_figure bench_figures[] = {
 #ifdef STET_WITH_REDIS
     { "redis.steps3", "3-step workflow on Redis, 256 in flight; raw: lots of 256, pipelined",
       ">= 0.4", "0.7", bench_redis_steps3 },
-    { "redis.workers", "3 steps of 1 ms, four workers of 10 slots; raw: one worker", ">= 3", "3.9",
-      bench_redis_workers },
+    { "redis.workers", "backlog of 3 steps of 1 ms, four workers of 10 slots; raw: one worker",
+      ">= 3", "3.9", bench_redis_workers },
     { "redis.idle", "what a Redis server is asked by 10 idle workers", "< 20", "10",
       bench_redis_idle },
     { "redis.resolve", "resolve until the run goes on in another process, p50; raw: a commit",
@@ -69,8 +69,8 @@ const bench_figure bench_figures[] = {
     { "postgres.steps3",
       "3-step workflow on PostgreSQL, 256 in flight; raw: lots of 256, pipelined", ">= 0.4", "0.7",
       bench_postgres_steps3 },
-    { "postgres.workers", "3 steps of 1 ms, four workers of 10 slots; raw: one worker", ">= 3",
-      "3.9", bench_postgres_workers },
+    { "postgres.workers", "backlog of 3 steps of 1 ms, four workers of 10 slots; raw: one worker",
+      ">= 3", "3.9", bench_postgres_workers },
     { "postgres.idle", "what a PostgreSQL server is asked by 10 idle workers", "< 20", "10",
       bench_postgres_idle },
     { "postgres.resolve", "resolve until the run goes on in another process, p50; raw: a commit",
@@ -81,8 +81,8 @@ const bench_figure bench_figures[] = {
       "tables and indexes after STET_BENCH_RUNS workflows came and were removed; raw: after half",
       "<= 1.5", "1", bench_postgres_bloat },
 #ifdef STET_WITH_RABBITMQ
-    { "amqp.resolve", "the same as postgres.resolve, hints by queue=amqp://; raw: a commit",
-      "<= 5", "3", bench_amqp_resolve },
+    { "amqp.resolve", "the same as postgres.resolve, hints by queue=amqp://; raw: a commit", "<= 5",
+      "3", bench_amqp_resolve },
     { "amqp.wait", "the same as postgres.wait, hints by queue=amqp://; raw: a commit", "<= 3", "2",
       bench_amqp_wait },
 #endif

@@ -25,13 +25,15 @@ STET_API int stet_run_pause(stet_engine *engine, const stet_run_id *run, const c
 
 /** The step is not executed (again): this is its result. Without a number it is the first of that name that has no
  * result yet. In a rollback it is not undone, because nothing was done; undos themselves ("rollback:charge#1") can be
- * skipped, too, and the rollback then goes on. A stuck run tries again. STET_ESETTLED: it has a result. STET_EKIND: what
+ * skipped, too, and a rollback that this one made fail then goes on. A stuck run tries again. STET_ESTATE: the rollback of
+ * this run failed, and this is no undo. STET_ESETTLED: it has a result. STET_EKIND: what
  * was recorded by that name is no step; a step of that name that is still to come has to be said with its number. */
 STET_API int stet_run_skip(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
                            const char *by, const char *why);
 
 /** Replace the recorded result of a step. The handler is replayed with it; if it takes another way now than what is
- * recorded, the run gets stuck, and stet_run_rewind() helps. Without a number it is the last of that name. */
+ * recorded, the run gets stuck, and stet_run_rewind() helps. Without a number it is the last of that name. A
+ * rollback that failed is not tried again by it: stet_rollback_retry() does that, with the new result. */
 STET_API int stet_run_edit(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
                            const char *by, const char *why);
 

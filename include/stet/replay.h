@@ -106,9 +106,9 @@ typedef struct stet_check_summary {
  * @param[out] summary  may be NULL
  * @param options       NULL: defaults
  * @param fn            gets each report that is not fine, and runs of other programs' services
- * @return STET_OK, whatever was found; STET_EINVAL; STET_EBUSY, no child could be made; what the
- * store
- *         says; what fn returned.
+ * @return STET_OK, whatever was found; STET_EINVAL; STET_ENOHANDLER, neither this program nor
+ *         an open run has what options->handler names (the text lists what there is); STET_EBUSY, no
+ *         child could be made; what the store says; what fn returned.
  */
 STET_API int stet_check(stet_engine *engine, stet_check_summary *summary,
                         const stet_check_options *options, stet_replay_fn fn, void *arg);

@@ -157,7 +157,8 @@ STET_API int stet_reject(stet_engine *engine, const char *awakeable, const char 
  * Decide what a run waits for in stet_approve() or stet_pause(). The first decision stands.
  * @param by, note  who decides and what they say, may be NULL
  * @return STET_OK; STET_ESETTLED, the text says who decided, when and what; STET_ESTATE, it waits for no
- *         decision, or for one of the other kind; STET_EENDED; STET_ENOTFOUND; STET_ETOOBIG; STET_EUSAGE.
+ *         decision, or for one of the other kind; STET_EENDED, the text says who decided if its facts tell;
+ *         STET_ENOTFOUND; STET_ETOOBIG; STET_EUSAGE.
  */
 STET_API int stet_run_approve(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
 STET_API int stet_run_reject(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
@@ -176,7 +177,7 @@ STET_API int stet_boundary_list(stet_engine *engine, stet_boundary_fn fn, void *
 /**
  * Emit an event on a topic: every run that waits for it now (stet_await_event()) goes on with this
  * value. Nothing is kept for later waits. Many waiters are told in lots, each durable on its own; if
- * this process dies in the middle, a worker tells the rest within seconds.
+ * this process dies in the middle, a worker tells the rest when nobody was at it for lease_ms (30 s).
  * @param[out] resumed  how many waited; may be NULL
  * @return STET_OK; STET_ENAME; STET_ETOOBIG; STET_EUSAGE, in a handler (use stet_ctx_emit); STET_EBUSY,
  *         STET_EUNCERTAIN, STET_EIO …: *resumed were told, the rest is if the event was recorded.
@@ -241,23 +242,25 @@ typedef struct stet_run_info {
     int32_t     priority;
     int64_t     created_ms, due_ms, ended_ms, deadline_ms; /* 0: none */
     uint64_t    facts, inbox;
-    const char *worker;         /* ID of the worker that has it, or NULL */
+    const char *worker;         /* ID of the worker that has it, or NULL. Not in lists */
     const char *parent, *retry_of, *retried_by;
+    /* Of stet_run_get() and lists with payloads, elsewhere not read: */
     const char *idempotency_key;
     const char *labels;         /* "a=1 b=2", or NULL */
     stet_bytes  input;
     stet_bytes  result;         /* of a completed run */
     int         code, cause;
-    const char *error, *origin; /* of a failed or stuck one, or the last failed attempt */
+    const char *error, *origin; /* of a failed or stuck one, or the last failed attempt of one that has not completed */
     size_t      lost;           /* how often its worker died while executing it */
-    bool        is_served;      /* a living worker serves its handler */
+    bool        is_served;      /* a living worker serves its handler. In all lists */
     const char *traceparent, *tracestate; /* as it was started with, or NULL */
     const char *schedule;       /* that started it, or NULL */
     int64_t     planned_ms;     /* … for this time; 0: none */
+    /* In all lists: */
     uint64_t    generation;     /* how often it began anew, see stet_continue(); facts are of the last one only */
     int64_t     began_ms;       /* this generation; 0: it is the first */
     /* Of stet_run_get() and lists with payloads: */
-    int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay */
+    int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay; 0: its facts were not read */
     int64_t     begun_ms;       /* a worker first had it; 0: no execution has recorded anything yet. Not in lists */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
@@ -282,7 +285,7 @@ typedef struct stet_run_filter {
     int64_t            from_ms, to_ms; /* of creation */
     const stet_run_id *before;    /* page: only runs older than this one */
     size_t             limit;     /* 0: 50 */
-    bool               with_payloads; /* fill input, result, error (slower) */
+    bool               with_payloads; /* fill what is read from facts: input, result, error, labels … (slower) */
     /* A piece of text in handler, key, labels, input, error or idempotency key; small and capital letters of
      * ASCII are the same. At most 256 bytes. */
     const char        *text;

@@ -148,8 +148,8 @@ STET_API size_t stet_test_bodies(const stet_test *kit, const stet_run_id *run, c
  *         STET_EREPLAY, it does something else: the text says what was recorded, what it asked for
  *         and where; STET_ENOTFOUND; STET_ENOHANDLER */
 STET_API int stet_test_replay(stet_test *kit, const stet_run_id *run);
-/** What holds for every run, whatever it does: no body ran again after its record was durable, each that
- * may have run before a crash was told so (stet_attempt_is_at_risk), no start that was acknowledged is
+/** What holds for every run, whatever it does: no body ran again after its record was durable (unless a rewind or
+ * a new beginning forgot that), each that may have run before a crash was told so (stet_attempt_is_at_risk), no start that was acknowledged is
  * lost, no run is stuck, every replay agrees with the record, and the store is sound. @return STET_OK; STET_EPERMANENT or STET_EREPLAY with what is wrong */
 STET_API int stet_test_check(stet_test *kit);
 /** For checks of your own: `return stet_test_fail(kit, "charged %d times", n);` Leaves the sentence for

@@ -89,7 +89,7 @@ bulk_would(bulk *b, const stet_run_info *info)
     }
     stet__cli_json_begin(&j, b->c);
     stet__cli_json_open(&j, NULL, '{');
-    stet__cli_json_run(&j, info, false);
+    stet__cli_json_run(&j, info);
     stet__cli_json_bool(&j, "dry_run", true);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
@@ -153,7 +153,7 @@ bulk_said(cli *c, const stet_run_id *run, const char *outcome, int err)
 }
 
 /* A run may be in a state in which the action makes no sense, or have ended just now: that is told,
- * and is no failure. A store that fails ends it. */
+ * keeps none of the others, and is the exit code. A store that fails ends it. */
 static bool
 bulk_is_refusal(int err)
 {
@@ -194,7 +194,9 @@ bulk_act(bulk *b, cli_act_fn fn, void *arg, const char *outcome)
     if (!c->json)
         printf("%zu of %zu %s%s\n", done, n, outcome,
                refused > 0 ? "; the others were left as they are" : "");
-    return err == STET_OK ? CLI_OK : stet__cli_fail_code(c, err);
+    if (err != STET_OK)
+        return stet__cli_fail_code(c, err);
+    return refused > 0 ? CLI_STATE : CLI_OK;
 }
 
 static int

@@ -29,7 +29,7 @@
     X(EXPIRED, 6, "the run's deadline passed")                                                     \
     X(TIMEOUT, 7, "the time is up; the run (or a worker's step body) goes on")                     \
     X(STORE, 8, "the store cannot be opened or reached")                                           \
-    X(STATE, 9, "refused in this state: ended, not ended, settled, exists already")                \
+    X(STATE, 9, "refused in this state: ended, not ended, settled; or one of many was")            \
     X(OTHER, 10, "anything else")
 
 typedef enum cli_exit {
@@ -109,6 +109,7 @@ struct cli {
     size_t          n_given;
     stet_engine    *engine;
     const char     *db;
+    const char     *by; /* who acts, once stet__cli_by() was asked */
     bool            json, has_color, is_help, is_version;
     bool            has_repair; /* the store is opened to be repaired */
     bool            is_readonly; /* … to be read, if it can */
@@ -187,8 +188,9 @@ int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4
 /* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
 int      stet__cli_fail_code(cli *c, int code);
 cli_exit stet__cli_exit_of(int code);
-/* Who acts, for the run's journal: --by, else the user's name; may be NULL. */
-const char *stet__cli_by(const cli *c);
+/* Who acts, for the run's journal: --by, else USER, LOGNAME, the name of the process's user, or
+ * its number. */
+const char *stet__cli_by(cli *c);
 /* The end of a verb that acts on one thing: say that it was done, or why not (`err`). */
 int stet__cli_done(cli *c, int err, const char *what, const char *id, const char *outcome);
 /* A remark on standard error. */
@@ -277,10 +279,12 @@ void        stet__cli_bar_end(void);
 
 /* ---- runs.c: what ls, dlq ls and show say of a run ------------------------------------------ */
 
-void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads);
+/* What was not read is left out: a list reads facts only if it has payloads; `worker` and
+ * `begun_ms` are of stet_run_get() only. */
+void stet__cli_json_run(cli_json *j, const stet_run_info *info);
 /* The options that choose runs, for a verb's table. */
 /* clang-format off */
-#define CLI_FILTER_OPTIONS                                                                         \
+#define CLI_CHOICE_OPTIONS                                                                         \
     { "handler", "HANDLER", "only of this handler (orders.checkout)" },                            \
     { "service", "SERVICE", "only of this service" },                                              \
     { "key", "KEY", "only of this object key" },                                                   \
@@ -290,16 +294,19 @@ void stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloa
     { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
     { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
     { "until", "WHEN", "only created until: 2h, or 2030-01-31T12:00:00Z" },                        \
-    { "limit", "N", "at most so many (50)" },                                                      \
     { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
     { "before", "RUN", "the next page: only runs older than this one" }
+#define CLI_FILTER_OPTIONS                                                                         \
+    CLI_CHOICE_OPTIONS,                                                                            \
+    { "limit", "N", "at most so many (50)" }
 /* clang-format on */
 /* Those of an action on many runs. */
 #define CLI_BULK_OPTIONS                                                                           \
     { "all", NULL, "all runs that the options below choose, instead of RUN" },                     \
     { "dry-run", NULL, "with --all: only show which" },                                            \
     { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },       \
-    CLI_FILTER_OPTIONS
+    { "limit", "N", "with --all: at most so many (all)" },                                         \
+    CLI_CHOICE_OPTIONS
 /* --since: how long ago (is_relative) or a time; *ms is untouched if it was not given. */
 int stet__cli_since(cli *c, int64_t *ms, bool *is_relative);
 /* Reads them into a filter, then opens the store. */

@@ -3,9 +3,27 @@
 
 #include <string.h>
 
-void
-stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
+/* What only its facts tell. */
+static void
+runs_json_facts(cli_json *j, const stet_run_info *info)
 {
+    stet__cli_json_time(j, "eligible_ms", info->eligible_ms);
+    stet__cli_json_text(j, "idempotency_key", info->idempotency_key);
+    stet__cli_json_text(j, "labels", info->labels);
+    stet__cli_json_text(j, "schedule", info->schedule);
+    stet__cli_json_time(j, "planned_ms", info->planned_ms);
+    stet__cli_json_text(j, "traceparent", info->traceparent);
+    stet__cli_json_text(j, "tracestate", info->tracestate);
+    stet__cli_json_int(j, "lost", (int64_t)info->lost);
+    stet__cli_json_payload(j, "input", info->input);
+    stet__cli_json_payload(j, "result", info->result);
+}
+
+void
+stet__cli_json_run(cli_json *j, const stet_run_info *info)
+{
+    bool was_read = info->eligible_ms != 0; /* every run has such a time */
+
     stet__cli_json_text(j, "run", info->id);
     stet__cli_json_text(j, "handler", info->handler);
     stet__cli_json_text(j, "key", info->key);
@@ -16,30 +34,20 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info, bool with_payloads)
     stet__cli_json_int(j, "priority", info->priority);
     stet__cli_json_text(j, "group", info->group);
     stet__cli_json_time(j, "created_ms", info->created_ms);
-    stet__cli_json_time(j, "eligible_ms", info->eligible_ms);
-    stet__cli_json_time(j, "begun_ms", info->begun_ms);
     stet__cli_json_time(j, "due_ms", info->due_ms);
     stet__cli_json_time(j, "ended_ms", info->ended_ms);
     stet__cli_json_time(j, "deadline_ms", info->deadline_ms);
-    stet__cli_json_text(j, "worker", info->worker);
     stet__cli_json_text(j, "parent", info->parent);
     stet__cli_json_text(j, "retry_of", info->retry_of);
     stet__cli_json_text(j, "retried_by", info->retried_by);
-    stet__cli_json_text(j, "idempotency_key", info->idempotency_key);
-    stet__cli_json_text(j, "labels", info->labels);
-    stet__cli_json_text(j, "schedule", info->schedule);
-    stet__cli_json_time(j, "planned_ms", info->planned_ms);
-    stet__cli_json_text(j, "traceparent", info->traceparent);
-    stet__cli_json_text(j, "tracestate", info->tracestate);
     stet__cli_json_int(j, "generation", (int64_t)info->generation);
     stet__cli_json_time(j, "began_ms", info->began_ms);
     stet__cli_json_int(j, "facts", (int64_t)info->facts);
-    stet__cli_json_int(j, "lost", (int64_t)info->lost);
     stet__cli_json_bool(j, "served", info->is_served);
-    if (!with_payloads)
+    if (was_read)
+        runs_json_facts(j, info);
+    if (!was_read && info->code == 0)
         return;
-    stet__cli_json_payload(j, "input", info->input);
-    stet__cli_json_payload(j, "result", info->result);
     stet__cli_json_text(j, "code", info->code ? stet_code_name(info->code) : NULL);
     stet__cli_json_int(j, "cause", info->cause);
     stet__cli_json_text(j, "error", info->error);

@@ -141,6 +141,8 @@ check_run(cli *c)
     if (err == STET_OK)
         check_print(&l, &summary);
     stet__buf_free(&l.json.buf);
+    if (err == STET_ENOHANDLER) /* a wrong word of the command line */
+        return stet__cli_fail(c, CLI_USAGE, "%s", stet_last_error());
     if (err != STET_OK)
         return stet__cli_fail_code(c, err);
     return summary.stuck > 0 ? CLI_NEGATIVE : CLI_OK;

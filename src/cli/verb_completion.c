@@ -37,6 +37,49 @@ completion_words(const char *group)
     }
 }
 
+/* Options behind which a value stands, of all verbs, each once; as a pattern of the shell. */
+static void
+completion_valued(void)
+{
+    const cli_verb *verb;
+    bool            is_first = true;
+
+    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
+        for (const cli_option *o = verb->options; o != NULL && o->name != NULL; o++) {
+            bool is_new = o->value != NULL && *o->value != '[';
+
+            for (size_t k = 0; is_new && k <= i; k++)
+                for (const cli_option *before = stet__cli_verb_at(k)->options;
+                     before != NULL && before->name != NULL && before != o; before++)
+                    is_new = is_new && strcmp(before->name, o->name) != 0;
+            if (is_new)
+                printf("%s%s%s", is_first ? "" : "|", stet__cli_dashes(o->name), o->name);
+            is_first = is_first && !is_new;
+        }
+    for (const cli_option *o = stet__cli_common_options(); o->name != NULL; o++)
+        if (o->value != NULL)
+            printf("|%s%s", stet__cli_dashes(o->name), o->name);
+}
+
+/* Behind a first word of verbs of two words: their second ones. */
+static void
+completion_families(cli *c, const char *before_it)
+{
+    const cli_verb *verb;
+
+    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
+        size_t          len = strcspn(verb->name, " ");
+        const cli_verb *before = i > 0 ? stet__cli_verb_at(i - 1) : NULL;
+
+        if (verb->name[len] == '\0' ||
+            (before != NULL && strncmp(before->name, verb->name, len + 1) == 0))
+            continue;
+        printf("    '%s%.*s ') words=\"", before_it, (int)len, verb->name);
+        completion_words(stet__cli_printf(c, "%.*s", (int)len, verb->name));
+        printf("\" ;;\n");
+    }
+}
+
 static int
 completion_run(cli *c)
 {
@@ -50,32 +93,35 @@ completion_run(cli *c)
         *p = isalnum((unsigned char)*p) ? *p : '_';
     printf("# %s completion bash > ~/.local/share/bash-completion/completions/%s\n"
            "_stet_%s() {\n"
-           "    local cur=${COMP_WORDS[COMP_CWORD]} verb= words= w\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} verb= words= value= w\n"
            "    for w in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-           "        case $w in -*) ;; *) verb=\"$verb${verb:+ }$w\" ;; esac\n"
-           "    done\n"
-           "    case \"$verb \" in\n"
-           "    ' ') words=\"",
+           "        [ \"$w\" = = ] && value=1 && continue\n"
+           "        [ -n \"$value\" ] && value= && continue\n"
+           "        case $w in\n"
+           "        ",
            name, name, function);
+    completion_valued();
+    printf(") value=1 ;;\n"
+           "        -*) ;;\n"
+           "        *) verb=\"$verb${verb:+ }$w\" ;;\n"
+           "        esac\n"
+           "    done\n"
+           "    COMPREPLY=()\n"
+           "    [ -n \"$value\" ] && return\n"
+           "    case \"$verb \" in\n"
+           "    ' ') words=\"");
+    completion_words(NULL);
+    printf("\" ;;\n    'help ') words=\"config exit-codes");
     completion_words(NULL);
     printf("\" ;;\n");
+    completion_families(c, "help ");
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
         printf("    '%s '*) words=\"", verb->name);
         completion_options(verb->options);
         completion_options(stet__cli_common_options());
         printf("\" ;;\n");
     }
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
-        size_t          len = strcspn(verb->name, " ");
-        const cli_verb *before = i > 0 ? stet__cli_verb_at(i - 1) : NULL;
-
-        if (verb->name[len] == '\0' ||
-            (before != NULL && strncmp(before->name, verb->name, len + 1) == 0))
-            continue;
-        printf("    '%.*s ') words=\"", (int)len, verb->name);
-        completion_words(stet__cli_printf(c, "%.*s", (int)len, verb->name));
-        printf("\" ;;\n");
-    }
+    completion_families(c, "");
     printf("    esac\n"
            "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
            "}\n"

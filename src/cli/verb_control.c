@@ -2,14 +2,31 @@
  * safe, those of a signal with a key; an event is emitted each time. */
 #include "cli/cli.h"
 
+#include <pwd.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+/* The name of a user is short; what does not fit here is a directory service gone wrong. */
+#define CONTROL_USER_ROOM 4096
 
 const char *
-stet__cli_by(const cli *c)
+stet__cli_by(cli *c)
 {
-    const char *by = stet__cli_value(c, "by");
+    static const char *const names[] = { "USER", "LOGNAME" };
+    const char              *by = c->by != NULL ? c->by : stet__cli_value(c, "by");
+    struct passwd            user, *found = NULL;
+    char                     room[CONTROL_USER_ROOM];
 
-    return by ? by : getenv("USER");
+    for (size_t i = 0; by == NULL && i < sizeof names / sizeof *names; i++) {
+        by = getenv(names[i]);
+        by = by != NULL && *by != '\0' ? by : NULL;
+    }
+    if (by == NULL && getpwuid_r(geteuid(), &user, room, sizeof room, &found) == 0 && found != NULL)
+        by = stet__arena_str(c->arena, user.pw_name);
+    if (by == NULL)
+        by = stet__cli_printf(c, "uid %llu", (unsigned long long)geteuid());
+    c->by = by; /* an action on many runs asks for each */
+    return by;
 }
 
 int

@@ -43,7 +43,7 @@ dlq_each(void *arg, const stet_run_info *info)
     }
     stet__cli_json_begin(&j, c);
     stet__cli_json_open(&j, NULL, '{');
-    stet__cli_json_run(&j, info, true);
+    stet__cli_json_run(&j, info);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
     return STET_OK;

@@ -212,8 +212,9 @@ health_run(cli *c)
         is_healthy ? "healthy" : "unhealthy", health.has_store ? "answers" : "does not answer",
         health.workers, health.workers == 1 ? "" : "s", health.has_timers ? "served" : "not served",
         !health.is_mirrored ? ""
-        : health.has_teller ? ", the audit hook is told"
-                            : ", no living engine tells the audit hook");
+        : health.has_teller
+            ? ", a living engine has the audit hook; its log says what the hook refuses"
+            : ", no living engine tells the audit hook");
     if (c->json)
         health_json(c, &health, is_healthy, text);
     else

@@ -7,7 +7,8 @@ static const cli_option ls_options[] = {
     { "status", "A,B", "only in these statuses; \"open\" and \"ended\" stand for several" },
     CLI_FILTER_OPTIONS,
     { "worker", "WORKER", "only what this worker executes or holds at the moment" },
-    { "payloads", NULL, "with --json: input, result and error, too" },
+    { "payloads", NULL,
+      "with --json: input, result, error, labels, keys and what else facts tell" },
     { 0 },
 };
 
@@ -22,7 +23,6 @@ typedef struct ls_list {
     cli_table table;
     int64_t   now_ms;
     size_t    n;
-    bool      with_payloads;
 } ls_list;
 
 static void
@@ -57,7 +57,7 @@ ls_each(void *arg, const stet_run_info *info)
     }
     stet__cli_json_begin(&j, l->c);
     stet__cli_json_open(&j, NULL, '{');
-    stet__cli_json_run(&j, info, l->with_payloads);
+    stet__cli_json_run(&j, info);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
     return STET_OK;
@@ -76,7 +76,7 @@ ls_run(cli *c)
         return exit;
     filter.statuses = statuses;
     filter.worker = stet__cli_value(c, "worker");
-    filter.with_payloads = l.with_payloads = stet__cli_has(c, "payloads");
+    filter.with_payloads = stet__cli_has(c, "payloads");
     l.now_ms = stet_engine_now_ms(c->engine);
     stet__cli_table_begin(&l.table, c, ls_columns, sizeof ls_columns / sizeof *ls_columns);
     err = stet_run_list(c->engine, &filter, ls_each, &l);

@@ -529,8 +529,7 @@ schedules_pause_run(cli *c)
 
     if (exit != CLI_OK)
         return exit;
-    return schedules_say(c, stet_schedule_pause(c->engine, c->args[0], stet__cli_value(c, "by")),
-                         "paused");
+    return schedules_say(c, stet_schedule_pause(c->engine, c->args[0], stet__cli_by(c)), "paused");
 }
 
 static int
@@ -567,7 +566,7 @@ schedules_rm_run(cli *c)
 }
 
 static const cli_option schedules_pause_options[] = {
-    { "by", "WHO", "who does it, for those who look at it" },
+    { "by", "WHO", "who does it, for those who look at it (the user)" },
     { 0 },
 };
 

@@ -312,7 +312,9 @@ show_programs(cli *c, const stet_run_id *run, const stet_run_info *info, const c
 
     stet__cli_json_begin(&j, c);
     stet__cli_json_open(&j, NULL, '{');
-    stet__cli_json_run(&j, info, true);
+    stet__cli_json_run(&j, info);
+    stet__cli_json_text(&j, "worker", info->worker);
+    stet__cli_json_time(&j, "begun_ms", info->begun_ms);
     stet__cli_json_open(&j, "journal", '[');
     err = stet_run_facts(c->engine, run, true, show_each, &s);
     if (err != STET_OK) {

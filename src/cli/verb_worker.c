@@ -69,6 +69,7 @@ static void
 worker_log_json(void *arg, const stet_log_record *r)
 {
     cli_json j;
+    char     code[STET__CODE_TEXT_MAX];
 
     (void)arg;
     stet__buf_init(&j.buf, &stet__platform_real()->alloc);
@@ -83,7 +84,7 @@ worker_log_json(void *arg, const stet_log_record *r)
     if (r->step != NULL)
         stet__cli_json_text(&j, "step", r->step);
     if (r->code != 0)
-        stet__cli_json_text(&j, "code", stet_code_name(r->code));
+        stet__cli_json_text(&j, "code", stet__code_text(code, r->code));
     if (r->n_own > 0) {
         stet__cli_json_open(&j, "fields", '{');
         for (size_t i = 0; i < r->n_own; i++)

@@ -33,6 +33,18 @@ stet__fact_kind_name(stet__fact_kind kind)
     return NULL;
 }
 
+static bool
+fact_is_kind(uint8_t kind)
+{
+    static const uint8_t is_kind[UINT8_MAX + 1] = {
+#define FACT_IS(name, number, text) [number] = 1,
+        STET__FACT_LIST(FACT_IS)
+#undef FACT_IS
+    };
+
+    return is_kind[kind];
+}
+
 stet_id
 stet__fact_id(stet_bytes bytes)
 {
@@ -174,35 +186,52 @@ stet__fact_encode(stet__buf *b, const stet__fact *fact)
     b->len += total;
 }
 
-static int
-fact_decode_fields(stet__fact *fact, stet_bytes in)
+/* The number at p, and where it ends; NULL: it does not fit. In registers from field to field: a fact has many, and decoding
+ * them is most of what loading a run takes. */
+static inline const uint8_t *
+fact_read_varint(const uint8_t *p, const uint8_t *end, uint64_t *v)
 {
-    uint8_t  tag = 0;
+    stet_bytes in;
+
+    if (STET__LIKELY(p < end && *p < 0x80)) {
+        *v = *p;
+        return p + 1;
+    }
+#if defined(__GNUC__)
+    size_t n;
+
+    if (end - p >= 8 && (n = stet__varint_word(p, v)) > 0)
+        return p + n;
+#endif
+    in = (stet_bytes){ p, (size_t)(end - p) };
+    return stet__read_varint_long(&in, v) ? in.data : NULL;
+}
+
+static int
+fact_decode_fields(stet__fact *fact, const uint8_t *p, const uint8_t *end)
+{
     uint64_t v;
 
-    while (in.len > 0) {
+    while (p < end) {
+        uint8_t    tag = *p++;
         fact_field f = { 0, 0 };
-        bool       is_known;
 
-        (void)stet__read_byte(&in, &tag);
-        if (!stet__read_varint(&in, &v))
+        if ((p = fact_read_varint(p, end, &v)) == NULL)
             return stet__fail(STET_ECORRUPT, "a fact's field is cut off");
         /* Numbers nobody uses have offset 0, where no field is. */
-        is_known = tag / 2 <= FACT_FIELD_MAX && fact_fields[tag / 2].offset != 0;
-        if (is_known) {
+        if (tag / 2 <= FACT_FIELD_MAX)
             f = fact_fields[tag / 2];
-            if (f.is_bytes != (tag & 1))
-                return stet__fail(STET_ECORRUPT, "field %d of a fact has the wrong type", tag / 2);
-        }
+        if (f.offset != 0 && f.is_bytes != (tag & 1))
+            return stet__fail(STET_ECORRUPT, "field %d of a fact has the wrong type", tag / 2);
         if (tag & 1) {
-            stet_bytes value = { NULL, 0 };
+            stet_bytes value = { p, (size_t)v };
 
-            if (v > in.len)
+            if (v > (size_t)(end - p))
                 return stet__fail(STET_ECORRUPT, "field %d of a fact is cut off", tag / 2);
-            (void)stet__read_bytes(&in, (size_t)v, &value);
-            if (is_known)
+            if (f.offset != 0)
                 memcpy((char *)fact + f.offset, &value, sizeof value);
-        } else if (is_known) {
+            p += v;
+        } else if (f.offset != 0) {
             int64_t value = fact_unzigzag(v);
 
             memcpy((char *)fact + f.offset, &value, sizeof value);
@@ -227,36 +256,31 @@ fact_clear(stet__fact *fact)
 int
 stet__fact_decode(stet__fact *fact, stet_bytes *in)
 {
-    const uint8_t *start = in->data;
-    stet_bytes     rest = *in, body = { NULL, 0 }, sum = { NULL, 0 };
+    const uint8_t *start = in->data, *body, *p, *end;
     uint64_t       len, time;
-    uint32_t       crc = 0;
-    uint8_t        version = 0, kind = 0;
 
     fact_clear(fact);
     if (in->len == 0)
         return STET_END;
-    if (!stet__read_varint(&rest, &len) || len > rest.len || len < 3 + FACT_CRC_BYTES) {
+    end = start + in->len;
+    if ((body = fact_read_varint(start, end, &len)) == NULL || len > (size_t)(end - body) ||
+        len < 3 + FACT_CRC_BYTES) {
         in->len = 0;
         return stet__fail(STET_ECORRUPT, "a fact's length is not believable");
     }
-    (void)stet__read_bytes(&rest, (size_t)len - FACT_CRC_BYTES, &body);
-    (void)stet__read_bytes(&rest, FACT_CRC_BYTES, &sum);
-    *in = rest;
-    (void)stet__read_u32(&sum, &crc);
-    if (crc != stet__crc32c(0, start, (size_t)((const uint8_t *)body.data + body.len - start)))
+    *in = (stet_bytes){ body + len, (size_t)(end - body) - (size_t)len };
+    end = body + len - FACT_CRC_BYTES;
+    if (stet__load_u32(end) != stet__crc32c(0, start, (size_t)(end - start)))
         return stet__fail(STET_ECORRUPT, "a fact's checksum does not match");
-    (void)stet__read_byte(&body, &version); /* three bytes are there */
-    (void)stet__read_byte(&body, &kind);
-    if (!stet__read_varint(&body, &time))
+    if ((p = fact_read_varint(body + 2, end, &time)) == NULL) /* three bytes are there */
         return stet__fail(STET_ECORRUPT, "a fact is cut off");
-    if (version != FACT_VERSION)
-        return stet__fail(STET_ECORRUPT, "a fact has format %u, this stet reads format 1", version);
-    fact->kind = (stet__fact_kind)kind;
+    if (body[0] != FACT_VERSION)
+        return stet__fail(STET_ECORRUPT, "a fact has format %u, this stet reads format 1", body[0]);
+    fact->kind = (stet__fact_kind)body[1];
     fact->time_ms = fact_unzigzag(time);
-    if (stet__fact_kind_name(fact->kind) == NULL)
-        return stet__fail(STET_ECORRUPT, "a fact of unknown kind %u", kind);
-    return fact_decode_fields(fact, body);
+    if (!fact_is_kind(body[1]))
+        return stet__fail(STET_ECORRUPT, "a fact of unknown kind %u", body[1]);
+    return fact_decode_fields(fact, p, end);
 }
 
 /* An ID's last bytes are random, or one more than those of the one before: revisions are spread. */

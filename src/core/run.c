@@ -329,7 +329,8 @@ run_apply_compensation_failed(stet__run *run, const stet__fact *f)
     run->dispatch = f->kind;
     run->is_paused = false;
     run->is_told = run->awaits_help = true;
-    return STET_OK;
+    run->undo = NULL;
+    return run_text(run, &run->undo, f->name);
 }
 
 static int
@@ -474,10 +475,21 @@ run_apply_resume(stet__run *run)
     return run_move(run, run->dispatch == STET__FACT_CLAIMED ? STET_STATUS_RUNNING : STET_STATUS_PENDING);
 }
 
+bool
+stet__run_helps_rollback(const stet__run *run, const stet__fact *f)
+{
+    if (f->kind != STET__FACT_SKIP)
+        return f->kind == STET__FACT_REWIND;
+    return run->undo != NULL ? f->name.len == strlen(run->undo) && memcmp(f->name.data, run->undo, f->name.len) == 0
+                             : f->name.len > 9 && memcmp(f->name.data, "rollback:", 9) == 0;
+}
+
 /* What was recorded is another thing now: what waits for help can try again. */
 static int
 run_apply_rewrite(stet__run *run, const stet__fact *f)
 {
+    if (run->awaits_help && !stet__run_helps_rollback(run, f))
+        return STET_OK;
     run->lost = 0;
     run->awaits_help = false;
     if (f->kind == STET__FACT_REWIND && run->rollback == 0) {

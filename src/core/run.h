@@ -77,6 +77,7 @@ typedef struct stet__run {
     bool        is_auto;      /* … because the run failed */
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
     bool        awaits_help;  /* … and nobody has asked for another try since */
+    const char *undo;         /* that failed: the name of its step; NULL: none, or an older stet did not say */
 
     /* What operators said. */
     bool        is_paused;    /* until it is resumed or stopped */
@@ -111,6 +112,10 @@ uint32_t stet__run_attempt(const stet__run *run);
 bool     stet__run_is_terminal(const stet__run *run);
 /* Has it been executed, by what it recorded? Then it holds its key until it ends. */
 bool stet__run_has_begun(const stet__run *run);
+/* An undo that failed is executed again by a rollback that somebody asks for, and by nothing else; the rollback goes on
+ * without it if that very one is skipped. Of what rewrites a run: is it such help? */
+bool stet__run_helps_rollback(const stet__run *run, const stet__fact *f);
+
 /* Has every waiter been answered (terminal, stopped, or an undo failed)? */
 bool stet__run_is_answered(const stet__run *run);
 /* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */

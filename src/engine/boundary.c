@@ -71,21 +71,73 @@ boundary_verb(uint32_t flags, int code)
     return !(flags & STET__FACT_APPROVAL) ? "resumed" : code == 0 ? "approved" : "rejected";
 }
 
+#define BOUNDARY_SAID_MAX 512 /* a longer note is cut */
+
+/* "manager was approved by the boss at …: fine with me" */
+static const char *
+boundary_said(char room[BOUNDARY_SAID_MAX], const stet__fact *mark)
+{
+    char when[STET__UTC_MAX];
+
+    (void)snprintf(room, BOUNDARY_SAID_MAX, "%.*s was %s by %.*s at %s%s%.*s", (int)mark->name.len,
+                   (const char *)mark->name.data, boundary_verb((uint32_t)mark->flags, (int)mark->code),
+                   mark->who.data != NULL ? (int)mark->who.len : 8,
+                   mark->who.data != NULL ? (const char *)mark->who.data : "somebody",
+                   stet__utc_text(when, mark->time_ms), mark->text.data != NULL ? ": " : "", (int)mark->text.len,
+                   mark->text.data != NULL ? (const char *)mark->text.data : "");
+    return room;
+}
+
+/* The last decision of this kind that the facts of an ended run tell; its mark went with its end. Room stays empty if there
+ * is none. */
+static int
+boundary_decided(stet_engine *e, stet_id run, uint32_t asked, char room[BOUNDARY_SAID_MAX])
+{
+    const stet__cmd *last = NULL;
+    stet__loaded     l;
+    int              err = stet__load(e, &l, run, true);
+
+    room[0] = '\0';
+    if (err != STET_OK)
+        return err == STET_ECORRUPT || err == STET_ENOTFOUND ? STET_OK : err;
+    for (const stet__cmd *cmd = l.journal.waiting; cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_BOUNDARY && cmd->is_settled && cmd->number != 0 &&
+            cmd->is_approval == (asked != 0) && (last == NULL || cmd->number > last->number))
+            last = cmd;
+    if (last != NULL) {
+        stet__fact mark = { .kind = STET__FACT_DECIDED,
+                            .name = stet_text(last->name),
+                            .flags = asked,
+                            .code = last->code,
+                            .time_ms = last->number };
+
+        if (last->origin != NULL)
+            mark.who = stet_text(last->origin);
+        if (last->text != NULL)
+            mark.text = stet_text(last->text);
+        (void)boundary_said(room, &mark);
+    }
+    stet__loaded_free(&l);
+    return STET_OK;
+}
+
 /* Nothing to decide: what is it then? */
 static int
-boundary_none(stet_engine *e, stet_id run)
+boundary_none(stet_engine *e, stet_id run, uint32_t asked)
 {
     stet__arena  arena;
     stet_run_row row;
     stet__fact   extra;
-    char         text[STET_ID_TEXT_MAX];
+    char         text[STET_ID_TEXT_MAX], said[BOUNDARY_SAID_MAX] = "";
     int          err;
 
     stet__id_text(text, STET__ID_RUN, run);
     stet__arena_init(&arena, &e->p->alloc);
-    if ((err = stet__load_row(e, run, &arena, &row, &extra)) == STET_OK)
-        err = row.is_terminal ? stet__fail(STET_EENDED, "%s has ended (%s): nothing is left to decide", text,
-                                           stet_status_name((stet_status)row.status))
+    if ((err = stet__load_row(e, run, &arena, &row, &extra)) == STET_OK && row.is_terminal)
+        err = boundary_decided(e, run, asked, said);
+    if (err == STET_OK)
+        err = row.is_terminal ? stet__fail(STET_EENDED, "%s has ended (%s): %s", text, stet_status_name((stet_status)row.status),
+                                           said[0] != '\0' ? said : "nothing is left to decide")
                               : stet__fail(STET_ESTATE, "%s waits for no decision, it is %s%s%s; `stet waits` lists those that do",
                                            text, stet_status_name((stet_status)row.status), row.reason != NULL ? ": " : "",
                                            row.reason != NULL ? row.reason : "");
@@ -96,15 +148,10 @@ boundary_none(stet_engine *e, stet_id run)
 static int
 boundary_refuse(const char *run, const stet__fact *mark, uint32_t asked)
 {
-    char when[STET__UTC_MAX];
+    char said[BOUNDARY_SAID_MAX];
 
     if (mark->kind == STET__FACT_DECIDED)
-        return stet__fail(STET_ESETTLED, "%s: %.*s was %s by %.*s at %s%s%.*s", run, (int)mark->name.len,
-                          (const char *)mark->name.data, boundary_verb((uint32_t)mark->flags, (int)mark->code),
-                          mark->who.data != NULL ? (int)mark->who.len : 8,
-                          mark->who.data != NULL ? (const char *)mark->who.data : "somebody",
-                          stet__utc_text(when, mark->time_ms), mark->text.data != NULL ? ": " : "",
-                          (int)mark->text.len, mark->text.data != NULL ? (const char *)mark->text.data : "");
+        return stet__fail(STET_ESETTLED, "%s: %s", run, boundary_said(said, mark));
     if ((mark->flags & STET__FACT_APPROVAL) == asked || STET__MUTANT(decision_kind))
         return STET_OK;
     return asked != 0 ? stet__fail(STET_ESTATE, "%s: %.*s is a pause, not an approval: resume it", run, (int)mark->name.len,
@@ -148,7 +195,7 @@ boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t ask
     int         err = e->store->ops->value(e->store, STET__SPACE_BOUNDARY, stet__id_bytes(&run), &v);
 
     if (err == STET_ENOTFOUND)
-        return boundary_none(e, run);
+        return boundary_none(e, run, asked);
     if (err != STET_OK)
         return err;
     in = v.data;

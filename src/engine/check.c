@@ -305,6 +305,51 @@ check_all(check *c, const char *handler)
     return err;
 }
 
+#define CHECK_NAMES_MAX 12 /* in an error */
+
+/* Nothing was found under this name. If this program does not know it either, it is a slip, and
+ * "nothing is wrong" would be no answer to it. */
+static int
+check_known(stet_engine *e, const char *name)
+{
+    size_t     len = strlen(name);
+    bool       is_service = strchr(name, '.') == NULL || (len > 0 && name[len - 1] == '.');
+    stet__near near;
+    stet__buf  list;
+    int        err;
+
+    if (len > 0 && name[len - 1] == '.')
+        len--;
+    stet__near_begin(&near, name, len);
+    for (stet__service *s = e->services; is_service && s != NULL; s = s->next) {
+        if (strlen(s->name) == len && memcmp(s->name, name, len) == 0)
+            return STET_OK;
+        stet__near_offer(&near, s->name);
+    }
+    stet__buf_init(&list, &e->p->alloc);
+    for (size_t i = 0; i < e->n_handlers; i++) {
+        if (!is_service && strcmp(e->handlers[i].name, name) == 0) {
+            stet__buf_free(&list);
+            return STET_OK;
+        }
+        if (!is_service)
+            stet__near_offer(&near, e->handlers[i].name);
+        if (i <= CHECK_NAMES_MAX)
+            stet__buf_printf(&list, "%s%s", i > 0 ? ", " : "",
+                             i < CHECK_NAMES_MAX ? e->handlers[i].name : "…");
+    }
+    err = list.failed ? stet__fail(STET_ENOMEM, "out of memory")
+                      : stet__fail(STET_ENOHANDLER,
+                                   "this program has no %s %.*s, and the store no open run of it; "
+                                   "%s%s%sit has %s",
+                                   is_service ? "service" : "handler", (int)len, name,
+                                   near.name != NULL ? "did you mean " : "",
+                                   near.name != NULL ? near.name : "",
+                                   near.name != NULL ? "? " : "", stet__buf_cstr(&list));
+    stet__buf_free(&list);
+    return err;
+}
+
 int
 stet_check(stet_engine *e, stet_check_summary *summary, const stet_check_options *options,
            stet_replay_fn fn, void *arg)
@@ -338,6 +383,8 @@ stet_check(stet_engine *e, stet_check_summary *summary, const stet_check_options
     c->x.time_ms = options != NULL && options->time_ms > 0 ? options->time_ms : CHECK_TIME_MS;
     stet__buf_init(&c->pack, &e->p->alloc);
     err = check_all(c, options != NULL ? options->handler : NULL);
+    if (err == STET_OK && options != NULL && options->handler != NULL && summary->checked == 0)
+        err = check_known(e, options->handler);
     stet__buf_free(&c->pack);
     stet__free(&e->p->alloc, c);
     return err;

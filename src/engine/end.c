@@ -64,11 +64,31 @@ end_compensation_failed(stet_ctx *c, int64_t *due_ms)
     stet__fact fact = { 0 };
 
     fact.kind = STET__FACT_COMPENSATION_FAILED;
+    fact.name = stet_text(c->failed_undo);
     fact.code = STET_ECOMPENSATION;
     fact.cause = c->failure.cause;
     fact.text = stet_text(c->failure.text);
     if (c->failure.origin != NULL)
         fact.origin = stet_text(c->failure.origin);
+    *due_ms = STET__HELD_MS;
+    return stet__host_append(c, &fact, NULL);
+}
+
+/* Nobody asked for another try: it waits on, as it was told. */
+static int
+end_held_again(stet_ctx *c, int64_t *due_ms)
+{
+    stet__fact fact = { 0 };
+
+    fact.kind = STET__FACT_COMPENSATION_FAILED;
+    if (c->run.undo != NULL)
+        fact.name = stet_text(c->run.undo);
+    fact.code = c->run.code;
+    fact.cause = c->run.cause;
+    if (c->run.error != NULL)
+        fact.text = stet_text(c->run.error);
+    if (c->run.origin != NULL)
+        fact.origin = stet_text(c->run.origin);
     *due_ms = STET__HELD_MS;
     return stet__host_append(c, &fact, NULL);
 }
@@ -259,8 +279,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         return end_fact(c, claim->verdict, claim->verdict == STET__FACT_EXPIRED ? STET_EEXPIRED : STET_ECANCELLED, 0,
                              c->run.stop_why, NULL);
     if (claim->verdict == STET__FACT_COMPENSATION_FAILED) {
-        *due_ms = STET__HELD_MS;
-        return end_fact(c, claim->verdict, c->run.code, c->run.cause, c->run.error, c->run.origin);
+        return end_held_again(c, due_ms);
     }
     if (c->stuck_code != 0)
         return end_stuck(c);
@@ -306,7 +325,7 @@ end_risk(stet__claim *claim, const char *step, uint64_t occurrence)
     fact.kind = STET__FACT_LOST;
     fact.time_ms = stet__store_now(claim->engine);
     fact.who = stet_text(claim->engine->worker);
-    fact.text = stet_text("its record could not be written");
+    fact.text = stet_text(claim->is_unsure ? "whether its record was written is not known" : "its record could not be written");
     fact.flags = STET__FACT_IN_BODY;
     fact.name = (stet_bytes){ step, len };
     fact.occurrence = (int64_t)occurrence;
@@ -315,8 +334,8 @@ end_risk(stet__claim *claim, const char *step, uint64_t occurrence)
 
 /* The run is given back, and what executes it next has to know which bodies may happen twice. The end of an attempt
  * is the record of all that failed in it, so there it is only those whose record found no memory. Otherwise it is
- * whatever our crumbs would tell if we had died now. One too many does no harm: a step that is on record is not
- * executed, so nobody asks for its risk. */
+ * whatever our crumbs would tell if we had died now, but for those that are on record when this unit is: nobody died,
+ * and who reads that a record could not be written will look for what happened twice. */
 static bool
 end_risks(stet__claim *claim, bool is_attempt_over)
 {
@@ -332,11 +351,10 @@ end_risks(stet__claim *claim, bool is_attempt_over)
     stet__lock(e->p, &e->lock);
     for (size_t i = 0; claim->crumbs != NULL && claim->session == e->session && i < e->n_crumbs && ok; i++) {
         const stet__crumb_use *use = &e->crumb_uses[i];
-        const stet_crumb      *crumb = &claim->crumbs[i];
 
-        if (use->is_used && use->epoch == claim->epoch && stet__id_equal(use->run, claim->run) && crumb->is_busy != 0 &&
-            crumb->is_body)
-            ok = end_risk(claim, crumb->step, crumb->occurrence);
+        if (use->is_used && use->epoch == claim->epoch && stet__id_equal(use->run, claim->run) &&
+            stet__host_crumb_is_risk(claim, (int)i))
+            ok = end_risk(claim, claim->crumbs[i].step, claim->crumbs[i].occurrence);
     }
     stet__unlock(e->p, &e->lock);
     return ok;
@@ -365,6 +383,14 @@ end_tell(stet_ctx *c, bool was_answered)
     return ok;
 }
 
+/* As a fact: one that is paused, or being cancelled, is shown as that. */
+static bool
+end_is_attempt_over(const stet__run *run)
+{
+    return run->dispatch == STET__FACT_ATTEMPT_FAILED || run->dispatch == STET__FACT_DEFERRED ||
+           run->status == STET_STATUS_COMPENSATION_FAILED;
+}
+
 static int
 end_unit(stet_ctx *c)
 {
@@ -389,8 +415,7 @@ end_unit(stet_ctx *c)
     } else
         ok = (!STET__MUTANT(parent_early) || c->run.status != STET_STATUS_RETRYING ||
               stet__tell_parent(e, claim->open, &c->run, c->run.code)) &&
-             end_risks(claim, c->run.status == STET_STATUS_RETRYING || c->run.status == STET_STATUS_COMPENSATION_FAILED ||
-                                  is_anew) &&
+             end_risks(claim, is_anew || end_is_attempt_over(&c->run)) &&
              (c->run.status != STET_STATUS_COMPENSATION_FAILED || claim->verdict != 0 || end_tell(c, was_answered)) &&
              stet__project_row(claim->open, &c->run,
                                STET_RUN_STATUS | STET_RUN_OWNER | STET_RUN_ATTEMPT | STET_RUN_REASON |
@@ -426,6 +451,24 @@ end_log(stet_ctx *c)
                   c->run.error);
 }
 
+/* The open unit goes, and with it the records of bodies that are in it. What became of one before it may not be known:
+ * nobody but us appends to the journal, so its length says how far we came. */
+static void
+end_lose(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_run_row row;
+    stet__fact   extra;
+
+    stet__work_free(claim->open);
+    claim->open = NULL;
+    claim->is_unsure = claim->is_refused && stet__load_row(claim->engine, claim->run, &c->arena, &row, &extra) != STET_OK;
+    if (claim->is_refused && !claim->is_unsure && row.session == claim->session && row.epoch == claim->epoch &&
+        row.journal > claim->stored)
+        claim->stored = row.journal;
+    stet__host_crumbs_lose(claim);
+}
+
 /* Our picture of the journal is not what is stored (unreadable, or a unit was refused): give the run back
  * by its row alone, without a fact. */
 static int
@@ -433,8 +476,7 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
 {
     stet__claim *claim = host_claim(c);
 
-    stet__work_free(claim->open);
-    claim->open = NULL;
+    end_lose(c);
     if (stet__host_open(claim) == NULL)
         return STET_ENOMEM;
     claim->open->unit.n_ops = 0; /* no facts */
@@ -461,8 +503,7 @@ end_too_big(stet_ctx *c)
     uint64_t     bad;
     int          err;
 
-    stet__work_free(claim->open);
-    claim->open = NULL;
+    end_lose(c);
     if ((err = stet__load_row(e, claim->run, &c->arena, &row, &extra)) != STET_OK)
         return err;
     if (row.session != claim->session || row.epoch != claim->epoch)

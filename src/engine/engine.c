@@ -543,6 +543,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
     store->is_client = (e->config.roles & STET_ROLE_CLIENT) != 0;
+    store->looks_ms = e->config.wait_poll_ms;
     store->more = stet__committer_more;
     store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);

@@ -274,7 +274,10 @@ struct stet__claim {
     stet_attempt    *spent;         /* recorded bodies of futures whose crumbs can go once that is durable */
     stet_attempt    *broken;        /* failed ones without a policy: recorded only by the end of the attempt */
     stet_attempt    *unrecorded;    /* bodies whose record could not be made */
-    bool             is_unrecorded; /* the body in the claim's own crumb has ended and is not recorded yet */
+    bool             is_unrecorded; /* the body in the claim's own crumb has ended and is on no record yet */
+    uint64_t         revision;      /* … its record, if it has one, is not behind this */
+    uint64_t         stored;        /* so far what it recorded is durable */
+    bool             is_unsure;     /* … and nobody could say whether more is */
     bool             has_broken;    /* so is the body in the claim's own crumb, or one in `broken` */
     uint32_t         wanted;        /* it is parked and asked for by name: 1; 2, and again if that is in vain */
     uint32_t         parked_row;    /* position in the list of parked ones, 0: not in it */
@@ -776,6 +779,8 @@ void stet__hint_nudge(stet_engine *e); /* something changed; lock not held */
 /* Lock held, hint_tells: the unit was applied. */
 void stet__hint_unit(stet_engine *e, const stet__work *w, const stet_outcome *outcome);
 void stet__hint_was_useful(stet_engine *e); /* lock held: a look found work */
+/* Lock held: it is parked now, and was told of before that was known. */
+void stet__hint_parked(stet_engine *e, const stet_id *run);
 
 /* keeper.c */
 void stet__keeper_on_hint(void *engine); /* another process committed something */

@@ -265,7 +265,8 @@ expect_untaken(stet__expect *x, const stet__fact *f)
     case STET__FACT_EDIT:
     case STET__FACT_REWIND:
         x->is_unstuck = x->is_hastened = true;
-        x->is_tried_again = x->is_tried_again || x->l.run.status == STET_STATUS_COMPENSATION_FAILED;
+        if (x->l.run.status == STET_STATUS_COMPENSATION_FAILED && stet__run_helps_rollback(&x->l.run, f))
+            x->is_tried_again = true;
         return true;
     case STET__FACT_PAUSE:
         if ((x->l.run.status != STET_STATUS_COMPENSATION_FAILED || x->is_tried_again) &&

@@ -171,6 +171,13 @@ hint_want(stet_engine *e, const stet_id *run)
     return true;
 }
 
+void
+stet__hint_parked(stet_engine *e, const stet_id *run)
+{
+    if (!hint_want(e, run))
+        hint_ask(e, &e->wants_claim);
+}
+
 /* Its waiters look, and if it is executed here, it looks into its inbox. Lock held. */
 static void
 hint_run(stet_engine *e, const stet_id *run)

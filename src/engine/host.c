@@ -40,6 +40,13 @@ host_is_outdated(const stet__work *w, const stet_outcome *o)
                             (cond->kind == STET_COND_VALUE && strcmp(cond->space, STET__SPACE_STATE) == 0));
 }
 
+void
+stet__host_stored(stet__claim *claim, const stet__work *w)
+{
+    if (w->n_facts > 0)
+        claim->stored = w->first + w->n_facts - 1;
+}
+
 bool
 stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
 {
@@ -50,6 +57,7 @@ stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o)
         return false;
     if (o->result == STET_OK || (STET__MUTANT(refused_durable) && o->result == STET_ECONFLICT)) {
         claim->is_soft = false;
+        stet__host_stored(claim, w);
         if (o->inbox > atomic_load(&c->inbox_known))
             atomic_store(&c->inbox_known, o->inbox);
         /* What ran before this record is durable now: not at risk any more. */
@@ -188,7 +196,10 @@ stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child)
         return STET_ENOMEM;
     if (claim->is_new && (err = host_append_claimed(c, w)) != STET_OK)
         return err;
-    return host_append_one(c, w, fact, child);
+    err = host_append_one(c, w, fact, child);
+    if (err == STET_OK && fact->kind == STET__FACT_ROLLBACK && (fact->flags & STET__FACT_AUTO) != 0)
+        stet__host_crumbs_failed(claim);
+    return err;
 }
 
 static bool

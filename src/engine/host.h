@@ -16,6 +16,8 @@ host_claim(stet_ctx *c)
 
 int  stet__host_append(stet_ctx *c, stet__fact *fact, const stet__fact *child);
 bool stet__host_unit_done(stet_engine *e, stet__work *w, const stet_outcome *o);
+/* A unit of it was applied. Lock held. */
+void stet__host_stored(stet__claim *claim, const stet__work *w);
 /* The answer to a unit of a run that was executed ahead of its claim. True: refused, and dropped. */
 bool stet__host_is_dropped(stet_engine *e, stet__claim *claim, const stet_outcome *o);
 bool stet__host_is_durable(stet_ctx *c);
@@ -58,5 +60,12 @@ void stet__host_crumbs_release(stet__claim *claim, stet_attempt **spent);
 /* The context enters nothing any more: its crumbs are for others, unless they tell of a body that is not on record. With
  * the engine's lock. */
 void stet__host_crumbs_leave(stet__claim *claim);
+/* How the run failed was recorded, and with it the bodies that failed for now: none of them is executed again. */
+void stet__host_crumbs_failed(stet__claim *claim);
+/* What is not stored by now will not be: the bodies whose record was in there are on none. */
+void stet__host_crumbs_lose(stet__claim *claim);
+/* Does this crumb of the claim tell of a body that is on no record, and will be on none when the open unit is stored? All
+ * its bodies have ended. Lock held. */
+bool stet__host_crumb_is_risk(const stet__claim *claim, int at);
 
 #endif

@@ -116,6 +116,9 @@ stet__host_begin(stet_ctx *c)
     stet__handler *h;
     int            err = host_load(c);
 
+    /* Whoever took that in removed the timers and marks, and stopped the runs. Removed once more, by whatever this execution
+     * records, the mark of a later wait would go: there is one for all decisions of a run. */
+    c->journal.spared = c->journal.orphans = NULL;
     if (err != STET_OK)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
@@ -126,7 +129,6 @@ stet__host_begin(stet_ctx *c)
         c->latch = STET_SUSPENDED;
         return STET_OK;
     }
-    c->journal.spared = c->journal.orphans = NULL; /* whoever took that in removed the timers, and stopped the runs */
     /* A unit that resumes a run has its claim and the timer that ended the wait; nobody has seen that. */
     c->passed = c->run.epoch == claim->epoch ? c->journal.known : c->journal.order;
     if (err == STET_OK) {

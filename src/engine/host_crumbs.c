@@ -137,10 +137,65 @@ stet__host_crumb_spent(stet_ctx *c, stet_attempt *a)
     stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
+    /* What was recorded last is this body. One that was not entered needs no record. */
+    a->revision = a->is_skipped || a->future->is_tx ? 0 : c->run.journal;
     if (a->crumb < 0 && !a->is_unrecorded) {
-        claim->is_unrecorded = false;
+        claim->is_unrecorded = is_broken;
+        claim->revision = a->revision;
         return;
     }
     a->next = *list;
     *list = a;
+}
+
+void
+stet__host_crumbs_failed(stet__claim *claim)
+{
+    claim->is_unrecorded = false;
+    claim->revision = claim->ctx->run.journal;
+    claim->has_broken = false;
+    while (claim->broken != NULL) {
+        stet_attempt *a = claim->broken;
+
+        claim->broken = a->next;
+        a->revision = claim->revision;
+        a->next = claim->spent;
+        claim->spent = a;
+    }
+}
+
+/* ---- at risk -------------------------------------------------------------------------------------- */
+
+void
+stet__host_crumbs_lose(stet__claim *claim)
+{
+    stet_attempt **at = &claim->spent;
+
+    claim->is_unrecorded = claim->is_unrecorded || claim->revision > claim->stored;
+    while (*at != NULL) {
+        stet_attempt *a = *at;
+
+        if (a->revision <= claim->stored) {
+            at = &a->next;
+            continue;
+        }
+        *at = a->next;
+        a->next = claim->unrecorded;
+        claim->unrecorded = a;
+    }
+}
+
+bool
+stet__host_crumb_is_risk(const stet__claim *claim, int at)
+{
+    const stet_crumb *crumb = &claim->crumbs[at];
+
+    if (crumb->is_busy == 0 || !crumb->is_body)
+        return false;
+    if (at == claim->crumb)
+        return claim->is_unrecorded || STET__MUTANT(risk_recorded);
+    for (const stet_attempt *a = claim->spent; a != NULL && !STET__MUTANT(risk_recorded); a = a->next)
+        if (a->crumb == at)
+            return false;
+    return true;
 }

@@ -86,8 +86,12 @@ host_suspend_done(stet_engine *e, stet__work *w, const stet_outcome *o)
                 stet__submit(e, late);
         }
     if (o->result == STET_OK) {
+        stet__host_stored(claim, w);
         atomic_fetch_add(&claim->answered, 1);
         host_park(e, claim);
+        /* Told while the answer was on its way: had it been in the inbox, it would not be suspended. */
+        if (atomic_load(&claim->ctx->has_news))
+            stet__hint_parked(e, &claim->run);
         return false;
     }
     if (stet__host_is_news(w, o)) {

@@ -239,7 +239,7 @@ inspect_id(stet__arena *arena, const char **out, const char *kind, stet_id id)
 static int64_t
 inspect_time(int64_t ms)
 {
-    return ms == STET_NEVER ? 0 : ms;
+    return ms == STET_NEVER || ms == STET__HELD_MS ? 0 : ms;
 }
 
 int
@@ -273,12 +273,17 @@ stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row 
 int
 stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
 {
+    /* What a run has got over is told by its facts only. */
+    bool is_over = run->status == STET_STATUS_COMPLETED || (run->code == STET_EREPLAY && run->status != STET_STATUS_STUCK);
+
     info->input = run->input;
     info->result = run->result;
-    info->code = run->code;
-    info->cause = run->cause;
-    info->error = run->error;
-    info->origin = run->origin;
+    if (!is_over) {
+        info->code = run->code;
+        info->cause = run->cause;
+        info->error = run->error;
+        info->origin = run->origin;
+    }
     info->lost = run->lost;
     info->idempotency_key = run->idempotency_key;
     info->schedule = run->schedule;
@@ -451,6 +456,13 @@ inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64
     if (fact->topic.data != NULL && info.text == NULL &&
         (info.text = stet__arena_printf(&f->arena, "for signal %.*s", (int)fact->topic.len, (const char *)fact->topic.data)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
+    if ((fact->flags & STET__FACT_SEEN) != 0 && (fact->kind == STET__FACT_SIGNALLED || fact->kind == STET__FACT_UPDATE_ASKED)) {
+        info.kind = "known key"; /* nothing came: it is remembered, for what may be sent again */
+        info.text = fact->kind == STET__FACT_SIGNALLED ? "of a signal to the generation before"
+                                                       : "of an update of the generation before";
+        if (!inspect_text(f, &info.name, fact->idempotency_key))
+            return stet__fail(STET_ENOMEM, "out of memory");
+    }
     info.value_len = fact->value.len;
     if (f->with_payloads)
         info.value = fact->value;

@@ -133,6 +133,17 @@ operate_is_undo(const stet__loaded *l, const char *text)
            stet__operate_find(&l->journal, "", text + 9, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
 }
 
+/* Its handler is executed only to undo the rest. */
+static int
+operate_may_help(const operation *op, const stet__run *run)
+{
+    return stet__fail(STET_ESTATE,
+                      "%s is %s: only an undo can be skipped%s%s; `stet rollback` tries it again, `stet edit` replaces the "
+                      "result it is given",
+                      op->run, stet_status_name(run->status), run->undo != NULL ? ", the one that failed is " : "",
+                      run->undo != NULL ? run->undo : "");
+}
+
 /* A step that has no result yet, asked for or not. */
 static int
 operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME_MAX])
@@ -143,6 +154,13 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
 
     if (operate_is_undo(l, op->step))
         (void)snprintf(name, STET__UNDO_NAME_MAX, "%s%s", op->step, strchr(op->step, '#') != NULL ? "" : "#1");
+    else if (l->run.awaits_help)
+        return operate_may_help(op, &l->run);
+    else if (strncmp(op->step, "rollback:", 9) == 0)
+        return stet__fail(STET_ENOTFOUND,
+                          "%s has no undo %s to skip: they are called rollback:STEP#N, of a step with a result, and can be "
+                          "skipped from the begin of a rollback on",
+                          op->run, op->step);
     else {
         operate_split(&l->journal, op->step, name, &occurrence);
         if (stet__journal_count(&l->journal, STET__FACT_STEP, name) == 0) {
@@ -307,6 +325,8 @@ operate_row(stet_engine *e, stet__work *w, const stet__loaded *l, stet__fact_kin
         return operate_resumed(e, w, l);
     if (run->is_paused || (operate_is_delayed(l) && !STET__MUTANT(helped_early)))
         return true; /* one that is not in its lane yet must not be woken beside it */
+    if (run->awaits_help)
+        return true; /* it is no help: the next rollback finds it */
     if (before == STET_STATUS_COMPENSATION_FAILED)
         return operate_set(w, run->id, run->status, STET_RUN_STATUS | STET_RUN_DUE, stet__store_now(e));
     return stet__work_wake(w, run->id, stet__run_shown(run, STET_STATUS_PENDING),

@@ -384,6 +384,28 @@ edit_merge(stet__fact *f, const stet__fact *want)
     f->grace_ms = want->grace_ms;
 }
 
+/* Its time is changed in a pause: what was due in it by the old one was skipped. */
+static int
+edit_tell_pause(edit *x, stet__work *w, const stet__sched *s, stet__fact *f, int64_t now_ms)
+{
+    stet__fact        old = s->f;
+    stet__sched_clock clock;
+    stet__sched_now   now = { .now_ms = now_ms };
+    stet__sched_act   act;
+    int               err;
+
+    if (!(old.flags & STET__SCHED_PAUSED))
+        return STET_OK;
+    if ((err = stet__sched_clock_open(x->e, &clock, s, &now)) == STET_OK)
+        err = stet__sched_resume(&old, &now, &act);
+    stet__sched_clock_close(&clock);
+    if (err != STET_OK || act.what != STET__SCHED_SKIP)
+        return STET_OK; /* it has no times any more that could be told */
+    f->planned_ms = old.planned_ms;
+    f->skipped = old.skipped;
+    return stet__sched_log(x->e, w, s, f, &act, NULL, now_ms);
+}
+
 static int
 edit_put(edit *x, stet__work *w, const stet__sched *s, const stet__fact *want, int64_t now_ms)
 {
@@ -401,7 +423,8 @@ edit_put(edit *x, stet__work *w, const stet__sched *s, const stet__fact *want, i
     }
     f.updated_ms = now_ms;
     if ((s->edition == 0 || !stet__sched_same_time(&s->f, want)) &&
-        (err = edit_plan(x, s, &f, now_ms)) != STET_OK)
+        ((err = edit_tell_pause(x, w, s, &f, now_ms)) != STET_OK ||
+         (err = edit_plan(x, s, &f, now_ms)) != STET_OK))
         return err;
     x->change = s->edition == 0 ? STET_SCHEDULE_CREATED : STET_SCHEDULE_UPDATED;
     return stet__sched_write(w, s, &f) ? STET_OK : edit_no_memory();

@@ -207,7 +207,10 @@ why_due(why *y)
     size_t        served = why_served(y, &has_timers);
     stet__held_by held = { .handler = y->row.handler };
 
-    if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING)
+    if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING && y->run.dispatch == STET__FACT_DEFERRED)
+        why_say(y, "backoff", why_command(y, "cancel", y->id), "was deferred (%s); it is tried again %s",
+                y->run.error != NULL ? y->run.error : "no text", why_in(y, y->row.due_ms));
+    else if (y->row.due_ms > y->now_ms && y->row.status == STET_STATUS_RETRYING)
         why_say(y, "backoff", why_command(y, "cancel", y->id), "attempt %u of %lld failed (%s); it is retried %s", y->run.failed,
                 (long long)y->run.retry.attempts, y->run.error != NULL ? y->run.error : "no text", why_in(y, y->row.due_ms));
     else if (y->row.due_ms > y->now_ms)

@@ -10,7 +10,8 @@
  *  2. A coroutine may yield while another one's stack is on the processor: a simulator fiber yields
  *     from inside a handler that it resumed. So what a yield leaves is not always its own stack,
  *     and the sanitizers are told the stack that was really left (`here`), never a guessed one.
- *  3. A stack in a pool is unpoisoned and has no fake stack, also if its coroutine was abandoned.
+ *  3. Of coroutines that pass control on to each other only the one that runs has a resumer: it goes with the control.
+ *  4. A stack in a pool is unpoisoned and has no fake stack, also if its coroutine was abandoned.
  *
  * Runs on: the thread that resumes. Locks: none.
  */
@@ -602,6 +603,7 @@ stet__co_new(stet__co_pool *pool, stet__co_fn fn, void *arg)
     return co;
 }
 
+/* Where control was passed on, another one than `co` may have come back. */
 bool
 stet__co_resume(stet__co *co)
 {
@@ -624,6 +626,43 @@ stet__co_yield(stet__co *co)
     co_swap(&co->here, &co->there);
     co_arrive(&co->here, &co->there);
 }
+
+#if defined(STET_CO_UCONTEXT) || defined(CO_ASAN) || defined(CO_TSAN)
+
+bool
+stet__co_can_pass(void)
+{
+    return false;
+}
+
+void
+stet__co_pass(stet__co *from, stet__co *to)
+{
+    (void)from;
+    (void)to;
+    abort();
+}
+
+#else
+
+bool
+stet__co_can_pass(void)
+{
+    return true;
+}
+
+void
+stet__co_pass(stet__co *from, stet__co *to)
+{
+    if (from->state != CO_RUNNING || (to->state != CO_NEW && to->state != CO_SUSPENDED))
+        abort();
+    from->state = CO_SUSPENDED;
+    to->state = CO_RUNNING;
+    to->there = from->there;
+    co_swap(&from->here, &to->here);
+}
+
+#endif
 
 bool
 stet__co_is_done(const stet__co *co)

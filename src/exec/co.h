@@ -28,6 +28,10 @@ stet__co *stet__co_new(stet__co_pool *pool, stet__co_fn fn, void *arg);
 bool stet__co_resume(stet__co *co);
 /* Only from inside: back to the resumer. */
 void stet__co_yield(stet__co *co);
+/* Only from inside `from`: it is suspended and `to` goes on, whose resumer is then the one `from` had. For who resumes many of
+ * them in turn (the simulator): half the switches. Sanitizers and ucontext do not know such a switch: ask first. */
+bool stet__co_can_pass(void);
+void stet__co_pass(stet__co *from, stet__co *to);
 bool stet__co_is_done(const stet__co *co);
 /* Only when done or never resumed; the stack goes back to the pool. An abandoned one (the
  * simulator's crash) may be freed too: its stack is not unwound. */

@@ -223,8 +223,9 @@ stet__ctx_stuck(stet_ctx *c, const stet__cmd *recorded, stet__fact_kind kind, co
     if (name != NULL && c->file != NULL)
         c->stuck_where = stet__arena_printf(&c->arena, "%s:%d", c->file, c->line);
     c->stuck_text = stet__arena_printf(
-        &c->arena, "recorded %s, but the code asked for %s%s%s%s; start a worker with code that agrees",
-        c->stuck_recorded ? c->stuck_recorded : "?", c->stuck_asked ? c->stuck_asked : "?", what,
+        &c->arena, "recorded %s, but %s%s%s%s%s; start a worker with code that agrees",
+        c->stuck_recorded ? c->stuck_recorded : "?", name != NULL ? "the code asked for " : "",
+        c->stuck_asked ? c->stuck_asked : "?", what,
         c->stuck_where ? " at " : "", c->stuck_where ? c->stuck_where : "");
     (void)stet__fail(STET_EREPLAY, "run %s: %s", c->run_text, c->stuck_text ? c->stuck_text : "");
     return stet__ctx_latch(c, STET_EREPLAY);

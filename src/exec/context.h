@@ -76,6 +76,7 @@ struct stet_attempt {
     stet__buf    result; /* allocated from the platform: the body may run on another thread */
     bool         has_result;
     bool         is_unrecorded; /* it ran, and its record could not be made */
+    uint64_t     revision; /* its record, if it has one, is not behind this; the host's */
     bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came; … */
     bool         has_no_room; /* … or there was no crumb for it */
     int          code;
@@ -198,6 +199,7 @@ struct stet_ctx {
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
     stet__undo      *undos;         /* of steps that were waited for at once */
+    const char      *failed_undo;   /* for good: the latch is STET_ECOMPENSATION */
     bool             rolls_back;    /* if it fails */
     bool             is_shared;     /* its handler only reads state */
     bool             is_undoing;    /* because it failed */

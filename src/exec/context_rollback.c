@@ -148,6 +148,7 @@ rollback_one(stet_ctx *c, stet__undo *u)
         return err;
     text = stet__arena_printf(&c->arena, "the undo of step %s#%llu failed: %s", u->step, (unsigned long long)u->occurrence,
                               f.broken_text != NULL ? f.broken_text : stet_code_text(f.broken_cause));
+    c->failed_undo = f.name;
     (void)stet__ctx_fail(c, STET_ECOMPENSATION, f.broken_cause, text, NULL, 0);
     return stet__ctx_latch(c, STET_ECOMPENSATION);
 }

@@ -274,6 +274,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
 {
     stet_future *f = a->future;
     const char  *text;
+    uint64_t     before = c->run.journal;
     int          err = STET_OK;
     bool         is_done = false, is_over = c->latch != 0 || c->is_rewritten;
 
@@ -298,7 +299,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             f->broken_cause = a->code;
             f->broken_text = stet__arena_str(&c->arena, text);
         }
-        a->is_unrecorded = err != STET_OK;
+        a->is_unrecorded = err != STET_OK && c->run.journal == before; /* else only its place found no memory */
     }
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)

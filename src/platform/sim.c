@@ -422,6 +422,19 @@ sim_tick(stet__sim *sim)
     sim->now_us++;
 }
 
+/* From now on f runs. */
+static void
+sim_turn(stet__sim *sim, sim_fiber *f)
+{
+    sim->events_left--;
+    sim_tick(sim);
+    sim->current = f;
+    if (sim->mapping != f->node) {
+        sim->mapping = f->node;
+        (void)stet__co_owner_set(&f->node->stacks);
+    }
+}
+
 static sim_fiber *sim_choose(stet__sim *sim);
 
 /* Can nobody but the fiber that runs now be next? */
@@ -437,7 +450,7 @@ sim_is_alone(const stet__sim *sim)
 static void
 sim_switch(stet__sim *sim)
 {
-    sim_fiber *f = sim->current;
+    sim_fiber *f = sim->current, *next = NULL;
 
     if (f->state == FIBER_READY && sim_is_alone(sim)) {
         sim->events_left--;
@@ -446,17 +459,20 @@ sim_switch(stet__sim *sim)
     }
     if (f->state != FIBER_READY)
         sim_ready_remove(sim, f);
-    if (sim->crashing == NULL && sim_goes_on(sim) && (sim->chosen = sim_choose(sim)) == f) {
-        sim->chosen = NULL;
-        sim->events_left--;
-        sim_tick(sim);
+    if (sim->crashing == NULL && sim_goes_on(sim))
+        next = sim_choose(sim);
+    if (next != NULL && (next == f || stet__co_can_pass())) {
+        sim_turn(sim, next);
+        if (next != f)
+            stet__co_pass(f->co, next->co);
         return;
     }
+    sim->chosen = next;
     stet__co_yield(f->co);
 }
 
 /* Another fiber may go first here, if the seed says so. */
-static void
+static inline void
 sim_maybe_switch(stet__sim *sim)
 {
     if (sim_is_taken(sim) && sim->current->foreign_held == 0)
@@ -465,21 +481,34 @@ sim_maybe_switch(stet__sim *sim)
 
 /* ---- clocks and randomness ------------------------------------------------------------------ */
 
-/* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
-static int64_t
-sim_mono_us(stet__platform *p)
+STET__NOINLINE static void
+sim_look_switch(stet__sim *sim)
 {
-    stet__sim *sim = sim_node_of(p)->sim;
-
     sim_maybe_switch(sim);
+}
+
+/* Looking at the clock is a place to be interrupted: there are many of them in code that takes no lock. */
+static inline int64_t
+sim_look(stet__sim *sim)
+{
+    if (STET__LIKELY(sim->calm > 0))
+        sim->calm--;
+    else
+        sim_look_switch(sim);
     sim_tick(sim);
     return sim->now_us;
 }
 
 static int64_t
+sim_mono_us(stet__platform *p)
+{
+    return sim_look(sim_node_of(p)->sim);
+}
+
+static int64_t
 sim_wall_us(stet__platform *p)
 {
-    return sim_mono_us(p) + (SIM_WALL_START_MS + sim_node_of(p)->skew_ms) * 1000;
+    return sim_look(sim_node_of(p)->sim) + (SIM_WALL_START_MS + sim_node_of(p)->skew_ms) * 1000;
 }
 
 static void
@@ -504,15 +533,12 @@ sim_random(stet__platform *p, void *out, size_t len)
 static unsigned
 sim_size_of(size_t bytes)
 {
-    unsigned size = (unsigned)(SIM_FINE_MAX / 16);
-
+    if (bytes <= SIM_FINE_MAX && bytes <= SIM_SMALL_MAX)
+        return (unsigned)((bytes + 15) / 16) - 1;
     if (bytes > SIM_SMALL_MAX)
         return SIM_SIZES;
-    if (bytes <= SIM_FINE_MAX)
-        return (unsigned)((bytes + 15) / 16) - 1;
-    for (size_t most = SIM_FINE_MAX * 2; most < bytes; most *= 2)
-        size++;
-    return size;
+    return (unsigned)(SIM_FINE_MAX / 16) + 63 -
+           (unsigned)__builtin_clzll((bytes - 1) / SIM_FINE_MAX);
 }
 
 static size_t
@@ -522,17 +548,14 @@ sim_size_bytes(unsigned size)
                                     : SIM_FINE_MAX * 2 << (size - SIM_FINE_MAX / 16);
 }
 
+/* From the chunks: none of this size was given back. */
 static sim_block *
-sim_small_get(sim_node *node, unsigned size)
+sim_small_new(sim_node *node, unsigned size)
 {
     size_t     bytes = sizeof(sim_block) + sim_size_bytes(size);
-    sim_block *b = node->free[size];
+    sim_block *b;
     sim_chunk *c = node->chunks;
 
-    if (b != NULL) {
-        node->free[size] = b->next;
-        return b;
-    }
     if (c == NULL || SIM_CHUNK_BYTES - c->used < bytes) {
         if ((c = node->sim->chunks) != NULL)
             node->sim->chunks = c->next;
@@ -545,6 +568,17 @@ sim_small_get(sim_node *node, unsigned size)
     b = (sim_block *)(void *)((char *)c + c->used);
     c->used += bytes;
     b->size = size;
+    return b;
+}
+
+static inline sim_block *
+sim_small_get(sim_node *node, unsigned size)
+{
+    sim_block *b = node->free[size];
+
+    if (!STET__LIKELY(b != NULL))
+        return sim_small_new(node, size);
+    node->free[size] = b->next;
     return b;
 }
 
@@ -589,7 +623,7 @@ sim_block_bytes(sim_block *b)
     return b->size < SIM_SIZES ? sim_size_bytes(b->size) : sim_large_of(b)->bytes;
 }
 
-static void
+static inline void
 sim_block_free(sim_node *node, sim_block *b)
 {
     if (!b->is_taken)
@@ -802,13 +836,10 @@ sim_mutex_destroy(stet__platform *p, stet__mutex *mutex)
     memset(m, 0, sizeof *m);
 }
 
+/* It has an owner. */
 static void
-sim_acquire(stet__sim *sim, sim_mutex *m)
+sim_acquire_wait(stet__sim *sim, sim_fiber *me, sim_mutex *m)
 {
-    sim_fiber *me = sim_me(sim);
-
-    if (m->node == NULL || m->node->sim != sim)
-        sim_die(sim, "a mutex is locked that was never initialised here");
     if (m->owner == me)
         sim_die(sim, "a mutex is locked twice by one fiber");
     while (m->owner != NULL) {
@@ -819,16 +850,41 @@ sim_acquire(stet__sim *sim, sim_mutex *m)
         sim_waiters_add(&m->waiters, me);
         sim_switch(sim);
     }
-    m->owner = me;
-    m->held_next = me->held;
-    me->held = m;
-    if (sim_is_foreign(m, me))
-        me->foreign_held++;
+}
+
+static inline void
+sim_own(sim_fiber *f, sim_mutex *m)
+{
+    m->owner = f;
+    m->held_next = f->held;
+    f->held = m;
+    if (sim_is_foreign(m, f))
+        f->foreign_held++;
+}
+
+/* `at` points to it in the list of what f holds. */
+static inline void
+sim_disown(sim_fiber *f, sim_mutex *m, sim_mutex **at)
+{
+    *at = m->held_next;
+    m->owner = NULL;
+    if (sim_is_foreign(m, f))
+        f->foreign_held--;
+}
+
+static inline void
+sim_acquire(stet__sim *sim, sim_fiber *me, sim_mutex *m)
+{
+    if (m->node == NULL || m->node->sim != sim)
+        sim_die(sim, "a mutex is locked that was never initialised here");
+    if (!STET__LIKELY(m->owner == NULL))
+        sim_acquire_wait(sim, me, m);
+    sim_own(me, m);
 }
 
 /* All who wait are woken and try again: the seed, not the order of arrival, decides who is next,
  * and nobody depends on a fiber that was chosen and then paused or killed. */
-static void
+static inline void
 sim_release(stet__sim *sim, sim_fiber *f, sim_mutex *m)
 {
     sim_mutex **at = &f->held;
@@ -837,22 +893,19 @@ sim_release(stet__sim *sim, sim_fiber *f, sim_mutex *m)
         sim_die(sim, "a mutex is unlocked by a fiber that does not hold it");
     while (*at != m)
         at = &(*at)->held_next;
-    *at = m->held_next;
-    m->owner = NULL;
-    if (sim_is_foreign(m, f))
-        f->foreign_held--;
-    sim_wake_all(sim, &m->waiters);
+    sim_disown(f, m, at);
+    if (!STET__LIKELY(m->waiters.first == NULL))
+        sim_wake_all(sim, &m->waiters);
 }
 
-static void
-sim_lock(stet__platform *p, stet__mutex *mutex)
+/* Apart from its callers, which then need no registers for what hardly ever comes. */
+STET__NOINLINE static void
+sim_lock_slowly(stet__sim *sim, sim_fiber *me, sim_mutex *m)
 {
-    stet__sim *sim = sim_node_of(p)->sim;
-    sim_fiber *me = sim_me(sim);
-    bool       inside = me->foreign_held > 0;
+    bool inside = me->foreign_held > 0;
 
     sim_maybe_switch(sim);
-    sim_acquire(sim, sim_mutex_of(mutex));
+    sim_acquire(sim, me, m);
     /* Also with it held, else nobody ever finds it taken. Nothing was changed under it yet, so
      * this holds for a foreign lock too, if it is the first. */
     if (sim_is_taken(sim) && !inside)
@@ -860,12 +913,40 @@ sim_lock(stet__platform *p, stet__mutex *mutex)
 }
 
 static void
+sim_lock(stet__platform *p, stet__mutex *mutex)
+{
+    stet__sim *sim = sim_node_of(p)->sim;
+    sim_fiber *me = sim_me(sim);
+    sim_mutex *m = sim_mutex_of(mutex);
+
+    if (sim->calm < 2 || m->owner != NULL || m->node == NULL || m->node->sim != sim) {
+        sim_lock_slowly(sim, me, m);
+        return;
+    }
+    sim->calm -= 2; /* two places, neither of them taken */
+    sim_own(me, m);
+}
+
+STET__NOINLINE static void
+sim_unlock_slowly(stet__sim *sim, sim_fiber *me, sim_mutex *m)
+{
+    sim_release(sim, me, m);
+    sim_maybe_switch(sim);
+}
+
+static void
 sim_unlock(stet__platform *p, stet__mutex *mutex)
 {
     stet__sim *sim = sim_node_of(p)->sim;
+    sim_fiber *me = sim_me(sim);
+    sim_mutex *m = sim_mutex_of(mutex);
 
-    sim_release(sim, sim_me(sim), sim_mutex_of(mutex));
-    sim_maybe_switch(sim);
+    if (sim->calm < 1 || me->held != m || m->waiters.first != NULL) {
+        sim_unlock_slowly(sim, me, m);
+        return;
+    }
+    sim->calm--;
+    sim_disown(me, m, &me->held);
 }
 
 /* ---- conditions ---------------------------------------------------------------------------- */
@@ -918,7 +999,7 @@ sim_cond_wait(stet__platform *p, stet__cond *cond, stet__mutex *mutex, int64_t u
         sim_timed_add(sim, me);
     }
     sim_switch(sim);
-    sim_acquire(sim, sim_mutex_of(mutex));
+    sim_acquire(sim, me, sim_mutex_of(mutex));
     return !me->timed_out;
 }
 
@@ -1209,21 +1290,15 @@ static void
 sim_dispatch(stet__sim *sim, sim_fiber *f)
 {
     sim_node *crashed;
-    bool      goes_on;
 
-    sim->events_left--;
-    sim_tick(sim);
-    sim->current = f;
-    if (sim->mapping != f->node) {
-        sim->mapping = f->node;
-        (void)stet__co_owner_set(&f->node->stacks);
-    }
-    goes_on = stet__co_resume(f->co);
+    sim_turn(sim, f);
+    (void)stet__co_resume(f->co);
+    f = sim->current; /* it may have passed the control on, and this one gave it back */
     sim->current = NULL;
     if ((crashed = sim->crashing) != NULL) {
         sim->crashing = NULL;
         sim_node_bury(sim, crashed);
-    } else if (!goes_on) {
+    } else if (stet__co_is_done(f->co)) {
         sim_fiber_ended(sim, f);
     }
 }

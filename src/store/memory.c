@@ -252,17 +252,27 @@ mem_crumbs_of(stet_store *s, uint64_t session, stet_crumb **out, size_t *n)
 
 /* ---- reads ---------------------------------------------------------------------------------- */
 
-/* What a read found, in the order it is handed out. */
+/* What a read found, in the order it is handed out; as long as what it is needs. */
 typedef struct mem_item {
     struct mem_item *next;
-    stet_run_row     run;
-    stet_session_row session;
-    stet_timer       timer;
-    stet_value       value;
-    stet_bytes       bytes; /* facts, or a key */
-    uint64_t         first;
-    uint32_t         count;
+    union {
+        stet_run_row     run;
+        stet_session_row session;
+        stet_timer       timer;
+        stet_id          id;
+        struct {
+            stet_bytes key;
+            stet_value value;
+        } entry;
+        struct {
+            uint64_t   first;
+            uint32_t   count;
+            stet_bytes bytes;
+        } facts;
+    } is;
 } mem_item;
+
+#define MEM_ITEM_BYTES(kind) (offsetof(mem_item, is) + sizeof(((mem_item *)0)->is.kind))
 
 typedef struct mem_read {
     mem_store  *h;
@@ -300,16 +310,17 @@ mem_read_end(mem_read *read, int err)
     return err;
 }
 
-/* NULL: out of memory, the read is failed. */
+/* Nothing of it is set. NULL: out of memory, the read is failed. */
 static mem_item *
-mem_read_add(mem_read *read)
+mem_read_add(mem_read *read, size_t bytes)
 {
-    mem_item *item = stet__arena_get0(&read->arena, sizeof *item);
+    mem_item *item = stet__arena_get(&read->arena, bytes);
 
     if (item == NULL) {
         read->failed = true;
         return NULL;
     }
+    item->next = NULL;
     *read->last = item;
     read->last = &item->next;
     read->n++;
@@ -330,26 +341,45 @@ mem_read_bytes(mem_read *read, stet_bytes data)
     return (stet_bytes){ copy, data.len };
 }
 
-static const char *
-mem_read_text(mem_read *read, const char *text)
+/* Copies what *text points to, `bytes` of it or nothing, to *to. */
+static void
+mem_read_text(const char **text, size_t bytes, char **to)
 {
-    return text == NULL ? NULL : mem_read_bytes(read, (stet_bytes){ text, strlen(text) + 1 }).data;
+    if (bytes == 0)
+        return;
+    *text = memcpy(*to, *text, bytes);
+    *to += bytes;
 }
 
+static size_t
+mem_text_bytes(const char *text)
+{
+    return text != NULL ? strlen(text) + 1 : 0;
+}
+
+/* The row and, behind it, what it points to. */
 static void
 mem_read_run(mem_read *read, const mem_run *run)
 {
-    mem_item *item = mem_read_add(read);
+    const stet_run_row *row = &run->row;
+    size_t              handler = mem_text_bytes(row->handler), key = mem_text_bytes(row->key),
+           lane = mem_text_bytes(row->lane);
+    size_t    group = mem_text_bytes(row->group), reason = mem_text_bytes(row->reason);
+    mem_item *item = mem_read_add(read, MEM_ITEM_BYTES(run) + handler + key + lane + group +
+                                            reason + row->extra.len);
+    char     *to;
 
     if (item == NULL)
         return;
-    item->run = run->row;
-    item->run.handler = mem_read_text(read, run->row.handler);
-    item->run.key = mem_read_text(read, run->row.key);
-    item->run.lane = mem_read_text(read, run->row.lane);
-    item->run.group = mem_read_text(read, run->row.group);
-    item->run.reason = mem_read_text(read, run->row.reason);
-    item->run.extra = mem_read_bytes(read, run->row.extra);
+    item->is.run = *row;
+    to = (char *)item + MEM_ITEM_BYTES(run);
+    mem_read_text(&item->is.run.handler, handler, &to);
+    mem_read_text(&item->is.run.key, key, &to);
+    mem_read_text(&item->is.run.lane, lane, &to);
+    mem_read_text(&item->is.run.group, group, &to);
+    mem_read_text(&item->is.run.reason, reason, &to);
+    item->is.run.extra.data =
+        row->extra.len > 0 ? memcpy(to, row->extra.data, row->extra.len) : NULL;
 }
 
 static int
@@ -363,7 +393,7 @@ mem_run_get(stet_store *s, stet_id id, stet_run_row_fn fn, void *arg)
     if ((run = stet__mem_run(read.h->db, id)) != NULL)
         mem_read_run(&read, run);
     if ((err = mem_read_found(&read)) == STET_OK)
-        err = read.first != NULL ? fn(arg, &read.first->run)
+        err = read.first != NULL ? fn(arg, &read.first->is.run)
                                  : stet__fail(STET_ENOTFOUND, "there is no such run");
     return mem_read_end(&read, err);
 }
@@ -429,32 +459,37 @@ mem_runs(stet_store *s, const stet_run_query *q, stet_run_row_fn fn, void *arg)
     }
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, &item->run);
+        err = fn(arg, &item->is.run);
     return mem_read_end(&read, err);
 }
 
+/* From the row that has the fact `from` on, or the first one behind it. */
 static void
 mem_facts_read(mem_read *read, const mem_tree *tree, uint64_t from, size_t limit)
 {
-    mem_facts probe = { .first = from };
-    mem_node *node = stet__mem_tree_ge(tree, &probe.node);
-    mem_node *before = stet__mem_tree_lt(tree, &probe.node);
+    mem_facts probe = { .first = from + 1 };
+    mem_node *node =
+        from < UINT64_MAX ? stet__mem_tree_lt(tree, &probe.node) : stet__mem_tree_last(tree);
 
-    if (before != NULL) {
-        const mem_facts *facts = MEM_OF(const mem_facts, node, before);
-
-        if (facts->first + facts->count > from)
-            node = before;
-    }
+    if (node == NULL)
+        node = stet__mem_tree_first(tree);
+    else if (MEM_OF(const mem_facts, node, node)->first +
+                 MEM_OF(const mem_facts, node, node)->count <=
+             from)
+        node = stet__mem_tree_next(node);
     for (; node != NULL && read->n < limit && !read->failed; node = stet__mem_tree_next(node)) {
         const mem_facts *facts = MEM_OF(const mem_facts, node, node);
-        mem_item        *item = mem_read_add(read);
+        mem_item        *item = mem_read_add(read, MEM_ITEM_BYTES(facts) + facts->len);
+        uint8_t         *copy;
 
         if (item == NULL)
             return;
-        item->first = facts->first;
-        item->count = facts->count;
-        item->bytes = mem_read_bytes(read, (stet_bytes){ facts->data, facts->len });
+        copy = (uint8_t *)item + MEM_ITEM_BYTES(facts);
+        if (facts->len > 0)
+            memcpy(copy, facts->data, facts->len);
+        item->is.facts.first = facts->first;
+        item->is.facts.count = facts->count;
+        item->is.facts.bytes = (stet_bytes){ facts->len > 0 ? copy : NULL, facts->len };
     }
 }
 
@@ -471,7 +506,7 @@ mem_facts_list(stet_store *s, stet_id id, bool is_inbox, uint64_t from, size_t l
         mem_facts_read(&read, is_inbox ? &run->inbox : &run->journal, from, limit);
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, item->first, item->count, item->bytes);
+        err = fn(arg, item->is.facts.first, item->is.facts.count, item->is.facts.bytes);
     return mem_read_end(&read, err);
 }
 
@@ -490,12 +525,12 @@ mem_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn
 static void
 mem_timer_read(mem_read *read, const mem_timer *timer)
 {
-    mem_item *item = mem_read_add(read);
+    mem_item *item = mem_read_add(read, MEM_ITEM_BYTES(timer));
 
     if (item != NULL)
-        item->timer = (stet_timer){ .fire_ms = timer->fire_ms,
-                                    .run = timer->run,
-                                    .completion = timer->completion };
+        item->is.timer = (stet_timer){ .fire_ms = timer->fire_ms,
+                                       .run = timer->run,
+                                       .completion = timer->completion };
 }
 
 static int
@@ -521,7 +556,7 @@ mem_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_fn fn, void
     if ((err = mem_read_found(&read)) == STET_OK && next_ms != NULL)
         *next_ms = next;
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, &item->timer);
+        err = fn(arg, &item->is.timer);
     return mem_read_end(&read, err);
 }
 
@@ -544,7 +579,7 @@ mem_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
     }
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, &item->timer);
+        err = fn(arg, &item->is.timer);
     return mem_read_end(&read, err);
 }
 
@@ -596,7 +631,7 @@ static void
 mem_values_read(mem_read *read, const char *space, stet_bytes prefix, const stet_bytes *after,
                 size_t limit)
 {
-    mem_value probe = { .space = space, .key = prefix };
+    mem_value probe = stet__mem_value_probe(space, prefix);
     mem_node *node;
 
     if (after != NULL && mem_is_after(*after, prefix))
@@ -610,11 +645,11 @@ mem_values_read(mem_read *read, const char *space, stet_bytes prefix, const stet
             return;
         if (after != NULL && !mem_is_after(value->key, *after))
             continue;
-        if ((item = mem_read_add(read)) == NULL)
+        if ((item = mem_read_add(read, MEM_ITEM_BYTES(entry))) == NULL)
             return;
-        item->value = value->value;
-        item->bytes = mem_read_bytes(read, value->key);
-        item->value.data = mem_read_bytes(read, value->value.data);
+        item->is.entry.value = value->value;
+        item->is.entry.key = mem_read_bytes(read, value->key);
+        item->is.entry.value.data = mem_read_bytes(read, value->value.data);
     }
 }
 
@@ -629,7 +664,7 @@ mem_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes
     mem_values_read(&read, space, prefix, after, limit);
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, item->bytes, &item->value);
+        err = fn(arg, item->is.entry.key, &item->is.entry.value);
     return mem_read_end(&read, err);
 }
 
@@ -650,12 +685,12 @@ mem_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn fn, void *a
 
         if (strcmp(run->row.lane, lane) != 0)
             break;
-        if ((item = mem_read_add(&read)) != NULL)
-            item->run.id = run->row.id;
+        if ((item = mem_read_add(&read, MEM_ITEM_BYTES(id))) != NULL)
+            item->is.id = run->row.id;
     }
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, item->run.id);
+        err = fn(arg, item->is.id);
     return mem_read_end(&read, err);
 }
 
@@ -682,19 +717,19 @@ mem_sessions(stet_store *s, stet_session_fn fn, void *arg)
     for (node = stet__mem_tree_first(&read.h->db->sessions); node != NULL && !read.failed;
          node = stet__mem_tree_next(node)) {
         const mem_session *session = MEM_OF(const mem_session, node, node);
-        mem_item          *item = mem_read_add(&read);
+        mem_item          *item = mem_read_add(&read, MEM_ITEM_BYTES(session));
 
         if (item == NULL)
             break;
-        item->session = session->row;
-        item->session.is_dead = !stet__mem_is_alive(read.h->db, session);
+        item->is.session = session->row;
+        item->is.session.is_dead = !stet__mem_is_alive(read.h->db, session);
         if (STET__MUTANT(reap_by_id))
-            item->session.is_dead = session->row.lease_until_ms <= mem_now(read.h->db) + 1000;
-        item->session.info = mem_read_bytes(&read, session->row.info);
+            item->is.session.is_dead = session->row.lease_until_ms <= mem_now(read.h->db) + 1000;
+        item->is.session.info = mem_read_bytes(&read, session->row.info);
     }
     err = mem_read_found(&read);
     for (mem_item *item = read.first; err == STET_OK && item != NULL; item = item->next)
-        err = fn(arg, &item->session);
+        err = fn(arg, &item->is.session);
     return mem_read_end(&read, err);
 }
 

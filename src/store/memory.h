@@ -89,6 +89,7 @@ typedef struct mem_timer {
 typedef struct mem_value {
     mem_node    node; /* by space, key */
     const char *space;
+    uint64_t    first; /* bytes of the space, in the order of texts: mostly all there is to compare */
     stet_bytes  key;
     stet_value  value;
 } mem_value;
@@ -212,6 +213,8 @@ int stet__mem_commit(stet_store *s, const stet_unit *units, size_t n, stet_outco
 
 mem_run       *stet__mem_run(stet__memory_db *db, stet_id id);
 mem_value     *stet__mem_value(stet__memory_db *db, const char *space, stet_bytes key);
+/* To look for values: the tree's own order needs more than space and key. */
+mem_value      stet__mem_value_probe(const char *space, stet_bytes key);
 mem_timer     *stet__mem_timer(stet__memory_db *db, int64_t fire_ms, stet_id run,
                                uint64_t completion);
 mem_session   *stet__mem_session(stet__memory_db *db, uint64_t session);

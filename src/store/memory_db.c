@@ -131,8 +131,10 @@ mem_cmp_value(const mem_node *a, const mem_node *b)
 {
     const mem_value *x = MEM_OF(const mem_value, node, a);
     const mem_value *y = MEM_OF(const mem_value, node, b);
-    int              order = strcmp(x->space, y->space);
+    int              order = mem_cmp_u64(x->first, y->first);
 
+    if (order == 0 && (x->first & 0xff) != 0) /* there is more of it */
+        order = strcmp(x->space + 8, y->space + 8);
     return order != 0 ? order : mem_cmp_bytes(x->key, y->key);
 }
 
@@ -159,19 +161,50 @@ mem_cmp_committer(const mem_node *a, const mem_node *b)
 
 /* ---- finding -------------------------------------------------------------------------------- */
 
+/* What is asked for most, so without a probe to fill and a function to call. */
 mem_run *
 stet__mem_run(stet__memory_db *db, stet_id id)
 {
-    mem_run   probe = { .row = { .id = id } };
-    mem_node *found = stet__mem_tree_find(&db->runs, &probe.by_id);
+    uint64_t  high = stet__load_be64(id.bytes), low = stet__load_be64(id.bytes + 8);
+    mem_node *at = db->runs.root;
 
-    return found != NULL ? MEM_OF(mem_run, by_id, found) : NULL;
+    while (at != NULL) {
+        mem_run *run = MEM_OF(mem_run, by_id, at);
+        uint64_t its = stet__load_be64(run->row.id.bytes), mine = high;
+
+        if (its == high) {
+            its = stet__load_be64(run->row.id.bytes + 8);
+            mine = low;
+            if (its == low)
+                return run;
+        }
+        at = its < mine ? at->right : at->left;
+    }
+    return NULL;
+}
+
+/* The first eight bytes as a number; 0 for those that are not there. */
+static uint64_t
+mem_space_first(const char *space)
+{
+    uint64_t first = 0;
+    int      shift = 64;
+
+    while (shift > 0 && *space != '\0')
+        first |= (uint64_t)(uint8_t)*space++ << (shift -= 8);
+    return first;
+}
+
+mem_value
+stet__mem_value_probe(const char *space, stet_bytes key)
+{
+    return (mem_value){ .space = space, .first = mem_space_first(space), .key = key };
 }
 
 mem_value *
 stet__mem_value(stet__memory_db *db, const char *space, stet_bytes key)
 {
-    mem_value probe = { .space = space, .key = key };
+    mem_value probe = stet__mem_value_probe(space, key);
     mem_node *found = stet__mem_tree_find(&db->values, &probe.node);
 
     return found != NULL ? MEM_OF(mem_value, node, found) : NULL;
@@ -383,6 +416,7 @@ stet__mem_value_new(stet__memory_db *db, const char *space, stet_bytes key, stet
         stet__mem_value_free(db, value);
         return NULL;
     }
+    value->first = mem_space_first(space);
     return value;
 }
 

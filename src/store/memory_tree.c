@@ -127,9 +127,12 @@ stet__mem_tree_lt(const mem_tree *tree, const mem_node *probe)
 mem_node *
 stet__mem_tree_find(const mem_tree *tree, const mem_node *probe)
 {
-    mem_node *found = stet__mem_tree_ge(tree, probe);
+    mem_node *at = tree->root;
+    int       order;
 
-    return found != NULL && tree->cmp(found, probe) == 0 ? found : NULL;
+    while (at != NULL && (order = tree->cmp(at, probe)) != 0)
+        at = order < 0 ? at->right : at->left;
+    return at;
 }
 
 mem_node *

@@ -15,6 +15,7 @@
  *   postgres_crumbs.c    crumbs, in files of this machine (crumbs.c)
  *   postgres_read.c      reads
  *   postgres_hint.c      LISTEN and NOTIFY
+ *   postgres_ends.c      ... of runs that end: which of them somebody waits for
  *
  * Connections of a handle: `writer` (Locks: commit_lock), `side` (sessions and upkeep; Locks:
  * side_lock; its own so that a renewal never waits behind a commit), `hint` (its thread's) and up
@@ -42,6 +43,11 @@
 #define PG_DATA_MAX        500000000u
 #define PG_TOKEN_BYTES     32
 #define PG_LOCK_CLASS      "1937008500" /* "stet": of our advisory locks */
+/* Runs that end, by their IDs; each bucket has a lock, below the number of the schema, and there is
+ * one for all of them. */
+#define PG_ENDS            64
+#define PG_ENDS_KEY(bucket) ((bucket) + 1)
+#define PG_ENDS_ASKED      16
 
 /* The server's clock. */
 #define PG_NOW "floor(extract(epoch FROM clock_timestamp())*1000)::bigint"
@@ -126,7 +132,11 @@
     X(DUE, "SELECT min(d.due) FROM unnest($1::bytea[]) h,LATERAL (SELECT due FROM @runs WHERE "    \
            "handler=h AND session=0 AND due IS NOT NULL AND NOT terminal ORDER BY due LIMIT 1) d") \
     X(PING, "SELECT " PG_NOW ",current_setting('transaction_read_only')='on' FROM @meta LIMIT 1")  \
-    X(NOTIFY, "SELECT pg_notify($1,$2)")
+    X(NOTIFY, "SELECT pg_notify($1,$2)")                                                           \
+    /* If one of these locks is taken: somebody waits. */                                          \
+    X(NOTIFY_ENDS, "SELECT pg_notify($1,$2) WHERE EXISTS(SELECT 1 FROM unnest($3::int[]) k WHERE " \
+                   "CASE WHEN pg_try_advisory_lock(" PG_LOCK_CLASS ",@@-k) THEN NOT "              \
+                   "pg_advisory_unlock(" PG_LOCK_CLASS ",@@-k) ELSE true END)")
 
 typedef enum pg_sql {
 #define PG_SQL_ENUM(name, text) PG_SQL_##name,
@@ -144,6 +154,7 @@ typedef struct pg_link {
     bool    is_set;            /* up for postgres_quick.c */
     const char *behind;        /* a notification to be sent behind the next statement, or NULL */
     const char *behind_on;     /* ... and its channel */
+    const char *behind_keys;   /* ... and whom it is for, as an array of PG_ENDS_KEY; NULL: all */
     bool    is_behind;         /* one was, and its answer was not read yet */
     bool    is_prepared[PG_SQL_COUNT];
 } pg_link;
@@ -190,6 +201,8 @@ typedef struct pg_store {
     char        behind[40 + PG_TELL_MAX]; /* a notification that goes behind a commit; "": none */
     size_t      n_behind;
     const char *behind_on; /* its channel */
+    char        behind_keys[16 + PG_TELL_MAX / 8]; /* of the runs in it that ended */
+    size_t      n_behind_keys;
 
     stet__mutex side_lock;
     pg_link     side;
@@ -215,7 +228,13 @@ typedef struct pg_store {
     int           hint_fd; /* eventfd: news of our own, or the end; -1: no thread */
     _Atomic bool  is_watching, has_news;
     bool          hears_ends; /* listens to that channel; Runs on: the hint thread */
-    _Atomic bool  wants_ends; /* somebody here waits for a run */
+    /* Those below by tell_lock, a bit for each bucket. */
+    uint64_t ends_held;   /* somebody who ends such a run tells us */
+    uint64_t ends_wanted; /* is to be held */
+    bool     holds_all;   /* by the lock that stands for all; Runs on: the hint thread */
+    int64_t  ends_until_us[PG_ENDS]; /* somebody may wait for one of them until then */
+    stet_id  ends_asked[PG_ENDS_ASKED]; /* for these a lock is asked for */
+    size_t   n_ends_asked; /* more than PG_ENDS_ASKED: not all are there */
 } pg_store;
 
 static inline pg_store *
@@ -409,7 +428,15 @@ bool stet__pg_is_told(pg_store *st); /* ... which the engine does instead */
 /* A notification behind the next commit, made of what told() gets, all of one channel; false: it
  * cannot go with what is there. With the commit's lock. */
 bool stet__pg_behind(pg_store *st, const char *channel, const void *bytes, size_t len);
-void stet__pg_waits(pg_store *st); /* somebody is about to look whether a run has ended */
+/* Somebody is about to look whether a run has ended. False: and if it has not, stet__pg_ends_await()
+ * is called afterwards; its end is heard after told() named it, or on_hint() was called. */
+bool stet__pg_ends_look(pg_store *st, const stet_id *run);
+void stet__pg_ends_await(pg_store *st, const stet_id *run);
+int  stet__pg_ends_bucket(const stet_id *run);
+/* Hold the locks that are wanted, and no others. Runs on: the hint thread. is_new: its connection
+ * has none yet, and everybody is about to look. */
+int stet__pg_ends_listen(pg_store *st, bool is_new);
+int stet__pg_ends_wait_ms(pg_store *st, int most_ms); /* until it is to be called again */
 void stet__pg_tell(stet_store *s, const void *bytes, size_t len);
 int  stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg);
 void stet__pg_unwatch(stet_store *s);

@@ -7,10 +7,10 @@
  * costs a poll. If the engine listens itself (`told`), it says what changed, and that goes into the
  * notification; a commit says nothing then.
  *
- * Runs that end under their claim, which nearly all do, are told on a channel of their own, and who
- * waits for none does not listen there: every end would wake every worker. Waiting shows by load()
- * of what has ended; from then on the handle listens. What else the engine tells, other ends among
- * it, goes to everybody.
+ * Runs that end under their claim, which nearly all do, are told on a channel of their own, if
+ * somebody waits for them (postgres_ends.c), and who waits for none does not listen there. Waiting
+ * shows by load() of what has ended; from then on the handle listens. What else the engine tells,
+ * other ends among it, goes to everybody.
  *
  * Behind a pooler that hands out another server process with every transaction nothing can be
  * listened to; watch() says so and the engine polls.
@@ -186,17 +186,6 @@ stet__pg_hint_renew(pg_store *st)
         hint_wake(st);
 }
 
-void
-stet__pg_waits(pg_store *st)
-{
-    if (atomic_load(&st->wants_ends))
-        return;
-    stet__lock(st->base.platform, &st->tell_lock);
-    if (!atomic_exchange(&st->wants_ends, true) && atomic_load(&st->is_watching))
-        hint_wake(st); /* with the lock: the eventfd is there */
-    stet__unlock(st->base.platform, &st->tell_lock);
-}
-
 static int
 hint_listen_to(pg_store *st, const char *channel)
 {
@@ -204,6 +193,17 @@ hint_listen_to(pg_store *st, const char *channel)
 
     (void)snprintf(sql, sizeof sql, "LISTEN %s", channel);
     return stet__pg_exec(st, &st->hint, sql, NULL, "listen");
+}
+
+static bool
+hint_wants_ends(pg_store *st)
+{
+    bool wants;
+
+    stet__lock(st->base.platform, &st->tell_lock);
+    wants = (st->ends_wanted | st->ends_held) != 0;
+    stet__unlock(st->base.platform, &st->tell_lock);
+    return wants;
 }
 
 static int
@@ -222,24 +222,25 @@ hint_listen(pg_store *st)
                           st->name);
     }
     st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
-                     atomic_load(&st->wants_ends);
-    if ((err = hint_listen_to(st, st->channel)) != STET_OK || !st->hears_ends)
+                     hint_wants_ends(st);
+    if ((err = hint_listen_to(st, st->channel)) != STET_OK ||
+        (st->hears_ends && (err = hint_listen_to(st, st->ends)) != STET_OK))
         return err;
-    return hint_listen_to(st, st->ends);
+    return stet__pg_ends_listen(st, true);
 }
 
-/* Somebody waits now. They look again when we listen: what ended before was not heard. */
+/* Somebody waits now, or nobody any more. */
 static void
 hint_listen_ends(pg_store *st)
 {
-    if (st->hint.db == NULL || st->hears_ends || !atomic_load(&st->wants_ends))
+    bool wants = st->hears_ends || hint_wants_ends(st);
+
+    if (st->hint.db == NULL)
         return;
-    if (hint_listen_to(st, st->ends) != STET_OK) {
+    if ((wants && !st->hears_ends && hint_listen_to(st, st->ends) != STET_OK) ||
+        stet__pg_ends_listen(st, false) != STET_OK)
         stet__pg_conn_close(&st->hint); /* the next one listens to both */
-        return;
-    }
-    st->hears_ends = true;
-    st->on_hint(st->hint_arg);
+    st->hears_ends = wants;
 }
 
 /* Has anybody but us told that something changed? */
@@ -265,7 +266,7 @@ hint_wait(pg_store *st)
                             { .fd = st->hint_fd, .events = POLLIN } };
     uint64_t      count;
 
-    if (poll(at, 2, HINT_LOOK_MS) < 0)
+    if (poll(at, 2, stet__pg_ends_wait_ms(st, HINT_LOOK_MS)) < 0)
         return errno == EINTR;
     if ((at[1].revents & POLLIN) != 0 && read(st->hint_fd, &count, sizeof count) < 0)
         return false;
@@ -352,6 +353,10 @@ stet__pg_unwatch(stet_store *s)
         hint_wake(st);
         s->platform->ops->thread_join(s->platform, st->hint_thread);
         st->hint_thread = NULL;
+        stet__lock(s->platform, &st->tell_lock);
+        st->ends_wanted |= st->ends_held; /* nobody is told meanwhile */
+        st->ends_held = 0;
+        stet__unlock(s->platform, &st->tell_lock);
         if (st->hint.db != NULL)
             hint_tell(st); /* the last news */
         stet__pg_conn_close(&st->hint);

@@ -143,11 +143,17 @@ query_lost(pg_store *st, pg_link *c, const char *what)
 
 /* Sent together with a statement, as a transaction of its own: the server comes to it as soon as the
  * statement has committed, and nobody waits for it here. Its answer is read before the next use. */
+static pg_sql
+query_note(const pg_link *c)
+{
+    return c->behind_keys != NULL ? PG_SQL_NOTIFY_ENDS : PG_SQL_NOTIFY;
+}
+
 #ifdef LIBPQ_HAS_PIPELINING
 static bool
 query_is_paired(const pg_link *c, pg_sql which)
 {
-    return c->behind != NULL && c->is_prepared[which] && c->is_prepared[PG_SQL_NOTIFY];
+    return c->behind != NULL && c->is_prepared[which] && c->is_prepared[query_note(c)];
 }
 
 static int
@@ -156,9 +162,13 @@ query_send_pair(pg_link *c, const char *name, const pg_args *args)
     pg_args note = { 0 };
     char    notify[16];
 
-    (void)snprintf(notify, sizeof notify, "stet%d", (int)PG_SQL_NOTIFY);
+    (void)snprintf(notify, sizeof notify, "stet%d", (int)query_note(c));
     pg_arg_raw(&note, PG_TEXT, c->behind_on, strlen(c->behind_on));
     pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
+    if (c->behind_keys != NULL) {
+        pg_arg_raw(&note, PG_INT4S, c->behind_keys, 0);
+        note.formats[note.n - 1] = 0;
+    }
     c->is_behind = true;
     return PQenterPipelineMode(c->db) == 1 &&
            PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
@@ -274,10 +284,13 @@ query_prepare(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, const
 static int
 query_prepare_note(pg_store *st, pg_link *c, const char *what)
 {
-    static const pg_args texts = { .n = 2, .types = { PG_TEXT, PG_TEXT } };
+    static const pg_args texts = { .n = 2, .types = { PG_TEXT, PG_TEXT } },
+                         keys = { .n = 3, .types = { PG_TEXT, PG_TEXT, PG_INT4S } };
+    pg_sql               note = query_note(c);
 
-    return c->is_prepared[PG_SQL_NOTIFY] ? STET_OK
-                                         : query_prepare(st, c, PG_SQL_NOTIFY, &texts, what);
+    return c->is_prepared[note]
+               ? STET_OK
+               : query_prepare(st, c, note, note == PG_SQL_NOTIFY ? &texts : &keys, what);
 }
 
 int

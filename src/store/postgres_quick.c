@@ -5,6 +5,7 @@
  * asked here is only whether it would understand everything. Not behind a pooler: the settings
  * below would be somebody else's. Locks: commit_lock.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,7 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
     }
     c->behind = st->n_behind > 0 ? st->behind : NULL;
     c->behind_on = st->behind_on;
+    c->behind_keys = st->n_behind_keys > 0 ? st->behind_keys : NULL;
     err = stet__pg_query_state(st, c, which, args, res, "commit", state);
     c->behind = NULL;
     if (err != STET_OK) {
@@ -121,6 +123,23 @@ quick_tell(pg_store *st, const char *channel, const void *bytes, size_t len, boo
     (void)len;
     *is_told = false;
 #endif
+}
+
+/* The end of a run: to those who wait for it. */
+static void
+quick_tell_end(pg_store *st, const stet_id *run, bool *is_told)
+{
+    int bucket = PG_ENDS_KEY(stet__pg_ends_bucket(run));
+
+    quick_tell(st, st->ends, run->bytes, sizeof run->bytes, is_told);
+    if (!*is_told)
+        return;
+    if (st->n_behind_keys == 0)
+        st->n_behind_keys = (size_t)snprintf(st->behind_keys, sizeof st->behind_keys, "{%d}",
+                                             PG_ENDS_KEY(PG_ENDS));
+    st->n_behind_keys += (size_t)snprintf(st->behind_keys + st->n_behind_keys - 1,
+                                          sizeof st->behind_keys - st->n_behind_keys + 1, ",%d}",
+                                          bucket) - 1;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -355,7 +374,7 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     for (size_t i = 0; i < q->n; i++) {
         step_encode(st, q->cols, &q->steps[i]);
         if (q->steps[i].set != NULL && q->steps[i].set->row->is_terminal != 0)
-            quick_tell(st, st->ends, q->steps[i].claim->run.bytes, 16, &q->steps[i].is_told);
+            quick_tell_end(st, &q->steps[i].claim->run, &q->steps[i].is_told);
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
@@ -705,7 +724,7 @@ stet__pg_quick(pg_store *st, const stet_unit *units, size_t n, stet_outcome *out
                pg_quick *out)
 {
     memset(out, 0, sizeof *out);
-    st->n_behind = 0;
+    st->n_behind = st->n_behind_keys = 0;
     if (atomic_load(&st->is_pooled) || STET__MUTANT(postgres_fence_dropped))
         return STET_OK;
     if (n > 1 || (units[0].n_conds > 0 && units[0].conds[0].kind == STET_COND_CLAIM))

@@ -40,7 +40,7 @@
  * the last time (p_alone), all at once. The session is kept from being reaped while it is granted
  * runs. Mostly there is one run or none, or one handler, which needs no order. `none`: what to do if
  * the session is dead. */
-#define QUICK_DUE "r.handler=h.name AND r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
+#define QUICK_DUE "r.session=0 AND r.due IS NOT NULL AND NOT r.terminal"
 #define QUICK_GRANT                                                                                \
     "UPDATE @runs r SET session=p_session,epoch=r.epoch+1,"                                        \
     " status=CASE WHEN " FN_STICKY("r.status") " THEN r.status ELSE p_status END"                  \
@@ -48,7 +48,7 @@
     "  AND q.lease_until>x_now FOR KEY SHARE) s WHERE s.session=p_session"
 #define QUICK_NEXT(more)                                                                           \
     " SELECT min(d.due) INTO x_due FROM unnest(p_names) h(name), LATERAL (SELECT r.due FROM @runs" \
-    " r WHERE " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
+    " r WHERE r.handler=h.name AND " QUICK_DUE more " ORDER BY r.due LIMIT 1) d;\n"
 #define QUICK_LOOK_VARIABLES                                                                       \
     " n_names int; share int; n_found int; ids uuid[]; dues bigint[]; ords int[];"
 /* What whoever gets it would read next, if it is small: all facts of a run nobody had before. They are
@@ -64,8 +64,8 @@
     " LOOP\n"                                                                                      \
     "  SELECT count(*),array_agg(w.id),array_agg(w.due),array_agg(h.ord::int)"                     \
     "   INTO n_found,ids,dues,ords FROM unnest(p_names) WITH ORDINALITY h(name,ord),"              \
-    "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE " QUICK_DUE " AND r.due<=x_now"              \
-    "    ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"                      \
+    "   LATERAL (SELECT r.id,r.due FROM @runs r WHERE r.handler=h.name AND " QUICK_DUE             \
+    "    AND r.due<=x_now ORDER BY r.due,r.id LIMIT share FOR NO KEY UPDATE SKIP LOCKED) w;\n"     \
     "  EXIT WHEN n_found>=" most " OR share>=" most " OR n_found<share; share := " most ";\n"      \
     " END LOOP;\n"                                                                                 \
     " IF n_found>0 THEN\n"                                                                         \
@@ -89,10 +89,14 @@
     "  IF cardinality(" g_run ")<>n_found THEN " FN_RACED " END IF;\n"                             \
     "  x_turn := ords[n_found]%n_names;\n"                                                         \
     " END IF;\n"                                                                                   \
-    QUICK_NEXT("")                                                                                 \
+    /* Mostly there is more where the first came from; then nobody else is asked. */               \
+    " IF n_found>=" most " THEN SELECT r.due INTO x_due FROM @runs r WHERE"                        \
+    "  r.handler=p_names[ords[1]] AND " QUICK_DUE " AND r.due<=x_now ORDER BY r.due LIMIT 1;"      \
+    "  END IF;\n"                                                                                  \
+    " IF x_due IS NULL THEN\n" QUICK_NEXT("")                                                      \
     /* What is due and was not found is being claimed by somebody else: then not at once again. */ \
-    " IF n_found<" most " AND x_due<=x_now THEN " QUICK_NEXT(" AND r.due>x_now")                    \
-    "  x_due := least(x_due,x_now+20); END IF;\n"                                                  \
+    "  IF n_found<" most " AND x_due<=x_now THEN " QUICK_NEXT(" AND r.due>x_now")                  \
+    "   x_due := least(x_due,x_now+20); END IF; END IF;\n"                                         \
     " IF x_due IS NULL THEN x_due := " FN_NEVER "; END IF;\n"
 
 /* One look alone. If it grants nothing it writes nothing and is not remembered. */
@@ -117,7 +121,9 @@
 
 /* Runs come in the order of their IDs, values in that of space and key. Nobody but the holder of
  * the claim writes facts; if they do not end where they should, the batch is given up. Runs without
- * an inbox have nothing to be remembered. A look for work comes last: units behind it make nothing due. */
+ * an inbox have nothing to be remembered. A look for work comes last: units behind it make nothing due.
+ * One array is unnested and the others are indexed: each more of them in one call costs a store for
+ * its rows, which takes longer than what is done with them. */
 #define QUICK_TOLD(what) "CASE WHEN most>0 THEN " what " ELSE '{}' END"
 #define QUICK_SOME(what, type) "coalesce(" what ",'{}'::" type "[])"
 #define QUICK_STEPS                                                                                \
@@ -137,25 +143,25 @@
     " SELECT count(*)," QUICK_NOW("max(clock_timestamp())") ",array_agg(r.inbox),max(r.inbox),"    \
     "  (SELECT s.lease_until FROM @sessions s WHERE s.session=p_session AND s.token=p_token AND "  \
     "   NOT s.closed) INTO n,x_now,x_inbox,most,s_until"                                           \
-    "  FROM unnest(p_run,p_epoch,p_inbox) u(run,epoch,inbox),"                                     \
+    "  FROM unnest(p_run) WITH ORDINALITY u(run,ord),"                                             \
     "  LATERAL (SELECT q.session,q.epoch,q.inbox FROM @runs q WHERE q.id=u.run"                    \
-    "   FOR NO KEY UPDATE) r WHERE r.session=p_session AND r.epoch=u.epoch"                        \
-    "   AND (u.inbox IS NULL OR r.inbox=u.inbox);\n"                                               \
+    "   FOR NO KEY UPDATE) r WHERE r.session=p_session AND r.epoch=p_epoch[u.ord]"                 \
+    "   AND (p_inbox[u.ord] IS NULL OR r.inbox=p_inbox[u.ord]);\n"                                 \
     " IF n<>cardinality(p_run) OR s_until IS NULL OR s_until<=x_now THEN x_now := NULL; RETURN;"   \
     " END IF;\n"                                                                                   \
-    " INSERT INTO @facts(run,rev,count,data) SELECT u.run,u.rev,u.count,u.data"                    \
-    "  FROM unnest(p_run,p_rev,p_count,p_data) u(run,rev,count,data) WHERE coalesce((SELECT "      \
-    "  f.rev+f.count-1 FROM @facts f WHERE f.run=u.run ORDER BY f.rev DESC LIMIT 1),0)=u.rev-1;\n" \
+    " INSERT INTO @facts(run,rev,count,data) SELECT u.run,p_rev[u.ord],p_count[u.ord],"            \
+    "  p_data[u.ord] FROM unnest(p_run) WITH ORDINALITY u(run,ord) WHERE coalesce((SELECT "        \
+    "  f.rev+f.count-1 FROM @facts f WHERE f.run=u.run ORDER BY f.rev DESC LIMIT 1),0)="           \
+    "  p_rev[u.ord]-1;\n"                                                                          \
     " GET DIAGNOSTICS n = ROW_COUNT;\n"                                                            \
     " IF n<>cardinality(p_run) THEN " FN_RACED " END IF;\n"                                        \
-    " IF s_run IS NOT NULL THEN UPDATE @runs r SET status=u.status,terminal=u.terminal,session=0," \
-    "  due=u.due,ended=u.ended,idle=u.idle,"                                                       \
-    "  attempt=CASE WHEN u.mask&4<>0 THEN u.attempt ELSE r.attempt END,"                           \
-    "  reason=CASE WHEN u.mask&8<>0 THEN u.reason ELSE r.reason END,"                              \
-    "  extra=CASE WHEN u.mask&16<>0 THEN u.extra ELSE r.extra END"                                 \
-    "  FROM unnest(s_run,s_mask,s_status,s_terminal,s_idle,s_due,s_ended,s_attempt,s_reason,"      \
-    "  s_extra) u(run,mask,status,terminal,idle,due,ended,attempt,reason,extra)"                   \
-    "  WHERE r.id=u.run; END IF;\n"                                                                \
+    " IF s_run IS NOT NULL THEN UPDATE @runs r SET status=s_status[u.ord],"                        \
+    "  terminal=s_terminal[u.ord],session=0,due=s_due[u.ord],ended=s_ended[u.ord],"                \
+    "  idle=s_idle[u.ord],"                                                                        \
+    "  attempt=CASE WHEN s_mask[u.ord]&4<>0 THEN s_attempt[u.ord] ELSE r.attempt END,"             \
+    "  reason=CASE WHEN s_mask[u.ord]&8<>0 THEN s_reason[u.ord] ELSE r.reason END,"                \
+    "  extra=CASE WHEN s_mask[u.ord]&16<>0 THEN s_extra[u.ord] ELSE r.extra END"                   \
+    "  FROM unnest(s_run) WITH ORDINALITY u(run,ord) WHERE r.id=u.run; END IF;\n"                  \
     " IF v_key IS NOT NULL THEN INSERT INTO @vals AS v(space,key,version,data,run,rev)"            \
     "  SELECT u.space,u.key,1,u.data,u.run,u.rev FROM unnest(v_space,v_key,v_data,v_run,v_rev)"    \
     "  u(space,key,data,run,rev) ON CONFLICT(space,key) DO UPDATE SET version=v.version+1,"        \

@@ -267,12 +267,13 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
     PGresult    *res;
     pg_args      args = { 0 };
     stet_run_row row;
+    bool         is_heard = true;
     int          err;
 
     if ((err = stet__pg_enter(pg_of(s))) != STET_OK)
         return err;
     if (if_ended)
-        stet__pg_waits(pg_of(s));
+        is_heard = stet__pg_ends_look(pg_of(s), &run);
     pg_arg_id(&args, &run);
     pg_arg_raw(&args, PG_BOOL, if_ended ? "\1" : "\0", 1);
     pg_arg_int8(&args, read_limit(limit));
@@ -282,6 +283,8 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
         err = read_no_run(pg_of(s), &run);
     else {
         read_row(res, 0, &row);
+        if (!is_heard && row.is_terminal == 0)
+            stet__pg_ends_await(pg_of(s), &run);
         err = row_fn(arg, &row);
     }
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++)

@@ -210,13 +210,13 @@ steps_fit(const stet_unit *units, size_t n, const stet_unit **look, uint64_t *se
     return *look == NULL || !leaves_due;
 }
 
+/* Nine values: status, is terminal, ended, due, is to be found, mask, attempt, reason, extra. */
 static void
 step_encode_set(redis_store *st, const stet_op *op)
 {
     const stet_run_row *r = op->row;
     stet__buf          *b = &st->args;
 
-    redis_pack_array(b, 9);
     redis_pack_uint(b, r->status);
     redis_pack_uint(b, r->is_terminal != 0);
     redis_pack_time(b, r->ended_ms);
@@ -276,8 +276,8 @@ step_encode_puts(stet__buf *b, const stet_unit *u)
             quick_put(b, &u->ops[i]);
 }
 
-/* Nine values: epoch, inbox or false, seq, number, count, entry, what is set, values, timers;
- * each false if there is none. */
+/* Nine values: epoch, inbox or false, seq, number, count, entry, is anything set, values, timers;
+ * each false if there is none. What is set follows, in no array either. */
 static void
 step_encode(redis_store *st, const stet_unit *u)
 {
@@ -294,12 +294,11 @@ step_encode(redis_store *st, const stet_unit *u)
     redis_pack_uint(b, s.facts->number);
     redis_pack_uint(b, s.facts->count);
     quick_facts(b, s.facts);
-    if (s.set != NULL)
-        step_encode_set(st, s.set);
-    else
-        redis_pack_bool(b, false);
+    redis_pack_bool(b, s.set != NULL);
     step_encode_puts(b, u);
     quick_timers(b, u);
+    if (s.set != NULL)
+        step_encode_set(st, s.set);
 }
 
 /* Seq, count, status, turn, keys of the handlers' ready sets. */

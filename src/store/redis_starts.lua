@@ -38,7 +38,7 @@ for i = 1, n do
     at, seq, row, handler, due, is_idle, entry, values, timers = take(ARGV[1], 8, at)
     local id, key, member = ids:sub(16 * i - 15, 16 * i), nil, nil
     texts[2 * i - 1], texts[2 * i] = keys[i + 1], row
-    listed[2 * i - 1], listed[2 * i] = 0, id
+    listed[2 * i - 1], listed[2 * i] = '0', id
     entries[i] = entry
     rets[2 * i - 1], rets[2 * i] = seq, 0
     if due then
@@ -49,7 +49,7 @@ for i = 1, n do
     end
     if key then
         local set = sets[key] or {}
-        set[#set + 1] = 0
+        set[#set + 1] = '0'
         set[#set + 1] = member
         sets[key] = set
     end
@@ -67,7 +67,7 @@ for i = 1, n do
             else
                 local x = K .. 'x:' .. values[k]
                 local set = sets[x] or {}
-                set[#set + 1] = 0
+                set[#set + 1] = '0'
                 set[#set + 1] = values[k + 1]
                 sets[x] = set
             end
@@ -82,9 +82,9 @@ for i = 1, n do
             local timer = timers[k]
             local t, own = K .. 't', K .. 'k:' .. timer:sub(9, 24)
             local all, set = sets[t] or {}, sets[own] or {}
-            all[#all + 1] = 0
+            all[#all + 1] = '0'
             all[#all + 1] = timer
-            set[#set + 1] = 0
+            set[#set + 1] = '0'
             set[#set + 1] = timer:sub(1, 8) .. timer:sub(25)
             sets[t], sets[own] = all, set
         end
@@ -103,7 +103,7 @@ if puts then
     for k = 1, #puts, 3 do call('HSET', puts[k], puts[k + 1], puts[k + 2]) end
 end
 call('SET', memory_key, '\146' .. pack(last) .. '\149' .. pack(first, last, false, rets, false),
-     'PX', 604800000)
+     'PX', '604800000')
 
 -- ---- hints, as redis_commit.lua gives them ------------------------------------------------------
 

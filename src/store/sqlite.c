@@ -301,6 +301,7 @@ sqlite_free(sqlite_store *st)
     stet__alloc *a = st->base.alloc;
 
     stet__sqlite_runs_free(st);
+    stet__sqlite_frames_free(st);
     stet__buf_free(&st->remember);
     stet__buf_free(&st->remembered);
     stet__free(a, st->grants);

@@ -203,6 +203,17 @@ typedef struct sqlite_conn {
     sqlite3_stmt *stmts[LITE_SQL_COUNT];
 } sqlite_conn;
 
+/* ---- pages on their way to the log (sqlite_frames.c) ---------------------------------------- */
+
+typedef struct sqlite_frames {
+    sqlite3_io_methods        methods; /* first: the file has a pointer to it */
+    const sqlite3_io_methods *real;    /* NULL: no file has ours */
+    bool                      is_gathering;
+    char                     *data;
+    size_t                    len;
+    sqlite3_int64             at; /* in the file */
+} sqlite_frames;
+
 /* ---- the live file (sqlite_live.c) ---------------------------------------------------------- */
 
 /* Slots are sparse: room on the disk is taken for the crumbs a session asked for, no more. */
@@ -374,6 +385,7 @@ typedef struct sqlite_store {
 
     stet__mutex  commit_lock;
     sqlite_conn  writer;
+    sqlite_frames frames; /* of the writer's log */
     _Atomic bool is_poisoned;
     sqlite_runs  runs;
     stet__map    lanes; /* name -> sqlite_lane */
@@ -685,6 +697,11 @@ int  stet__sqlite_read_lane(stet_store *s, const char *lane, size_t limit, stet_
                             void *arg);
 int  stet__sqlite_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);
 int  stet__sqlite_ping(stet_store *s);
+
+/* Around COMMIT on st->writer: what it writes to the log goes there in one piece. */
+void stet__sqlite_frames_gather(sqlite_store *st);
+void stet__sqlite_frames_done(sqlite_store *st);
+void stet__sqlite_frames_free(sqlite_store *st); /* its file is closed */
 
 int  stet__sqlite_log_start(sqlite_store *st);
 void stet__sqlite_log_stop(sqlite_store *st);

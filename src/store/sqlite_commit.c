@@ -414,8 +414,12 @@ commit_locked(sqlite_store *st, const stet_unit *units, size_t n, stet_outcome *
     if ((err = commit_units(st, units, &n, outcomes, &effect)) != STET_OK || !effect.must_write) {
         stet__sqlite_rollback(st, &st->writer);
         stet__sqlite_stretch_clear(st);
-    } else if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
-        atomic_store(&st->is_poisoned, true);
+    } else {
+        stet__sqlite_frames_gather(st);
+        if ((err = stet__sqlite_end(st, &st->writer)) == STET_EPOISONED)
+            atomic_store(&st->is_poisoned, true);
+        stet__sqlite_frames_done(st);
+    }
     st->has_seq = st->has_seq && err == STET_OK;
     if (err == STET_OK) {
         if (effect.must_write) {

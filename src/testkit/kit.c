@@ -69,6 +69,7 @@ stet__kit_begin(stet_test *kit)
     int err;
 
     stet__map_init(&kit->steps, kit->alloc);
+    stet__map_init(&kit->runs, kit->alloc);
     kit->app = stet_app_new("test");
     if ((err = kit_machine(kit)) != STET_OK)
         return stet__fail(err, "the test kit: out of memory");

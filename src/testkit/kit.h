@@ -32,12 +32,21 @@ typedef struct kit_host {
 
 /* A step of a run, as it looks from outside. */
 typedef struct kit_step {
-    struct kit_step *next;
-    char             run[STET_ID_TEXT_MAX];
+    struct kit_step *next;        /* of its run */
     size_t           bodies;      /* entered */
     uint32_t         entered;     /* in which life one was whose end is not on record; 0: none */
-    bool             is_recorded; /* durable: its body must not be entered again */
+    uint64_t         revision;    /* of the first fact of it that counts; 0: none */
+    bool             is_recorded; /* durable, not forgotten: its body must not be entered again */
 } kit_step;
+
+/* A run: how far it has taken its inbox in, because a rewind counts from there. */
+typedef struct kit_run {
+    struct kit_run *next;
+    kit_step       *steps;
+    uint64_t        taken;
+    int64_t         generation;
+    bool            is_undoing; /* its rollback has begun: a rewind comes too late */
+} kit_run;
 
 typedef struct kit_fault {
     int      code;
@@ -79,7 +88,8 @@ struct stet_test {
 
     /* Outside the engine. */
     stet__map         steps;   /* run and step -> kit_step */
-    kit_step         *all_steps;
+    stet__map         runs;    /* run -> kit_run */
+    kit_run          *all_runs;
     stet_run_id      *started; /* acknowledged */
     size_t            n_started;
     uint64_t          calls;   /* makes idempotency keys */

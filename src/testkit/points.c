@@ -189,75 +189,178 @@ stet_test_fail_next(stet_test *kit, int code, unsigned times)
 
 /* ---- steps, from outside --------------------------------------------------------------------- */
 
-/* NULL: out of memory, or unknown and not to be made. */
+/* NULL: out of memory. */
+static kit_run *
+points_run(stet_test *kit, const char *run)
+{
+    kit_run *found = stet__map_find(&kit->runs, run, strlen(run));
+
+    if (found != NULL || (found = stet__get0(kit->alloc, sizeof *found)) == NULL)
+        return found;
+    if (stet__map_put(&kit->runs, run, strlen(run), found) != STET_OK) {
+        stet__free(kit->alloc, found);
+        return NULL;
+    }
+    found->next = kit->all_runs;
+    return kit->all_runs = found;
+}
+
+/* NULL: out of memory. */
 static kit_step *
-points_step(stet_test *kit, const char *run, const char *name, size_t name_len, uint64_t occurrence,
-            bool make)
+points_step(stet_test *kit, const char *run, const char *name, size_t name_len, uint64_t occurrence)
 {
     char      key[STET_ID_TEXT_MAX + STET__NAME_MAX + 32];
+    kit_run  *of;
     kit_step *step;
     int       len = snprintf(key, sizeof key, "%s %.*s#%llu", run, (int)name_len, name,
                              (unsigned long long)occurrence);
 
     if (len <= 0 || (size_t)len >= sizeof key)
         return NULL;
-    if ((step = stet__map_find(&kit->steps, key, (size_t)len)) != NULL || !make)
+    if ((step = stet__map_find(&kit->steps, key, (size_t)len)) != NULL)
         return step;
-    if ((step = stet__get0(kit->alloc, sizeof *step)) == NULL)
+    if ((of = points_run(kit, run)) == NULL ||
+        (step = stet__get0(kit->alloc, sizeof *step)) == NULL)
         return NULL;
     if (stet__map_put(&kit->steps, key, (size_t)len, step) != STET_OK) {
         stet__free(kit->alloc, step);
         return NULL;
     }
-    (void)snprintf(step->run, sizeof step->run, "%s", run);
-    step->next = kit->all_steps;
-    kit->all_steps = step;
+    step->next = of->steps;
+    of->steps = step;
     return step;
 }
 
-/* A fact is durable. The end of an attempt is the record of all that failed in it, and so is that
- * of a rollback. */
+/* What was recorded from this revision on does not count any more: it is another step now, with
+ * another token. */
 static void
-points_durable(stet_test *kit, const char *run, const stet__fact *fact)
+points_forget(kit_run *run, uint64_t from)
 {
-    kit_step *step = NULL;
+    for (kit_step *step = run->steps; step != NULL; step = step->next)
+        if (step->revision >= from) {
+            step->is_recorded = false;
+            step->revision = 0;
+            step->entered = 0;
+        }
+}
 
+/* The run has taken its inbox in up to there. A rewind among that holds from now on, for the
+ * generation it was meant for. What operators say that a step gave needs no look: it makes nothing
+ * be executed again. */
+static void
+points_taken(stet_test *kit, kit_run *run, stet_id id, uint64_t upto)
+{
+    const mem_facts probe = { .first = run->taken + 1 };
+    const mem_run  *row = stet__mem_run(kit->db, id);
+    const mem_node *node = row != NULL ? stet__mem_tree_ge(&row->inbox, &probe.node) : NULL;
+
+    run->taken = upto;
+    for (; node != NULL; node = stet__mem_tree_next(node)) {
+        const mem_facts *entry = MEM_OF(const mem_facts, node, node);
+        stet_bytes       in = { entry->data, entry->len };
+        stet__fact       fact;
+
+        if (entry->first > upto)
+            return;
+        if (stet__fact_decode(&fact, &in) == STET_OK && fact.kind == STET__FACT_REWIND &&
+            fact.generation == run->generation && !run->is_undoing)
+            points_forget(run, (uint64_t)fact.number);
+    }
+}
+
+static void
+points_began_anew(kit_run *run, const stet__fact *fact)
+{
+    run->generation = fact->generation;
+    run->is_undoing = false;
+    for (kit_step *step = run->steps; step != NULL; step = step->next) {
+        step->is_recorded = false;
+        step->revision = 0;
+        step->entered = 0;
+    }
+}
+
+/* The end of an attempt is the record of all that failed in it, and so are that of a rollback and
+ * the beginning of one because of a failure. */
+static void
+points_settle(kit_run *run)
+{
+    for (kit_step *step = run->steps; step != NULL; step = step->next)
+        step->entered = 0;
+}
+
+static void
+points_recorded(stet_test *kit, const char *run, const stet__fact *fact)
+{
+    kit_step *step =
+        points_step(kit, run, fact->name.data, fact->name.len, (uint64_t)fact->occurrence);
+
+    if (step == NULL)
+        return;
+    step->entered = 0;
+    step->is_recorded = step->is_recorded || fact->kind == STET__FACT_STEP;
+    if (step->revision == 0)
+        step->revision = fact->revision;
+}
+
+/* A fact of a journal is durable. */
+static void
+points_durable(stet_test *kit, stet_id id, const stet__fact *fact)
+{
+    char     text[STET_ID_TEXT_MAX];
+    kit_run *run;
+
+    stet__id_text(text, STET__ID_RUN, id);
+    if ((run = points_run(kit, text)) == NULL)
+        return;
+    switch (fact->kind) {
+    case STET__FACT_STEP:
+    case STET__FACT_STEP_RETRY: points_recorded(kit, text, fact); break;
+    case STET__FACT_TAKEN: points_taken(kit, run, id, (uint64_t)fact->number); break;
+    case STET__FACT_STARTED:
+        if (fact->generation != 0)
+            points_began_anew(run, fact);
+        break;
+    case STET__FACT_ROLLBACK:
+        run->is_undoing = true;
+        if ((fact->flags & STET__FACT_AUTO) != 0)
+            points_settle(run);
+        break;
+    case STET__FACT_ATTEMPT_FAILED:
+    case STET__FACT_DEFERRED:
+    case STET__FACT_COMPENSATION_FAILED: points_settle(run); break;
+    case STET__FACT_ROLLED_BACK: run->is_undoing = false; break;
+    default: break;
+    }
+}
+
+/* Among facts a signal is one that came before, to another generation or run. */
+static void
+points_put(stet_test *kit, const stet__fact *fact)
+{
     if (fact->kind == STET__FACT_SIGNALLED)
         (void)snprintf(
             kit->signal_key, sizeof kit->signal_key, "%.*s", (int)fact->idempotency_key.len,
             fact->idempotency_key.len > 0 ? (const char *)fact->idempotency_key.data : "");
-    if (fact->kind == STET__FACT_STEP || fact->kind == STET__FACT_STEP_RETRY)
-        step = points_step(kit, run, fact->name.data, fact->name.len, (uint64_t)fact->occurrence,
-                           true);
-    if (step != NULL) {
-        step->entered = 0;
-        step->is_recorded = step->is_recorded || fact->kind == STET__FACT_STEP;
-    }
-    if (fact->kind == STET__FACT_ATTEMPT_FAILED || fact->kind == STET__FACT_COMPENSATION_FAILED ||
-        (fact->kind == STET__FACT_STARTED && fact->generation != 0))
-        for (step = kit->all_steps; step != NULL; step = step->next)
-            if (strcmp(step->run, run) == 0) {
-                step->entered = 0;
-                step->is_recorded = step->is_recorded && fact->kind != STET__FACT_STARTED;
-            }
 }
 
 void
 stet__kit_applied(void *arg, const stet_unit *unit)
 {
-    char run[STET_ID_TEXT_MAX];
-
     for (size_t i = 0; i < unit->n_ops; i++) {
-        stet_bytes in = unit->ops[i].data;
-        stet__fact fact;
+        const stet_op *op = &unit->ops[i];
+        stet_bytes     in = op->data;
+        stet__fact     fact;
 
-        if (unit->ops[i].kind != STET_OP_FACTS && unit->ops[i].kind != STET_OP_INBOX)
+        if (op->kind != STET_OP_FACTS && op->kind != STET_OP_INBOX)
             continue;
-        stet__id_text(run, STET__ID_RUN, unit->ops[i].run);
-        while (stet__fact_decode(&fact, &in) == STET_OK)
-            /* Among facts it is one that came before, to another generation or run. */
-            if (fact.kind != STET__FACT_SIGNALLED || unit->ops[i].kind == STET_OP_INBOX)
-                points_durable(arg, run, &fact);
+        for (uint64_t revision = op->number; stet__fact_decode(&fact, &in) == STET_OK; revision++) {
+            fact.revision = revision;
+            if (op->kind == STET_OP_INBOX)
+                points_put(arg, &fact);
+            else
+                points_durable(arg, op->run, &fact);
+        }
     }
 }
 
@@ -310,22 +413,14 @@ points_broken(stet_test *kit, const stet_ctx *c, const stet_attempt *a, const ch
                        (unsigned long long)a->occurrence, c->run_text, what);
 }
 
-static bool
-points_may_execute(stet_ctx *c)
+static void
+points_entered(stet_test *kit, const stet_ctx *c, const stet_attempt *a)
 {
-    const kit_host *host = (const kit_host *)(const void *)c->exec->host;
-    stet_test      *kit = host->kit;
-    stet_attempt   *a = points_attempt(c);
-    kit_step       *step;
+    kit_step *step;
 
-    if (!host->inner->may_execute(c))
-        return false;
-    if (a == NULL)
-        return true;
     points_at_body(kit, a, "before", "was entered");
-    if ((step = points_step(kit, c->run_text, a->step, strlen(a->step), a->occurrence, true)) ==
-        NULL)
-        return true;
+    if ((step = points_step(kit, c->run_text, a->step, strlen(a->step), a->occurrence)) == NULL)
+        return;
     if (step->is_recorded)
         points_broken(kit, c, a, "was executed again though its record was durable");
     if (step->entered != 0 && step->entered != kit->life && !a->is_at_risk)
@@ -333,6 +428,23 @@ points_may_execute(stet_ctx *c)
                       "ran before a crash, was not recorded, and is not told that it may have");
     step->bodies++;
     step->entered = kit->life;
+}
+
+/* What is judged here, and what dies here, must find the kit knowing all that is durable. A commit
+ * of another fiber may have been applied and not yet told: it is waited for. */
+static bool
+points_may_execute(stet_ctx *c)
+{
+    const kit_host     *host = (const kit_host *)(const void *)c->exec->host;
+    const stet_attempt *a = points_attempt(c);
+
+    if (!host->inner->may_execute(c))
+        return false;
+    if (a == NULL)
+        return true;
+    stet__shim_hold(host->kit->engine->store);
+    points_entered(host->kit, c, a);
+    stet__shim_let_go(host->kit->engine->store);
     return true;
 }
 
@@ -341,8 +453,11 @@ points_crumb_rest(stet_ctx *c, stet_attempt *a)
 {
     const kit_host *host = (const kit_host *)(const void *)c->exec->host;
 
-    if (a != NULL && !a->is_skipped)
+    if (a != NULL && !a->is_skipped) {
+        stet__shim_hold(host->kit->engine->store);
         points_at_body(host->kit, a, "after", "ran, before its record was written");
+        stet__shim_let_go(host->kit->engine->store);
+    }
     host->inner->crumb_rest(c, a);
 }
 
@@ -382,13 +497,20 @@ stet_test_crashed(const stet_test *kit)
 void
 stet__kit_points_free(stet_test *kit)
 {
-    while (kit->all_steps != NULL) {
-        kit_step *step = kit->all_steps;
+    while (kit->all_runs != NULL) {
+        kit_run *run = kit->all_runs;
 
-        kit->all_steps = step->next;
-        stet__free(kit->alloc, step);
+        while (run->steps != NULL) {
+            kit_step *step = run->steps;
+
+            run->steps = step->next;
+            stet__free(kit->alloc, step);
+        }
+        kit->all_runs = run->next;
+        stet__free(kit->alloc, run);
     }
     stet__map_free(&kit->steps);
+    stet__map_free(&kit->runs);
     stet__free(kit->alloc, kit->faults);
     kit->faults = NULL;
     kit->n_faults = 0;

@@ -77,6 +77,18 @@ shim_gate(stet_store *s, bool is_closed)
         stet__unlock(s->platform, &shim->gate);
 }
 
+void
+stet__shim_hold(stet_store *shim)
+{
+    shim_gate(shim, true);
+}
+
+void
+stet__shim_let_go(stet_store *shim)
+{
+    shim_gate(shim, false);
+}
+
 static void
 shim_note(shim_script *script, const char *call)
 {

@@ -47,6 +47,12 @@ typedef struct shim_script {
 /* Takes `inner`, also on failure. The script stays the caller's. */
 int stet__shim_store_new(stet_store **out, stet_store *inner, shim_script *script);
 
+/* Until it is let go of, no commit is between "applied" and "told to the script": whoever ends the
+ * process itself, or compares what is told with what happens outside, holds it. For scripts that
+ * have applied(). */
+void stet__shim_hold(stet_store *shim);
+void stet__shim_let_go(stet_store *shim);
+
 const char *stet__shim_mode_name(shim_mode mode);
 
 #endif

@@ -95,24 +95,6 @@ stet__buf_cstr(stet__buf *b)
     return (const char *)b->data;
 }
 
-#if defined(__GNUC__)
-/* One of up to eight bytes, where eight can be read: no loop, since nobody guesses how long a
- * number is. 0: it is longer. */
-static size_t
-read_varint_word(const uint8_t *p, uint64_t *v)
-{
-    uint64_t word = stet__load_u64(p), last = ~word & UINT64_C(0x8080808080808080);
-
-    if (last == 0)
-        return 0;
-    word &= last ^ (last - 1);
-    word = (word & UINT64_C(0x007f007f007f007f)) | (word & UINT64_C(0x7f007f007f007f00)) >> 1;
-    word = (word & UINT64_C(0x00003fff00003fff)) | (word & UINT64_C(0x3fff00003fff0000)) >> 2;
-    *v = (word & UINT64_C(0x000000000fffffff)) | (word & UINT64_C(0x0fffffff00000000)) >> 4;
-    return (size_t)__builtin_ctzll(last) / 8 + 1;
-}
-#endif
-
 bool
 stet__read_varint_long(stet_bytes *in, uint64_t *v)
 {
@@ -121,7 +103,7 @@ stet__read_varint_long(stet_bytes *in, uint64_t *v)
     size_t         i;
 
 #if defined(__GNUC__)
-    if (in->len >= 8 && (i = read_varint_word(p, v)) > 0) {
+    if (in->len >= 8 && (i = stet__varint_word(p, v)) > 0) {
         in->data = p + i;
         in->len -= i;
         return true;

@@ -73,6 +73,9 @@ error_clean(char *text, size_t len, size_t limit)
     uint8_t *p = (uint8_t *)text;
     size_t   at = 0, n;
 
+    while (at + 8 <= limit && at + 8 <= len &&
+           (stet__load_u64(p + at) & UINT64_C(0x8080808080808080)) == 0)
+        at += 8; /* the most of it in most cases */
     while (at < len) {
         n = p[at] < 0x80 ? 1 : stet__utf8_len(p + at, len - at);
         if (at + (n ? n : 1) > limit)
@@ -93,7 +96,12 @@ stet__failv(int code, const char *fmt, va_list args)
     size_t len, wanted;
     int    printed;
 
-    printed = vsnprintf(text, sizeof text, fmt, args);
+    len = strlen(fmt);
+    if (len < sizeof text && memchr(fmt, '%', len) == NULL) {
+        memcpy(text, fmt, len); /* "there is no such value": many times a second */
+        printed = (int)len;
+    } else
+        printed = vsnprintf(text, sizeof text, fmt, args);
     if (printed < 0)
         printed = snprintf(text, sizeof text, "%s", stet_code_text(code));
     wanted = (size_t)printed;

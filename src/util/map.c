@@ -10,6 +10,19 @@
 
 enum { MAP_FREE = 0, MAP_USED = 1, MAP_REMOVED = 2 };
 
+static const uint8_t *
+map_key(const stet__map_entry *e)
+{
+    return e->len <= sizeof e->key.near ? e->key.near : e->key.far;
+}
+
+static void
+map_key_free(stet__map *m, stet__map_entry *e)
+{
+    if (e->len > sizeof e->key.near)
+        stet__free(m->alloc, e->key.far);
+}
+
 void
 stet__map_init(stet__map *m, stet__alloc *alloc)
 {
@@ -24,7 +37,7 @@ stet__map_free(stet__map *m)
 
     for (i = 0; i < m->cap; i++)
         if (m->slots[i].state == MAP_USED)
-            stet__free(m->alloc, m->slots[i].key);
+            map_key_free(m, &m->slots[i]);
     if (m->slots != NULL)
         stet__free(m->alloc, m->slots);
     stet__map_init(m, m->alloc);
@@ -34,7 +47,7 @@ static bool
 map_is_key(const stet__map_entry *e, uint64_t hash, const void *key, size_t len)
 {
     return e->state == MAP_USED && e->hash == hash && e->len == len &&
-           (len == 0 || memcmp(e->key, key, len) == 0);
+           (len == 0 || memcmp(map_key(e), key, len) == 0);
 }
 
 static stet__map_entry *
@@ -106,18 +119,20 @@ static int
 map_add(stet__map *m, uint64_t hash, const void *key, size_t len, void *value)
 {
     stet__map_entry *e;
-    uint8_t         *copy;
+    uint8_t         *copy = NULL;
+    bool             is_near = len <= sizeof e->key.near;
 
-    if (!map_make_room(m) || (copy = stet__get(m->alloc, len)) == NULL)
+    if (!map_make_room(m) || (!is_near && (copy = stet__get(m->alloc, len)) == NULL))
         return stet__fail(STET_ENOMEM, "out of memory for one more of %zu entries", m->used);
-    if (len != 0)
-        memcpy(copy, key, len);
     e = map_vacancy(m->slots, m->cap, hash);
+    if (!is_near)
+        e->key.far = copy;
+    if (len != 0)
+        memcpy(is_near ? e->key.near : copy, key, len);
     if (e->state == MAP_FREE)
         m->filled++;
     e->hash = hash;
     e->value = value;
-    e->key = copy;
     e->len = (uint32_t)len;
     e->state = MAP_USED;
     m->used++;
@@ -157,19 +172,14 @@ void *
 stet__map_remove(stet__map *m, const void *key, size_t len)
 {
     stet__map_entry *e = map_lookup(m, stet__hash64(key, len, 0), key, len);
-    uint8_t         *owned;
-    void            *value;
 
     if (e == NULL)
         return NULL;
-    value = e->value;
-    owned = e->key;
+    map_key_free(m, e); /* `key` may have pointed into it, and is not needed any more */
     e->state = MAP_REMOVED;
-    e->key = NULL;
     m->used--;
     map_reclaim(m, (size_t)(e - m->slots));
-    stet__free(m->alloc, owned); /* last: `key` may point into it */
-    return value;
+    return e->value;
 }
 
 bool
@@ -181,7 +191,7 @@ stet__map_next(const stet__map *m, size_t *at, const void **key, size_t *len, vo
         e = &m->slots[(*at)++];
         if (e->state != MAP_USED)
             continue;
-        *key = e->key;
+        *key = map_key(e);
         *len = e->len;
         *value = e->value;
         return true;

@@ -57,6 +57,7 @@
     X(answer_early, "waiters are answered before the end of their run is durable")                 \
     X(death_untold, "what a dead worker was executing is not told to who takes over")              \
     X(release_untold, "a run that is given back does not say which bodies were entered")           \
+    X(risk_recorded, "a run that is given back calls bodies at risk whose records come with it")   \
     X(crumb_early, "the note of an entered body goes before its record is durable")                \
     X(ahead_unchecked, "a run that works ahead does not say which state it relies on")             \
     X(refused_durable, "a unit that was refused counts as durable")                                \

@@ -24,8 +24,10 @@
 
 #if defined(__GNUC__) || defined(__clang__)
 #define STET__LIKELY(x) __builtin_expect(!!(x), 1)
+#define STET__NOINLINE __attribute__((noinline))
 #else
 #define STET__LIKELY(x) (x)
+#define STET__NOINLINE
 #endif
 
 /* ---- memory -------------------------------------------------------------------------------- */
@@ -215,6 +217,23 @@ static inline bool stet__read_u64(stet_bytes *in, uint64_t *v)
     return true;
 }
 
+#if defined(__GNUC__)
+/* A number of up to eight bytes where eight can be read; gives how many it has. No loop: nobody
+ * guesses how long a number is. 0: it is longer. */
+static inline size_t stet__varint_word(const uint8_t *p, uint64_t *v)
+{
+    uint64_t word = stet__load_u64(p), last = ~word & UINT64_C(0x8080808080808080);
+
+    if (last == 0)
+        return 0;
+    word &= last ^ (last - 1);
+    word = (word & UINT64_C(0x007f007f007f007f)) | (word & UINT64_C(0x7f007f007f007f00)) >> 1;
+    word = (word & UINT64_C(0x00003fff00003fff)) | (word & UINT64_C(0x3fff00003fff0000)) >> 2;
+    *v   = (word & UINT64_C(0x000000000fffffff)) | (word & UINT64_C(0x0fffffff00000000)) >> 4;
+    return (size_t)__builtin_ctzll(last) / 8 + 1;
+}
+#endif
+
 bool stet__read_varint_long(stet_bytes *in, uint64_t *v);
 
 /* Refuses what needs more than 64 bits; padding ("80 00" for 0) is accepted. */
@@ -276,12 +295,16 @@ static inline void *stet__arena_get(stet__arena *a, size_t size)
 
 /* ---- map: bytes to pointer or number -------------------------------------------------------- */
 
-/* Open addressing; keys are copied. Not thread-safe. The order of iteration depends only on the
- * sequence of calls, so a simulation repeats itself. */
+/* Open addressing; keys are copied, short ones (IDs, most names) into the entry itself. Not
+ * thread-safe. The order of iteration depends only on the sequence of calls: a simulation repeats
+ * itself. */
 typedef struct stet__map_entry {
     uint64_t hash;
     void    *value;
-    uint8_t *key;
+    union {
+        uint8_t *far;
+        uint8_t  near[16];
+    } key;
     uint32_t len;
     uint32_t state; /* 0 free, 1 used, 2 removed */
 } stet__map_entry;
@@ -296,7 +319,8 @@ void  stet__map_free(stet__map *m); /* not the values */
 void *stet__map_find(const stet__map *m, const void *key, size_t len);  /* NULL: absent */
 int   stet__map_put(stet__map *m, const void *key, size_t len, void *value); /* or STET_ENOMEM */
 void *stet__map_remove(stet__map *m, const void *key, size_t len);      /* the value, or NULL */
-/* Iterate: start with *at = 0; false at the end. Removing the current entry is allowed. */
+/* Iterate: start with *at = 0; false at the end. Removing the current entry is allowed; *key lasts
+ * until the next put. */
 bool  stet__map_next(const stet__map *m, size_t *at, const void **key, size_t *len, void **value);
 
 /* ---- IDs ----------------------------------------------------------------------------------- */
@@ -415,6 +439,9 @@ void stet__near_offer(stet__near *n, const char *name);
 /* ---- log lines ------------------------------------------------------------------------------ */
 
 const char *stet__level_name(stet_level level); /* "debug" */
+/* The name of a code; of a number that is none, the number. */
+#define STET__CODE_TEXT_MAX 16
+const char *stet__code_text(char room[STET__CODE_TEXT_MAX], int code);
 void        stet__log_print(const stet_log_record *r); /* to standard error */
 
 /* ---- JSON text ------------------------------------------------------------------------------ */

@@ -234,23 +234,40 @@ deposit(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+static int
+odd(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_fail(ctx, STET_EBUSY, "not now");
+}
+
+/* No verdict. */
+static int
+judge(void *arg, const stet_failed *failed, int64_t *not_before_ms)
+{
+    (void)arg;
+    (void)failed;
+    (void)not_before_ms;
+    return 4711;
+}
+
+static int
+refuse(void *arg, const stet_audit_entry *entry)
+{
+    (void)arg;
+    (void)entry;
+    return STET_EBUSY;
+}
+
+static const stet_handler_options odd_options = { .classify = judge, .retry = { .attempts = 1 } };
 static const stet_handler_options echo_options = { .description = "gives back what it gets" };
 
 static const stet_handler orders[] = {
-    { "echo", echo, &echo_options },
-    { "fail", fail, NULL },
-    { "nap", nap, NULL },
-    { "post", post, NULL },
-    { "ask", ask, NULL },
-    { "hear", hear, NULL },
-    { "regret", regret, NULL },
-    { "gate", gate, NULL },
-    { "hang", hang, NULL },
-    { "shape", shape, NULL },
-    { "speak", speak, NULL },
-    { "ship", ship, NULL },
-    { "again", again, NULL },
-    { 0 },
+    { "echo", echo, &echo_options }, { "fail", fail, NULL },       { "nap", nap, NULL },
+    { "post", post, NULL },          { "ask", ask, NULL },         { "hear", hear, NULL },
+    { "regret", regret, NULL },      { "gate", gate, NULL },       { "hang", hang, NULL },
+    { "shape", shape, NULL },        { "speak", speak, NULL },     { "ship", ship, NULL },
+    { "again", again, NULL },        { "odd", odd, &odd_options }, { 0 },
 };
 static const stet_handler wallet[] = { { "deposit", deposit, NULL }, { 0 } };
 
@@ -261,5 +278,7 @@ main(int argc, char **argv)
 
     stet_app_service(app, "orders", orders);
     stet_app_object(app, "wallet", wallet, NULL);
+    if (getenv("CLI_APP_AUDIT") != NULL)
+        stet_app_options(app, STET_OPTIONS(.audit = refuse));
     return stet_main(argc, argv, app);
 }

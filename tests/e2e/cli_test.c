@@ -372,9 +372,9 @@ TEST(H2_cli_an_output_that_cannot_be_written_is_an_error)
     CHECK_HAS(CHECK_EXIT(RUN("export", run, "--out", "no/such/x"), 10).err, "no/such/x: ");
 }
 
-/* Run on a terminal that is so wide; what it shows. */
+/* Run on a terminal that is so wide, to this exit code; what it shows. */
 static char *
-on_terminal(unsigned short columns, const char *const *args)
+on_terminal(unsigned short columns, int want, const char *const *args)
 {
     static char    text[65536];
     struct winsize size = { .ws_row = 24, .ws_col = columns };
@@ -406,7 +406,7 @@ on_terminal(unsigned short columns, const char *const *args)
             CHECK(n > 0);
             len += (size_t)n;
         } else if (waitpid(pid, &status, WNOHANG) == pid) {
-            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == want);
             while ((n = read(master, text + len, sizeof text - 1 - len)) > 0)
                 len += (size_t)n;
             break;
@@ -423,18 +423,18 @@ TEST(H2_cli_a_terminal_gets_colours_and_lines_that_fit)
     drain();
     unsetenv("COLUMNS");
     setenv("TERM", "xterm", 1);
-    CHECK_HAS(on_terminal(200, ARGS("ls")), "\033[31mfailed");
-    CHECK(strchr(on_terminal(200, ARGS("ls", "--no-color")), '\033') == NULL);
-    CHECK_HAS(on_terminal(60, ARGS("dlq", "ls")), "\xe2\x80\xa6");
-    CHECK(strstr(on_terminal(250, ARGS("dlq", "ls")), "\xe2\x80\xa6") == NULL);
+    CHECK_HAS(on_terminal(200, 0, ARGS("ls")), "\033[31mfailed");
+    CHECK(strchr(on_terminal(200, 0, ARGS("ls", "--no-color")), '\033') == NULL);
+    CHECK_HAS(on_terminal(60, 0, ARGS("dlq", "ls")), "\xe2\x80\xa6");
+    CHECK(strstr(on_terminal(250, 0, ARGS("dlq", "ls")), "\xe2\x80\xa6") == NULL);
     /* One that does not know its width has 80 columns; a very narrow one shows all. */
-    CHECK_HAS(on_terminal(0, ARGS("dlq", "ls")), "\xe2\x80\xa6");
-    CHECK_HAS(on_terminal(60, ARGS("show", run)), "\xe2\x80\xa6");
-    CHECK_HAS(on_terminal(25, ARGS("show", run)), "no terminal shows it");
+    CHECK_HAS(on_terminal(0, 0, ARGS("dlq", "ls")), "\xe2\x80\xa6");
+    CHECK_HAS(on_terminal(60, 0, ARGS("show", run)), "\xe2\x80\xa6");
+    CHECK_HAS(on_terminal(25, 0, ARGS("show", run)), "no terminal shows it");
     setenv("TERM", "dumb", 1);
-    CHECK(strchr(on_terminal(200, ARGS("ls")), '\033') == NULL);
+    CHECK(strchr(on_terminal(200, 0, ARGS("ls")), '\033') == NULL);
     unsetenv("TERM");
-    CHECK_HAS(on_terminal(200, ARGS("ls")), "\033[31mfailed");
+    CHECK_HAS(on_terminal(200, 0, ARGS("ls")), "\033[31mfailed");
 }
 
 TEST(I12_cli_a_terminal_shows_how_far_an_action_on_many_runs_is)
@@ -444,7 +444,7 @@ TEST(I12_cli_a_terminal_shows_how_far_an_action_on_many_runs_is)
     for (int i = 0; i < 60; i++)
         START("orders.nap", "--label", "batch=1");
     OK("pause", "--all", "--label", "batch=1", "--limit", "25");
-    text = on_terminal(100, ARGS("pause", "--all", "--label", "batch=1"));
+    text = on_terminal(100, 9, ARGS("pause", "--all", "--label", "batch=1"));
     CHECK_HAS(text, "pause");
     CHECK_HAS(text, "50/60");
     CHECK_HAS(text, "was paused by");
@@ -591,6 +591,34 @@ TEST(A12_cli_runs_are_found_by_their_labels)
     CHECK_HAS(o.out, red);
     CHECK(strstr(o.out, blue) == NULL);
     CHECK_STR(OK("ls", "--label", "colour=green").out, "");
+}
+
+/* "None" and "not read" must not look the same. */
+TEST(A12_cli_lists_for_programs_leave_out_what_they_did_not_read)
+{
+    static const char *const of_facts[] = { "\"labels\":",      "\"idempotency_key\":",
+                                            "\"lost\":",        "\"schedule\":",
+                                            "\"traceparent\":", "\"eligible_ms\":" };
+    outcome                  row, chosen, full, one;
+
+    (void)START("orders.echo", "--label", "colour=red", "--idempotency-key", "k1");
+    row = OK("ls", "--label", "colour=red", "--json");
+    chosen = OK("cancel", "--all", "--label", "colour=red", "--dry-run", "--json");
+    full = OK("ls", "--label", "colour=red", "--json", "--payloads");
+    one = OK("show", word(row.out, "run_"), "--json");
+    CHECK_INT(json_lines(row.out), 1);
+    CHECK_INT(json_lines(chosen.out), 1);
+    for (size_t i = 0; i < sizeof of_facts / sizeof *of_facts; i++) {
+        CHECK(strstr(row.out, of_facts[i]) == NULL);
+        CHECK(strstr(chosen.out, of_facts[i]) == NULL);
+        CHECK_HAS(full.out, of_facts[i]);
+        CHECK_HAS(one.out, of_facts[i]);
+    }
+    CHECK_HAS(full.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
+    CHECK_HAS(one.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
+    CHECK(strstr(full.out, "\"worker\":") == NULL && strstr(full.out, "\"begun_ms\":") == NULL);
+    CHECK_HAS(one.out, "\"worker\":null");
+    CHECK_HAS(one.out, "\"begun_ms\":null");
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
@@ -843,7 +871,7 @@ TEST(I5_cli_a_terminal_shows_how_far_a_move_is)
 
     START("orders.echo", "1");
     drain();
-    shown = on_terminal(120, ARGS("move", "--to", "new.db"));
+    shown = on_terminal(120, 0, ARGS("move", "--to", "new.db"));
     CHECK_HAS(shown, "copying    [########################] 1/1 runs");
     CHECK_HAS(shown, "comparing");
     CHECK_HAS(shown, "1 run moved");
@@ -888,7 +916,7 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
-    CHECK_INT(json_lines(OK("handlers", "--json").out), 14);
+    CHECK_INT(json_lines(OK("handlers", "--json").out), 15);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
@@ -908,6 +936,24 @@ TEST(H10_cli_health_is_good_only_with_a_worker)
     CHECK_HAS(o.out, "\"healthy\":true");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
     CHECK_EXIT(RUN("health"), 1);
+}
+
+/* Whether the hook takes what it is told only its own engine knows. */
+TEST(H6_cli_health_claims_no_more_of_an_audit_hook_than_it_knows)
+{
+    worker  w;
+    outcome o;
+
+    setenv("CLI_APP_AUDIT", "refuse", 1);
+    w = worker_start(ARGS("worker"));
+    unsetenv("CLI_APP_AUDIT");
+    START("orders.echo");
+    (void)worker_line(&w, "refused");
+    o = OK("health");
+    CHECK_HAS(o.out, "a living engine has the audit hook; its log says what the hook refuses");
+    CHECK(strstr(o.out, "is told") == NULL);
+    CHECK_INT(worker_stop(&w, SIGTERM), 0);
+    CHECK_HAS(CHECK_EXIT(RUN("health"), 1).out, "no living engine tells the audit hook");
 }
 
 TEST(H10_cli_workers_that_do_one_thing_only_are_told_apart)
@@ -1041,6 +1087,32 @@ TEST(C4_cli_cancel_says_who_and_why)
     CHECK_EXIT(RUN("cancel", done), 9);
     CHECK_EXIT(RUN("cancel", "run_00000000000000000000000000"), 3);
     CHECK_INT(json_lines(OK("cancel", START("orders.nap"), "--json").out), 1);
+}
+
+/* A cron job, a container, a service of systemd: there is a user, but nothing says so. */
+TEST(C8_cli_who_acts_is_known_without_a_name_in_the_environment)
+{
+    const char *run = START("orders.nap");
+    char        line[2048], want[64];
+    uid_t       uid = geteuid();
+
+    (void)snprintf(want, sizeof want, uid == 0 ? "by root" : "by ");
+    (void)snprintf(line, sizeof line,
+                   "cd '%s' && '%s' schedule ensure s orders.echo --every 1h >/dev/null && "
+                   "env -u USER LOGNAME=clerk '%s' pause %s >/dev/null && "
+                   "env -u USER LOGNAME=clerk '%s' schedule pause s >/dev/null",
+                   test_dir(), program("cli_app"), program("cli_app"), run, program("cli_app"));
+    CHECK_INT(system(line), 0);
+    CHECK_HAS(OK("why", run).out, "paused by clerk");
+    CHECK_HAS(OK("schedule", "show", "s").out, "clerk");
+    OK("resume", run);
+    (void)snprintf(line, sizeof line,
+                   "cd '%s' && env -u USER -u LOGNAME '%s' pause %s >/dev/null && "
+                   "USER= LOGNAME= '%s' pause --handler orders.echo >/dev/null",
+                   test_dir(), program("cli_app"), run, program("cli_app"));
+    CHECK_INT(system(line), 0);
+    CHECK_HAS(OK("why", run).out, want);
+    CHECK_HAS(OK("pause", "--json").out, uid == 0 ? "\"by\":\"root\"" : "\"by\":\"");
 }
 
 TEST(B6_cli_resolve_and_reject_settle_once)
@@ -1208,7 +1280,8 @@ TEST(B15_cli_people_approve_reject_and_resume)
     CHECK_HAS(OK("resume", yes).out, "resumed");
     drain();
     CHECK_STR(OK("wait", yes).out, "{\"by\":\"owner\"}\n");
-    CHECK_EXIT(RUN("approve", yes), 9);
+    CHECK_HAS(CHECK_EXIT(RUN("approve", yes), 9).err, "boss was approved by owner at 2");
+    CHECK_HAS(CHECK_EXIT(RUN("resume", yes), 9).err, "stocktaking was resumed by tester at 2");
     CHECK_EXIT(RUN("approve", "run_00000000000000000000000000"), 3);
     CHECK_EXIT(RUN("approve"), 2);
     CHECK_HAS(OK("waits", "--people").err, "no run waits for a person");
@@ -1220,12 +1293,18 @@ TEST(H2_cli_a_shell_completes_and_man_has_a_page)
     char    line[8192];
 
     spill("complete.sh", o.out);
-    CHECK(snprintf(line, sizeof line,
-                   "bash -c 'source \"%s\"; f() { COMP_WORDS=(cli_app \"$@\"); COMP_CWORD=$#; "
-                   "_stet_cli_app; echo \"${COMPREPLY[*]}\"; }; "
-                   "[ \"$(f sche)\" = schedule ] && [ \"$(f dlq re)\" = retry ] && "
-                   "[ \"$(f emit news --ra)\" = --raw ] && [ \"$(f --json appr)\" = approve ]'",
-                   test_path("complete.sh")) < (int)sizeof line);
+    CHECK(snprintf(
+              line, sizeof line,
+              "bash -c 'source \"%s\"; f() { COMP_WORDS=(cli_app \"$@\"); COMP_CWORD=$#; "
+              "_stet_cli_app; echo \"${COMPREPLY[*]}\"; }; "
+              "[ \"$(f sche)\" = schedule ] && [ \"$(f dlq re)\" = retry ] && "
+              "[ \"$(f emit news --ra)\" = --raw ] && [ \"$(f --json appr)\" = approve ] && "
+              "[ \"$(f --db x.db appr)\" = approve ] && [ \"$(f --db x.db dlq re)\" = retry ] && "
+              "[ \"$(f --db x.db emit --db=y --ra)\" = --raw ] && "
+              "[ \"$(f ls --handler appr --st)\" = --status ] && "
+              "[ \"$(f help sche)\" = schedule ] && [ \"$(f help dlq re)\" = retry ] && "
+              "[ \"$(f help exit)\" = exit-codes ] && [ \"$(f help conf)\" = config ]'",
+              test_path("complete.sh")) < (int)sizeof line);
     CHECK_INT(system(line), 0);
     CHECK_EXIT(RUN("completion", "fish"), 2);
     o = OK("man");
@@ -1258,6 +1337,8 @@ TEST(B11_cli_a_rollback_that_failed_goes_on_with_mended_code)
     CHECK_HAS(CHECK_EXIT(RUN("wait", run), 4).err, "the undo of step charge#1 failed");
     CHECK_HAS(OK("why", run).out, "could not be rolled back");
     CHECK_HAS(OK("ls", "--status", "compensation-failed").out, run);
+    CHECK(strstr(OK("show", run).out, "9999") == NULL); /* nothing is due */
+    CHECK_HAS(OK("show", run, "--json").out, "\"due_ms\":null");
     CHECK_EXIT(RUN("cancel", run), 9);
     setenv("CLI_APP_NEW", "1", 1);
     CHECK_HAS(OK("rollback", run, "--why", "it is open").out, "goes on");
@@ -1309,9 +1390,13 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
     unsetenv("CLI_APP_NEW");
     CHECK_HAS(OK("ls", "--status", "stuck").out, run);
     CHECK_HAS(OK("why", run).out, "approval#1");
+    CHECK_HAS(OK("show", run).out, "(STET_EREPLAY");
     CHECK_HAS(OK("unstick", run, "--by", "bea").out, "unstuck");
     drain();
     CHECK_STR(OK("wait", run).out, "5\n");
+    CHECK(strstr(OK("show", run).out, "(STET_EREPLAY") == NULL); /* that is over; its fact stays */
+    CHECK_HAS(OK("show", run).out, "STET_EREPLAY");
+    CHECK_HAS(OK("show", run, "--json").out, "\"code\":null,\"cause\":0,\"error\":null");
     CHECK_EXIT(RUN("unstick", run), 9);
     CHECK_EXIT(RUN("unstick", "run_00000000000000000000000000"), 3);
 }
@@ -1357,6 +1442,19 @@ TEST(H7_cli_worker_logs_failures_as_json)
     CHECK_HAS(line, run);
     CHECK_HAS(line, "\"handler\":\"orders.again\"");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
+}
+
+TEST(H7_C2_cli_worker_logs_a_number_that_is_no_code)
+{
+    outcome o;
+
+    START("orders.odd");
+    o = OK("worker", "--until-idle");
+    CHECK_HAS(o.err, "returned 4711, which is no verdict");
+    CHECK_HAS(o.err, "code=4711");
+    START("orders.odd");
+    o = OK("worker", "--until-idle", "--json");
+    CHECK_HAS(o.err, "\"code\":\"4711\"");
 }
 
 TEST(A10_cli_worker_settings_come_from_environment_and_command_line)

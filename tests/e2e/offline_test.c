@@ -270,6 +270,35 @@ TEST(I3_check_lists_handlers_this_program_does_not_have)
     CHECK_HAS(o->out, "1 open run checked");
 }
 
+/* A slip must not open the gate. */
+TEST(I3_check_of_a_handler_that_is_nowhere_is_refused_with_those_that_exist)
+{
+    stet_run_id gone, nap;
+    outcome    *o;
+
+    (void)deployed_with(&gone, &nap);
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "orders.chekout", NULL);
+    CHECK_INT(o->exit, 2);
+    CHECK_HAS(o->err, "no handler orders.chekout");
+    CHECK_HAS(o->err, "did you mean orders.checkout?");
+    CHECK(strstr(o->out, "checked") == NULL);
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "nothing.like", "--json", NULL);
+    CHECK_INT(o->exit, 2);
+    CHECK_HAS(o->err, "orders.checkout");
+    CHECK_STR(o->out, "");
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "nothing", NULL);
+    CHECK_INT(o->exit, 2);
+    CHECK_HAS(o->err, "no service nothing");
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "orders", NULL);
+    CHECK_INT(o->exit, 1);
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "orders.gone", NULL);
+    CHECK_INT(o->exit, 1);
+    CHECK_HAS(o->out, "no-handler");
+    o = run(APP, "same", "check", "--db", "shop.db", "--handler", "elsewhere.nap", NULL);
+    CHECK_INT(o->exit, 0);
+    CHECK_HAS(o->out, "2 runs of elsewhere.nap: not of this program");
+}
+
 TEST(I3_check_says_what_is_wrong_with_the_command)
 {
     outcome *o = run("stet", "", "check", "--db", "shop.db", NULL);

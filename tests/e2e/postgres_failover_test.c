@@ -83,9 +83,9 @@ TEST_LIMIT(G3_a_server_that_becomes_read_only_is_told_and_gone_on_with, 120)
     gate_await(&common_door, 1);
     CHECK(health_says(f->engine, true, "the store answers"));
     server_read_only(c, true);
+    AWAIT(health_says(f->engine, false, "read-only")); /* its processes have heard of it */
     gate_open(&common_door); /* what the body did cannot be recorded now */
     AWAIT(fixture_logged(f, "read-only") > 0);
-    AWAIT(health_says(f->engine, false, "read-only"));
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_RUNNING);
     server_read_only(c, false);
     EXPECT_RESULT(f->engine, &run, "ok");

@@ -142,6 +142,40 @@ TEST(B15_a_second_decision_is_refused_with_who_decided_and_one_of_the_wrong_kind
     fixture_end(f);
 }
 
+TEST(B15_a_second_decision_about_a_run_that_has_ended_is_refused_with_who_decided)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, rejected, unasked;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.asks", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_approve(f->engine, &run, "the boss", "fine"));
+    AWAIT(waiting(f).n == 1 && strstr(waiting(f).text, "stocktaking 0") != NULL);
+    CHECK_OK(stet_run_resume(f->engine, &run, "the clerk", NULL));
+    EXPECT_RESULT(f->engine, &run, "the boss (fine), the clerk (-)");
+    CHECK_CODE(stet_run_reject(f->engine, &run, "another", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "has ended (completed): manager was approved by the boss at 2");
+    CHECK_HAS(stet_last_error(), ": fine");
+    CHECK_CODE(stet_run_resume(f->engine, &run, "another", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "stocktaking was resumed by the clerk at 2");
+    rejected = fixture_start(f->engine, "t.rejected", "", NULL);
+    fixture_await_status(f->engine, &rejected, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_reject(f->engine, &rejected, "the boss", "too dear"));
+    EXPECT_RESULT(f->engine, &rejected, "the boss: too dear");
+    CHECK_CODE(stet_run_approve(f->engine, &rejected, "another", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "manager was rejected by the boss at 2");
+    CHECK_CODE(stet_run_resume(f->engine, &rejected, "another", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "nothing is left to decide");
+    unasked = fixture_start(f->engine, "t.asks", "", NULL);
+    fixture_await_status(f->engine, &unasked, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_cancel(f->engine, &unasked, NULL, NULL));
+    fixture_await_status(f->engine, &unasked, STET_STATUS_CANCELLED);
+    CHECK_CODE(stet_run_approve(f->engine, &unasked, "x", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "nothing is left to decide");
+    fixture_end(f);
+}
+
 typedef struct race {
     stet_engine *e;
     stet_run_id  run;

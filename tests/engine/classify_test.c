@@ -150,6 +150,23 @@ TEST(C2_a_failure_can_be_deferred_without_using_an_attempt)
     fixture_end(f);
 }
 
+TEST(I1_C2_why_of_a_deferral_says_until_when_and_counts_no_attempt)
+{
+    fixture        *f = fixture_begin();
+    stet_run_id     run;
+    fixture_verdict why;
+
+    up(f);
+    later_ms = stet_engine_now_ms(f->engine) + 3600000;
+    run = fixture_start(f->engine, "t.later", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
+    why = fixture_why(f->engine, &run);
+    CHECK_HAS(why.text, "was deferred");
+    CHECK_HAS(why.text, "it is tried again in ");
+    CHECK(strstr(why.text, "attempt") == NULL);
+    fixture_end(f);
+}
+
 TEST(C2_a_step_without_a_policy_is_judged_by_what_its_body_gave)
 {
     fixture    *f = fixture_begin();

@@ -546,6 +546,34 @@ TEST(B22_a_signal_that_is_sent_again_in_the_next_generation_is_still_known)
     fixture_end(f);
 }
 
+static int
+keep_known(void *arg, const stet_fact_info *fact)
+{
+    char *known = arg;
+
+    if (strcmp(fact->kind, "signal") == 0)
+        CHECK(fact->name != NULL);
+    if (strcmp(fact->kind, "known key") == 0)
+        (void)snprintf(known, 128, "%s, %s", fact->name, fact->text);
+    return STET_OK;
+}
+
+TEST(B22_F8_a_key_that_a_generation_knows_of_the_one_before_is_no_signal_without_a_name)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    char        known[128] = "";
+
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "t.collects", "", NULL);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("a"),
+                         STET_SIGNAL_OPTIONS(.idempotency_key = "first")));
+    AWAIT(look(f->engine, &run).generation == 1);
+    CHECK_OK(stet_run_facts(f->engine, &run, true, keep_known, known));
+    CHECK_STR(known, "first, of a signal to the generation before");
+    fixture_end(f);
+}
+
 /* ---- objects --------------------------------------------------------------------------------- */
 
 TEST(B22_an_object_keeps_its_state_and_its_key_through_generations)

@@ -675,6 +675,9 @@ TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
     fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
     CHECK_CODE(stet_run_pause(f->engine, &run, NULL, NULL), STET_ESTATE);
     CHECK_CODE(stet_run_rewind(f->engine, &run, "charge", NULL, NULL), STET_ESTATE);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "rollback:nosuch#1", stet_text(""), NULL, NULL),
+               STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "rollback:charge#1");
     CHECK_OK(stet_run_skip(f->engine, &run, "rollback:charge#1", stet_text(""), "me", "refunded"));
     AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
     CHECK_INT(effects("undo charge"), 1);
@@ -1005,6 +1008,43 @@ TEST(C8_a_resume_that_was_on_its_way_when_the_run_was_given_back_lets_it_go_on)
     fixture_end(f);
 }
 
+/* There is one mark for all decisions of a run; that of the wait before the rewind is long gone. */
+TEST(C8_B15_a_run_that_is_given_back_because_its_handler_was_paused_can_still_be_decided)
+{
+    fixture     *f = begin();
+    stet_run_id  run = fixture_start(f->engine, "t.marks", "done", NULL);
+    stet_engine *other;
+
+    AWAIT(fixture_facts(f->engine, &run, "decision wait", "boss") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_approve(f->engine, &run, "me", NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "second", NULL, NULL));
+    CHECK_OK(stet_run_resume(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_facts(f->engine, &run, "decision wait", "boss") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    f->engine = fixture_open_with(f, services);
+    late_commit = f->engine->store->ops->commit;
+    damage_ops(f->engine)->commit = commit_late;
+    CHECK_OK(stet_engine_start(f->engine)); /* it is not parked here */
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    atomic_store(&commits_left, 1);
+    CHECK_OK(stet_run_skip(other, &run, "later", stet_text(""), NULL, NULL)); /* it is due now */
+    gate_await(&commit_door, 1); /* the worker asks for work */
+    CHECK_OK(stet_handler_pause(other, "t.marks", NULL, NULL));
+    CHECK_OK(stet__hold_look(f->engine));
+    gate_open(&commit_door);
+    AWAIT(fixture_facts(other, &run, "released", NULL) >= 1);
+    CHECK_OK(stet_handler_resume(other, "t.marks", NULL, NULL));
+    CHECK_OK(stet__hold_look(f->engine));
+    CHECK_OK(stet_run_approve(other, &run, "me", "once more"));
+    AWAIT(fixture_facts(other, &run, "event wait", "news") == 1);
+    stet_close(other);
+    fixture_end(f);
+}
+
 /* ---- bad input ------------------------------------------------------------------------------- */
 
 TEST(C8_what_is_wrong_is_refused_and_changes_nothing)
@@ -1025,6 +1065,9 @@ TEST(C8_what_is_wrong_is_refused_and_changes_nothing)
     CHECK_CODE(stet_run_skip(f->engine, &run, "", stet_text(""), NULL, NULL), STET_ENAME);
     CHECK_CODE(stet_run_skip(f->engine, &run, NULL, stet_text(""), NULL, NULL), STET_ENAME);
     CHECK_CODE(stet_run_skip(f->engine, &run, "a\nb", stet_text(""), NULL, NULL), STET_ENAME);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "rollback:charge#1", stet_text(""), NULL, NULL),
+               STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "rollback:STEP#N");
     CHECK_CODE(stet_run_edit(f->engine, &run, "charge", (stet_bytes){ "x", 1u << 30 }, NULL, NULL),
                STET_ETOOBIG);
     CHECK_CODE(stet_handler_pause(f->engine, "", NULL, NULL), STET_ENAME);

@@ -203,6 +203,7 @@ check_stuck(fixture *f, const stet_run_id *run, const char *recorded, const char
     CHECK_HAS(r.error, recorded);
     CHECK_HAS(r.error, asked);
     CHECK_HAS(r.error, where);
+    CHECK(strstr(r.error, "asked for the handler") == NULL);
     CHECK_INT(effects("never"), 0);
     CHECK_CODE(stet_result_get(f->engine, NULL, run), STET_EOPEN); /* stuck, not failed */
     CHECK_INT(fixture_count(f->engine, STET_FILTER(.statuses = 1u << STET_STATUS_STUCK)), 1);

@@ -325,3 +325,237 @@ TEST(I9_a_body_that_cannot_be_noted_is_not_begun_and_comes_later)
     CHECK_INT(fixture_facts(f->engine, &run, "at risk", NULL), 0);
     fixture_end(f);
 }
+
+/* ---- I9: nothing is at risk that is on record ------------------------------------------------ */
+
+static _Atomic int  risk_flaky;   /* bodies of that name */
+static _Atomic int  risk_told;    /* … that were told */
+static _Atomic bool risk_is_new;  /* the code that contradicts the record */
+static _Atomic bool risk_is_well; /* no body fails any more */
+static gate         risk_door = GATE_INIT;
+
+static int
+body_named(stet_attempt *a, void *arg)
+{
+    (void)a;
+    effect("%s", (const char *)arg);
+    return STET_OK;
+}
+
+static int
+h_renamed(stet_ctx *ctx, stet_bytes input)
+{
+    const char *name = atomic_load(&risk_is_new) ? "pay card" : "pay";
+
+    STET_TRY(stet_step(ctx, NULL, name, body_named, (void *)(uintptr_t)name, NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    STET_TRY(stet_step(ctx, NULL, "end", body_named, (void *)"end", NULL));
+    return stet_return(ctx, input);
+}
+
+/* Its handler has returned when it is seen that "pay" was not asked for: one unit has the record of
+ * the last step, and that the run is stuck. */
+TEST(I9_a_step_that_is_recorded_by_the_unit_in_which_its_run_gets_stuck_is_not_at_risk)
+{
+    static const stet_handler handlers[] = { { "h", h_renamed, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    atomic_store(&risk_is_new, true);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+    CHECK_INT(effects("end"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "end"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 0);
+    fixture_down(f);
+    atomic_store(&risk_is_new, false);
+    fixture_end(f);
+}
+
+static int
+body_flaky(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&risk_told, stet_attempt_is_at_risk(a));
+    atomic_fetch_add(&risk_flaky, 1);
+    return atomic_load(&risk_is_well) ? STET_OK : stet_attempt_fail(a, STET_ERETRY, "not yet");
+}
+
+static bool
+is_flaky_over(const stet_attempt *a)
+{
+    const stet__exec *x = a->ctx->exec;
+    bool              is;
+
+    stet__lock(x->p, x->lock);
+    is = a->ctx->jobs == 0;
+    stet__unlock(x->p, x->lock);
+    return is;
+}
+
+static int
+body_after_flaky(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    AWAIT(is_flaky_over(a));
+    return STET_OK;
+}
+
+static int
+h_broken(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *flaky;
+
+    if (!atomic_load(&risk_is_new)) {
+        STET_TRY(stet_step(ctx, NULL, "pay", body_named, (void *)"pay", NULL));
+        STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+        if (!atomic_load(&risk_is_well))
+            return stet_return(ctx, input);
+        STET_TRY(stet_step_start(ctx, &flaky, "flaky", body_flaky, NULL, NULL));
+        STET_TRY(stet_step(ctx, NULL, "after", body_named, (void *)"after", NULL));
+        STET_TRY(stet_await(ctx, NULL, flaky));
+        return stet_return(ctx, input);
+    }
+    STET_TRY(stet_step_start(ctx, &flaky, "flaky", body_flaky, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "after", body_after_flaky, NULL, NULL));
+    return stet_sleep(ctx, "pay", "1h");
+}
+
+/* The other way round: its failure was to be recorded by the end of the attempt, and that does not
+ * come. */
+TEST(I9_a_failure_that_is_on_no_record_when_the_run_gets_stuck_is_at_risk)
+{
+    static const stet_handler handlers[] = { { "h", h_broken, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->options.concurrency = 4;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    atomic_store(&risk_is_new, true);
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+    CHECK_INT(atomic_load(&risk_flaky), 1);
+    CHECK_INT(atomic_load(&risk_told), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "after"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", "after"), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", "flaky"), 1);
+    fixture_down(f);
+    atomic_store(&risk_is_new, false);
+    atomic_store(&risk_is_well, true);
+    fixture_up_with(f, handlers); /* a new worker looks at stuck runs once */
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(atomic_load(&risk_flaky), 2);
+    CHECK_INT(atomic_load(&risk_told), 1);
+    fixture_end(f);
+}
+
+static int
+body_slow(stet_attempt *a, void *arg)
+{
+    (void)a;
+    (void)arg;
+    gate_pass(&risk_door);
+    effect("slow");
+    return STET_OK;
+}
+
+static int
+h_slow(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *slow;
+
+    STET_TRY(stet_step_start(ctx, &slow, "slow", body_slow, NULL, NULL));
+    STET_TRY(stet_await(ctx, NULL, slow));
+    return stet_return(ctx, input);
+}
+
+static bool
+is_stopping(stet_engine *e)
+{
+    bool is;
+
+    stet__lock(e->p, &e->lock);
+    is = e->life != STET__LIFE_STARTED;
+    stet__unlock(e->p, &e->lock);
+    return is;
+}
+
+static void *
+open_late(void *arg)
+{
+    fixture *f = arg;
+
+    AWAIT(is_stopping(f->engine));
+    gate_open(&risk_door);
+    return NULL;
+}
+
+TEST(I9_a_body_that_ends_while_its_worker_stops_in_order_is_recorded_and_not_at_risk)
+{
+    static const stet_handler handlers[] = { { "h", h_slow, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    pthread_t                 opener;
+
+    f->options.concurrency = 4;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&risk_door, 1);
+    CHECK_INT(pthread_create(&opener, NULL, open_late, f), 0);
+    CHECK_OK(stet_engine_stop(f->engine, 60000));
+    CHECK_INT(pthread_join(opener, NULL), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "step", "slow"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 0);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(effects("slow"), 1);
+    fixture_end(f);
+}
+
+static int
+body_stopped(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    gate_pass(&risk_door);
+    atomic_fetch_add(&risk_told, stet_attempt_is_at_risk(a));
+    return stet_attempt_fail(a, STET_ERETRY, "not yet");
+}
+
+static int
+h_stopped(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "flaky", body_stopped, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+/* It is shown as cancelling and not as retrying; the attempt has ended all the same. */
+TEST(I9_a_failure_that_ends_an_attempt_of_a_run_that_is_cancelled_is_on_record)
+{
+    static const stet_handler handlers[] = { { "h", h_stopped, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               r;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&risk_door, 1);
+    CHECK_OK(stet_cancel(f->engine, &run, "ann", "enough"));
+    gate_open(&risk_door);
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
+    stet_result_free(&r);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 0);
+    CHECK_INT(atomic_load(&risk_told), 0);
+    fixture_end(f);
+}

@@ -4,10 +4,10 @@
 
 /* ---- what the outside does ------------------------------------------------------------------- */
 
-static atomic_int refuse_undo; /* code the undo of "charge" gives, or 0 */
-static atomic_int refuse_times = 1000000;
-static atomic_int attempts = 3;
-static gate       undo_door = GATE_INIT;
+static atomic_int  refuse_undo; /* code the undo of "charge" gives, or 0 */
+static atomic_int  refuse_times = 1000000;
+static atomic_int  attempts = 3;
+static gate        undo_door = GATE_INIT;
 static atomic_bool has_door, late_refusal;
 static atomic_int  early; /* code that h_auto returns behind its first step, or 0 */
 
@@ -176,14 +176,14 @@ c_never(void *arg, const stet_failed *failed, int64_t *not_before_ms)
 static const stet_handler_options gives_up = { .rollback = true, .classify = c_never };
 static const stet_handler_options rolls_back = { .rollback = true };
 static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
-                                         { "auto", h_auto, NULL },
-                                         { "futures", h_futures, &rolls_back },
-                                         { "careful", h_careful, NULL },
-                                         { "gives up", h_auto, &gives_up },
-                                         { "waits", h_waits, NULL },
-                                         { "parent", h_parent, NULL },
-                                         { "caller", h_behind, NULL },
-                                         { 0 } };
+                                                 { "auto", h_auto, NULL },
+                                                 { "futures", h_futures, &rolls_back },
+                                                 { "careful", h_careful, NULL },
+                                                 { "gives up", h_auto, &gives_up },
+                                                 { "waits", h_waits, NULL },
+                                                 { "parent", h_parent, NULL },
+                                                 { "caller", h_behind, NULL },
+                                                 { 0 } };
 
 /* In which order they were told: "a b c" of all lines that begin with "undo ". */
 static const char *
@@ -374,6 +374,50 @@ TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
     fixture_up_with(f, handlers);
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATION_FAILED);
     CHECK_INT(effects("refuse charge"), 1);
+    fixture_end(f);
+}
+
+/* Whoever was woken would have been executed before a run that was started behind it. */
+static void
+expect_asleep(fixture *f, const stet_run_id *run, int tries)
+{
+    stet_run_id later = fixture_start(f->engine, "t.auto", "fine", NULL);
+
+    EXPECT_RESULT(f->engine, &later, "shipped");
+    CHECK_INT(fixture_look(f->engine, run).status, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(effects("refuse charge"), tries);
+    CHECK(fixture_sound(f->engine) > 0);
+}
+
+TEST(B11_C8_a_rollback_that_failed_is_not_tried_again_by_what_an_operator_does_to_other_steps)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    f->options.concurrency = 1;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_run_edit(f->engine, &run, "reserve", stet_text("a table"), "me", NULL));
+    expect_asleep(f, &run, 1);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "nosuch", stet_text(""), "me", NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "rollback:charge#1");
+    expect_asleep(f, &run, 1);
+    CHECK_OK(stet_run_skip(f->engine, &run, "rollback:reserve#1", stet_text(""), "me", NULL));
+    expect_asleep(f, &run, 1);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    expect_asleep(f, &run, 1);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "me", NULL));
+    AWAIT(effects("refuse charge") == 2);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_OK(stet_run_edit(f->engine, &run, "charge", stet_text("a card"), "me", NULL));
+    expect_asleep(f, &run, 2);
+    CHECK_OK(stet_run_skip(f->engine, &run, "rollback:charge#1", stet_text(""), "me", NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT(effects("refuse charge"), 2);
+    CHECK_STR(undone(), "pack"); /* what was skipped was not undone */
     fixture_end(f);
 }
 

@@ -772,6 +772,25 @@ TEST(E2_a_pause_holds_through_restarts_and_ensures_and_is_in_the_history)
     fixture_end(f);
 }
 
+TEST(I10_times_in_a_pause_are_in_the_ledger_if_the_time_is_changed_before_its_end)
+{
+    fixture *f = fixture_begin();
+    int64_t  from_ms;
+
+    fixture_up_with(f, handlers);
+    (void)ensure(f->engine, "p", "t.tick", STET_SCHEDULE(.every = "100ms"));
+    CHECK_OK(stet_schedule_pause(f->engine, "p", NULL));
+    from_ms = look(f->engine, "p").next_ms;
+    AWAIT(stet_engine_now_ms(f->engine) > from_ms + 150);
+    CHECK_OK(stet_schedule_update(f->engine, NULL, "p", NULL, STET_SCHEDULE(.every = "1h")));
+    CHECK(look(f->engine, "p").is_paused);
+    CHECK(history(f->engine, "p").count[STET_SKIP_PAUSED] >= 2);
+    CHECK_OK(stet_schedule_resume(f->engine, "p"));
+    CHECK(look(f->engine, "p").next_ms > from_ms + 50 * MINUTE);
+    CHECK_INT(fixture_sound(f->engine), history(f->engine, "p").ran);
+    fixture_end(f);
+}
+
 TEST(E2_a_removed_one_fires_no_more_and_its_runs_go_on)
 {
     fixture    *f = fixture_begin();

@@ -221,10 +221,9 @@ TEST(G9_postgres_a_step_that_is_recorded_is_no_hint)
 {
     stet_store  *s = lost_open(cluster_url(lost_schema()));
     stet_store  *other = lost_open(cluster_url(lost_schema()));
-    stet_run_row row = { .id = { { 7 } },
-                         .handler = "a.one",
-                         .due_ms = STET_NEVER,
-                         .ended_ms = STET_NEVER };
+    stet_run_row row = {
+        .id = { { 7 } }, .handler = "a.one", .due_ms = STET_NEVER, .ended_ms = STET_NEVER
+    };
     stet_op      run = { .kind = STET_OP_RUN_PUT, .run = row.id, .row = &row };
     stet_unit    unit = { .seq = 1, .ops = &run, .n_ops = 1 };
     stet_outcome out;
@@ -372,6 +371,8 @@ typedef struct ender {
     stet_store *store;
     uint64_t    session, seq;
     uint8_t     run;
+    int         n_news;
+    char        news[24];
 } ender;
 
 static stet_id
@@ -404,28 +405,36 @@ ender_commit(ender *x, const stet_unit *unit, bool is_told)
     stet__free(x->store->alloc, out.grants);
 }
 
-/* A run is put, claimed and ended; its end is told with the commit. */
+/* A run is put and claimed. */
 static void
-ender_end(ender *x)
+ender_begin(ender *x)
 {
     const char  *handlers[] = { "a.end" };
     stet_claimer claimer = { .session = x->session, .handlers = handlers, .n_handlers = 1 };
     stet_run_row row = { .handler = "a.end", .due_ms = 1000, .ended_ms = STET_NEVER };
     stet_op      put = { .kind = STET_OP_RUN_PUT, .row = &row };
     stet_op      look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
-    stet_op      end[2] = { { .kind = STET_OP_FACTS, .number = 1, .count = 1,
-                              .data = stet_text("end") },
-                            { .kind = STET_OP_RUN_SET, .row = &row,
-                              .mask = STET_RUN_STATUS | STET_RUN_OWNER } };
-    stet_cond    claim = { .kind = STET_COND_CLAIM, .session = x->session, .epoch = 1 };
 
     x->run++;
-    put.run = end[0].run = end[1].run = claim.run = row.id = ender_id(x);
+    put.run = row.id = ender_id(x);
     ender_commit(x, &(stet_unit){ .ops = &put, .n_ops = 1 }, false);
     ender_commit(x, &(stet_unit){ .ops = &look, .n_ops = 1 }, false);
-    row.is_terminal = 1;
-    row.due_ms = STET_NEVER;
-    row.ended_ms = 5;
+}
+
+/* ... and ended; its end is told with the commit. */
+static void
+ender_end(ender *x)
+{
+    stet_run_row row = {
+        .handler = "a.end", .due_ms = STET_NEVER, .ended_ms = 5, .is_terminal = 1
+    };
+    stet_op end[2] = {
+        { .kind = STET_OP_FACTS, .number = 1, .count = 1, .data = stet_text("end") },
+        { .kind = STET_OP_RUN_SET, .row = &row, .mask = STET_RUN_STATUS | STET_RUN_OWNER }
+    };
+    stet_cond claim = { .kind = STET_COND_CLAIM, .session = x->session, .epoch = 1 };
+
+    end[0].run = end[1].run = claim.run = row.id = ender_id(x);
     ender_commit(x, &(stet_unit){ .conds = &claim, .n_conds = 1, .ops = end, .n_ops = 2 }, true);
 }
 
@@ -441,16 +450,123 @@ heard_end(heard *h, const ender *x)
     return is;
 }
 
-/* Who waits for no run does not hear of ends; from the first wait on it does, after it was told to
- * look once, and also on the next connection. Clients hear of them always. */
+/* Somebody looks whether it has ended. */
+static int
+waiter_row(void *arg, const stet_run_row *row)
+{
+    *(bool *)arg = row->is_terminal != 0;
+    return STET_OK;
+}
+
+static int
+waiter_facts(void *arg, uint64_t rev, uint32_t count, stet_bytes data)
+{
+    (void)arg;
+    (void)rev;
+    (void)count;
+    (void)data;
+    return STET_OK;
+}
+
+static bool
+waiter_looks(stet_store *s, const ender *x)
+{
+    bool is_ended = false;
+
+    CHECK_OK(s->ops->load(s, ender_id(x), true, 1, waiter_row, waiter_facts, &is_ended));
+    return is_ended;
+}
+
+/* Something that is said once only; who has heard it has heard all that came before. */
+static void
+ender_says(ender *x)
+{
+    int len = snprintf(x->news, sizeof x->news, "news %d", ++x->n_news);
+
+    x->store->ops->tell(x->store, x->news, (size_t)len);
+}
+
+/* That was heard; how much in all. */
+static int
+heard_news(heard *h, const ender *x)
+{
+    int64_t until = now_ms() + 40000;
+    bool    is = false;
+
+    while (!is && now_ms() < until) {
+        pthread_mutex_lock(&h->lock);
+        is = h->len == strlen(x->news) && memcmp(h->last, x->news, h->len) == 0;
+        pthread_mutex_unlock(&h->lock);
+        if (!is)
+            (void)poll(NULL, 0, 1);
+    }
+    CHECK(is);
+    return heard_count(h, &h->n);
+}
+
+/* Somebody whose connections can be told from those of other programs on the server. */
+static const char *
+waiter_name(void)
+{
+    static char name[40];
+
+    (void)snprintf(name, sizeof name, "w_%s", test_unique());
+    return name;
+}
+
+static stet_store *
+waiter_open(void)
+{
+    char url[640];
+
+    (void)snprintf(url, sizeof url, "%s&application_name=%s", cluster_url(lost_schema()),
+                   waiter_name());
+    return lost_open(url);
+}
+
+/* Ask the server about its connections; how many rows there were. */
+static int
+waiter_ask(PGconn *db, const char *select, const char *where)
+{
+    char      sql[512];
+    PGresult *res;
+    int       n;
+
+    (void)snprintf(sql, sizeof sql, "%s FROM pg_stat_activity a WHERE application_name='%s' AND %s",
+                   select, waiter_name(), where);
+    res = PQexec(db, sql);
+    CHECK_INT(PQresultStatus(res), PGRES_TUPLES_OK);
+    n = PQntuples(res);
+    PQclear(res);
+    return n;
+}
+
+static PGconn *
+waiter_server(void)
+{
+    char    url[512];
+    PGconn *db;
+
+    (void)snprintf(url, sizeof url, "%s", cluster_url(lost_schema()));
+    *strstr(url, "&schema=") = '\0';
+    db = PQconnectdb(url);
+    CHECK_INT(PQstatus(db), CONNECTION_OK);
+    return db;
+}
+
+#define WAITER_HOLDS                                                                               \
+    "EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid=a.pid AND l.locktype='advisory' AND "            \
+    "l.mode='ShareLock')"
+
+/* Who waits for no run does not hear of ends, be it a worker or a client. Who found one open is
+ * told to look once more, and from then on hears of it, also on the next connection. */
 TEST(G9_postgres_ends_are_told_to_those_who_wait)
 {
-    stet_store *worker = lost_open(cluster_url(lost_schema()));
+    stet_store *worker = waiter_open();
     stet_store *client = lost_open(cluster_url(lost_schema()));
     heard       mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
     heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
     heard       c = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    char        sql[512];
     ender       x;
     PGconn     *db;
     int         any;
@@ -462,41 +578,49 @@ TEST(G9_postgres_ends_are_told_to_those_who_wait)
     CHECK_OK(worker->ops->watch(worker, heard_any, &h));
     CHECK_OK(client->ops->watch(client, heard_any, &c));
     ender_open(&x, &mine);
+    ender_begin(&x);
     ender_end(&x);
-    heard_await(&c, &c.n, 1);
-    CHECK(heard_end(&c, &x));
-    x.store->ops->tell(x.store, "news", 4); /* who hears this has heard what came before */
-    heard_await(&h, &h.n, 1);
-    CHECK_INT(h.len, 4);
-    heard_await(&c, &c.n, 2);
-    /* It waits. */
+    CHECK(waiter_looks(client, &x)); /* it has its answer, so it does not wait */
+    ender_begin(&x);
+    ender_end(&x);
+    ender_says(&x);
+    CHECK_INT(heard_news(&h, &x), 1);
+    CHECK_INT(heard_news(&c, &x), 1);
+    /* They wait. */
     any = heard_count(&h, &h.any);
-    CHECK_CODE(worker->ops->load(worker, (stet_id){ { 99 } }, true, 1, NULL, NULL, NULL),
-               STET_ENOTFOUND);
-    heard_await(&h, &h.any, any + 1);
-    ender_end(&x);
+    ender_begin(&x);
+    CHECK(!waiter_looks(worker, &x));
     heard_await(&h, &h.n, 2);
-    CHECK(heard_end(&h, &x));
-    CHECK_INT(heard_count(&h, &h.any), any + 1);
-    /* All connections are cut. */
-    any = heard_count(&h, &h.any);
-    snprintf(sql, sizeof sql, "%s", cluster_url(lost_schema()));
-    *strstr(sql, "&schema=") = '\0';
-    db = PQconnectdb(sql);
-    CHECK_INT(PQstatus(db), CONNECTION_OK);
-    PQclear(PQexec(db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE "
-                       "'LISTEN%'"));
+    CHECK(heard_end(&h, &x)); /* it is to look once more */
+    CHECK(!waiter_looks(worker, &x));
+    CHECK(!waiter_looks(client, &x));
+    heard_await(&c, &c.n, 2);
+    ender_says(&x);
+    CHECK_INT(heard_news(&h, &x), 3); /* once is enough */
+    CHECK_INT(heard_news(&c, &x), 3);
+    ender_end(&x);
+    heard_await(&h, &h.n, 4);
+    heard_await(&c, &c.n, 4);
+    CHECK(heard_end(&h, &x) && heard_end(&c, &x));
+    CHECK(waiter_looks(worker, &x));
+    CHECK_INT(heard_count(&h, &h.any), any);
+    /* The connection that listens is cut. */
+    ender_begin(&x);
+    CHECK(!waiter_looks(worker, &x));
+    heard_await(&h, &h.n, 5);
+    db = waiter_server();
+    CHECK_INT(waiter_ask(db, "SELECT pg_terminate_backend(pid)", WAITER_HOLDS), 1);
     PQfinish(db);
     heard_await(&h, &h.any, any + 1);
     ender_end(&x);
-    heard_await(&h, &h.n, 3);
+    heard_await(&h, &h.n, 6);
     CHECK(heard_end(&h, &x));
     stet__store_close(x.store);
     stet__store_close(client);
     stet__store_close(worker);
 }
 
-/* Who waits before it listens to anything listens to ends at once; so does one that wants them
+/* Who waits before it listens to anything hears of ends at once; so does one that wants them
  * all. */
 TEST(G9_postgres_ends_are_told_from_the_beginning_to_those_who_want_them)
 {
@@ -511,17 +635,65 @@ TEST(G9_postgres_ends_are_told_from_the_beginning_to_those_who_want_them)
     waiter->told_arg = &h;
     audit->told_arg = &a;
     audit->wants_ends = true;
-    CHECK_CODE(waiter->ops->load(waiter, (stet_id){ { 99 } }, true, 1, NULL, NULL, NULL),
-               STET_ENOTFOUND);
+    ender_open(&x, &mine);
+    ender_begin(&x);
+    CHECK(!waiter_looks(waiter, &x));
     CHECK_OK(waiter->ops->watch(waiter, heard_any, &h));
     CHECK_OK(audit->ops->watch(audit, heard_any, &a));
-    ender_open(&x, &mine);
     ender_end(&x);
     heard_await(&h, &h.n, 1);
     heard_await(&a, &a.n, 1);
     CHECK(heard_end(&h, &x) && heard_end(&a, &x));
     stet__store_close(x.store);
     stet__store_close(audit);
+    stet__store_close(waiter);
+}
+
+/* Who does not look any more does not wait any more, and says so; who waits for many runs, for all
+ * of them, too. */
+TEST(G9_postgres_who_waits_no_more_is_told_no_more)
+{
+    stet_store *waiter = waiter_open();
+    PGconn     *db = waiter_server();
+    heard       mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    int64_t     until = now_ms() + 40000;
+    ender       x;
+
+    waiter->told = heard_told;
+    waiter->told_arg = &h;
+    waiter->looks_ms = 10;
+    CHECK_OK(waiter->ops->watch(waiter, heard_any, &h));
+    ender_open(&x, &mine);
+    for (int round = 0; round < 2; round++) {
+        int  n, runs = round == 0 ? 1 : 40;
+        bool is_held = false;
+
+        for (int i = 0; i < runs; i++) {
+            ender_begin(&x);
+            CHECK(!waiter_looks(waiter, &x));
+        }
+        while (!is_held && now_ms() < until) {
+            CHECK(!waiter_looks(waiter, &x));
+            (void)poll(NULL, 0, 1);
+            is_held = waiter_ask(db, "SELECT 1", WAITER_HOLDS) > 0;
+        }
+        CHECK(is_held);
+        while (is_held && now_ms() < until) {
+            (void)poll(NULL, 0, 20);
+            is_held = waiter_ask(db, "SELECT 1", WAITER_HOLDS) > 0;
+        }
+        CHECK(!is_held);
+        ender_says(&x);
+        n = heard_news(&h, &x);
+        ender_end(&x);
+        ender_begin(&x);
+        ender_end(&x);
+        ender_says(&x);
+        CHECK_INT(heard_news(&h, &x), n + 1);
+    }
+    PQfinish(db);
+    stet__store_close(x.store);
     stet__store_close(waiter);
 }
 #endif
@@ -556,7 +728,7 @@ TEST_LIMIT(G3_everything_goes_on_after_the_server_was_killed, 120)
         settle(s, ++seq, &out);
         CHECK(server > 0);
         CHECK_INT(kill(server, SIGQUIT), 0); /* as pg_ctl restart -m immediate */
-        settle(s, ++seq, &out); /* before it is down, while it is, or after */
+        settle(s, ++seq, &out);              /* before it is down, while it is, or after */
         CHECK_INT(out.result, STET_OK);
         while (cluster_server(c) == server && now_ms() < until)
             (void)poll(NULL, 0, 5);

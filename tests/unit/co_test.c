@@ -110,6 +110,53 @@ TEST(co_nested_ones_find_back)
     stet__co_pool_free(&pool);
 }
 
+typedef struct baton {
+    stet__co **all;
+    int        n, me, rounds;
+    int       *turns, *out;
+} baton;
+
+/* Hands over to the next one until all turns are done; who comes then ends. */
+static void
+baton_run(stet__co *co, void *arg)
+{
+    baton *r = arg;
+
+    while (*r->turns < r->rounds) {
+        ++*r->turns;
+        stet__co_pass(co, r->all[(r->me + 1) % r->n]);
+    }
+    ++*r->out;
+}
+
+TEST(co_passes_control_on_and_the_last_one_comes_back)
+{
+    stet__co_pool pool;
+    stet__co     *all[3];
+    baton         r[3];
+    int           turns = 0, out = 0;
+
+    if (!stet__co_can_pass())
+        test_skip("sanitizers and ucontext know no such switch");
+    pool_make(&pool, 3);
+    for (int i = 0; i < 3; i++) {
+        r[i] = (baton){ all, 3, i, 100, &turns, &out };
+        all[i] = stet__co_new(&pool, baton_run, &r[i]);
+        CHECK(all[i] != NULL);
+    }
+    /* The hundredth turn is the first one's; the second one ends, with the resumer of the first. */
+    CHECK(stet__co_resume(all[0]));
+    CHECK_INT(turns, 100);
+    CHECK_INT(out, 1);
+    CHECK(stet__co_is_done(all[1]) && !stet__co_is_done(all[0]) && !stet__co_is_done(all[2]));
+    CHECK(!stet__co_resume(all[2]));
+    CHECK(!stet__co_resume(all[0]));
+    CHECK_INT(out, 3);
+    for (int i = 0; i < 3; i++)
+        stet__co_free(&pool, all[i]);
+    stet__co_pool_free(&pool);
+}
+
 static void
 walk_frames(stet__co *co, void *arg)
 {

@@ -602,6 +602,8 @@ typedef struct bad_file {
 } bad_file;
 
 static atomic_int bad_sync_code, bad_write_code;
+static atomic_int log_headers,
+    log_longest; /* writes of one page's header alone; the longest write */
 
 #define BAD(file)  ((bad_file *)(void *)(file))
 #define REAL(file) (BAD(file)->real)
@@ -621,6 +623,10 @@ bad_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at)
 {
     if (BAD(f)->is_log && atomic_load(&bad_write_code) != 0)
         return atomic_load(&bad_write_code);
+    if (BAD(f)->is_log && n == 24)
+        atomic_fetch_add(&log_headers, 1);
+    if (BAD(f)->is_log && n > atomic_load(&log_longest))
+        atomic_store(&log_longest, n);
     return REAL(f)->pMethods->xWrite(REAL(f), p, n, at);
 }
 static int
@@ -769,6 +775,31 @@ TEST(G2_a_failed_flush_poisons_until_reopened)
     CHECK_OK(put_value(s, 1, "k", 100, &out));
     atomic_store(&bad_sync_code, SQLITE_IOERR_FSYNC);
     check_poison(s, "flush");
+    stet__store_close(s);
+}
+
+/* Sizes around what is put together, so that a commit ends everywhere within the last piece. */
+TEST(G2_the_pages_of_a_commit_are_written_in_few_pieces)
+{
+    stet_store  *s;
+    stet_outcome out;
+    stet_value   value;
+
+    bad_register();
+    s = open_ok(with_option("pieces.db", "vfs=bad"));
+    CHECK_OK(put_value(s, 1, "k", 100, &out));
+    atomic_store(&log_headers, 0);
+    atomic_store(&log_longest, 0);
+    for (size_t i = 1; i <= 100; i++) {
+        CHECK_OK(put_value(s, 1 + i, "k", i * 4096, &out));
+        CHECK_INT(out.result, STET_OK);
+        CHECK_OK(s->ops->value(s, "t", stet_text("k"), &value));
+        CHECK_INT(value.data.len, i * 4096);
+        stet__free(s->alloc, (void *)(uintptr_t)value.data.data);
+    }
+    CHECK_INT(atomic_load(&log_headers), 0);
+    CHECK(atomic_load(&log_longest) > 64 * 1024);
+    CHECK(atomic_load(&log_longest) < 128 * 1024); /* SQLite's files take no more in one call */
     stet__store_close(s);
 }
 
@@ -1386,11 +1417,11 @@ recall_begin(recall *r, uint64_t session)
                                      .status = 1,
                                      .due_ms = 5,
                                      .ended_ms = STET_NEVER };
-    r->cond = (stet_cond){
-        .kind = STET_COND_VALUE, .space = "s", .key = stet_text("none"), .number = 7
+    r->cond =
+        (stet_cond){ .kind = STET_COND_VALUE, .space = "s", .key = stet_text("none"), .number = 7 };
+    r->claim = (stet_cond){
+        .kind = STET_COND_CLAIM, .run = r->rows[0].id, .session = session, .epoch = 1
     };
-    r->claim = (stet_cond){ .kind = STET_COND_CLAIM, .run = r->rows[0].id, .session = session,
-                            .epoch = 1 };
     r->ops[0][0] = lent_op;
     r->ops[1][0] = (stet_op){
         .kind = STET_OP_RUN_PUT, .row = &r->rows[0], .run = r->rows[0].id, .claimer = &r->claimer

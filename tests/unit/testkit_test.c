@@ -1489,29 +1489,320 @@ TEST(I6_a_workflow_that_fails_is_told_at_once)
     CHECK_INT(report.points, 0);
 }
 
+/* ---- what is executed again and may be ------------------------------------------------------- */
+
+static int
+body_flaky(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_number(a) < 3 ? stet_attempt_fail(a, STET_ERETRY, "later") : STET_OK;
+}
+
+static int
+h_flaky(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep(ctx, "nap", "2h"));
+    STET_TRY(stet_step(ctx, NULL, "flaky", body_flaky, NULL,
+                       STET_STEP(.attempts = 5, .first_ms = 1000)));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler again[] = { { "flaky", h_flaky, NULL }, { 0 } };
+
+static int
+flow_flaky(stet_test *kit, void *arg)
+{
+    (void)arg;
+    STET_TRY(stet_test_service(kit, "again", again));
+    for (int i = 0; i < 3; i++)
+        STET_TRY(stet_test_start(kit, NULL, "again.flaky", stet_text(""), NULL));
+    return stet_test_advance(kit, "3h");
+}
+
+/* The engine died at a body while the commit of another run was applied and not yet told to the
+ * kit: that one's record was there, and the kit did not know. */
+TEST_LIMIT(H5_I6_attempts_that_fail_in_several_runs_at_once_pass_everywhere, 120)
+{
+    stet_test_report report;
+
+    for (uint64_t seed = 1; seed <= 80; seed++)
+        if (stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_flaky, NULL, NULL,
+                                       &report) != STET_OK)
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, report.text);
+}
+
+static int
+body_counted(stet_attempt *a, void *arg)
+{
+    (void)a;
+    (void)arg;
+    return STET_OK;
+}
+
+static int
+h_rewound(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_counted, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "charge", body_counted, NULL, NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    STET_TRY(stet_step(ctx, NULL, "pack", body_counted, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler rewound[] = { { "rewound", h_rewound, NULL }, { 0 } };
+
+static int
+rewind_charge(stet_engine *e, void *run)
+{
+    return stet_run_rewind(e, run, "charge", "ann", "the wrong card");
+}
+
+static int
+flow_rewound(stet_test *kit, void *run)
+{
+    STET_TRY(stet_test_service(kit, "again", rewound));
+    STET_TRY(stet_test_start(kit, run, "again.rewound", stet_text("done"), NULL));
+    STET_TRY(stet_test_run_until_idle(kit));
+    STET_TRY(stet_test_do(kit, rewind_charge, run));
+    STET_TRY(stet_test_run_until_idle(kit));
+    STET_TRY(stet_test_signal(kit, run, "go", stet_text("")));
+    return stet_test_run_until_idle(kit);
+}
+
+static int
+check_rewound(stet_test *kit, void *run)
+{
+    if (stet_test_bodies(kit, run, "charge#1") < 2)
+        return stet_test_fail(kit, "it was not executed again");
+    return stet_test_expect(kit, run, "done");
+}
+
+TEST(H5_I6_what_was_rewound_may_be_executed_again_and_passes_everywhere)
+{
+    stet_test       *kit = kit_new(1);
+    stet_test_report report;
+    stet_run_id      run;
+
+    CHECK_OK(flow_rewound(kit, &run));
+    CHECK_OK(stet_test_check(kit));
+    CHECK_INT(stet_test_bodies(kit, &run, "reserve#1"), 1);
+    CHECK_INT(stet_test_bodies(kit, &run, "charge#1"), 2);
+    CHECK_INT(stet_test_bodies(kit, &run, "pack#1"), 1);
+    stet_test_free(kit);
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        if (stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_rewound, check_rewound,
+                                       &run, &report) != STET_OK)
+            test_fail(__FILE__, __LINE__, "%s", report.text);
+}
+
+/* Tell the kit of a record that is not there. */
+static void
+forge_record(stet_test *kit, const stet_run_id *run, const char *step, uint64_t revision)
+{
+    stet__fact fact = { .kind = STET__FACT_STEP, .name = stet_text(step), .occurrence = 1 };
+    stet__buf  facts;
+    stet_op    op = { .kind = STET_OP_FACTS, .number = revision };
+    stet_unit  unit = { .ops = &op, .n_ops = 1 };
+
+    stet__buf_init(&facts, &stet__platform_real()->alloc);
+    stet__fact_encode(&facts, &fact);
+    op.data = stet__buf_bytes(&facts);
+    CHECK_OK(stet__id_parse(&op.run, STET__ID_RUN, run->text));
+    stet__kit_applied(kit, &unit);
+    stet__buf_free(&facts);
+}
+
+static int
+rewound_after(uint64_t revision)
+{
+    stet_test  *kit = kit_new(1);
+    stet_run_id run;
+    int         err;
+
+    CHECK_OK(stet_test_service(kit, "again", rewound));
+    CHECK_OK(stet_test_start(kit, &run, "again.rewound", stet_text("done"), NULL));
+    CHECK_OK(stet_test_run_until_idle(kit));
+    forge_record(kit, &run, "pack", revision);
+    CHECK_OK(stet_test_do(kit, rewind_charge, &run));
+    CHECK_OK(stet_test_run_until_idle(kit));
+    CHECK_OK(stet_test_check(kit));
+    CHECK_OK(stet_test_signal(kit, &run, "go", stet_text("")));
+    CHECK_OK(stet_test_run_until_idle(kit));
+    err = stet_test_check(kit);
+    stet_test_free(kit);
+    return err;
+}
+
+TEST(H5_I6_a_rewind_forgets_what_is_behind_it_and_nothing_before)
+{
+    CHECK_CODE(rewound_after(2), STET_EPERMANENT);
+    CHECK_HAS(stet_last_error(), "step pack#1");
+    CHECK_HAS(stet_last_error(), "though its record was durable");
+    CHECK_OK(rewound_after(100));
+}
+
+/* ---- and what else an operator, or the handler, may do */
+
+static int
+body_until_fixed(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return outside.flipped ? STET_OK : stet_attempt_fail(a, STET_EPERMANENT, "broken");
+}
+
+static int
+body_until_fixed_passing(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return outside.flipped ? STET_OK : stet_attempt_fail(a, STET_ERETRY, "not yet");
+}
+
+static int
+undo_until_fixed(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    return outside.flipped ? STET_OK : stet_attempt_fail(a, STET_EPERMANENT, "closed");
+}
+
+/* Its first half is inherited by a retry. */
+static int
+h_failing(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_counted, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "pay", body_until_fixed, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static int
+h_undoing(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "book", body_counted, NULL, STET_STEP(.undo = undo_until_fixed)));
+    STET_TRY(stet_rollback(ctx));
+    return stet_fail(ctx, STET_EPERMANENT, "taken back");
+}
+
+static int
+h_anew(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "round", body_counted, NULL, NULL));
+    if (input.len < 3) {
+        char next[] = "xxx";
+
+        return stet_continue(ctx, (stet_bytes){ next, input.len + 1 });
+    }
+    return stet_return(ctx, input);
+}
+
+/* Its failure is put off by a classifier: no attempt ends. */
+static int
+h_deferred(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "call", body_until_fixed_passing, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+static int
+put_off(void *arg, const stet_failed *failed, int64_t *not_before_ms)
+{
+    (void)failed;
+    *not_before_ms = stet_test_now(*(stet_test **)arg) + 3600000;
+    return STET_EDEFER;
+}
+
+static stet_test                 *operated_kit;
+static const stet_handler_options operated_options = { .classify = put_off,
+                                                       .classify_arg = &operated_kit };
+static const stet_handler         operated[] = {
+            { "failing", h_failing, NULL }, { "undoing", h_undoing, NULL },
+            { "anew", h_anew, NULL },       { "deferred", h_deferred, &operated_options },
+            { "rewound", h_rewound, NULL }, { 0 }
+};
+
+typedef struct operated_runs {
+    stet_run_id failing, undoing, anew, deferred, given, retried, forked;
+} operated_runs;
+
+/* A call that is made again because the engine died in it finds it done. */
+static int
+operate_all(stet_engine *e, void *arg)
+{
+    operated_runs *r = arg;
+    int            err;
+
+    if ((err = stet_run_edit(e, &r->given, "charge", stet_text("7"), "ann", "look")) != STET_OK)
+        return err;
+    err = stet_run_skip(e, &r->given, "pack#1", stet_text("8"), "ann", "by hand");
+    if (err != STET_OK && err != STET_ESETTLED)
+        return err;
+    err = stet_rollback_retry(e, &r->undoing, "ann", "open again");
+    if (err != STET_OK && err != STET_ESTATE && err != STET_EENDED)
+        return err;
+    err = stet_dlq_retry(e, &r->retried, &r->failing);
+    if (err != STET_OK && err != STET_EEXISTS)
+        return err;
+    return stet_run_fork(e, &r->forked, &r->failing, "pay", "ann", "look");
+}
+
+static int
+flow_operated(stet_test *kit, void *arg)
+{
+    operated_runs *r = arg;
+
+    memset(&outside, 0, sizeof outside);
+    operated_kit = kit;
+    STET_TRY(stet_test_service(kit, "op", operated));
+    STET_TRY(stet_test_start(kit, &r->failing, "op.failing", stet_text("a"), NULL));
+    STET_TRY(stet_test_start(kit, &r->undoing, "op.undoing", stet_text("b"), NULL));
+    STET_TRY(stet_test_start(kit, &r->anew, "op.anew", stet_text(""), NULL));
+    STET_TRY(stet_test_start(kit, &r->deferred, "op.deferred", stet_text("d"), NULL));
+    STET_TRY(stet_test_start(kit, &r->given, "op.rewound", stet_text("e"), NULL));
+    STET_TRY(stet_test_advance(kit, "1m"));
+    outside.flipped = true;
+    STET_TRY(stet_test_do(kit, operate_all, r));
+    STET_TRY(stet_test_signal(kit, &r->given, "go", stet_text("")));
+    return stet_test_advance(kit, "2h");
+}
+
+static int
+check_operated(stet_test *kit, void *arg)
+{
+    operated_runs *r = arg;
+
+    if (stet_test_bodies(kit, &r->given, "pack#1") != 0)
+        return stet_test_fail(kit, "a skipped step was executed");
+    STET_TRY(stet_test_expect(kit, &r->forked, "a"));
+    STET_TRY(stet_test_expect(kit, &r->anew, "xxx"));
+    STET_TRY(stet_test_expect(kit, &r->deferred, "d"));
+    return stet_test_expect(kit, &r->given, "e");
+}
+
+TEST_LIMIT(H5_I6_skips_edits_retries_forks_new_beginnings_and_deferrals_pass_everywhere, 120)
+{
+    stet_test_report report;
+    operated_runs    runs;
+
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        if (stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_operated,
+                                       check_operated, &runs, &report) != STET_OK)
+            test_fail(__FILE__, __LINE__, "%s", report.text);
+    test_note("%llu points", (unsigned long long)report.points);
+}
+
 /* What the engine never does, told to the kit by hand: it must be seen from outside. */
 TEST(I6_a_body_that_runs_after_its_record_was_durable_is_found)
 {
     stet_test  *kit = kit_new(1);
     stet_run_id run;
-    stet__fact  fact = { .kind = STET__FACT_STEP, .name = stet_text("charge"), .occurrence = 1 };
-    stet__buf   facts;
-    stet_op     op = { .kind = STET_OP_FACTS };
-    stet_unit   unit = { .ops = &op, .n_ops = 1 };
 
     CHECK_OK(
         stet_test_start(kit, &run, "shop.checkout", stet_text("{}"), STET_START(.delay = "1h")));
-    stet__buf_init(&facts, &stet__platform_real()->alloc);
-    stet__fact_encode(&facts, &fact);
-    op.data = stet__buf_bytes(&facts);
-    CHECK_OK(stet__id_parse(&op.run, STET__ID_RUN, run.text));
-    stet__kit_applied(kit, &unit);
+    forge_record(kit, &run, "charge", 2);
     CHECK_OK(stet_test_check(kit));
     CHECK_OK(stet_test_advance(kit, "1h"));
     CHECK_CODE(stet_test_check(kit), STET_EPERMANENT);
     CHECK_HAS(stet_last_error(), "step charge#1");
     CHECK_HAS(stet_last_error(), "though its record was durable");
-    stet__buf_free(&facts);
     stet_test_free(kit);
 }
 

@@ -412,9 +412,13 @@ struct stet_store {
                                          NULL: they all mean "something changed". Set before watch() */
     void                  *told_arg;
     bool                   tells_commits; /* of these the engine need not tell. Set by the store */
-    bool                   wants_ends; /* of all runs that end; else those are told at least from the first load() with
-                                         if_ended on. Set by the engine before use */
+    bool                   wants_ends; /* of all runs that end; else an end is told at least to those whose last load() with
+                                         if_ended found the run open, if that is not longer ago than looks_ms. Between that
+                                         load() and the first moment it is, told() names the run, or on_hint is called.
+                                         Set by the engine before use */
     bool                   is_mute;   /* others are told another way: commit() need not hint. Set by the engine before use */
+    int64_t                looks_ms;  /* who waits for a run looks at least that often whether it has ended. Set by the
+                                         engine before use; 0: it did not say */
 };
 
 #ifdef __cplusplus

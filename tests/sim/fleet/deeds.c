@@ -266,7 +266,7 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         s->is_skipped = s->is_recorded = true;
         s->revision = s->revision != 0 ? s->revision : revision;
         if (strncmp(s->step, "rollback:", 9) == 0 && !deed_undoes_nothing(run, s->step))
-            fleet_step_undone(w, run, s->step);
+            fleet_step_undone(w, run, s->step, true);
     } else {
         run->is_fixed[deed_op(run, news->step)] = false;
         if (s->done == 0)

@@ -65,6 +65,7 @@ enum {
     FLEET_DEPTH_IDLE = 9, /* of an order: it sleeps for many days, and that is all */
     FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
     FLEET_SCHEDULES_MAX = 3,
+    FLEET_NAMED = 64,     /* places for runs that were asked for by text */
     FLEET_REFUSED_MS = 1500, /* so long takes an undo that fails for good */
     FLEET_ROUND_US = 500000, /* people who decide come at the same time */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
@@ -239,6 +240,16 @@ typedef struct fleet_order {
     char     awakeable[STET_ID_TEXT_MAX]; /* to settle, or "" */
 } fleet_order;
 
+/* Bytes as a text, cut to fit. */
+static inline void fleet_text(char *to, size_t size, const void *from, size_t len)
+{
+    if (len > size - 1)
+        len = size - 1;
+    if (len > 0)
+        len = strnlen(from, len), memcpy(to, from, len);
+    to[len] = '\0';
+}
+
 void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max);
 size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
 bool fleet_order_parse(fleet_order *order, stet_bytes input);
@@ -397,6 +408,7 @@ struct fleet_run {
     bool          is_rolled_back;
     bool          is_broken;    /* an undo failed for good, and its waiters were told */
     bool          awaits_help;  /* … and nobody has asked for another try since */
+    char          undo[48];     /* the one that failed */
     uint32_t      refused;      /* undos that failed so, a bit for each operation */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */
@@ -465,6 +477,8 @@ void fleet_ledger_crash(fleet *w, const fleet_node *node);
 /* Was this body executed under this claim? */
 bool fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact);
 void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
+/* Was this body entered under this claim, and is it on no record? */
+bool fleet_is_at_risk(const fleet_run *run, uint64_t epoch, stet_bytes name);
 /* The handler is about to return this. */
 void fleet_seen_check(fleet *w, fleet_run *run, const fleet_seen *seen, size_t n, bool is_fixed);
 
@@ -517,7 +531,7 @@ fleet_run *fleet_run_named(const fleet *w, const char *text);
 /* The step of that name, made if it is not known. */
 fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
 /* The step that this one undoes is undone. */
-void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo);
+void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given);
 /* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */
 bool        fleet_step_is_undoable(const fleet_run *run, const fleet_step *s);
 
@@ -840,6 +854,7 @@ struct fleet {
     fleet_run       *first, *last;
     unsigned         n_runs;
     stet__map        runs;      /* ID -> fleet_run */
+    fleet_run      **named;     /* some that were asked for by text, each at a place its text gives; NULL: a recovery */
     stet__map        idems;     /* idempotency key -> fleet_run */
     stet__map        nonces;    /* nonce -> fleet_run */
     stet__map        entered;   /* IDs of runs whose code was entered */

@@ -419,7 +419,7 @@ handler_signal(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
             rc = stet_await(ctx, &out, future);
     }
     if (rc == STET_OK && out.len < sizeof text) {
-        (void)snprintf(text, sizeof text, "%.*s", (int)out.len, (const char *)out.data);
+        fleet_text(text, sizeof text, out.data, out.len);
         *value = strtoul(text, NULL, 10);
     }
     return rc;
@@ -440,7 +440,7 @@ handler_event(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         return STET_ENOMEM;
     rc = stet_await_event(ctx, &out, "news", limit);
     if (rc == STET_OK && out.len < sizeof text) {
-        (void)snprintf(text, sizeof text, "%.*s", (int)out.len, (const char *)out.data);
+        fleet_text(text, sizeof text, out.data, out.len);
         *value = strtoul(text, NULL, 10);
     }
     return rc;

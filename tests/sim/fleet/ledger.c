@@ -205,7 +205,7 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
         return false;
     }
     e = ledger_get(w, sizeof *e);
-    (void)snprintf(e->step, sizeof e->step, "%s", a->step);
+    fleet_text(e->step, sizeof e->step, a->step, strlen(a->step));
     e->number = stet_attempt_number(a);
     e->fence = stet_attempt_fence(a);
     e->node = node->index;
@@ -271,6 +271,15 @@ fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
     for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
         if (e->fence == epoch && !e->is_inside && !e->is_forgotten && ledger_is(e, fact->name))
+            return true;
+    return false;
+}
+
+bool
+fleet_is_at_risk(const fleet_run *run, uint64_t epoch, stet_bytes name)
+{
+    for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (e->fence == epoch && !e->is_settled && ledger_is(e, name))
             return true;
     return false;
 }

@@ -26,9 +26,20 @@ fleet_run_of(const fleet *w, stet_id id)
 fleet_run *
 fleet_run_named(const fleet *w, const char *text)
 {
-    stet_id id;
+    size_t      len = strlen(text);
+    fleet_run **at =
+        w->named != NULL && len > 1
+            ? &w->named[((uint8_t)text[len - 2] * 5u + (uint8_t)text[len - 1]) % FLEET_NAMED]
+            : NULL;
+    fleet_run *run = at != NULL ? *at : NULL;
+    stet_id    id;
 
-    return stet__id_parse(&id, STET__ID_RUN, text) == STET_OK ? fleet_run_of(w, id) : NULL;
+    if (run != NULL && strcmp(run->text, text) == 0)
+        return run;
+    run = stet__id_parse(&id, STET__ID_RUN, text) == STET_OK ? fleet_run_of(w, id) : NULL;
+    if (run != NULL && at != NULL)
+        *at = run;
+    return run;
 }
 
 static void
@@ -64,7 +75,7 @@ model_check_once(fleet *w, fleet_run *run, const stet__fact *fact)
                  (int)fact->idempotency_key.len, (const char *)fact->idempotency_key.data);
     if ((other = stet__map_find(&w->idems, idem, (size_t)n)) != NULL)
         fleet_fail(w, run, "idempotency key %s has run %u already", idem, other->number);
-    (void)snprintf(run->idem, sizeof run->idem, "%s", idem);
+    fleet_text(run->idem, sizeof run->idem, idem, strlen(idem));
     model_put(&w->idems, idem, (size_t)n, run);
 }
 
@@ -116,8 +127,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     if (run->is_planned != (run->order.depth == FLEET_DEPTH_PLANNED))
         fleet_fail(w, run, "it is %sa schedule's", run->is_planned ? "" : "not ");
     model_look_from(w, run);
-    (void)snprintf(run->handler, sizeof run->handler, "%.*s", (int)fact->name.len,
-                   (const char *)fact->name.data);
+    fleet_text(run->handler, sizeof run->handler, fact->name.data, fact->name.len);
     run->is_unserved = fact->name.len == 10 && memcmp(fact->name.data, "nobody.run", 10) == 0;
     run->is_idle = run->is_unserved || run->order.depth == FLEET_DEPTH_IDLE ||
                    run->not_before_ms > run->created_ms + FLEET_FAR_MS;
@@ -202,7 +212,7 @@ fleet_step_of(fleet *w, fleet_run *run, stet_bytes name)
             return s;
     if ((s = stet__arena_get0(&w->arena, sizeof *s)) == NULL)
         abort();
-    (void)snprintf(s->step, sizeof s->step, "%.*s", (int)name.len, (const char *)name.data);
+    fleet_text(s->step, sizeof s->step, name.data, name.len);
     s->next = run->steps;
     run->steps = s;
     return s;
@@ -214,9 +224,9 @@ fleet_step_is_undoable(const fleet_run *run, const fleet_step *s)
     return s->done > 0 && (s->revision > run->inherited || s->is_met);
 }
 
-/* The last one that was done and is not undone yet comes first. */
+/* The last one that was done and is not undone yet comes first; an operator may skip any (is_given). */
 void
-fleet_step_undone(fleet *w, fleet_run *run, const char *undo)
+fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given)
 {
     fleet_step *undone = NULL;
     char        name[48];
@@ -231,7 +241,7 @@ fleet_step_undone(fleet *w, fleet_run *run, const char *undo)
         return;
     }
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (s->done > undone->done && !s->is_undone && fleet_step_is_undoable(run, s))
+        if (!is_given && s->done > undone->done && !s->is_undone && fleet_step_is_undoable(run, s))
             fleet_fail(w, run, "%s, and %s was done later", undo, s->step);
     undone->is_undone = true;
 }
@@ -248,7 +258,7 @@ model_given(stet_bytes value)
 {
     char text[32];
 
-    (void)snprintf(text, sizeof text, "%.*s", (int)value.len, (const char *)value.data);
+    fleet_text(text, sizeof text, value.data, value.len);
     return strncmp(text, FLEET_GIVEN, strlen(FLEET_GIVEN)) == 0
                ? (size_t)strtoull(text + strlen(FLEET_GIVEN), NULL, 10)
                : 0;
@@ -287,7 +297,7 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     if (s->is_recorded)
         fleet_fail(w, run, "step %s is recorded twice", s->step);
     if (fact->kind == STET__FACT_STEP && is_undo)
-        fleet_step_undone(w, run, s->step);
+        fleet_step_undone(w, run, s->step, false);
     if (s->revision == 0)
         s->revision = fact->revision;
     /* Hand-outs and steps of futures have no undo. */
@@ -470,8 +480,7 @@ model_state_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fac
         } else {
             model_write(w, run, fact, false,
                         stet__hash64(fact->value.data, fact->value.len, 3) | 1u);
-            (void)snprintf(o->scribble, sizeof o->scribble, "%.*s", (int)fact->value.len,
-                           (const char *)fact->value.data);
+            fleet_text(o->scribble, sizeof o->scribble, fact->value.data, fact->value.len);
             o->has_scribble = true;
         }
         break;
@@ -585,6 +594,8 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
     case STET__FACT_COMPENSATION_FAILED:
         run->is_broken = run->awaits_help = true;
+        (void)snprintf(run->undo, sizeof run->undo, "%.*s", (int)fact->name.len,
+                       (const char *)fact->name.data);
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
     case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
@@ -691,8 +702,21 @@ model_told_once(fleet *w, fleet_run *run, const stet__fact *fact)
         run->told[run->n_told++] = what;
 }
 
+/* Told by a worker that lives: a body has ended, and is on no record. Its unit, and what it records, came before. */
 static void
-model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
+model_lost(fleet *w, fleet_run *run, const stet_unit *unit, const stet__fact *fact)
+{
+    static const char said[] = "its record could not be written";
+
+    run->deaths++;
+    if (fact->text.len == strlen(said) && memcmp(fact->text.data, said, strlen(said)) == 0 &&
+        !fleet_is_at_risk(run, model_epoch(unit, run->id), fact->name))
+        fleet_fail(w, run, "it is told that the record of %.*s could not be written, and it was",
+                   (int)fact->name.len, (const char *)fact->name.data);
+}
+
+static void
+model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_op *op)
 {
     fleet_run     *run = fleet_run_of(w, op->run), *child;
     const mem_run *row = stet__mem_run(w->db, op->run);
@@ -723,13 +747,14 @@ model_inbox(fleet *w, const fleet_node *node, const stet_op *op)
     case STET__FACT_SKIP:
     case STET__FACT_EDIT:
     case STET__FACT_REWIND:
-        run->awaits_help = false;
+        if (fact.kind == STET__FACT_SKIP && model_is(fact.name, run->undo))
+            run->awaits_help = false;
         fleet_deed_put(w, run, &fact);
         if (run->grants > 0)
             run->not_before_ms = 0; /* it tries again at once */
         break;
     case STET__FACT_ROLLBACK_RETRY: run->awaits_help = false; break;
-    case STET__FACT_LOST: run->deaths++; break;
+    case STET__FACT_LOST: model_lost(w, run, unit, &fact); break;
     case STET__FACT_PAUSE: run->is_paused = !run->is_stopped; break;
     case STET__FACT_RESUME:
         fleet_resumed(w, run, &fact);
@@ -923,7 +948,7 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     model_children(w, unit);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_INBOX)
-            model_inbox(w, node, &unit->ops[i]);
+            model_inbox(w, node, unit, &unit->ops[i]);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_DEL)
             model_purged(w, node, &unit->ops[i]);

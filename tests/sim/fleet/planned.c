@@ -202,7 +202,8 @@ planned_check_overlap(fleet *w, const planned_unit *u)
     if (s->f.overlap != STET_OVERLAP_CANCEL)
         fleet_fail(w, run, "%s: it is started, and run %u before it is open", s->name,
                    last->number);
-    else if (!last->is_stopped && !last->is_damaged) /* whom nobody can execute either */
+    else if (!last->is_stopped && !last->is_broken &&
+             !last->is_damaged) /* whom nobody can stop, or execute either */
         fleet_fail(w, run, "%s: it is started, and run %u before it is not cancelled", s->name,
                    last->number);
 }
@@ -436,7 +437,7 @@ planned_put(fleet *w, planned_unit *u)
 static size_t
 planned_entries(stet__memory_db *db, const char *name, int outcome)
 {
-    mem_value probe = { .space = STET__SPACE_BASE_SCHED_LOG, .key = stet_text(name) };
+    mem_value probe = stet__mem_value_probe(STET__SPACE_BASE_SCHED_LOG, stet_text(name));
     size_t    n = 0;
 
     for (const mem_node *at = stet__mem_tree_ge(&db->values, &probe.node); at != NULL;
@@ -500,7 +501,7 @@ fleet_planned(fleet *w, const fleet_node *node, const stet_unit *unit)
 static bool
 planned_is_asked(fleet *w, const fleet_schedule *s, int64_t at_ms)
 {
-    mem_value probe = { .space = STET__SPACE_SCHED_DUE, .key = stet_text("") };
+    mem_value probe = stet__mem_value_probe(STET__SPACE_SCHED_DUE, stet_text(""));
 
     for (const mem_node *at = stet__mem_tree_ge(&w->db->values, &probe.node); at != NULL;
          at = stet__mem_tree_next(at)) {

@@ -3,7 +3,7 @@
  * A program is a function of the run's input alone, so every execution of a run, on whatever node,
  * interprets the same one. /
  */
-#include <inttypes.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,16 +216,22 @@ order_get(const char *text)
 size_t
 fleet_order_text(char *text, size_t size, const fleet_order *order)
 {
-    int n;
+    const char *awakeable = order->awakeable[0] != '\0' ? order->awakeable : "-";
+    size_t      len = strlen(awakeable), n = 34;
 
-    if (size < 34)
+    assert(order->depth < 10 && order->floor >= -1 && order->floor < 9);
+    if (size < 34 + 5 + len + 1)
         return 0;
     order_put(text, order->seed);
     order_put(text + 17, order->nonce);
-    n = snprintf(text + 34, size - 34, "%u%s %d %s", order->depth,
-                 order->is_shared ? "s" : "", order->floor + 1,
-                 order->awakeable[0] != '\0' ? order->awakeable : "-");
-    return n > 0 && (size_t)n < size - 34 ? (size_t)n + 34 : 0;
+    text[n++] = (char)('0' + order->depth);
+    if (order->is_shared)
+        text[n++] = 's';
+    text[n++] = ' ';
+    text[n++] = (char)('0' + order->floor + 1);
+    text[n++] = ' ';
+    memcpy(text + n, awakeable, len + 1);
+    return n + len;
 }
 
 bool

@@ -327,7 +327,7 @@ fleet_schedules_resume(fleet *w, stet_engine *e)
 bool
 fleet_schedules_asked(fleet *w)
 {
-    mem_value       probe = { .space = STET__SPACE_SCHED_DUE, .key = stet_text("") };
+    mem_value       probe = stet__mem_value_probe(STET__SPACE_SCHED_DUE, stet_text(""));
     const mem_node *n = w->n_schedules > 0 ? stet__mem_tree_ge(&w->db->values, &probe.node) : NULL;
 
     return n != NULL && strcmp(MEM_OF(const mem_value, node, n)->space, probe.space) == 0;

@@ -700,6 +700,8 @@ world_begin(fleet *w, const fleet_options *options)
     stet__map_init(&w->entered, &stet__platform_real()->alloc);
     stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
+    if ((w->named = stet__arena_get0(&w->arena, FLEET_NAMED * sizeof(fleet_run *))) == NULL)
+        abort();
     stet__rng_seed(&w->draws, options->seed);
     stet__rng_seed(&w->faults, stet__rng_next(&w->draws));
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
