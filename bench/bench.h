@@ -176,6 +176,8 @@ typedef struct bench_server {
     /* What the server is asked in so many seconds, as it tells; renewals of leases are not counted,
      * *renewals says how many there were. */
     double (*asked)(void *arg, const char *name, double seconds, double *renewals);
+    /* Runs a second of a backlog by hand, with so many slots; NULL: not written. */
+    double (*by_hand)(void *arg, int slots, int64_t total);
 } bench_server;
 
 void bench_fleet_workers(const bench_server *s, bench_result *r);

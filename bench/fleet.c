@@ -14,6 +14,7 @@
 
 #define FLEET_WORKERS    4
 #define FLEET_ROUND_S    1.2
+#define FLEET_HAND_ROUNDS 5
 #define FLEET_LOT        256  /* runs that one call starts */
 #define FLEET_LEAD_MS    1500 /* time to start a backlog in */
 #define FLEET_WARM_UP    1024
@@ -127,6 +128,25 @@ fleet_total(double per_second)
     return total < BENCH_IN_FLIGHT ? BENCH_IN_FLIGHT : total;
 }
 
+/* What four times the slots bring who does the same by hand: the machine and the server set a limit, too. */
+static void
+fleet_by_hand(const bench_server *s, bench_result *r)
+{
+    bench_rounds rounds = { .n = 0 };
+    bench_result hand;
+    int64_t      one = fleet_total(s->by_hand(s->arg, BENCH_SLOTS, FLEET_WARM_UP));
+    int64_t      four = fleet_total(s->by_hand(s->arg, BENCH_SLOTS * FLEET_WORKERS, FLEET_WARM_UP));
+
+    for (int i = 0; i < FLEET_HAND_ROUNDS; i++) {
+        double four_rate = s->by_hand(s->arg, BENCH_SLOTS * FLEET_WORKERS, four);
+
+        bench_rounds_add(&rounds, four_rate, s->by_hand(s->arg, BENCH_SLOTS, one));
+    }
+    bench_rounds_report(&rounds, &hand);
+    snprintf(r->note, sizeof r->note, "by hand %.2f (%.0f and %.0f runs/s)", hand.ratio, hand.value,
+             hand.raw);
+}
+
 /* One engine with one worker, one with four: they take turns, and who has none is idle. A worker
  * takes as many runs as it has slots. */
 void
@@ -158,6 +178,8 @@ bench_fleet_workers(const bench_server *s, bench_result *r)
     bench_rounds_report(&rounds, r);
     r->unit = "runs/s";
     r->ok = r->ratio >= 3;
+    if (s->by_hand != NULL)
+        fleet_by_hand(s, r);
 }
 
 /* ---- idle ------------------------------------------------------------------------------------ */

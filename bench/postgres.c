@@ -98,6 +98,14 @@ postgres_commits(void *arg, int n, double *seconds)
     raw_pg_commits_each(((const postgres *)arg)->hand, n, seconds);
 }
 
+static double
+postgres_by_hand(void *arg, int slots, int64_t total)
+{
+    const postgres *p = arg;
+
+    return raw_pg_workers(p->hand, p->conninfo, slots, total);
+}
+
 typedef struct postgres_counts {
     double transactions, renewals;
 } postgres_counts;
@@ -147,7 +155,7 @@ static void
 postgres_fleet_on(postgres_measure *measure, bench_result *r, bool is_amqp)
 {
     postgres     p = { .is_amqp = is_amqp };
-    bench_server s = { &p, postgres_url, postgres_commits, postgres_asked };
+    bench_server s = { &p, postgres_url, postgres_commits, postgres_asked, postgres_by_hand };
 
 #ifdef STET_WITH_RABBITMQ
     if (is_amqp) /* first: who keeps it would else keep the server's life as well */

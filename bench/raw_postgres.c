@@ -2,6 +2,8 @@
 #include "raw_postgres.h"
 
 #include <libpq-fe.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@ typedef enum raw_stmt {
     RAW_JOURNAL_INSERT,
     RAW_READY_INSERT,
     RAW_READY_DELETE,
+    RAW_READY_TAKE,
     RAW_STMTS
 } raw_stmt;
 
@@ -36,6 +39,9 @@ static const struct {
     [RAW_READY_INSERT] = { "qi", "INSERT INTO raw.ready VALUES($1,$2,$3)" },
     [RAW_READY_DELETE] = { "qd",
                            "DELETE FROM raw.ready WHERE queue=$1 AND priority=$2 AND run=$3" },
+    [RAW_READY_TAKE] = { "qt", "DELETE FROM raw.ready WHERE queue=$1 AND (priority,run)=(SELECT "
+                               "priority,run FROM raw.ready WHERE queue=$1 ORDER BY priority,run "
+                               "LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING run" },
 };
 
 static const char *const raw_schema =
@@ -253,6 +259,126 @@ raw_pg_commits_each(raw_pg *r, int n, double *seconds)
     }
 }
 
+/* ---- several workers ------------------------------------------------------------------------- */
+
+#define RAW_SLOTS_MAX 64
+
+typedef struct raw_slots {
+    _Atomic int64_t   left;
+    pthread_barrier_t ready;
+} raw_slots;
+
+typedef struct raw_slot {
+    raw_slots *all;
+    raw_pg    *r;
+    pthread_t  thread;
+} raw_slot;
+
+/* A transaction of what `write` sends. */
+static void
+raw_slot_commit(raw_pg *r, void (*write)(raw_pg *, int64_t), int64_t run)
+{
+    r->now_ms = (int64_t)(raw_now_s() * 1000);
+    raw_send(r, RAW_BEGIN, NULL);
+    write(r, run);
+    raw_send(r, RAW_COMMIT, NULL);
+    raw_sync(r);
+}
+
+static void
+raw_slot_claim(raw_pg *r, int64_t run)
+{
+    raw_journal(r, run, 2, 1, "claimed", "");
+    raw_update(r, run, 1, 2, NULL);
+}
+
+static void
+raw_slot_step1(raw_pg *r, int64_t run)
+{
+    raw_journal(r, run, 3, 1, "reserve", RAW_RESULT);
+    raw_update(r, run, 1, 3, NULL);
+}
+
+static void
+raw_slot_step2(raw_pg *r, int64_t run)
+{
+    raw_journal(r, run, 4, 1, "charge", RAW_RESULT);
+    raw_update(r, run, 1, 4, NULL);
+}
+
+static void
+raw_slot_step3(raw_pg *r, int64_t run)
+{
+    raw_journal(r, run, 5, 1, "ship", RAW_RESULT);
+    raw_journal(r, run, 6, 2, "return", RAW_RESULT);
+    raw_update(r, run, 2, 6, RAW_RESULT);
+}
+
+/* The oldest that is ready, taken with its row and the fact that says so. */
+static int64_t
+raw_slot_take(raw_pg *r)
+{
+    raw_args  a = { 0 };
+    PGresult *res;
+    int64_t   run = 0;
+
+    raw_send(r, RAW_BEGIN, NULL);
+    raw_bytes(&a, "default");
+    raw_send(r, RAW_READY_TAKE, &a);
+    raw_must(r, PQsendFlushRequest(r->db) && PQflush(r->db) == 0, "take");
+    PQclear(PQgetResult(r->db));
+    PQclear(PQgetResult(r->db));
+    res = PQgetResult(r->db);
+    raw_must(r, PQresultStatus(res) == PGRES_TUPLES_OK, "take");
+    if (PQntuples(res) == 1)
+        for (int i = 0; i < 8; i++)
+            run = run << 8 | (uint8_t)PQgetvalue(res, 0, 0)[i];
+    PQclear(res);
+    PQclear(PQgetResult(r->db));
+    r->sent -= 2;
+    if (run != 0)
+        raw_slot_claim(r, run);
+    raw_send(r, RAW_COMMIT, NULL);
+    raw_sync(r);
+    return run;
+}
+
+static void *
+raw_slot_main(void *arg)
+{
+    static void (*const steps[])(raw_pg *, int64_t) = { raw_slot_step1, raw_slot_step2,
+                                                        raw_slot_step3 };
+    raw_slot             *s = arg;
+    const struct timespec body = { 0, 1000000 };
+
+    pthread_barrier_wait(&s->all->ready);
+    while (atomic_fetch_sub(&s->all->left, 1) > 0) {
+        int64_t run = raw_slot_take(s->r);
+
+        raw_must(s->r, run != 0, "nothing is ready");
+        for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+            nanosleep(&body, NULL);
+            raw_slot_commit(s->r, steps[i], run);
+        }
+    }
+    return NULL;
+}
+
+/* Put there in one transaction. */
+static void
+raw_backlog(raw_pg *r, int64_t total)
+{
+    r->now_ms = (int64_t)(raw_now_s() * 1000);
+    raw_send(r, RAW_BEGIN, NULL);
+    for (int64_t i = 0; i < total; i++) {
+        raw_start(r, ++r->runs);
+        if (i % 64 == 63)
+            raw_sync(r);
+    }
+    raw_send(r, RAW_COMMIT, NULL);
+    raw_sync(r);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void
@@ -262,8 +388,8 @@ raw_ignore(void *arg, const PGresult *res)
     (void)res;
 }
 
-raw_pg *
-raw_pg_open(const char *conninfo)
+static raw_pg *
+raw_connect(const char *conninfo, const char *schema)
 {
     raw_pg   *r = calloc(1, sizeof *r);
     PGresult *res;
@@ -273,7 +399,7 @@ raw_pg_open(const char *conninfo)
     r->db = PQconnectdb(conninfo);
     raw_must(r, PQstatus(r->db) == CONNECTION_OK, conninfo);
     PQsetNoticeReceiver(r->db, raw_ignore, NULL);
-    res = PQexec(r->db, raw_schema);
+    res = PQexec(r->db, schema);
     raw_must(r, PQresultStatus(res) == PGRES_COMMAND_OK, "schema");
     PQclear(res);
     for (int i = 0; i < RAW_STMTS; i++) {
@@ -283,6 +409,36 @@ raw_pg_open(const char *conninfo)
     }
     raw_must(r, PQenterPipelineMode(r->db), "pipeline");
     return r;
+}
+
+raw_pg *
+raw_pg_open(const char *conninfo)
+{
+    return raw_connect(conninfo, raw_schema);
+}
+
+double
+raw_pg_workers(raw_pg *r, const char *conninfo, int slots, int64_t total)
+{
+    raw_slots all = { .left = total };
+    raw_slot  each[RAW_SLOTS_MAX];
+    double    start_s;
+
+    raw_backlog(r, total);
+    pthread_barrier_init(&all.ready, NULL, (unsigned)slots + 1);
+    for (int i = 0; i < slots; i++) {
+        each[i] = (raw_slot){ .all = &all, .r = raw_connect(conninfo, "SET search_path=raw") };
+        raw_must(r, pthread_create(&each[i].thread, NULL, raw_slot_main, &each[i]) == 0, "thread");
+    }
+    pthread_barrier_wait(&all.ready);
+    start_s = raw_now_s();
+    for (int i = 0; i < slots; i++)
+        pthread_join(each[i].thread, NULL);
+    start_s = raw_now_s() - start_s;
+    for (int i = 0; i < slots; i++)
+        raw_pg_close(each[i].r);
+    pthread_barrier_destroy(&all.ready);
+    return (double)total / start_s;
 }
 
 void

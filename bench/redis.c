@@ -114,7 +114,7 @@ static void
 redis_fleet(void (*measure)(const bench_server *s, bench_result *r), bench_result *r)
 {
     redis        p;
-    bench_server s = { &p, redis_url, redis_commits, redis_asked };
+    bench_server s = { &p, redis_url, redis_commits, redis_asked, NULL };
 
     if ((p.s = redis_server_new(NULL)) == NULL)
         bench_fail("no Redis: %s", redis_server_why());

@@ -23,10 +23,10 @@ extern "C" {
  * signals and all else that comes is kept. STET_ESETTLED: it is paused, the text says by whom. */
 STET_API int stet_run_pause(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
 
-/** The step is not executed (again): this is its result. Without a number it is the first of that name that has no
- * result yet. In a rollback it is not undone, because nothing was done; undos themselves ("rollback:charge#1") can be
+/** The step is not executed (again): this is its result. Without a number it is the last of that name, or the first
+ * if none was recorded yet; one that is still to come gets the result when it comes. In a rollback it is not undone, because nothing was done; undos themselves ("rollback:charge#1") can be
  * skipped, too, and a rollback that this one made fail then goes on. A stuck run tries again. STET_ESTATE: the rollback of
- * this run failed, and this is no undo. STET_ESETTLED: it has a result. STET_EKIND: what
+ * this run failed, and this is no undo. STET_ESETTLED: it has a result (name the next one by its number). STET_EKIND: what
  * was recorded by that name is no step; a step of that name that is still to come has to be said with its number. */
 STET_API int stet_run_skip(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
                            const char *by, const char *why);

@@ -261,7 +261,7 @@ typedef struct stet_run_info {
     int64_t     began_ms;       /* this generation; 0: it is the first */
     /* Of stet_run_get() and lists with payloads: */
     int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay; 0: its facts were not read */
-    int64_t     begun_ms;       /* a worker first had it; 0: no execution has recorded anything yet. Not in lists */
+    int64_t     begun_ms;       /* a worker began to execute it; 0: no execution has recorded anything yet. Not in lists */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 

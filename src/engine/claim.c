@@ -154,6 +154,7 @@ stet__claim_resume(stet_engine *e, const stet_timer *t)
     claim->epoch++;
     claim->is_owned = true;
     claim->is_new = true;
+    claim->begun_ms = 0;
     claim->is_resumed = true;
     claim->must_resume = true;
     claim->gather_round = atomic_load(&e->gather_round);
@@ -229,6 +230,7 @@ stet__grant(stet_engine *e, const stet_grant *grant, const stet__work *from)
         claim->epoch = grant->epoch;
         claim->is_owned = true;
         claim->is_new = true;
+        claim->begun_ms = 0;
         claim->is_soft = grant->is_soft;
         claim->crumb = stet__crumb_get(claim);
         claim_news(e, claim, grant, from);

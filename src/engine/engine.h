@@ -237,6 +237,7 @@ struct stet__claim {
     uint64_t         session, epoch;
     bool             is_owned;      /* shared: the claim is ours as far as we know */
     bool             is_new;        /* the CLAIMED fact of this epoch is not written yet */
+    int64_t          begun_ms;      /* … and tells this time; 0: when it is written */
     atomic_bool      is_guess;      /* executed ahead of the unit that gives it to us; see ahead.c */
     uint64_t         relied[STET__RELIED_MAX]; /* … units on their way whose writes it has seen */
     size_t           n_relied;

@@ -134,7 +134,8 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
     int          err;
 
     fact->revision = c->run.journal + 1;
-    fact->time_ms = stet__store_now(e);
+    if (fact->kind != STET__FACT_CLAIMED || fact->time_ms == 0)
+        fact->time_ms = stet__store_now(e);
     if (fact->kind == STET__FACT_STATE_SET || fact->kind == STET__FACT_STATE_CLEAR)
         host_date_write(c, fact);
     stet__fact_encode(&w->facts, fact);
@@ -168,7 +169,7 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
     return STET_OK;
 }
 
-/* The first fact of an epoch. */
+/* The first fact of an epoch. It is written with what the run did first, and a body may take hours. */
 static int
 host_append_claimed(stet_ctx *c, stet__work *w)
 {
@@ -177,6 +178,7 @@ host_append_claimed(stet_ctx *c, stet__work *w)
     int          err;
 
     claimed.kind = STET__FACT_CLAIMED;
+    claimed.time_ms = claim->begun_ms;
     claimed.number = (int64_t)claim->epoch;
     claimed.who = stet_text(claim->engine->worker);
     claimed.attempt = stet__run_attempt(&c->run);

@@ -119,6 +119,7 @@ stet__host_begin(stet_ctx *c)
     /* Whoever took that in removed the timers and marks, and stopped the runs. Removed once more, by whatever this execution
      * records, the mark of a later wait would go: there is one for all decisions of a run. */
     c->journal.spared = c->journal.orphans = NULL;
+    claim->begun_ms = stet__store_now(e);
     if (err != STET_OK)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)

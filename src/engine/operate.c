@@ -173,16 +173,12 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
                                   op->step, op->run, stet__fact_kind_name(cmd->kind), op->step);
         }
     }
-    if (occurrence == 0) {
-        occurrence = stet__journal_count(&l->journal, STET__FACT_STEP, name);
-        cmd = stet__journal_find(&l->journal, STET__FACT_STEP, name, occurrence);
-        if (cmd == NULL || cmd->is_settled)
-            occurrence++;
-    }
+    if (occurrence == 0 && (occurrence = stet__journal_count(&l->journal, STET__FACT_STEP, name)) == 0)
+        occurrence = 1;
     cmd = stet__journal_find(&l->journal, STET__FACT_STEP, name, occurrence);
     if (cmd != NULL && cmd->is_settled)
-        return stet__fail(STET_ESETTLED, "%s has recorded the result of %s#%llu; `stet edit` replaces it", op->run, name,
-                          (unsigned long long)occurrence);
+        return stet__fail(STET_ESETTLED, "%s has recorded the result of %s#%llu; `stet edit` replaces it, and %s#%llu is the next one",
+                          op->run, name, (unsigned long long)occurrence, name, (unsigned long long)occurrence + 1);
     op->fact.name = stet_text(name);
     op->fact.occurrence = (int64_t)occurrence;
     return STET_OK;

@@ -1,5 +1,7 @@
 /* Finding runs: by a text, by what they wait for, by who has them; and what one run tells of its
  * times. Row C8. */
+#include <time.h>
+
 #include "engine/engine.h"
 #include "fixture.h"
 
@@ -416,6 +418,8 @@ TEST(C8_a_dead_letter_is_listed_behind_many_that_were_settled)
 
 /* ---- one run ---- */
 
+enum { LONG_MS = 200 };
+
 typedef struct times {
     int64_t created_ms, eligible_ms, begun_ms, ended_ms;
 } times;
@@ -445,5 +449,39 @@ TEST(C8_a_run_tells_when_it_could_begin_when_it_began_and_when_it_ended)
     CHECK_INT(t.eligible_ms, t.created_ms + 3600000);
     CHECK_INT(t.begun_ms, 0);
     CHECK_INT(t.ended_ms, 0);
+    fixture_end(f);
+}
+
+static int
+long_body(stet_attempt *a, void *arg)
+{
+    struct timespec a_while = { 0, LONG_MS * 1000000L };
+
+    (void)a;
+    (void)arg;
+    return nanosleep(&a_while, NULL);
+}
+
+static int
+long_one(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "long", long_body, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+/* Its first record comes behind its first body. */
+TEST(C8_a_run_began_before_its_first_body_and_not_with_its_first_record)
+{
+    static const stet_handler handlers[] = { { "long", long_one, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    times                     t;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.long", "x", NULL);
+    EXPECT_RESULT(f->engine, &run, "x");
+    CHECK_OK(stet_run_get(f->engine, &run, on_times, &t));
+    CHECK(t.begun_ms >= t.created_ms);
+    CHECK(t.ended_ms - t.begun_ms >= LONG_MS - 50); /* clocks of stores are read late */
     fixture_end(f);
 }

@@ -394,6 +394,11 @@ TEST(C8_a_step_is_skipped_before_the_run_comes_to_it_and_not_when_it_has_a_resul
     CHECK_CODE(stet_run_skip(f->engine, &run, "charge#1", stet_text(""), NULL, NULL),
                STET_ESETTLED);
     CHECK_HAS(stet_last_error(), "stet edit");
+    /* Who names no number means the one that is there, not one that may never come. */
+    CHECK_CODE(stet_run_skip(f->engine, &run, "charge", stet_text(""), NULL, NULL), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "charge#2");
+    CHECK_INT(fixture_facts(f->engine, &run, "step skipped", NULL), 0);
+    CHECK_OK(stet_run_skip(f->engine, &run, "charge#2", stet_text(""), NULL, NULL));
     fixture_end(f);
 }
 
