@@ -82,13 +82,15 @@ programs() { # CONFIG
 }
 
 build_step() { # CONFIG COMPILER SANITIZE TARGET...
-    local config=$1 compiler=$2 sanitize=$3 linker=
+    local config=$1 compiler=$2 sanitize=$3 linker= flags=()
     shift 3
+    # What a sanitizer reports has its lines without the rest of what a debugger wants.
+    [ -z "$sanitize" ] || flags=(-DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -gline-tables-only")
     # Some two hundred programs are linked: a third to half of the time with this one. The simulator's own program,
     # which nobody times here, need not be compiled once more as one unit.
     ! command -v ld.lld >/dev/null || linker=-fuse-ld=lld
     cmake -S . -B "$OUT/$config" -DCMAKE_C_COMPILER="$compiler" -DSTET_WERROR=ON -DSTET_SIM_IPO=OFF \
-        -DSTET_SANITIZE="$sanitize" -DCMAKE_EXE_LINKER_FLAGS="$linker" || return
+        -DSTET_SANITIZE="$sanitize" -DCMAKE_EXE_LINKER_FLAGS="$linker" "${flags[@]}" || return
     cmake --build "$OUT/$config" -j "$JOBS" --target "$@" || return
     echo "ok build $config with $compiler"
 }
@@ -167,6 +169,7 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test) thin STET_FAULT_THIN=5 ;;
     asan/fault_io_test | asan/fault_repair_test) thin STET_FAULT_THIN=8 ;;
     asan/fault_memory_test) thin STET_FAULT_THIN=6 ;;
+    asan/unit_testkit_test | tsan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=8 ;;
     esac
     case $config in
     plain) run_job "$1" "$OUT/plain/tests/$program" ;;
@@ -225,8 +228,8 @@ slow_first() {
     local all
     all=$(cat)
     [ -n "$all" ] || return 0
-    grep -E '/(fault|crash)_' <<<"$all"
-    grep -vE '/(fault|crash)_' <<<"$all"
+    grep -E '/(fault_|crash_|unit_testkit)' <<<"$all"
+    grep -vE '/(fault_|crash_|unit_testkit)' <<<"$all"
 }
 
 # The programs are run while the next ones are compiled: most of them wait.
@@ -242,7 +245,7 @@ all_jobs() {
     if has_config tsan; then
         local targets
         mapfile -t targets < <(programs tsan)
-        [ ${#targets[@]} -eq 0 ] || ! build tsan clang thread "${targets[@]}" stet-test-server >&3 || jobs_of tsan
+        [ ${#targets[@]} -eq 0 ] || ! build tsan clang thread "${targets[@]}" stet-test-server >&3 || jobs_of tsan | slow_first
     fi
 }
 

@@ -192,6 +192,69 @@ TEST(G9_a_run_that_is_parked_and_woken_elsewhere_is_taken_by_name)
     fixture_end(f);
 }
 
+static gate                  parking = GATE_INIT;
+static const stet_store_ops *parking_real;
+static stet_store_ops        parking_ops;
+static stet_id               parking_run;
+
+static int
+parking_row(void *arg, const stet_run_row *row)
+{
+    *(bool *)arg = row->status == STET_STATUS_SUSPENDED;
+    return STET_OK;
+}
+
+/* The run is suspended, and the answer that says so takes its time. */
+static int
+parking_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int  err = parking_real->commit(s, units, n, outcomes);
+    bool is_suspended = false;
+
+    if (err == STET_OK &&
+        parking_real->run(s, parking_run, parking_row, &is_suspended) == STET_OK && is_suspended)
+        gate_pass(&parking);
+    return err;
+}
+
+static bool
+parking_has_news(stet_engine *e)
+{
+    stet_ctx *c;
+    bool      has_news;
+
+    stet__lock(e->p, &e->lock);
+    c = stet__map_find(&e->claims, parking_run.bytes, sizeof parking_run.bytes);
+    has_news = c != NULL && atomic_load(&c->has_news);
+    stet__unlock(e->p, &e->lock);
+    return has_news;
+}
+
+/* It is not parked yet as far as its worker knows, so it is not asked for by name; nobody tells again. */
+TEST(G9_what_comes_while_a_suspension_is_answered_is_not_slept_over)
+{
+    fixture     *f = quiet_begin();
+    stet_engine *worker = fixture_open_with(f, common_services);
+    stet_engine *client = quiet_engine(f, STET_ROLE_CLIENT, NULL);
+    stet_run_id  run;
+
+    run = fixture_start(client, "t.approval", "", NULL);
+    parking_run = damage_id(&run);
+    parking_real = worker->store->ops;
+    parking_ops = *parking_real;
+    parking_ops.commit = parking_commit;
+    worker->store->ops = &parking_ops;
+    CHECK_OK(stet_engine_start(worker));
+    gate_await(&parking, 1);
+    CHECK_OK(stet_resolve(client, handed_out, stet_text("yes")));
+    AWAIT(parking_has_news(worker));
+    gate_open(&parking);
+    EXPECT_RESULT(client, &run, "yes");
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+}
+
 /* Runs of one key wait for each other on different nodes. */
 TEST(G9_the_next_of_a_key_is_taken_up_on_another_node)
 {
@@ -252,9 +315,9 @@ TEST(G9_health_says_whether_there_are_hints)
 
 /* ---- hints that are lost and doubled --------------------------------------------------------- */
 
-static _Atomic uint64_t double_calls;
-static int              double_rate; /* one in so many is lost */
-static int              double_times; /* the others are sent so often */
+static _Atomic uint64_t     double_calls;
+static int                  double_rate;  /* one in so many is lost */
+static int                  double_times; /* the others are sent so often */
 static const stet_hint_ops *double_real;
 
 static void

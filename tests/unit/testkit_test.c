@@ -1524,8 +1524,9 @@ flow_flaky(stet_test *kit, void *arg)
 TEST_LIMIT(H5_I6_attempts_that_fail_in_several_runs_at_once_pass_everywhere, 120)
 {
     stet_test_report report;
+    uint64_t         seeds = (uint64_t)test_count("STET_TEST_KIT_SEEDS", 80);
 
-    for (uint64_t seed = 1; seed <= 80; seed++)
+    for (uint64_t seed = 1; seed <= seeds; seed++)
         if (stet_test_crash_everywhere(STET_TEST_OPTIONS(.seed = seed), flow_flaky, NULL, NULL,
                                        &report) != STET_OK)
             test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, report.text);
