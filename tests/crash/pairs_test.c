@@ -374,6 +374,8 @@ PAIRS_TEST(first_of_with_timeout, "first of with timeout")
 PAIRS_TEST(signals, "signals")
 PAIRS_TEST(events, "events")
 PAIRS_TEST(rollback, "rollback")
+PAIRS_TEST(late_listener, "late listener")
+PAIRS_TEST(late_resume, "late resume")
 
 /* Each generation ends once, with all its words, whatever crashes. */
 TEST_LIMIT(B22_pairs_of_crashes_generations, 300)

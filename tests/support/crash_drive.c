@@ -291,8 +291,8 @@ flow_update(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_i
             int64_t until_ms, const char *where)
 {
     static const char *const words[] = { "a", "b" }, *const answers[] = { "a ", "a b " };
-    stet_bytes               reply = { NULL, 0 };
-    int                      rc;
+    stet_bytes reply = { NULL, 0 };
+    int        rc;
 
     do {
         rc = stet_update(e, &reply, run, "word", stet_text(words[i]),
@@ -340,6 +340,66 @@ flow_drive_updates(const flow *f, stet_engine *e, flow_ledger *ledger, const ste
     if (rc != STET_OK && rc != STET_EENDED)
         test_fail(__FILE__, __LINE__, "%s: %s: signal: %s: %s", f->name, where, stet_code_name(rc),
                   stet_last_error());
+}
+
+/* One of them says the word, when the run has not begun; the others only look. */
+static void
+flow_say(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *run,
+         const char *where)
+{
+    bool is_mine;
+    int  rc;
+
+    if (!flow_is(f, FLOW_LATE))
+        return;
+    flow_lock();
+    if (ledger->speaker == NULL)
+        ledger->speaker = e->p;
+    is_mine = ledger->speaker == e->p && !ledger->is_said;
+    flow_unlock();
+    if (!is_mine)
+        return;
+    rc = stet_signal(e, run, "word", stet_text("word"),
+                     STET_SIGNAL_OPTIONS(.idempotency_key = "word"));
+    if (rc != STET_OK && rc != STET_EBUSY && rc != STET_EUNCERTAIN && rc != STET_EENDED)
+        test_fail(__FILE__, __LINE__, "%s: %s: saying it: %s: %s", f->name, where,
+                  stet_code_name(rc), stet_last_error());
+    flow_lock();
+    ledger->is_said = ledger->is_said || rc == STET_OK || rc == STET_EENDED;
+    flow_unlock();
+}
+
+/* One of them pauses it in its body, and resumes it at once: that may come when it was given back. */
+static void
+flow_resume_late(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *run,
+                 const char *where)
+{
+    bool is_mine;
+    int  rc;
+
+    if (!flow_is(f, FLOW_RESUME))
+        return;
+    while (atomic_load(&ledger->n) == 0)
+        flow_pass_ms(e, 5); /* until its body is entered, elsewhere if there is another worker */
+    for (int i = 0; i < 8 && ledger->speaker == NULL && ledger->entries[0].place == e->p; i++)
+        flow_pass_ms(e, 5);
+    flow_lock();
+    if (ledger->speaker == NULL)
+        ledger->speaker = e->p;
+    is_mine = ledger->speaker == e->p && !ledger->is_said;
+    flow_unlock();
+    if (!is_mine)
+        return;
+    rc = stet_run_pause(e, run, "flow", NULL);
+    if (rc == STET_OK || rc == STET_ESETTLED)
+        rc = stet_run_resume(e, run, "flow", NULL);
+    if (rc != STET_OK && rc != STET_EBUSY && rc != STET_EUNCERTAIN && rc != STET_EENDED &&
+        rc != STET_ESTATE)
+        test_fail(__FILE__, __LINE__, "%s: %s: resuming: %s: %s", f->name, where,
+                  stet_code_name(rc), stet_last_error());
+    flow_lock();
+    ledger->is_said = ledger->is_said || rc == STET_OK || rc == STET_EENDED;
+    flow_unlock();
 }
 
 /* Retried once, by whoever is first. */
@@ -545,6 +605,8 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
     flow_halt(f, e, ledger, where);
     flow_start_all(f, e, ledger, runs, where);
     flow_drive_halted(f, e, ledger, where);
+    flow_say(f, e, ledger, &runs[1], where);
+    flow_resume_late(f, e, ledger, &runs[0], where);
     flow_drive_schedule(f, e, ledger, until_ms, where);
     flow_drive_updates(f, e, ledger, &runs[0], until_ms, where);
     flow_drive_letters(f, e, &runs[0], until_ms, where);
@@ -556,6 +618,8 @@ flow_drive(const flow *f, stet_engine *e, flow_ledger *ledger, int64_t limit_ms,
             flow_outside(f, e, ledger, where);
             flow_operate(f, e, &open, where);
             flow_decide(f, e, ledger, where);
+            flow_say(f, e, ledger, &runs[1], where);
+            flow_resume_late(f, e, ledger, &runs[0], where);
         }
         if (stet_engine_now_ms(e) > until_ms) {
             flow_dump(e, ledger);

@@ -490,6 +490,55 @@ flow_tree(stet_ctx *ctx, stet_bytes input)
                                        (int)branch.len, (const char *)branch.data)));
 }
 
+/* Long enough to be paused and resumed meanwhile. */
+static int
+flow_slow_body(stet_attempt *a, void *step)
+{
+    stet__platform *p = a->ctx->exec->p;
+    stet__cond      cond;
+    stet__mutex     lock;
+
+    flow_enter(a, step);
+    if (p->ops->cond_init(p, &cond) != STET_OK || p->ops->mutex_init(p, &lock) != STET_OK)
+        return STET_ENOMEM;
+    stet__lock(p, &lock);
+    (void)stet__wait(p, &cond, &lock, stet__mono_us(p) + 60000);
+    stet__unlock(p, &lock);
+    p->ops->mutex_destroy(p, &lock);
+    p->ops->cond_destroy(p, &cond);
+    return STET_OK;
+}
+
+static int
+flow_slow(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "slow", flow_slow_body, (void *)(uintptr_t) "slow#1", NULL));
+    STET_TRY(flow_step(ctx, NULL, "then", "then#1"));
+    return stet_return(ctx, stet_text("resumed"));
+}
+
+/* Holds its key for a moment; who comes next has not begun until then. */
+static int
+flow_hold(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(flow_step(ctx, NULL, "hold", "hold#1"));
+    STET_TRY(stet_sleep_ms(ctx, "hold", 30));
+    return stet_return(ctx, stet_text("held"));
+}
+
+static int
+flow_hear_late(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes word;
+
+    (void)input;
+    STET_TRY(stet_await_signal(ctx, &word, "word", NULL));
+    STET_TRY(flow_step(ctx, NULL, "heard", "heard#1"));
+    return stet_return(ctx, word);
+}
+
 /* Looks at an object whose key another run holds. */
 static int
 flow_peek(stet_ctx *ctx, stet_bytes input)
@@ -583,26 +632,45 @@ flow_register(stet_engine *e)
 {
     static const stet_handler_options classed = { .classify = flow_classify };
     static const stet_handler         services[] = {
-                { "steps", flow_steps, NULL },         { "nap", flow_nap, NULL },
-                { "parent", flow_parent, NULL },       { "child", flow_child, NULL },
-                { "gate", flow_gate, NULL },           { "asker", flow_asker, NULL },
-                { "settler", flow_settler, NULL },     { "flaky", flow_flaky, NULL },
-                { "doomed", flow_doomed, NULL },       { "race", flow_race, NULL },
-                { "torn", flow_torn, NULL },           { "speaker", flow_speaker, NULL },
-                { "listener", flow_listener, NULL },   { "reader", flow_reader, NULL },
-                { "writer", flow_writer, NULL },       { "saga", flow_saga, NULL },
-                { "regret", flow_regret, NULL },       { "job", flow_job, NULL },
-                { "told", flow_told, NULL },           { "helped", flow_helped, NULL },
-                { "lost", flow_lost, NULL },           { "tree", flow_tree, NULL },
-                { "sore", flow_sore, NULL },           { "halting", flow_halting, NULL },
-                { "classed", flow_classed, &classed }, { 0 },
+                { "steps", flow_steps, NULL },
+                { "nap", flow_nap, NULL },
+                { "parent", flow_parent, NULL },
+                { "child", flow_child, NULL },
+                { "gate", flow_gate, NULL },
+                { "asker", flow_asker, NULL },
+                { "settler", flow_settler, NULL },
+                { "flaky", flow_flaky, NULL },
+                { "doomed", flow_doomed, NULL },
+                { "race", flow_race, NULL },
+                { "torn", flow_torn, NULL },
+                { "speaker", flow_speaker, NULL },
+                { "listener", flow_listener, NULL },
+                { "reader", flow_reader, NULL },
+                { "writer", flow_writer, NULL },
+                { "saga", flow_saga, NULL },
+                { "regret", flow_regret, NULL },
+                { "job", flow_job, NULL },
+                { "told", flow_told, NULL },
+                { "helped", flow_helped, NULL },
+                { "lost", flow_lost, NULL },
+                { "tree", flow_tree, NULL },
+                { "sore", flow_sore, NULL },
+                { "halting", flow_halting, NULL },
+                { "classed", flow_classed, &classed },
+                { "slow", flow_slow, NULL },
+                { 0 },
     };
     static const stet_handler_options shared = { .shared = true };
-    static const stet_handler objects[] = {
-        { "add", flow_add, NULL },     { "turns", flow_turns, NULL }, { "owner", flow_owner, NULL },
-        { "peek", flow_peek, &shared }, { 0 },
+    static const stet_handler         objects[] = {
+                { "add", flow_add, NULL },
+                { "turns", flow_turns, NULL },
+                { "owner", flow_owner, NULL },
+                { "peek", flow_peek, &shared },
+                { "hold", flow_hold, NULL },
+                { "hear", flow_hear_late, NULL },
+                { 0 },
     };
-    int                       err = stet_register(e, "flow", services);
+    int err = stet_register(e, "flow", services);
 
     if (err == STET_OK)
         err = stet_register_schedule(e, "times", flow_times, NULL);
@@ -737,6 +805,19 @@ const flow flows[] = {
       2,
       0,
       { { "peek#1", 1 }, { "paid#1", 1 }, { "looked#1", 1 }, { "kept#1", 1 } } },
+    { FLOW_RESUME,
+      { { "flow.slow", NULL, STET_STATUS_COMPLETED, 0, "resumed" } },
+      1,
+      1,
+      0,
+      { { "slow#1", 1 }, { "then#1", 1 } } },
+    { FLOW_LATE,
+      { { "counter.hold", "s", STET_STATUS_COMPLETED, 0, "held" },
+        { "counter.hear", "s", STET_STATUS_COMPLETED, 0, "word" } },
+      2,
+      2,
+      0,
+      { { "hold#1", 1 }, { "heard#1", 1 } } },
     { .name = FLOW_SCHEDULE, /* nothing is started: it does that, twice */
       .runs = 2,
       .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },

@@ -51,6 +51,8 @@ typedef struct flow_ledger {
      * asked for. */
     const void     *halted_at;
     int             resumes_asked;
+    const void     *speaker; /* the platform of the engine that says the word, if nobody has yet */
+    bool            is_said;
     size_t          forks_asked;
     char            forked[STET_ID_TEXT_MAX]; /* the one that was acknowledged last */
     /* Each decision has a note of its own: the one that was acknowledged is the one the run must

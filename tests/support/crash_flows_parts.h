@@ -24,6 +24,8 @@
 #define FLOW_FORKS "forks"
 #define FLOW_MENDING "mended rollback"
 #define FLOW_HALTED "halted handler"
+#define FLOW_LATE "late listener"
+#define FLOW_RESUME "late resume"
 
 #define FLOW_UNDO "rollback:" /* what the name of an undo begins with */
 

@@ -42,6 +42,7 @@ void
 flow_ledger_begin(flow_ledger *ledger)
 {
     flow_here.ledger = ledger;
+    ledger->speaker = NULL;
     ledger->life++;
 }
 
@@ -54,6 +55,8 @@ flow_ledger_stop(void)
 void
 flow_ledger_crash(flow_ledger *ledger, const void *place)
 {
+    if (place == NULL || ledger->speaker == place)
+        ledger->speaker = NULL;
     for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
         flow_entry *entry = &ledger->entries[i];
 

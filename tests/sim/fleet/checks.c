@@ -1,6 +1,7 @@
 /* What must hold at the end, and once faults have stopped. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -353,6 +354,32 @@ check_entry(fleet *w, int key, const char *name, const char *want)
                    want != NULL ? want : "(none)");
 }
 
+/* A baseline goes with the run whose write replaced it: by their times alone, and a clock may be set back, nobody
+ * could tell which was later. */
+static void
+check_base(fleet *w, int key)
+{
+    char             text[64], account[48];
+    int              n = snprintf(text, sizeof text, "obj%ck%d%caccount", 0, key, 0);
+    const mem_value *v =
+        stet__mem_value(w->db, STET__SPACE_BASE_STATE, (stet_bytes){ text, (size_t)n });
+    stet_bytes       in = v != NULL ? v->value.data : (stet_bytes){ NULL, 0 };
+    stet__fact       base;
+    uint64_t         write;
+    const fleet_run *next;
+
+    if (v == NULL || stet__fact_decode(&base, &in) != STET_OK || base.value.data == NULL)
+        return;
+    fleet_text(account, sizeof account, base.value.data, base.value.len);
+    write = strtoull(account, NULL, 10);
+    next = write + 1 < FLEET_WRITES_MAX ? w->objects[key].writers[write + 1] : NULL;
+    if (next != NULL && next->is_purged)
+        fleet_fail(
+            w, next,
+            "key %d: it replaced write %llu and is removed, and the baseline of that is left", key,
+            (unsigned long long)write);
+}
+
 static void
 check_objects(fleet *w)
 {
@@ -361,6 +388,7 @@ check_objects(fleet *w)
 
         check_entry(w, i, "account", o->writes > 0 ? o->account : NULL);
         check_entry(w, i, "scribble", o->has_scribble ? o->scribble : NULL);
+        check_base(w, i);
     }
 }
 

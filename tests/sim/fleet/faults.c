@@ -122,6 +122,32 @@ chaos_store_jump(fleet *w)
     fleet_trace(w, NULL, NULL, "the store's clock is ahead by", NULL, ms, 0);
 }
 
+/* Set ahead by mistake and set right a moment later: leases have ended in between, and go on. What was
+ * recorded meanwhile was refused. */
+static void
+chaos_hiccup(fleet *w)
+{
+    int64_t ms = w->plan.lease_ms + (int64_t)fleet_draw(&w->hiccups, (uint64_t)w->plan.lease_ms),
+            peak_ms;
+
+    stet__memory_db_advance(w->db, ms);
+    w->jumped_us = stet__sim_now_us(w->sim);
+    fleet_trace(w, NULL, NULL, "the store's clock is ahead by", NULL, ms, 0);
+    fleet_nap(w->server, 1 + (int64_t)fleet_draw(&w->hiccups, (uint64_t)w->plan.renew_ms * 500));
+    if ((peak_ms = fleet_peak_ms(w)) > w->peak_ms)
+        w->peak_ms = peak_ms;
+    w->back_ms += ms;
+    w->set_back_ms += ms;
+    stet__memory_db_advance(w->db, -ms);
+    fleet_trace(w, NULL, NULL, "the store's clock is right again", NULL, ms, 0);
+}
+
+static bool
+chaos_has_hiccups(const fleet *w)
+{
+    return w->plan.one_in[FLEET_STORE_JUMP] != 0 && w->plan.one_in[FLEET_STORE_BACK] != 0;
+}
+
 static void
 chaos_turn(fleet *w)
 {
@@ -162,5 +188,7 @@ fleet_chaos(void *arg)
         fleet_nap(w->server, 1 + (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.chaos_us * 2));
         if (w->has_faults)
             chaos_turn(w);
+        if (w->has_faults && chaos_has_hiccups(w))
+            chaos_hiccup(w);
     }
 }

@@ -59,6 +59,7 @@ enum {
     FLEET_ONCE = 8,       /* keys that are given out once */
     FLEET_EVENTS = 1024,
     FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
+    FLEET_WRITES_MAX = 128,
     FLEET_UPDATES_MAX = 32, /* of one run, that are known by number */
     FLEET_INSIDE = 1000000, /* numbers from here on: of signals a run sends itself */
     FLEET_EVENTS_KEPT = 1 << 14, /* to be told when something is wrong */
@@ -293,6 +294,7 @@ typedef struct fleet_entry {
     bool     is_forgotten;    /* a rewind went back behind it */
     uint64_t token;           /* hash of it */
     uint32_t repeats;         /* how often the step had been forgotten */
+    bool     has_failed;      /* passingly or for good: what ends the attempt is its record, too */
 } fleet_entry;
 
 /* A step as far as the store knows. */
@@ -476,6 +478,8 @@ void fleet_leave(fleet *w, stet_attempt *a);
 void fleet_ledger_crash(fleet *w, const fleet_node *node);
 /* Was this body executed under this claim? */
 bool fleet_is_executed(const fleet_run *run, uint64_t epoch, const stet__fact *fact);
+void fleet_body_failed(fleet *w, const stet_attempt *a);
+void fleet_settle_failed(fleet_run *run, uint64_t epoch);
 void fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name);
 /* Was this body entered under this claim, and is it on no record? */
 bool fleet_is_at_risk(const fleet_run *run, uint64_t epoch, stet_bytes name);
@@ -513,6 +517,7 @@ typedef struct fleet_object {
     uint64_t writes, sum;
     uint64_t (*states)[FLEET_ENTRIES]; /* all it ever had, in order, as handlers note what they read */
     size_t   n_states, cap_states;     /* without the first, in which there was nothing */
+    const fleet_run *writers[FLEET_WRITES_MAX]; /* of the account, by the number of the write; later ones are not known */
 } fleet_object;
 
 /* A shared run is about to read the entry, under this claim. */
@@ -835,6 +840,7 @@ struct fleet {
     stet__mutex      gate;   /* held around commits: what was applied is always told to the model */
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     stet__rng        planner; /* of schedules: seeds that have none are what they were without */
+    stet__rng        hiccups; /* … of the store's clock */
     stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */

@@ -170,11 +170,15 @@ handler_body(stet_attempt *a, void *arg)
     fleet_leave(w, a);
     if (b->body.verdict == FLEET_VERDICT_DEFER
             ? handler_is_put_off(w, stet_attempt_run(a), b->op, b->part, b->body.verdict)
-            : number <= b->body.fails)
+            : number <= b->body.fails) {
+        fleet_body_failed(w, a);
         return stet_attempt_fail(a, STET_ERETRY, "no luck [%c]",
                                  handler_verdicts[b->body.verdict].letter);
-    if (b->body.is_permanent)
+    }
+    if (b->body.is_permanent) {
+        fleet_body_failed(w, a);
         return stet_attempt_fail(a, STET_EPERMANENT, "never");
+    }
     return stet_attempt_return(a, stet_text(a->step));
 }
 

@@ -228,7 +228,8 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
     if (!e->is_stale || !run->is_rewritten)
         fleet_seen_check(w, run, x->seen, seen, true);
     if (!e->is_stale && run->awaits_help)
-        fleet_fail(w, run, "%s is entered, and nobody asked for another try of its rollback", e->step);
+        fleet_fail(w, run, "%s is entered, and nobody asked for another try of its rollback",
+                   e->step);
     if (!e->is_stale) {
         fleet_check_inherited(w, run, x, seen);
         fleet_hold_entered(w, node, run, x->began_us);
@@ -292,5 +293,23 @@ fleet_settle(fleet *w, fleet_run *run, uint64_t epoch, stet_bytes name)
     (void)w;
     for (fleet_entry *e = run->entries; e != NULL; e = e->next)
         if (e->fence == epoch && (name.len == 0 || ledger_is(e, name)))
+            e->is_settled = true;
+}
+
+void
+fleet_body_failed(fleet *w, const stet_attempt *a)
+{
+    fleet_run *run = fleet_run_named(w, stet_attempt_run(a));
+
+    for (fleet_entry *e = run != NULL ? run->entries : NULL; e != NULL; e = e->next)
+        if (e->fence == stet_attempt_fence(a) && strcmp(e->step, a->step) == 0)
+            e->has_failed = true;
+}
+
+void
+fleet_settle_failed(fleet_run *run, uint64_t epoch)
+{
+    for (fleet_entry *e = run->entries; e != NULL; e = e->next)
+        if (e->fence == epoch && e->has_failed)
             e->is_settled = true;
 }

@@ -438,6 +438,8 @@ model_account(fleet *w, fleet_run *run, fleet_object *o, stet_bytes value)
                    run->key, writes, sum, o->writes, o->sum);
     o->writes = writes;
     o->sum = sum;
+    if (writes < FLEET_WRITES_MAX)
+        o->writers[writes] = run;
 }
 
 static void
@@ -600,7 +602,8 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* the record of how it failed */
         run->is_rolled_back = true;
-        fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
+        fleet_settle_failed(run,
+                            epoch); /* a body beside the handler may go on, and be recorded later */
         break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:

@@ -707,6 +707,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
     stet__rng_seed(&w->planner, options->seed * 131 + 11);
     stet__rng_seed(&w->whims, options->seed * 131 + 13);
+    stet__rng_seed(&w->hiccups, options->seed * 131 + 17);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
