@@ -8,6 +8,7 @@
  *
  * Locks: committer.lock for the queue; engine->lock while outcomes are delivered.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -279,10 +280,15 @@ committer_wake_all(stet_engine *e)
         stet__exec_wake(&e->exec, value);
 }
 
+/* trouble: what the store said; NULL: it is well. */
 static void
-committer_poisoned(stet_engine *e, bool is_poisoned)
+committer_poisoned(stet_engine *e, const char *trouble)
 {
+    bool is_poisoned = trouble != NULL;
+
     stet__lock(e->p, &e->lock);
+    if (is_poisoned)
+        (void)snprintf(e->trouble, sizeof e->trouble, "%s", trouble);
     if (e->is_poisoned != is_poisoned) {
         e->is_poisoned = is_poisoned;
         if (!is_poisoned) {
@@ -307,7 +313,7 @@ stet__committer_heal(stet_engine *e)
     if ((err = e->store->ops->ping(e->store)) == STET_EPOISONED)
         err = e->store->ops->reopen(e->store);
     if (err == STET_OK)
-        committer_poisoned(e, false);
+        committer_poisoned(e, NULL);
     return err == STET_OK;
 }
 
@@ -397,7 +403,7 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         n = m->n;
         committer_grown(m);
         if (err == STET_OK) {
-            committer_poisoned(e, false);
+            committer_poisoned(e, NULL);
             return n;
         }
         if (err == STET_EUNCERTAIN || err == STET_EPOISONED)
@@ -405,7 +411,7 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "a commit of %zu units %s: %s", n,
                   is_unknown ? "has an unknown outcome and is submitted again" : "failed and is tried again",
                   stet_last_error());
-        committer_poisoned(e, true);
+        committer_poisoned(e, stet_last_error());
         for (size_t i = 0; is_unknown && i < n; i++)
             m->batch[i]->is_unknown = true;
         n = committer_refuse_clients(e, n, err, false);
@@ -725,12 +731,18 @@ stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond)
 int
 stet__commit_failed(stet_engine *e, int result)
 {
+    char trouble[sizeof e->trouble + 4] = "";
+
     if (result == STET_OK || result == STET_ECONFLICT)
         return result;
     if (result == STET_EMOVED)
         return stet__stop_refused(e);
-    return stet__fail(result, "%s: the store %s", e->url,
+    stet__lock(e->p, &e->lock);
+    if (e->is_poisoned)
+        (void)snprintf(trouble, sizeof trouble, " (%s)", e->trouble);
+    stet__unlock(e->p, &e->lock);
+    return stet__fail(result, "%s: the store %s%s", e->url,
                       result == STET_EUNCERTAIN
                           ? "did not answer in time; repeat with the same idempotency key to learn the outcome"
-                          : "could not be written; nothing was changed");
+                          : "could not be written; nothing was changed", trouble);
 }

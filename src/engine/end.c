@@ -219,7 +219,8 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
     char             text[96];
 
     if (is_none && !end_is_partial(c, unasked)) {
-        (void)snprintf(text, sizeof text, "the handler returned %d, which is no stet code", c->rc);
+        (void)snprintf(text, sizeof text, "the handler returned %d%s%s%s", c->rc, c->rc > 0 ? ", which is no stet code" : ", ",
+                       c->rc > 0 ? "" : stet_code_name(c->rc), c->rc > 0 ? "" : ", which no call had returned to it");
         if (c->run.stop_code != 0) /* a stopped run was answered: it cannot fail any more */
             return end_fact(c, c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED,
                             c->run.stop_code, STET_EHANDLER, text, NULL);
@@ -254,8 +255,10 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
         return end_fact(c, STET__FACT_FAILED, c->rc, c->failure.code == c->rc ? c->failure.cause : 0,
                              c->failure.code == c->rc && c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc),
                              c->failure.code == c->rc ? c->failure.origin : NULL);
-    if (c->failure.code != c->rc)
-        (void)stet__ctx_fail(c, c->rc, 0, NULL, NULL, 0);
+    if (c->failure.code != c->rc) {
+        (void)snprintf(text, sizeof text, "the handler returned %d, which is no code of stet", c->rc);
+        (void)stet__ctx_fail(c, c->rc, 0, stet_code_name(c->rc) == NULL && c->rc > STET_CODE_USER ? text : NULL, NULL, 0);
+    }
     if (c->run.is_auto && end_is_partial(c, unasked))
         return end_partial(c, unasked, due_ms);
     return end_passing(c, c->rc, due_ms);
@@ -438,17 +441,19 @@ static void
 end_log(stet_ctx *c)
 {
     stet_engine *e = host_claim(c)->engine;
+    const char  *error = c->run.error != NULL ? c->run.error : c->stuck_text; /* not if its facts cannot be read */
 
+    if (error == NULL)
+        error = stet_code_text(c->run.code);
     if (c->run.status == STET_STATUS_STUCK)
-        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "stuck: %s", c->run.error);
+        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "stuck: %s", error);
     else if (c->run.status == STET_STATUS_COMPENSATION_FAILED)
         stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code,
-                  "could not be rolled back, and waits for help: %s", c->run.error);
+                  "could not be rolled back, and waits for help: %s", error);
     else if (c->run.status == STET_STATUS_FAILED)
-        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "failed: %s", c->run.error);
+        stet__log(e, STET_LOG_ERROR, &c->run.id, c->run.handler, NULL, c->run.code, "failed: %s", error);
     else if (c->run.status == STET_STATUS_RETRYING)
-        stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, c->run.code, "attempt %u failed: %s", c->run.failed,
-                  c->run.error);
+        stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, c->run.code, "attempt %u failed: %s", c->run.failed, error);
 }
 
 /* The open unit goes, and with it the records of bodies that are in it. What became of one before it may not be known:

@@ -77,7 +77,7 @@ stet_options_set(stet_options *options, const char *name, const char *text)
                               strcmp(engine_config[i].item.unit, "ms") == 0 ? "a duration like 30s" : "a number");
         if ((err = engine_check(&engine_config[i].item, value)) != STET_OK)
             return err;
-        *engine_value(options, i) = value;
+        *engine_value(options, i) = value != 0 ? value : STET_NONE; /* 0 would be the default */
         return STET_OK;
     }
     return stet__fail(STET_ECONFIG, "there is no configuration value %s; `help config` lists them", name);
@@ -230,9 +230,11 @@ engine_add_handler(stet_engine *e, stet__service *s, const stet_handler *h)
         return stet__fail(STET_EINVAL, "%s: only a handler of an object can be shared", at->name);
     at->classify = h->options->classify;
     at->classify_arg = h->options->classify_arg;
-    if (h->options->timeout != NULL && (err = stet_duration_parse(&at->timeout_ms, h->options->timeout)) != STET_OK)
+    if (h->options->timeout != NULL &&
+        (err = stet__span_parse(&at->timeout_ms, at->name, "timeout", h->options->timeout)) != STET_OK)
         return err;
-    if (h->options->retention != NULL && (err = stet_duration_parse(&at->retention_ms, h->options->retention)) != STET_OK)
+    if (h->options->retention != NULL &&
+        (err = stet__span_parse(&at->retention_ms, at->name, "retention", h->options->retention)) != STET_OK)
         return err;
     return engine_describe_handler(e, at, h->options);
 }

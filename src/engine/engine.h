@@ -524,6 +524,7 @@ struct stet_engine {
     bool             hint_tells;     /* it has to be told after commits: the store does not do it by itself */
     int64_t          hint_paid_us;   /* looks for nothing are paid for until here */
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
+    char             trouble[256];   /* … and this is what it said last; lock */
     stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */

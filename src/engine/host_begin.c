@@ -108,6 +108,17 @@ host_judge(stet_ctx *c)
         c->latch = STET_SUSPENDED;
 }
 
+/* Who started it did not have the handler, so nobody could tell: without a key an object has no state, and with one
+ * a service would write some. In place of the handler, before any body. */
+static int
+host_misplaced(stet_ctx *c, stet_bytes input)
+{
+    (void)input;
+    if (c->run.is_object)
+        return stet_fail(c, STET_EKEY, "%s belongs to a service, which has no keys; start it without one", c->run.handler);
+    return stet_fail(c, STET_EKEY, "%s belongs to an object: start it with the key of the object", c->run.handler);
+}
+
 int
 stet__host_begin(stet_ctx *c)
 {
@@ -134,7 +145,7 @@ stet__host_begin(stet_ctx *c)
     c->passed = c->run.epoch == claim->epoch ? c->journal.known : c->journal.order;
     if (err == STET_OK) {
         claim->handler = h;
-        c->fn = h->fn;
+        c->fn = h->is_object == c->run.is_object ? h->fn : host_misplaced;
         c->rolls_back = h->rolls_back;
         c->is_shared = h->is_shared;
         stet__host_info(c);

@@ -120,16 +120,13 @@ start_key(const stet__handler *h, const char *handler, const char *key)
 }
 
 static int
-start_span(const char *handler, const char *what, const char *text, int64_t ms, int64_t *out)
+start_span(const char *handler, const char *what, const char *text, int64_t ms, bool may_be_nothing, int64_t *out)
 {
-    int err;
-
     *out = 0;
-    if (text != NULL) {
-        if ((err = stet_duration_parse(out, text)) != STET_OK)
-            return stet__fail(err, "%s: %s: %s", handler, what, stet_last_error());
+    if (text != NULL && (!may_be_nothing || stet_duration_parse(out, text) != STET_OK))
+        return stet__span_parse(out, handler, what, text);
+    if (text != NULL)
         return STET_OK;
-    }
     if (ms < 0)
         return stet__fail(STET_EDURATION, "%s: %s cannot be negative", handler, what);
     *out = ms;
@@ -142,9 +139,9 @@ start_times(stet__start *s, const stet__handler *h, const char *handler, const s
     int64_t delay_ms, timeout_ms, retention_ms;
     int     err;
 
-    if ((err = start_span(handler, "delay", o->delay, o->delay_ms, &delay_ms)) != STET_OK ||
-        (err = start_span(handler, "timeout", o->timeout, o->timeout_ms, &timeout_ms)) != STET_OK ||
-        (err = start_span(handler, "retention", o->retention, 0, &retention_ms)) != STET_OK)
+    if ((err = start_span(handler, "delay", o->delay, o->delay_ms, true, &delay_ms)) != STET_OK ||
+        (err = start_span(handler, "timeout", o->timeout, o->timeout_ms, false, &timeout_ms)) != STET_OK ||
+        (err = start_span(handler, "retention", o->retention, 0, false, &retention_ms)) != STET_OK)
         return err;
     if (o->run_at_ms < 0 || o->deadline_ms < 0 || o->run_at_ms > START_TIME_MAX_MS ||
         o->deadline_ms > START_TIME_MAX_MS || delay_ms > START_TIME_MAX_MS || timeout_ms > START_TIME_MAX_MS)
@@ -362,6 +359,8 @@ stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet_
         (err = start_trace(&s->fact, handler, o)) != STET_OK ||
         (err = start_labels(arena, &s->fact, handler, o->labels)) != STET_OK)
         return err;
+    if (input.data == NULL && input.len > 0)
+        return stet__fail(STET_EINVAL, "%s: an input of %zu bytes at no address", handler, input.len);
     if ((int64_t)input.len > e->config.payload_bytes_max)
         return stet__fail(STET_ETOOBIG, "%s: an input of %zu bytes; the limit is payload_bytes_max, %lld", handler,
                           input.len, (long long)e->config.payload_bytes_max);

@@ -66,9 +66,11 @@ wait_fill_run(stet_result *r, const stet__run *run, int answer)
     stet_bytes none = { NULL, 0 };
     bool       is_stop = answer == STET_ECANCELLED || answer == STET_EEXPIRED;
 
+    /* What else went wrong with it before is not why: it may be stuck, or between two attempts. */
+    if (is_stop && (!stet__run_is_terminal(run) || run->error == NULL))
+        return wait_fill(r, run->status, none, answer, 0, stet__run_attempt(run), run->stop_why, NULL);
     return wait_fill(r, run->status, answer == STET_OK ? run->result : none, is_stop ? answer : run->code, run->cause,
-                     stet__run_attempt(run), is_stop && run->error == NULL ? run->stop_why : answer == STET_OK ? NULL : run->error,
-                     run->origin);
+                     stet__run_attempt(run), answer == STET_OK ? NULL : run->error, run->origin);
 }
 
 static int

@@ -458,8 +458,8 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
         return STET_OK;
     if (o->size != sizeof *o)
         return stet__fail(STET_EINVAL, "step %s: stet_step_options.size is %zu; use STET_STEP(…)", f->name, o->size);
-    if (o->timeout != NULL && (err = stet_duration_parse(&timeout_ms, o->timeout)) != STET_OK)
-        return stet__fail(err, "step %s: timeout: %s", f->name, stet_last_error());
+    if (o->timeout != NULL && (err = stet__span_parse(&timeout_ms, f->name, "timeout", o->timeout)) != STET_OK)
+        return stet__fail(err, "step %s", stet_last_error());
     if (o->attempts < 0 || o->first_ms < 0 || o->max_ms < 0 || o->factor_percent < 0 ||
         o->jitter_percent < STET_NONE || o->jitter_percent > 100)
         return stet__fail(STET_EINVAL, "step %s: a retry policy with a value out of range", f->name);

@@ -229,6 +229,17 @@ stet_duration_text(char *text, size_t size, int64_t ms)
     return text;
 }
 
+int
+stet__span_parse(int64_t *ms, const char *of, const char *what, const char *text)
+{
+    int err = stet_duration_parse(ms, text);
+
+    if (err != STET_OK)
+        return stet__fail(err, "%s: %s: %s", of, what, stet_last_error());
+    return *ms > 0 ? STET_OK
+                   : stet__fail(STET_EDURATION, "%s: %s: \"%.32s\" is no time; leave it away for the default", of, what, text);
+}
+
 /* Days since 1970 to a date, by 400-year cycles that begin on a first of March. */
 const char *
 stet__utc_text(char room[STET__UTC_MAX], int64_t ms)

@@ -450,6 +450,7 @@ TEST(B24_a_handler_that_returns_nonsense_fails_for_good_and_says_what_it_returne
     check_return(f, "-1", STET_EATTEMPTS, 3);
     check_return(f, "-1007", STET_EATTEMPTS, 3); /* the application's own: passing */
     check_return(f, "-500", STET_EATTEMPTS, 3);  /* nobody's: passing */
+    CHECK(fixture_logged(f, "returned -500") > 0);
     fixture_end(f);
 }
 

@@ -168,6 +168,12 @@ TEST(H9_the_kinds_a_caller_sees_differ)
     CHECK_CODE(stet_start(f->engine, NULL, "", stet_text(""), NULL), STET_ENAME);
     CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.delay = "soon")),
                STET_EDURATION);
+    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.timeout = "0s")),
+               STET_EDURATION);
+    CHECK_HAS(stet_last_error(), "t.quick: timeout");
+    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", stet_text(""), STET_START(.retention = "0")),
+               STET_EDURATION);
+    CHECK_CODE(stet_start(f->engine, NULL, "t.quick", (stet_bytes){ NULL, 5 }, NULL), STET_EINVAL);
     parent = fixture_start(f->engine, "t.nap", "", NULL);
     fixture_await_status(f->engine, &parent, STET_STATUS_SUSPENDED);
     run = fixture_start(f->engine, "t.quick", "",

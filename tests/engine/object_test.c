@@ -359,6 +359,49 @@ TEST(A2_a_key_on_a_service_and_none_on_an_object_are_errors)
     fixture_end(f);
 }
 
+static int
+h_misplaced(stet_ctx *ctx, stet_bytes input)
+{
+    if (stet_state_set(ctx, "x", stet_text("1")) == STET_OK)
+        effect("written");
+    effect("misplaced");
+    return stet_return(ctx, input);
+}
+
+/* Who starts them does not have the handlers, and no worker lives yet. */
+TEST(A2_a_key_on_a_service_and_none_on_an_object_started_elsewhere_fail_before_any_code)
+{
+    static const stet_handler handlers[] = { { "run", h_misplaced, NULL }, { 0 } };
+    const fixture_service     services[] = { { "account", handlers, true, NULL },
+                                             { "svc", handlers, false, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               keyed, keyless;
+    stet_engine              *client;
+    stet_result               r;
+    stet_bytes                value;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    CHECK_OK(stet_engine_start(client));
+    keyed = fixture_start(client, "svc.run", "", STET_START(.key = "k"));
+    keyless = fixture_start(client, "account.run", "", NULL);
+    f->options.roles = 0;
+    fixture_up(f, services);
+    r = EXPECT_END(f->engine, &keyed, STET_ERUN);
+    CHECK_INT(r.code, STET_EKEY);
+    CHECK_HAS(r.error, "svc.run belongs to a service");
+    stet_result_free(&r);
+    r = EXPECT_END(f->engine, &keyless, STET_ERUN);
+    CHECK_INT(r.code, STET_EKEY);
+    CHECK_HAS(r.error, "account.run belongs to an object");
+    stet_result_free(&r);
+    CHECK_INT(effects("misplaced"), 0);
+    CHECK_CODE(stet_state_read(client, &value, "svc", "k", "x"), STET_ENOTFOUND);
+    stet_close(client);
+    fixture_end(f);
+}
+
 /* call SERVICE.HANDLER KEY, as the input says: "b.call k b.call k2 …" */
 static int
 call_on(stet_ctx *ctx, stet_bytes input)

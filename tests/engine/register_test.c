@@ -292,6 +292,8 @@ TEST(A10_values_can_be_set_by_name_and_text)
     CHECK_INT(options.lease_ms, 45000);
     CHECK_OK(stet_options_set(&options, "lease_ms", "500"));
     CHECK_INT(options.lease_ms, 500);
+    CHECK_OK(stet_options_set(&options, "drain_ms", "0"));
+    CHECK_INT(options.drain_ms, STET_NONE); /* 0 would be the default */
     CHECK_CODE(stet_options_set(&options, "concurrency", "8s"), STET_ECONFIG);
     CHECK_CODE(stet_options_set(&options, "concurrency", "1.5"), STET_ECONFIG);
     CHECK_INT(options.concurrency, 8);

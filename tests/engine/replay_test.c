@@ -225,6 +225,23 @@ TEST(B20_another_kind_in_the_place_of_a_recorded_step_makes_the_run_stuck)
     fixture_end(f);
 }
 
+/* Why it was cancelled is not why it was stuck. */
+TEST(B20_C4_who_waits_for_a_stuck_run_that_is_cancelled_is_told_why)
+{
+    static const stet_handler handlers[] = { { "order", other_kind, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run = begin_old(f);
+    stet_result               r;
+
+    fixture_replay_with(f, &run, handlers);
+    fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+    CHECK_OK(stet_cancel(f->engine, &run, "me", "sold out"));
+    r = EXPECT_END(f->engine, &run, STET_ECANCELLED);
+    CHECK_STR(r.error, "sold out");
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
 static int
 leaves_out(stet_ctx *ctx, stet_bytes input)
 {

@@ -213,6 +213,7 @@ TEST_LIMIT(G2_a_failed_flush_stops_work_until_the_store_was_reopened, 200)
     fault_vfs_arm(FAULT_SYNC, 0, 1000000);
     CHECK_CODE(stet_start(e, &run, "t.h", stet_text(""), STET_START(.idempotency_key = "one")),
                STET_EUNCERTAIN);
+    CHECK_HAS(stet_last_error(), "disk"); /* not only that it did not answer */
     io_await(io_has_logged, e, "the log says that a flush failed");
     CHECK(!io_is_ready(e));
     /* Work that is there, put there by a healthy process, is not begun. */
