@@ -776,6 +776,7 @@ TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
     CHECK_STR(found.run, run.text);
     CHECK_INT(found.revision, last + 1);
     CHECK(fixture_logged(f, "cannot be executed") + fixture_logged(f, "stuck") >= 1);
+    CHECK_INT(fixture_logged(f, "(null)"), 0);
     CHECK_INT(effects("one"), 2); /* nothing was executed again: one of each */
     damage_end(f);
 }
