@@ -163,6 +163,11 @@ STET_API int stet_reject(stet_engine *engine, const char *awakeable, const char 
 STET_API int stet_run_approve(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
 STET_API int stet_run_reject(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
 STET_API int stet_run_resume(stet_engine *engine, const stet_run_id *run, const char *by, const char *note);
+/** As stet_run_approve() and stet_run_reject(), of the approval of this name and no other: a second click decides nothing
+ * behind it. STET_ESETTLED: that one was decided, by whom and when; STET_ESTATE: the run waits for another, which is
+ * named; STET_ENAME. */
+STET_API int stet_run_decide(stet_engine *engine, const stet_run_id *run, const char *name, bool is_approved,
+                             const char *by, const char *note);
 /** A run that waits for a person. */
 typedef struct stet_boundary {
     const char *run, *name;

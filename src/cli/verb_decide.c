@@ -3,21 +3,24 @@
 
 #include <string.h>
 
-typedef int (*decide_fn)(stet_engine *e, const stet_run_id *run, const char *by, const char *note);
-
 static int
-decide_run(cli *c, decide_fn fn, const char *note, const char *outcome)
+decide_run(cli *c, bool is_approved, const char *note)
 {
+    const char *name = stet__cli_value(c, "name"), *by = stet__cli_by(c);
     stet_run_id run;
-    int         exit;
+    int         exit, err;
 
     if ((exit = stet__cli_run_id(c, c->args[0], &run)) != CLI_OK ||
         (exit = stet__cli_open(c)) != CLI_OK)
         return exit;
-    return stet__cli_done(c, fn(c->engine, &run, stet__cli_by(c), note), "run", run.text, outcome);
+    err = name != NULL  ? stet_run_decide(c->engine, &run, name, is_approved, by, note)
+          : is_approved ? stet_run_approve(c->engine, &run, by, note)
+                        : stet_run_reject(c->engine, &run, by, note);
+    return stet__cli_done(c, err, "run", run.text, is_approved ? "approved" : "rejected");
 }
 
 static const cli_option decide_options[] = {
+    { "name", "NAME", "of the approval: no other is decided" },
     { "by", "WHO", "who decides (the user)" },
     { "note", "TEXT", "what they say, for the handler and the journal" },
     { 0 },
@@ -26,7 +29,7 @@ static const cli_option decide_options[] = {
 static int
 approve_run(cli *c)
 {
-    return decide_run(c, stet_run_approve, stet__cli_value(c, "note"), "approved");
+    return decide_run(c, true, stet__cli_value(c, "note"));
 }
 
 const cli_verb stet__cli_approve = {
@@ -35,7 +38,7 @@ const cli_verb stet__cli_approve = {
     .summary = "approve what a run waits for",
     .details =
         "The first decision stands; another one is told who decided. `waits` lists the runs.\n"
-        "    stet approve run_… --note 'within budget'",
+        "    stet approve run_… --name manager --note 'within budget'",
     .args_min = 1,
     .args_max = 1,
     .options = decide_options,
@@ -50,7 +53,7 @@ reject_run(cli *c)
     int         exit;
 
     if (strncmp(c->args[0], "awk_", 4) != 0)
-        return decide_run(c, stet_run_reject, text ? text : stet__cli_value(c, "note"), "rejected");
+        return decide_run(c, false, text ? text : stet__cli_value(c, "note"));
     if (text == NULL)
         return stet__cli_fail(c, CLI_USAGE, "reject %s: say with what error: reject AWAKEABLE TEXT",
                               c->args[0]);

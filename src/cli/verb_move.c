@@ -67,7 +67,7 @@ move_undo(cli *c, const char *from)
     if (err != STET_OK)
         return move_fail(c, err);
     if (!c->json) {
-        printf("called off; the source takes work again. Delete the target: it stays closed\n");
+        printf("the source takes work; a target that was begun stays closed: delete it\n");
         return CLI_OK;
     }
     stet__cli_json_begin(&j, c);

@@ -88,10 +88,18 @@ boundary_said(char room[BOUNDARY_SAID_MAX], const stet__fact *mark)
     return room;
 }
 
-/* The last decision of this kind that the facts of an ended run tell; its mark went with its end. Room stays empty if there
- * is none. */
+/* What is to be decided, and how. */
+typedef struct decision {
+    const char *name; /* of the boundary; NULL: whatever the run waits for */
+    uint32_t    asked;
+    int         code;
+    const char *by, *note;
+} decision;
+
+/* The last decision of this kind, and of this name if one is given, that the facts of a run tell; its mark is gone. Room
+ * stays empty if there is none. */
 static int
-boundary_decided(stet_engine *e, stet_id run, uint32_t asked, char room[BOUNDARY_SAID_MAX])
+boundary_decided(stet_engine *e, stet_id run, const decision *d, char room[BOUNDARY_SAID_MAX])
 {
     const stet__cmd *last = NULL;
     stet__loaded     l;
@@ -102,12 +110,12 @@ boundary_decided(stet_engine *e, stet_id run, uint32_t asked, char room[BOUNDARY
         return err == STET_ECORRUPT || err == STET_ENOTFOUND ? STET_OK : err;
     for (const stet__cmd *cmd = l.journal.waiting; cmd != NULL; cmd = cmd->next)
         if (cmd->kind == STET__FACT_BOUNDARY && cmd->is_settled && cmd->number != 0 &&
-            cmd->is_approval == (asked != 0) && (last == NULL || cmd->number > last->number))
+            cmd->is_approval == (d->asked != 0) && (d->name == NULL || strcmp(cmd->name, d->name) == 0) && (last == NULL || cmd->number > last->number))
             last = cmd;
     if (last != NULL) {
         stet__fact mark = { .kind = STET__FACT_DECIDED,
                             .name = stet_text(last->name),
-                            .flags = asked,
+                            .flags = d->asked,
                             .code = last->code,
                             .time_ms = last->number };
 
@@ -123,7 +131,7 @@ boundary_decided(stet_engine *e, stet_id run, uint32_t asked, char room[BOUNDARY
 
 /* Nothing to decide: what is it then? */
 static int
-boundary_none(stet_engine *e, stet_id run, uint32_t asked)
+boundary_none(stet_engine *e, stet_id run, const decision *d)
 {
     stet__arena  arena;
     stet_run_row row;
@@ -133,9 +141,11 @@ boundary_none(stet_engine *e, stet_id run, uint32_t asked)
 
     stet__id_text(text, STET__ID_RUN, run);
     stet__arena_init(&arena, &e->p->alloc);
-    if ((err = stet__load_row(e, run, &arena, &row, &extra)) == STET_OK && row.is_terminal)
-        err = boundary_decided(e, run, asked, said);
-    if (err == STET_OK)
+    if ((err = stet__load_row(e, run, &arena, &row, &extra)) == STET_OK && (row.is_terminal || d->name != NULL))
+        err = boundary_decided(e, run, d, said);
+    if (err == STET_OK && !row.is_terminal && said[0] != '\0')
+        err = stet__fail(STET_ESETTLED, "%s: %s", text, said);
+    else if (err == STET_OK)
         err = row.is_terminal ? stet__fail(STET_EENDED, "%s has ended (%s): %s", text, stet_status_name((stet_status)row.status),
                                            said[0] != '\0' ? said : "nothing is left to decide")
                               : stet__fail(STET_ESTATE, "%s waits for no decision, it is %s%s%s; `stet waits` lists those that do",
@@ -158,6 +168,20 @@ boundary_refuse(const char *run, const stet__fact *mark, uint32_t asked)
                                    (const char *)mark->name.data)
                       : stet__fail(STET_ESTATE, "%s: %.*s is an approval: approve or reject it", run, (int)mark->name.len,
                                    (const char *)mark->name.data);
+}
+
+/* It waits for another one: was this one decided? */
+static int
+boundary_other(stet_engine *e, stet_id run, const char *text, const decision *d, const stet__fact *mark)
+{
+    char said[BOUNDARY_SAID_MAX];
+    int  err = boundary_decided(e, run, d, said);
+
+    if (err != STET_OK)
+        return err;
+    return said[0] != '\0' ? stet__fail(STET_ESETTLED, "%s: %s", text, said)
+                           : stet__fail(STET_ESTATE, "%s does not wait for %.64s, but for %.*s", text, d->name, (int)mark->name.len,
+                                        (const char *)mark->name.data);
 }
 
 /* The mark is the one that was read. Its version tells whether somebody has decided; but a run that was rewound may
@@ -185,7 +209,7 @@ boundary_conds(stet__work *w, stet_id run, const stet_value *v, const stet__fact
 }
 
 static int
-boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t asked, int code, const char *by, const char *note)
+boundary_decide_once(stet_engine *e, stet_id run, const char *text, const decision *d)
 {
     stet_value  v = { 0 };
     stet__fact  mark, decided = { 0 }, kept;
@@ -195,21 +219,24 @@ boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t ask
     int         err = e->store->ops->value(e->store, STET__SPACE_BOUNDARY, stet__id_bytes(&run), &v);
 
     if (err == STET_ENOTFOUND)
-        return boundary_none(e, run, asked);
+        return boundary_none(e, run, d);
     if (err != STET_OK)
         return err;
     in = v.data;
-    if ((err = stet__fact_decode(&mark, &in)) == STET_OK && (err = boundary_refuse(text, &mark, asked)) == STET_OK) {
+    if ((err = stet__fact_decode(&mark, &in)) == STET_OK && d->name != NULL &&
+        (strlen(d->name) != mark.name.len || memcmp(d->name, mark.name.data, mark.name.len) != 0))
+        err = boundary_other(e, run, text, d, &mark);
+    if (err == STET_OK && (err = boundary_refuse(text, &mark, d->asked)) == STET_OK) {
         decided.kind = STET__FACT_DECIDED;
         decided.time_ms = stet__store_now(e);
         decided.name = mark.name;
         decided.completion = mark.completion;
         decided.flags = mark.flags;
-        decided.code = code;
-        if (by != NULL)
-            decided.who = stet_text(by);
-        if (note != NULL)
-            decided.text = stet_text(note);
+        decided.code = d->code;
+        if (d->by != NULL)
+            decided.who = stet_text(d->by);
+        if (d->note != NULL)
+            decided.text = stet_text(d->note);
         stet__boundary_mark(&decided, (uint64_t)mark.completion, mark.name, (uint32_t)mark.flags, &kept);
         err = (w = stet__work_new(e, NULL, NULL)) != NULL && boundary_conds(w, run, &v, &mark) &&
                       boundary_value(w, run, &kept) && (op = stet__work_op(w, STET_OP_INBOX, run)) != NULL &&
@@ -226,20 +253,20 @@ boundary_decide_once(stet_engine *e, stet_id run, const char *text, uint32_t ask
 }
 
 static int
-boundary_decide(stet_engine *e, const char *call, const char *instead, const stet_run_id *run, uint32_t asked, int code,
-                const char *by, const char *note)
+boundary_decide(stet_engine *e, const char *call, const stet_run_id *run, decision d)
 {
     stet_id id;
     int     err;
 
-    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__not_in_handler(e, call, instead)) != STET_OK ||
-        (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
+    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__not_in_handler(e, call, "stet_ctx_signal")) != STET_OK ||
+        (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK ||
+        (d.name != NULL && (err = stet__name_check("boundary", d.name)) != STET_OK))
         return err;
-    if ((by != NULL && strlen(by) > 256) || (note != NULL && strlen(note) > 4096))
+    if ((d.by != NULL && strlen(d.by) > 256) || (d.note != NULL && strlen(d.note) > 4096))
         return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, the note at most 4096");
     err = STET_ECONFLICT;
     for (int i = 0; i < BOUNDARY_TRIES_MAX && err == STET_ECONFLICT; i++)
-        err = boundary_decide_once(e, id, run->text, asked, code, by, note);
+        err = boundary_decide_once(e, id, run->text, &d);
     return err == STET_ECONFLICT ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again", run->text)
                                  : err;
 }
@@ -247,13 +274,25 @@ boundary_decide(stet_engine *e, const char *call, const char *instead, const ste
 int
 stet_run_approve(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
 {
-    return boundary_decide(e, "stet_run_approve", "stet_ctx_signal", run, STET__FACT_APPROVAL, 0, by, note);
+    return boundary_decide(e, "stet_run_approve", run, (decision){ .asked = STET__FACT_APPROVAL, .by = by, .note = note });
 }
 
 int
 stet_run_reject(stet_engine *e, const stet_run_id *run, const char *by, const char *note)
 {
-    return boundary_decide(e, "stet_run_reject", "stet_ctx_signal", run, STET__FACT_APPROVAL, STET_EREJECTED, by, note);
+    return boundary_decide(e, "stet_run_reject", run,
+                           (decision){ .asked = STET__FACT_APPROVAL, .code = STET_EREJECTED, .by = by, .note = note });
+}
+
+int
+stet_run_decide(stet_engine *e, const stet_run_id *run, const char *name, bool is_approved, const char *by, const char *note)
+{
+    return boundary_decide(e, "stet_run_decide", run,
+                           (decision){ .name = name != NULL ? name : "",
+                                       .asked = STET__FACT_APPROVAL,
+                                       .code = is_approved ? 0 : STET_EREJECTED,
+                                       .by = by,
+                                       .note = note });
 }
 
 int
@@ -263,7 +302,7 @@ stet_run_resume(stet_engine *e, const stet_run_id *run, const char *by, const ch
 
     return err != STET_ESTATE && err != STET_EENDED
                ? err
-               : boundary_decide(e, "stet_run_resume", "stet_ctx_signal", run, 0, 0, by, note);
+               : boundary_decide(e, "stet_run_resume", run, (decision){ .by = by, .note = note });
 }
 
 /* ---- who waits ---------------------------------------------------------------------------------------- */

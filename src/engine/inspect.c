@@ -248,7 +248,7 @@ stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row 
     info->handler = row->handler;
     info->key = row->key;
     /* A claim leaves the row's text as it was, so that it costs no write; it tells of the wait before. */
-    info->reason = row->status == STET_STATUS_RUNNING ? NULL : row->reason;
+    info->reason = row->status == STET_STATUS_RUNNING || row->session != 0 ? NULL : row->reason;
     info->group = row->group;
     info->status = (stet_status)row->status;
     info->attempt = row->attempt;

@@ -606,7 +606,7 @@ move_between(stet_move_report *report, stet__platform *p, const char *from, cons
         (err = move_check_url("target", to)) != STET_OK)
         return err;
     if (strcmp(from, to) == 0)
-        return stet__fail(STET_EINVAL, "%s cannot be moved to itself", from);
+        return stet__fail(STET_EINVAL, "a store cannot be moved to itself: --from and --to are the same address");
     if ((err = stet__store_exists(p, from)) != STET_OK ||
         (err = stet__store_open(&source, p, from)) != STET_OK)
         return err;

@@ -896,7 +896,7 @@ TEST(I5_cli_mistakes_of_a_move_are_named)
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
     START("orders.echo", "1", "--db", "other.db");
     CHECK_HAS(CHECK_EXIT(RUN("move", "--to", "other.db"), 9).err, "runs of its own");
-    CHECK_HAS(OK("move", "--undo").out, "called off");
+    CHECK_HAS(OK("move", "--undo").out, "the source takes work");
     CHECK_INT(json_lines(OK("move", "--undo", "--json").out), 1);
     OK("move", "--to", "new.db");
     CHECK_HAS(CHECK_EXIT(RUN("move", "--undo"), 9).err, "was moved to new.db");

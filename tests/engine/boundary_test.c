@@ -42,7 +42,19 @@ h_misuses(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
+/* Two people, one behind the other. */
+static int
+h_both(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision one, two;
+
+    STET_TRY(stet_approve(ctx, &one, "manager", input));
+    STET_TRY(stet_approve(ctx, &two, "director", input));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%s, %s", one.by, two.by)));
+}
+
 static const stet_handler handlers[] = { { "asks", h_asks, NULL },
+                                         { "both", h_both, NULL },
                                          { "rejected", h_rejected, NULL },
                                          { "wrong", h_misuses, NULL },
                                          { 0 } };
@@ -196,6 +208,30 @@ decide(void *arg, int i)
         atomic_fetch_add(&r->won, 1);
     else if (rc == STET_ESETTLED)
         atomic_fetch_add(&r->lost, 1);
+}
+
+/* A click that comes twice is not for the next one. */
+TEST(B15_a_decision_by_name_is_for_that_boundary_only)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.both", "", NULL);
+    AWAIT(stet_run_decide(f->engine, &run, "director", true, "ann", NULL) == STET_ESTATE &&
+          strstr(stet_last_error(), "but for manager") != NULL);
+    CHECK_OK(stet_run_decide(f->engine, &run, "manager", true, "ann", "fine"));
+    AWAIT(strstr(waiting(f).text, "director") != NULL);
+    CHECK_CODE(stet_run_decide(f->engine, &run, "manager", true, "ann", "again"), STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "manager was approved by ann");
+    CHECK_HAS(stet_last_error(), "fine");
+    CHECK_CODE(stet_run_decide(f->engine, &run, "", true, "ann", NULL), STET_ENAME);
+    CHECK_CODE(stet_run_decide(f->engine, &run, NULL, true, "ann", NULL), STET_ENAME);
+    CHECK_OK(stet_run_decide(f->engine, &run, "director", true, "bo", NULL));
+    EXPECT_RESULT(f->engine, &run, "ann, bo");
+    CHECK_CODE(stet_run_decide(f->engine, &run, "manager", false, "ann", NULL), STET_EENDED);
+    CHECK_HAS(stet_last_error(), "manager was approved by ann");
+    fixture_end(f);
 }
 
 TEST(B15_of_many_who_decide_at_once_one_does)

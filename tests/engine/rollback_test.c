@@ -287,6 +287,28 @@ TEST(B11_while_it_lasts_the_run_is_compensating)
     fixture_end(f);
 }
 
+/* What a run is told to wait for is what it waits for now. */
+TEST(B11_C8_a_rollback_that_is_tried_again_does_not_show_why_it_failed_before)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    atomic_store(&has_door, true);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "complete", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_HAS(fixture_look(f->engine, &run).reason, "undo");
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    gate_await(&undo_door, 1);
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATING);
+    CHECK_STR(fixture_look(f->engine, &run).reason, "");
+    gate_open(&undo_door);
+    AWAIT(stet_status_is_terminal(fixture_look(f->engine, &run).status));
+    fixture_end(f);
+}
+
 TEST(B11_after_a_cancel_a_rollback_still_works)
 {
     fixture    *f = fixture_begin();

@@ -707,6 +707,7 @@ static const api_row api_rows[] = {
     { .name = "stet_unsubscribe", .engine = engine_subscribe },
     { .name = "stet_event_next", .engine = engine_event_next, .is_vague = true },
     { .name = "stet_run_approve", .engine = engine_run_approve, .ready = ready_asks },
+    { .name = "stet_run_decide", .engine = engine_run_decide, .ready = ready_asks },
     { .name = "stet_run_reject", .engine = engine_run_reject, .ready = ready_asks },
     { .name = "stet_run_resume", .engine = engine_run_resume, .ready = ready_pauses },
     { .name = "stet_run_resume", .engine = engine_run_go_on, .ready = ready_held },
