@@ -167,8 +167,7 @@ stet_app_schedule(stet_app *app, const char *name, const char *handler, stet_byt
 
     s.input = stet_text("");
     if (input.len > 0)
-        s.input =
-            (stet_bytes){ stet__arena_copy(&app->arena, input.data, input.len), input.len };
+        s.input = (stet_bytes){ stet__arena_copy(&app->arena, input.data, input.len), input.len };
     if (options != NULL) { /* NULL has no time: told when it is ensured */
         s.options = *options;
         s.options.cron = app_copy(app, options->cron);
@@ -257,6 +256,12 @@ app_is_file(const char *db)
     return from[colon] != ':' || slash < colon;
 }
 
+static bool
+app_is_server(const char *db)
+{
+    return strncmp(db, "postgres", 8) == 0 || strncmp(db, "redis:", 6) == 0;
+}
+
 /* A mistyped path must not leave an empty store behind and then report "no runs". */
 static int
 app_must_exist(cli *c)
@@ -296,8 +301,7 @@ stet__cli_ensure(cli *c)
 {
     for (size_t i = 0; i < c->app->n_schedules; i++) {
         const cli_schedule *s = &c->app->schedules[i];
-        int                 err = stet_schedule_ensure(c->engine, NULL, s->name, s->handler,
-                                                       s->input, &s->options);
+        int err = stet_schedule_ensure(c->engine, NULL, s->name, s->handler, s->input, &s->options);
 
         if (err != STET_OK)
             return stet__cli_fail_code(c, err);
@@ -348,6 +352,8 @@ stet__cli_open_with(cli *c, const stet_options *options)
         return exit;
     if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
         return exit;
+    if (!c->verb->creates_store && app_is_server(c->db))
+        c->db = app_with(c, "create=0");
     if (c->has_repair && strncmp(c->db, "memory:", 7) != 0)
         c->db = app_with(c, "repair=1");
     if (c->is_readonly && app_is_file(c->db))

@@ -172,6 +172,7 @@ typedef struct pg_store {
     char             *name; /* for texts: no password */
     char              schema[PG_SCHEMA_MAX + 1];
     bool              may_mend; /* repair=1 */
+    bool              must_exist; /* create=0 */
     int64_t           connect_ms, answer_ms;
     pid_t             pid;
     bool              is_open, has_locks;

@@ -126,11 +126,11 @@ typedef struct schema_part {
 } schema_part;
 
 static const schema_part schema_parts[] = {
-    { "meta", PART_SOURCE },       { "facts", PART_SOURCE },      { "inbox", PART_SOURCE },
-    { "base", PART_SOURCE },       { "runs", PART_PROJECTION },   { "timers", PART_PROJECTION },
-    { "vals", PART_PROJECTION },   { "runs_due", PART_INDEX },    { "runs_session", PART_INDEX },
-    { "runs_idle", PART_INDEX },   { "runs_lane", PART_INDEX },   { "timers_run", PART_INDEX },
-    { "committers", PART_LIFE },   { "sessions", PART_LIFE },
+    { "meta", PART_SOURCE },     { "facts", PART_SOURCE },    { "inbox", PART_SOURCE },
+    { "base", PART_SOURCE },     { "runs", PART_PROJECTION }, { "timers", PART_PROJECTION },
+    { "vals", PART_PROJECTION }, { "runs_due", PART_INDEX },  { "runs_session", PART_INDEX },
+    { "runs_idle", PART_INDEX }, { "runs_lane", PART_INDEX }, { "timers_run", PART_INDEX },
+    { "committers", PART_LIFE }, { "sessions", PART_LIFE },
 };
 #define SCHEMA_PARTS    (sizeof schema_parts / sizeof *schema_parts)
 #define SCHEMA_ALL      ((1u << SCHEMA_PARTS) - 1)
@@ -446,8 +446,12 @@ stet__pg_schema_prepare(pg_store *st, pg_link *c)
         return err;
     if ((err = schema_look(st, c, &found)) != STET_OK)
         return schema_rights(st, err);
-    if ((err = schema_judge(st, &found)) != STET_OK ||
-        (schema_has(&found, SCHEMA_META) && (err = schema_check_parts(st, c, &found)) != STET_OK) ||
+    if ((err = schema_judge(st, &found)) != STET_OK)
+        return err;
+    if (st->must_exist && !schema_has(&found, SCHEMA_META))
+        return stet__fail(STET_ENOTFOUND, "there is no store at %s; a worker or a start makes it",
+                          st->name);
+    if ((schema_has(&found, SCHEMA_META) && (err = schema_check_parts(st, c, &found)) != STET_OK) ||
         (!schema_is_whole(&found, hash) && (err = schema_create(st, c, &found, hash)) != STET_OK))
         return err;
     for (size_t i = 0; i < sizeof st->instance; i++) {

@@ -11,7 +11,7 @@
 
 #include "store/postgres.h"
 
-static const char *const url_own[] = { "schema", "repair", "answer_timeout", NULL };
+static const char *const url_own[] = { "schema", "repair", "create", "answer_timeout", NULL };
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -109,6 +109,11 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
         st->may_mend = true;
         return STET_OK;
     }
+    if (url_is(text, name, "create") &&
+        (url_is(value, value_len, "0") || url_is(value, value_len, "1"))) {
+        st->must_exist = value[0] == '0';
+        return STET_OK;
+    }
     if ((err = url_check_name(st, text, name)) != STET_OK)
         return err;
     if (url_is(text, name, "connect_timeout") &&
@@ -153,13 +158,25 @@ url_make_name(pg_store *st)
     return url_set_name(st, name);
 }
 
+/* A password with a raw '/' or '@' in it: libpq takes a part of it for the host, the port or the database, and all
+ * three are told. */
+static bool
+url_is_torn(const pg_store *st)
+{
+    const char *port = stet__pg_url_option(st, "port");
+
+    return port[strspn(port, "0123456789,")] != '\0' ||
+           strchr(stet__pg_url_option(st, "host"), '@') != NULL ||
+           strchr(stet__pg_url_option(st, "dbname"), '@') != NULL;
+}
+
 /* `rest` is a URL without options of ours. */
 static int
 url_ask_libpq(pg_store *st, const char *rest)
 {
     char *said = NULL;
 
-    if ((st->options = PQconninfoParse(rest, &said)) == NULL) {
+    if ((st->options = PQconninfoParse(rest, &said)) == NULL || url_is_torn(st)) {
         PQfreemem(said); /* it may repeat a part of the password */
         return stet__fail(STET_EURL,
                           "store %s: the address is no PostgreSQL URL; it is "

@@ -44,8 +44,8 @@ stet__redis_clock_seen(redis_store *st, int64_t now_ms)
     offset_us = now_ms * 1000 - mono_us;
     stet__lock(st->base.platform, &st->clock_lock);
     if (mono_us - st->clock_began_us > CLOCK_WINDOW_US) {
-        st->clock_older_us = mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN
-                                                                                : st->clock_us;
+        st->clock_older_us =
+            mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN : st->clock_us;
         st->clock_us = offset_us;
         st->clock_began_us = mono_us;
     } else if (offset_us > st->clock_us) {
@@ -83,8 +83,8 @@ static int
 redis_init_locks(redis_store *st)
 {
     stet__platform *p = st->base.platform;
-    stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock, &st->tell_lock };
+    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock,  &st->read_lock,
+                                  &st->hint_lock,   &st->clock_lock, &st->tell_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -176,12 +176,37 @@ redis_claim_prefix(redis_store *st)
     return err;
 }
 
+/* create=0: whoever only looks makes no store where none is. */
+static int
+redis_look_for(redis_store *st)
+{
+    redis_words w = { 0 };
+    redisReply *reply;
+    char        key[sizeof st->key + 1];
+    bool        is_there;
+    int         err;
+
+    if (!st->must_exist)
+        return STET_OK;
+    (void)snprintf(key, sizeof key, "%sm", st->key);
+    redis_word(&w, "EXISTS");
+    redis_word(&w, key);
+    if ((err = stet__redis_ask(st, &st->side, &w, &reply, "look for it")) != STET_OK)
+        return err;
+    is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;
+    freeReplyObject(reply);
+    return is_there ? STET_OK
+                    : stet__fail(STET_ENOTFOUND,
+                                 "there is no store at %s; a worker or a start makes it", st->name);
+}
+
 static int
 redis_first_look(redis_store *st)
 {
     int err;
 
     if ((err = stet__redis_conn_need(st, &st->side)) != STET_OK ||
+        (err = redis_look_for(st)) != STET_OK ||
         (err = stet__redis_doctor_open(st, &st->side)) != STET_OK ||
         (err = stet__redis_doctor_rights(st, &st->side)) != STET_OK ||
         (err = redis_claim_prefix(st)) != STET_OK)

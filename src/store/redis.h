@@ -103,7 +103,7 @@ typedef struct redis_store {
     int     db;
     char   *user, *password; /* NULL: none */
     char    prefix[REDIS_PREFIX_MAX + 1];
-    bool    is_lossy_allowed, may_mend;
+    bool    is_lossy_allowed, may_mend, must_exist;
     int64_t connect_ms, answer_ms;
     char    name[REDIS_HOST_MAX + REDIS_PREFIX_MAX + 64]; /* for texts: no password */
     char    key[REDIS_PREFIX_MAX + 8];                    /* "{prefix}:" */

@@ -9,8 +9,9 @@
 
 #include "store/redis.h"
 
-static const char *const url_options[] = { "prefix",         "allow_lossy", "connect_timeout",
-                                           "answer_timeout", "repair",      NULL };
+static const char *const url_options[] = {
+    "prefix", "allow_lossy", "connect_timeout", "answer_timeout", "repair", "create", NULL
+};
 
 #define URL_FORM "redis://USER:PASSWORD@HOST:PORT/DATABASE?prefix=NAME"
 
@@ -25,7 +26,7 @@ url_unknown(redis_store *st, const char *typed, size_t len)
     if (near.name == NULL)
         return stet__fail(STET_EURL,
                           "store %s: unknown option \"%.*s\" in the address; there are prefix, "
-                          "allow_lossy, connect_timeout, answer_timeout and repair",
+                          "allow_lossy, connect_timeout, answer_timeout, repair and create",
                           st->name, (int)(len < 40 ? len : 40), typed);
     return stet__fail(STET_EURL,
                       "store %s: unknown option \"%.*s\" in the address; did you mean %s?",
@@ -90,12 +91,15 @@ url_option(redis_store *st, const char *text, size_t len)
         return url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms);
     if (url_is(text, name, "answer_timeout"))
         return url_set_seconds(st, "answer_timeout", value, value_len, &st->answer_ms);
-    if (!url_is(text, name, "allow_lossy") && !url_is(text, name, "repair"))
+    if (!url_is(text, name, "allow_lossy") && !url_is(text, name, "repair") &&
+        !url_is(text, name, "create"))
         return url_unknown(st, text, name);
     if (!url_is(value, value_len, "0") && !url_is(value, value_len, "1"))
         return stet__fail(STET_EURL, "store %s: %.*s is 0 or 1", st->name, (int)name, text);
     if (url_is(text, name, "repair"))
         st->may_mend = value[0] == '1';
+    else if (url_is(text, name, "create"))
+        st->must_exist = value[0] == '0';
     else
         st->is_lossy_allowed = value[0] == '1';
     return STET_OK;

@@ -99,11 +99,13 @@ stet__store_shown(char *out, size_t size, const char *address)
         word = end; /* an address in an option has a password of its own */
     else if ((word = strstr(end, "password=")) == NULL)
         word = end + strlen(end);
-    len = snprintf(out, size, "%.*s%s%.*s", (int)((colon != NULL ? colon : from) - address), address,
-                   colon != NULL ? ":…" : "", (int)(word - (at != NULL && colon != NULL ? at : from)),
-                   at != NULL && colon != NULL ? at : from);
+    len =
+        snprintf(out, size, "%.*s%s%.*s", (int)((colon != NULL ? colon : from) - address), address,
+                 colon != NULL ? ":…" : "", (int)(word - (at != NULL && colon != NULL ? at : from)),
+                 at != NULL && colon != NULL ? at : from);
     if (*word != '\0' && len > 0 && (size_t)len < size)
-        (void)snprintf(out + len, size - (size_t)len, *word == '?' ? "?…" : "password=…%s", word + strcspn(word, "&"));
+        (void)snprintf(out + len, size - (size_t)len, *word == '?' ? "?…" : "password=…%s",
+                       word + strcspn(word, "&"));
     return out;
 }
 
@@ -120,18 +122,26 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     *out = NULL;
 #ifndef STET_WITH_POSTGRES
     if (len >= 8 && strncmp(address, "postgres", 8) == 0)
-        return stet__fail(STET_EURL, "this build has no PostgreSQL; build stet with libpq (Debian: libpq-dev), "
-                          "or use one of: %s", STORE_KNOWN);
+        return stet__fail(
+            STET_EURL,
+            "this build has no PostgreSQL; build stet with libpq (Debian: libpq-dev), "
+            "or use one of: %s",
+            STORE_KNOWN);
 #endif
 #ifdef STET_WITH_REDIS
     if (len == 6 && memcmp(address, "rediss", 6) == 0)
-        return stet__fail(STET_EURL, "store %s: TLS is asked for (rediss://) and this build's hiredis has none; use "
-                          "redis:// and protect the way to the server by other means (a tunnel)",
-                          stet__store_shown(shown, sizeof shown, address));
+        return stet__fail(
+            STET_EURL,
+            "store %s: TLS is asked for (rediss://) and this build's hiredis has none; use "
+            "redis:// and protect the way to the server by other means (a tunnel)",
+            stet__store_shown(shown, sizeof shown, address));
 #else
     if ((len == 5 || len == 6) && memcmp(address, "rediss", len) == 0)
-        return stet__fail(STET_EURL, "this build has no Redis; build stet with hiredis (Debian: libhiredis-dev), "
-                          "or use one of: %s", STORE_KNOWN);
+        return stet__fail(
+            STET_EURL,
+            "this build has no Redis; build stet with hiredis (Debian: libhiredis-dev), "
+            "or use one of: %s",
+            STORE_KNOWN);
 #endif
     ops = len > 0 ? store_backend(address, len) : store_backend("sqlite", 6);
     if (ops == NULL || (ops == &stet__store_memory_ops) != (*rest == '\0'))
@@ -148,6 +158,32 @@ stet__store_open(stet_store **out, stet__platform *p, const char *address)
     return STET_OK;
 }
 
+/* Of a server: opening it would make one, unless it is told not to. */
+static int
+store_answers(stet__platform *p, const char *address)
+{
+    const char *options = strchr(address, '?');
+    size_t      len = options != NULL ? (size_t)(options - address) : strlen(address);
+    stet_store *s;
+    stet__buf   asking;
+    int         err;
+
+    if (strncmp(address, "memory:", 7) == 0)
+        return STET_OK;
+    stet__buf_init(&asking, &p->alloc);
+    stet__buf_add(&asking, address, len);
+    stet__buf_printf(&asking, "?create=0%s%s", options != NULL ? "&" : "",
+                     options != NULL ? options + 1 : "");
+    if (asking.failed)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    else if ((err = stet__store_open(&s, p, stet__buf_cstr(&asking))) == STET_OK)
+        stet__store_close(s);
+    if (asking.data != NULL)
+        memset(asking.data, 0, asking.len); /* it may have a password */
+    stet__buf_free(&asking);
+    return err;
+}
+
 int
 stet__store_exists(stet__platform *p, const char *address)
 {
@@ -156,7 +192,7 @@ stet__store_exists(stet__platform *p, const char *address)
     bool   is_there;
 
     if (len > 0 && (len != 6 || memcmp(address, "sqlite", 6) != 0))
-        return STET_OK; /* a server: opening it tells */
+        return store_answers(p, address);
     address += len > 0 ? len + 1 : 0;
     path_len = strcspn(address, "?");
     if ((path = stet__get0(&p->alloc, path_len + 1)) == NULL)

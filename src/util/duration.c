@@ -237,7 +237,9 @@ stet__span_parse(int64_t *ms, const char *of, const char *what, const char *text
     if (err != STET_OK)
         return stet__fail(err, "%s: %s: %s", of, what, stet_last_error());
     return *ms > 0 ? STET_OK
-                   : stet__fail(STET_EDURATION, "%s: %s: \"%.32s\" is no time; leave it away for the default", of, what, text);
+                   : stet__fail(STET_EDURATION,
+                                "%s: %s: \"%.32s\" is no time; leave it away for the default", of,
+                                what, text);
 }
 
 /* Days since 1970 to a date, by 400-year cycles that begin on a first of March. */

@@ -1,6 +1,6 @@
 /* Manual boundaries (B15). tsan: yes */
-#include "engine/engine.h"
 #include "damage.h"
+#include "engine/engine.h"
 #include "fixture.h"
 
 /* Asks a manager, then pauses, then says who decided what. */

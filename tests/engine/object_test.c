@@ -237,8 +237,7 @@ TEST(A2_a_delayed_run_blocks_nobody_and_queues_when_it_becomes_visible)
     fixture_up(f, accounts);
     delayed =
         fixture_start(f->engine, "account.order", "delayed", STET_START(.key = "k", .delay = "1h"));
-    soon =
-        fixture_start(f->engine, "account.order", "soon", STET_START(.key = "k", .delay = "2s"));
+    soon = fixture_start(f->engine, "account.order", "soon", STET_START(.key = "k", .delay = "2s"));
     now = fixture_start(f->engine, "account.order", "now", STET_START(.key = "k"));
     EXPECT_RESULT(f->engine, &now, "");
     EXPECT_RESULT(f->engine, &soon, "");

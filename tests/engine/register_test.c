@@ -51,14 +51,14 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
 
 TEST(A1_names_and_tables_are_not_kept)
 {
-    fixture     *f = fixture_begin();
-    char service[16] = "fleeting", name[16] = "echo", text[16] = "about it", entry[16] = "e",
+    fixture *f = fixture_begin();
+    char     service[16] = "fleeting", name[16] = "echo", text[16] = "about it", entry[16] = "e",
          value[4] = "v";
     stet_handler_options options = { .description = text };
-    stet_handler handlers[] = { { name, h_echo, &options }, { 0 } };
-    stet_entry   initial[] = { { entry, { value, 1 } }, { 0 } };
-    stet_run_id  run;
-    stet_bytes   got;
+    stet_handler         handlers[] = { { name, h_echo, &options }, { 0 } };
+    stet_entry           initial[] = { { entry, { value, 1 } }, { 0 } };
+    stet_run_id          run;
+    stet_bytes           got;
 
     f->engine = fixture_open(f);
     CHECK_OK(stet_register_object(f->engine, service, handlers, initial));
@@ -83,7 +83,7 @@ TEST(A1_a_duplicate_name_is_refused)
     const stet_handler twice[] = {
         { "echo", h_echo, NULL }, { "other", h_echo, NULL }, { "echo", h_echo, NULL }, { 0 }
     };
-    fixture           *f = fixture_begin();
+    fixture *f = fixture_begin();
 
     f->engine = fixture_open(f);
     CHECK_OK(stet_register(f->engine, "t", good));
@@ -281,6 +281,22 @@ TEST(A10_values_that_do_not_go_together_are_refused)
     fixture_end(f);
 }
 
+/* A mistyped schema, prefix or path: a command that only looks would say that all is well. */
+TEST(G7_who_looks_for_a_store_makes_none)
+{
+    fixture        *f = fixture_begin();
+    stet__platform *p = stet__platform_real();
+
+    if (strncmp(f->url, "memory:", 7) != 0) {
+        CHECK_CODE(stet__store_exists(p, f->url), STET_ENOTFOUND);
+        CHECK_HAS(stet_last_error(), "there is no store at");
+        CHECK_CODE(stet__store_exists(p, f->url), STET_ENOTFOUND);
+    }
+    CHECK_OK(try_open(f, NULL));
+    CHECK_OK(stet__store_exists(p, f->url));
+    fixture_end(f);
+}
+
 TEST(A10_values_can_be_set_by_name_and_text)
 {
     stet_options options;
@@ -367,7 +383,7 @@ TEST(A10_the_backoff_doubles_to_its_maximum_with_jitter_that_never_exceeds_it)
 
 TEST(A10_concurrency_is_the_number_of_handlers_at_one_time)
 {
-    fixture *f = fixture_begin();
+    fixture    *f = fixture_begin();
     stet_health health;
 
     f->options.concurrency = 3;

@@ -307,7 +307,11 @@ TEST(G3_a_mistyped_option_suggests_the_nearest)
 TEST(G3_an_address_that_is_none_does_not_show_its_password)
 {
     expect_refused("postgres://u:hush%ZZhush@h/db", STET_EURL, "no PostgreSQL URL", "%XX");
-    expect_refused("postgres://u:hush@h:port/db", STET_EIO, "store postgres://", "port");
+    expect_refused("postgres://u:hush@h:port/db", STET_EURL, "no PostgreSQL URL", "%XX");
+    /* libpq takes what is behind a raw '/' or '@' for something that may be told. */
+    expect_refused("postgres://u:in/hush@h/db", STET_EURL, "no PostgreSQL URL", "%XX");
+    expect_refused("postgres://u:7/hush@h/db", STET_EURL, "no PostgreSQL URL", "%XX");
+    expect_refused("postgres://u:in@hush@h/db", STET_EURL, "no PostgreSQL URL", "%XX");
     expect_refused("postgres:u:hush@h", STET_EURL, "begins with", "postgres://");
     expect_refused("postgres://u:hush@h/db?schema=Big", STET_EURL, "a schema is", "small letters");
     expect_refused("postgres://u:hush@h/db?schema=pg_mine", STET_EURL, "a schema is", "not with");
