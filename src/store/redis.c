@@ -44,8 +44,8 @@ stet__redis_clock_seen(redis_store *st, int64_t now_ms)
     offset_us = now_ms * 1000 - mono_us;
     stet__lock(st->base.platform, &st->clock_lock);
     if (mono_us - st->clock_began_us > CLOCK_WINDOW_US) {
-        st->clock_older_us = mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN
-                                                                                : st->clock_us;
+        st->clock_older_us =
+            mono_us - st->clock_began_us > 2 * CLOCK_WINDOW_US ? INT64_MIN : st->clock_us;
         st->clock_us = offset_us;
         st->clock_began_us = mono_us;
     } else if (offset_us > st->clock_us) {
@@ -83,8 +83,8 @@ static int
 redis_init_locks(redis_store *st)
 {
     stet__platform *p = st->base.platform;
-    stet__mutex *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock, &st->tell_lock };
+    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock,  &st->read_lock,
+                                  &st->hint_lock,   &st->clock_lock, &st->tell_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
@@ -163,12 +163,12 @@ redis_claim_prefix(redis_store *st)
     int         err;
 
     st->base.platform->ops->random(st->base.platform, instance, sizeof instance);
-    redis_word(&w, "EVAL");
-    redis_word(&w, redis_claim);
-    redis_word(&w, "1");
-    redis_word(&w, st->key);
-    redis_word_int(&w, REDIS_FORMAT);
-    redis_word_bytes(&w, instance, sizeof instance);
+    stet__redis_word(&w, "EVAL");
+    stet__redis_word(&w, redis_claim);
+    stet__redis_word(&w, "1");
+    stet__redis_word(&w, st->key);
+    stet__redis_word_int(&w, REDIS_FORMAT);
+    stet__redis_word_bytes(&w, instance, sizeof instance);
     if ((err = stet__redis_ask(st, &st->side, &w, &reply, "open it")) != STET_OK)
         return err;
     err = redis_take_claim(st, reply);
