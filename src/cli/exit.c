@@ -123,12 +123,30 @@ stet__cli_note(cli *c, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
+/* A worker of this very program would serve it. */
+static bool
+exit_has_handler(const cli *c, const char *handler)
+{
+    for (size_t i = 0; i < c->app->n_services; i++) {
+        const cli_service  *s = &c->app->services[i];
+        size_t              len = strlen(s->name);
+        const stet_handler *h = s->handlers;
+
+        if (strncmp(handler, s->name, len) != 0 || handler[len] != '.')
+            continue;
+        for (; h != NULL && h->name != NULL; h++)
+            if (strcmp(handler + len + 1, h->name) == 0)
+                return true;
+    }
+    return false;
+}
+
 void
 stet__cli_note_unserved(cli *c, const stet_run_info *info)
 {
     if (info->is_served || stet_status_is_terminal(info->status))
         return;
-    if (c->app->n_services > 0)
+    if (exit_has_handler(c, info->handler))
         stet__cli_note(c, "no living worker serves %s, so the run waits; start one: %s",
                        info->handler, stet__cli_command(c, "worker"));
     else

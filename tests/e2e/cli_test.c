@@ -468,6 +468,13 @@ TEST(A7_cli_a_start_nobody_serves_says_so)
     CHECK_HAS(OK("ls").out, "no worker serves it");
     CHECK_HAS(CHECK_EXIT(STET("send", "mail.deliver", "--db", "cli_app.db"), 0).err,
               "program that has this handler");
+    /* A worker of this program would not help, either: it has other handlers. */
+    o = OK("start", "mail.deliver");
+    CHECK_HAS(o.err, "program that has this handler");
+    CHECK(strstr(o.err, "start one") == NULL);
+    run = word(o.out, "run_");
+    CHECK_HAS(OK("why", run).err, "program that has this handler");
+    CHECK_HAS(OK("show", run).err, "program that has this handler");
 }
 
 TEST(A7_cli_an_unknown_handler_of_a_service_here_is_refused_with_the_list)
