@@ -96,6 +96,8 @@ struct stet_app {
 
 void stet__app_free(stet_app *app);
 
+typedef int (*cli_ask_fn)(cli *c, void *arg); /* a stet code */
+
 struct cli {
     stet_app       *app;
     stet__alloc    *alloc;
@@ -113,6 +115,8 @@ struct cli {
     bool            json, has_color, is_help, is_version;
     bool            has_repair; /* the store is opened to be repaired */
     bool            is_readonly; /* … to be read, if it can */
+    cli_ask_fn      ask; /* what is tried before a store is made; or NULL */
+    void           *ask_arg;
     size_t          width; /* of the terminal; SIZE_MAX: do not cut */
 };
 
@@ -174,6 +178,9 @@ int stet__cli_address(cli *c);
 int stet__cli_open(cli *c);
 /* Open it with these options, and register the program's services. */
 int stet__cli_open_with(cli *c, const stet_options *options);
+/* Open it for what `ask` is about to ask of c->engine. If opening may make the store, an empty one
+ * in memory is asked before, so that what is refused leaves nothing behind. */
+int stet__cli_open_to(cli *c, cli_ask_fn ask, void *arg);
 /* Make sure of the program's schedules. */
 int stet__cli_ensure(cli *c);
 /* The program's options, then the environment's. */

@@ -216,7 +216,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
 {
     static const char long_word[] = "a-word-that-is-longer-than-all-names-of-verbs-are";
     static const struct {
-        const char *args[6], *said;
+        const char *args[8], *said;
     } all[] = {
         { { "show", "x" }, "x" },
         { { "why", "x" }, "x" },
@@ -248,6 +248,16 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--text", "x", "--look", "0" }, "expected a number" },
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
+        { { "start", "orders" }, "write service.handler" },
+        { { "start", "__x.y" }, "__x" },
+        { { "start", "orders.echo", "--key", "k" }, "which has no keys" },
+        { { "start", "wallet.deposit" }, "give the key of the object" },
+        { { "start", "orders.echo", "--idempotency-key", "" }, "an idempotency key has 1 to" },
+        { { "start", "orders.echo", "--traceparent", "x" }, "is no traceparent" },
+        { { "send", "orders" }, "write service.handler" },
+        { { "schedule", "ensure", "n", "orders", "--every", "1h" }, "orders" },
+        { { "schedule", "ensure", "n", "orders.echo" }, "cron" },
+        { { "worker", "--set", "lease_ms=10s", "--set", "renew_ms=20s" }, "must be below" },
         { { "start", "orders.echo", "--priority", "x" }, "expected a number" },
         { { "start", "orders.echo", "--timeout", "x" }, "--timeout" },
         { { "start", "orders.echo", "--retention", "x" }, "--retention" },
@@ -293,7 +303,9 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         CHECK_HAS(CHECK_EXIT(run_program("cli_app", NULL, all[i].args), 2).err, all[i].said);
+    CHECK_EXIT(RUN("start", "orders.ehco"), 3);
     CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+    CHECK(access(test_path("cli_app.db-live"), F_OK) != 0);
 }
 
 TEST(H2_cli_lists_without_anything_say_so)

@@ -281,6 +281,19 @@ TEST(A10_values_that_do_not_go_together_are_refused)
     fixture_end(f);
 }
 
+#ifdef STET_WITH_SQLITE
+TEST(A10_options_that_are_refused_leave_no_store_behind)
+{
+    stet_engine *e;
+
+    CHECK_CODE(stet_open(&e, test_path("refused.db"), STET_OPTIONS(.concurrency = -2)),
+               STET_ECONFIG);
+    CHECK_CODE(stet_open(&e, test_path("refused.db"), STET_OPTIONS(.roles = 8)), STET_ECONFIG);
+    CHECK(access(test_path("refused.db"), F_OK) != 0);
+    CHECK(access(test_path("refused.db-live"), F_OK) != 0);
+}
+#endif
+
 TEST(A10_values_can_be_set_by_name_and_text)
 {
     stet_options options;
