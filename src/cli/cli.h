@@ -54,6 +54,7 @@ typedef struct cli_verb {
     size_t            args_min, args_max;
     const cli_option *options;       /* ended by { 0 }; NULL: only the common ones */
     bool              creates_store; /* others refuse an address where no store is */
+    bool              needs_handlers; /* the plain stet command has none, and refuses it */
     int (*fn)(cli *c);
 } cli_verb;
 
@@ -117,6 +118,7 @@ struct cli {
     bool            is_readonly; /* … to be read, if it can */
     cli_ask_fn      ask; /* what is tried before a store is made; or NULL */
     void           *ask_arg;
+    const char     *about; /* the run that is waited for: errors for programs name it; or NULL */
     size_t          width; /* of the terminal; SIZE_MAX: do not cut */
 };
 
@@ -266,6 +268,8 @@ void stet__cli_json_close(cli_json *j, char bracket);
 void stet__cli_json_text(cli_json *j, const char *name, const char *text); /* NULL is null */
 void stet__cli_json_int(cli_json *j, const char *name, int64_t value);
 void stet__cli_json_bool(cli_json *j, const char *name, bool value);
+/* The lines of a text as an array of texts. */
+void stet__cli_json_lines(cli_json *j, const char *name, const char *lines);
 void stet__cli_json_time(cli_json *j, const char *name, int64_t ms); /* 0 is null */
 /* JSON as it is, other text as a string, anything else as {"base64":"…"}. */
 void stet__cli_json_payload(cli_json *j, const char *name, stet_bytes payload);

@@ -80,6 +80,8 @@ exit_say(cli *c, cli_exit exit, const char *code, const char *text)
         stet__cli_json_text(&j, "error", text);
         stet__cli_json_text(&j, "code", code);
         stet__cli_json_int(&j, "exit", exit);
+        if (c->about != NULL)
+            stet__cli_json_text(&j, "run", c->about);
         stet__cli_json_close(&j, '}');
         stet__cli_json_end(&j, stderr);
     }

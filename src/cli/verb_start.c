@@ -46,6 +46,7 @@ start_result_json(cli *c, const stet_run_id *run, const stet_result *result)
     stet__cli_json_payload(&j, "value", result->value);
     stet__cli_json_text(&j, "code", result->code ? stet_code_name(result->code) : NULL);
     stet__cli_json_int(&j, "cause", result->cause);
+    stet__cli_json_text(&j, "cause_name", result->cause ? stet_code_name(result->cause) : NULL);
     stet__cli_json_text(&j, "error", result->error);
     stet__cli_json_text(&j, "origin", result->origin);
     stet__cli_json_int(&j, "attempts", result->attempts);
@@ -77,12 +78,14 @@ start_await(cli *c, const stet_run_id *run, const char *timeout)
         timeout_ms = STET_NONE;
     else if (timeout != NULL && stet_duration_parse(&timeout_ms, timeout) != STET_OK)
         return stet__cli_fail_code(c, STET_EDURATION);
+    c->about = run->text;
     code = stet_wait(c->engine, &result, run, timeout_ms);
     exit = code == STET_OK ? CLI_OK : stet__cli_fail_code(c, code);
     if (c->json && result.status != 0)
         start_result_json(c, run, &result);
     else if (code == STET_OK)
         start_result_print(&result);
+    c->about = NULL;
     stet_result_free(&result);
     return exit;
 }

@@ -45,6 +45,16 @@ TEST(cli_help_is_made_from_the_tables)
     CHECK(json_lines(OK("help", "config", "--json").out) >= 20);
     CHECK_HAS(OK("help", "exit-codes").out, "deadline");
     CHECK_INT(json_lines(OK("help", "exit-codes", "--json").out), 11);
+    o = OK("help", "--json");
+    CHECK(json_lines(o.out) >= sizeof verbs / sizeof *verbs);
+    CHECK_HAS(o.out, "{\"verb\":\"worker\",\"arguments\":\"\",\"summary\":\"");
+    o = OK("help", "start", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"verb\":\"start\",\"arguments\":\"HANDLER [INPUT|-|@FILE]\"");
+    CHECK_HAS(o.out, "{\"option\":\"--key\",\"value\":\"KEY\",\"text\":\"object key\"}");
+    CHECK_HAS(o.out, "\"details\":\"INPUT is JSON");
+    CHECK_STR(OK("start", "--help", "--json").out, o.out);
+    CHECK_INT(json_lines(OK("help", "dlq", "--json").out), 3);
     CHECK_HAS(OK("--version").out, STET_VERSION);
     CHECK(access(test_path("cli_app.db"), F_OK) != 0);
 }
@@ -91,6 +101,11 @@ TEST(cli_plain_stet_asks_which_store)
     CHECK_HAS(CHECK_EXIT(STET("ls"), 2).err, "--db");
     CHECK_HAS(CHECK_EXIT(STET("worker", "--db", "x.db"), 2).err, "no handlers");
     CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "STET_DB");
+    /* What it refuses is not among what it offers. */
+    CHECK(strstr(CHECK_EXIT(STET("help"), 0).out, "\n  worker ") == NULL);
+    CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "have also: worker, check, describe, replay.");
+    CHECK(strstr(CHECK_EXIT(STET("help", "--json"), 0).out, "{\"verb\":\"worker\"") == NULL);
+    CHECK_HAS(OK("help").out, "\n  worker ");
 }
 
 /* The worker polls once an hour: it heard of the run. */
@@ -535,9 +550,14 @@ TEST(A5_cli_each_end_has_its_exit_code)
     o = CHECK_EXIT(RUN("wait", failed, "--json"), 4);
     CHECK_HAS(o.out, "\"status\":\"failed\"");
     CHECK_HAS(o.out, "\"code\":\"STET_EPERMANENT\"");
+    CHECK_HAS(o.out, "\"cause_name\":");
     CHECK_EXIT(RUN("wait", cancelled), 5);
     CHECK_EXIT(RUN("wait", expired), 6);
     CHECK_HAS(CHECK_EXIT(RUN("wait", open, "--timeout", "10ms"), 7).err, open);
+    /* Whoever started it, and did not see its end, still knows which run it is. */
+    o = CHECK_EXIT(RUN("start", "orders.nap", "--wait", "10ms", "--json"), 7);
+    CHECK_HAS(o.err, "\"exit\":7,\"run\":\"run_");
+    CHECK_STR(o.out, "");
     CHECK_EXIT(RUN("wait", "run_00000000000000000000000000"), 3);
     CHECK_EXIT(RUN("wait", open, "--timeout", "soon"), 2);
     CHECK_EXIT(RUN("wait", open, "--timeout", "0"), 2);
@@ -633,11 +653,15 @@ TEST(A12_cli_lists_for_programs_leave_out_what_they_did_not_read)
         CHECK_HAS(full.out, of_facts[i]);
         CHECK_HAS(one.out, of_facts[i]);
     }
-    CHECK_HAS(full.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
-    CHECK_HAS(one.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
+    CHECK_HAS(full.out, "\"idempotency_key\":\"k1\",\"labels\":[\"colour=red\"]");
+    CHECK_HAS(one.out, "\"idempotency_key\":\"k1\",\"labels\":[\"colour=red\"]");
     CHECK(strstr(full.out, "\"worker\":") == NULL && strstr(full.out, "\"begun_ms\":") == NULL);
     CHECK_HAS(one.out, "\"worker\":null");
     CHECK_HAS(one.out, "\"begun_ms\":null");
+    /* A value may have a space. */
+    one = OK("show", START("orders.echo", "--label", "a=b c", "--label", "d=e"), "--json");
+    CHECK_HAS(one.out, "\"labels\":[\"a=b c\",\"d=e\"]");
+    CHECK_HAS(OK("show", START("orders.echo"), "--json").out, "\"labels\":[]");
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
@@ -931,7 +955,9 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     CHECK_HAS(o.out, "alive");
     CHECK_HAS(o.out, "worker,timers");
     CHECK_HAS(o.out, "orders.echo");
-    CHECK_INT(json_lines(OK("workers", "--json").out), 1);
+    o = OK("workers", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"handlers\":[\"orders.echo\",\"");
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
@@ -1415,7 +1441,8 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
     CHECK_STR(OK("wait", run).out, "5\n");
     CHECK(strstr(OK("show", run).out, "(STET_EREPLAY") == NULL); /* that is over; its fact stays */
     CHECK_HAS(OK("show", run).out, "STET_EREPLAY");
-    CHECK_HAS(OK("show", run, "--json").out, "\"code\":null,\"cause\":0,\"error\":null");
+    CHECK_HAS(OK("show", run, "--json").out,
+              "\"code\":null,\"cause\":0,\"cause_name\":null,\"error\":null");
     CHECK_EXIT(RUN("unstick", run), 9);
     CHECK_EXIT(RUN("unstick", "run_00000000000000000000000000"), 3);
 }

@@ -32,6 +32,7 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
                                   { "a:b/c d", h_echo, NULL },
                                   { 0 } };
     fixture           *f = fixture_begin();
+    stet_engine       *looker;
     stet_run_id        run;
 
     f->engine = fixture_open(f);
@@ -42,6 +43,10 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, "alpha.a:b/c d", "1", NULL);
     EXPECT_RESULT(f->engine, &run, "1");
+    /* To others, too, a name with a space is one name. */
+    looker = fixture_open(f);
+    CHECK_INT(registered(looker), 6);
+    stet_close(looker);
     run = fixture_start(f->engine, "beta.echo", "2", NULL);
     EXPECT_RESULT(f->engine, &run, "2");
     run = fixture_start(f->engine, "gamma.echo", "3", STET_START(.key = "k"));
