@@ -149,6 +149,7 @@ int stet__cli_parse(cli *c, int argc, char **argv);
 const cli_option *stet__cli_common_options(void);
 const char       *stet__cli_dashes(const char *option); /* what stands before its name */
 
+bool        stet__cli_offers(const cli *c, const char *option); /* the verb has it */
 bool        stet__cli_has(const cli *c, const char *option);
 const char *stet__cli_value(const cli *c, const char *option); /* the last; NULL: not given */
 const char *stet__cli_value_at(const cli *c, const char *option, size_t i); /* of a repeated one */
@@ -295,18 +296,22 @@ void        stet__cli_bar_end(void);
 void stet__cli_json_run(cli_json *j, const stet_run_info *info);
 /* The options that choose runs, for a verb's table. */
 /* clang-format off */
-#define CLI_CHOICE_OPTIONS                                                                         \
+#define CLI_WHICH_OPTIONS                                                                          \
     { "handler", "HANDLER", "only of this handler (orders.checkout)" },                            \
     { "service", "SERVICE", "only of this service" },                                              \
     { "key", "KEY", "only of this object key" },                                                   \
     { "label", "NAME=VALUE", "only with this label" },                                             \
-    { "text", "TEXT", "only with it in handler, keys, labels, input or error" },                   \
-    { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
-    { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
+    { "text", "TEXT", "only with it in handler, keys, labels, input or error" }
+#define CLI_WHEN_OPTIONS                                                                           \
     { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
     { "until", "WHEN", "only created until: 2h, or 2030-01-31T12:00:00Z" },                        \
-    { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
     { "before", "RUN", "the next page: only runs older than this one" }
+#define CLI_CHOICE_OPTIONS                                                                         \
+    CLI_WHICH_OPTIONS,                                                                             \
+    { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
+    { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
+    { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
+    CLI_WHEN_OPTIONS
 #define CLI_FILTER_OPTIONS                                                                         \
     CLI_CHOICE_OPTIONS,                                                                            \
     { "limit", "N", "at most so many (50)" }

@@ -115,13 +115,17 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
     filter->key = stet__cli_value(c, "key");
     filter->label = label;
     filter->text = text;
-    filter->waits_for_signal = stet__cli_value(c, "waits-for-signal");
-    filter->waits_for_topic = stet__cli_value(c, "waits-for-topic");
+    if (stet__cli_offers(c, "waits-for-signal")) {
+        filter->waits_for_signal = stet__cli_value(c, "waits-for-signal");
+        filter->waits_for_topic = stet__cli_value(c, "waits-for-topic");
+    }
     filter->looked = stet__arena_get0(c->arena, sizeof *filter->looked);
     if (text != NULL && *text == '\0')
         return stet__cli_fail(c, CLI_USAGE, "--text: which text?");
     if (stet__cli_has(c, "look") && text == NULL && filter->waits_for_signal == NULL)
-        return stet__cli_fail(c, CLI_USAGE, "--look goes with --text or --waits-for-signal");
+        return stet__cli_fail(c, CLI_USAGE, "--look goes with --text%s",
+                              stet__cli_offers(c, "waits-for-signal") ? " or --waits-for-signal"
+                                                                      : "");
     if (handler != NULL && service != NULL)
         return stet__cli_fail(c, CLI_USAGE, "--handler and --service exclude each other");
     if (label != NULL && (*label == '=' || strchr(label, '=') == NULL))

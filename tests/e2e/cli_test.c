@@ -263,6 +263,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--text", "x", "--look", "0" }, "expected a number" },
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
+        { { "dlq", "ls", "--waits-for-signal", "x" }, "no option --waits-for-signal of dlq ls" },
         { { "start", "orders" }, "write service.handler" },
         { { "start", "__x.y" }, "__x" },
         { { "start", "orders.echo", "--key", "k" }, "which has no keys" },
