@@ -55,9 +55,10 @@ static int
 engine_check(const stet_config_item *item, int64_t value)
 {
     if (value < item->least || value > item->most)
-        return stet__fail(STET_ECONFIG, "%s is %lld; it can be %lld to %lld %s(default %lld): %s", item->name,
-                          (long long)value, (long long)item->least, (long long)item->most,
-                          item->unit[0] != '\0' ? item->unit : "", (long long)item->normal, item->text);
+        return stet__fail(STET_ECONFIG, "%s is %lld; it can be %lld to %lld%s%s (default %lld): %s",
+                          item->name, (long long)value, (long long)item->least,
+                          (long long)item->most, item->unit[0] != '\0' ? " " : "", item->unit,
+                          (long long)item->normal, item->text);
     return STET_OK;
 }
 
@@ -649,7 +650,10 @@ stet_open(stet_engine **engine, const char *url, const stet_options *options)
         return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
     if ((err = engine_open_url(engine, url, options)) != STET_OK)
         return err;
-    return engine_may_look(engine);
+    /* What was looked for and is not there, and may not be, is no failure of this call. */
+    if ((err = engine_may_look(engine)) == STET_OK)
+        stet__error_clear();
+    return err;
 }
 
 /* ---- starting and stopping ---------------------------------------------------------------------------- */

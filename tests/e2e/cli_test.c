@@ -264,6 +264,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
         { { "dlq", "ls", "--waits-for-signal", "x" }, "no option --waits-for-signal of dlq ls" },
+        { { "worker", "--set", "renew_ms=1d" }, " ms (default " },
         { { "start", "orders" }, "write service.handler" },
         { { "start", "__x.y" }, "__x" },
         { { "start", "orders.echo", "--key", "k" }, "which has no keys" },
@@ -548,6 +549,7 @@ TEST(A5_cli_each_end_has_its_exit_code)
     OK("cancel", cancelled);
     drain();
     CHECK_HAS(CHECK_EXIT(RUN("wait", failed), 4).err, "no stock");
+    CHECK_HAS(OK("why", failed).out, "failed just now: no stock"); /* as `show` has it */
     o = CHECK_EXIT(RUN("wait", failed, "--json"), 4);
     CHECK_HAS(o.out, "\"status\":\"failed\"");
     CHECK_HAS(o.out, "\"code\":\"STET_EPERMANENT\"");
@@ -1546,6 +1548,18 @@ TEST(C7_cli_a_worker_whose_body_does_not_end_says_which)
     kill(w.pid, SIGTERM);
     CHECK_HAS(worker_line(&w, "ending without it"), "for ever");
     CHECK_INT(ended(w.pid), 7);
+}
+
+/* lost_max=1: the next worker does not try it again. */
+TEST(C1_cli_one_worker_that_died_is_one_worker)
+{
+    worker      w = worker_hanging("1h");
+    const char *run = word(OK("ls", "--json").out, "run_");
+
+    CHECK_INT(worker_stop(&w, SIGKILL), 1000 + SIGKILL);
+    OK("worker", "--until-idle", "--set", "lost_max=1");
+    CHECK_HAS(OK("show", run).out, "1 worker died executing it");
+    CHECK_HAS(OK("show", run).out, "1 worker died while executing it");
 }
 
 TEST(C7_cli_a_second_signal_ends_a_worker_at_once)

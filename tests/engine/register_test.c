@@ -299,6 +299,19 @@ TEST(A10_options_that_are_refused_leave_no_store_behind)
 }
 #endif
 
+TEST(A10_an_open_that_worked_leaves_no_error)
+{
+    stet_engine *e;
+
+    CHECK_CODE(stet_open(&e, "", NULL), STET_EURL);
+    CHECK(stet_last_error()[0] != '\0');
+    CHECK_OK(stet_open(&e, "memory:", NULL));
+    CHECK_STR(stet_last_error(), "");
+    CHECK_OK(stet_register(e, "alpha", good));
+    CHECK_STR(stet_last_error(), "");
+    stet_close(e);
+}
+
 TEST(A10_values_can_be_set_by_name_and_text)
 {
     stet_options options;
