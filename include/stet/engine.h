@@ -258,7 +258,7 @@ STET_API int stet_health_get(stet_engine *engine, stet_health *health);
 
 typedef struct stet_worker_info {
     const char *id, *name, *host;
-    const char *handlers;     /* "orders.checkout orders.refund" */
+    const char *handlers;     /* one a line: "orders.checkout\norders.refund"; "": none */
     uint32_t    roles;
     uint32_t    slots;
     int64_t     process;

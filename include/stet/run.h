@@ -267,6 +267,7 @@ typedef struct stet_run_info {
     /* Of stet_run_get() and lists with payloads: */
     int64_t     eligible_ms;    /* from then on it could begin: its creation, or the end of its delay; 0: its facts were not read */
     int64_t     begun_ms;       /* a worker began to execute it; 0: no execution has recorded anything yet. Not in lists */
+    const char *const *label_list; /* the labels one by one, ended by NULL; NULL: none */
 } stet_run_info;
 typedef int (*stet_run_info_fn)(void *arg, const stet_run_info *info);
 

@@ -259,20 +259,25 @@ app_is_file(const char *db)
 static bool
 app_is_server(const char *db)
 {
-    return strncmp(db, "postgres", 8) == 0 || strncmp(db, "redis:", 6) == 0;
+    return !app_is_file(db) && strncmp(db, "memory:", 7) != 0;
+}
+
+static const char *
+app_path(cli *c)
+{
+    const char *from = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
+
+    return stet__cli_printf(c, "%.*s", (int)strcspn(from, "?"), from);
 }
 
 /* A mistyped path must not leave an empty store behind and then report "no runs". */
 static int
 app_must_exist(cli *c)
 {
-    const char *from = strncmp(c->db, "sqlite:", 7) == 0 ? c->db + 7 : c->db;
-    const char *path = stet__cli_printf(c, "%.*s", (int)strcspn(from, "?"), from);
-
-    if (!app_is_file(c->db) || access(path, F_OK) == 0)
+    if (!app_is_file(c->db) || access(app_path(c), F_OK) == 0)
         return CLI_OK;
     return stet__cli_fail(c, CLI_STORE, "there is no store at %s; a worker or a start makes it",
-                          path);
+                          app_path(c));
 }
 
 static int
@@ -343,6 +348,39 @@ stet__cli_shown(cli *c, const char *url)
     return stet__cli_printf(c, "%.*s:…%s", (int)(colon - url), url, stet__cli_shown(c, at));
 }
 
+static int
+app_try_in_memory(cli *c, const stet_options *options)
+{
+    stet_options with = *options;
+    int          exit, err;
+
+    /* Nobody is told of what does not happen. */
+    with.roles = STET_ROLE_CLIENT;
+    with.log_level = STET_LOG_OFF;
+    with.log = NULL;
+    with.audit = NULL;
+    with.id = NULL;
+    with.queue = NULL;
+    if ((err = stet_open(&c->engine, "memory:", &with)) != STET_OK)
+        return stet__cli_fail_code(c, err);
+    if ((exit = app_register(c)) == CLI_OK && c->ask != NULL &&
+        (err = c->ask(c, c->ask_arg)) != STET_OK)
+        exit = stet__cli_fail_code(c, err);
+    stet_close(c->engine);
+    c->engine = NULL;
+    return exit;
+}
+
+/* What a call is refused for, an empty store refuses, too: it is found out before there is a new
+ * one that nobody wanted. Of a server nobody knows whether it has a store before it is opened. */
+static int
+app_try(cli *c, const stet_options *options)
+{
+    if (strncmp(c->db, "memory:", 7) == 0 || (app_is_file(c->db) && access(app_path(c), F_OK) == 0))
+        return CLI_OK;
+    return app_try_in_memory(c, options);
+}
+
 int
 stet__cli_open_with(cli *c, const stet_options *options)
 {
@@ -350,7 +388,8 @@ stet__cli_open_with(cli *c, const stet_options *options)
 
     if ((exit = stet__cli_address(c)) != CLI_OK)
         return exit;
-    if (!c->verb->creates_store && (exit = app_must_exist(c)) != CLI_OK)
+    exit = c->verb->creates_store ? app_try(c, options) : app_must_exist(c);
+    if (exit != CLI_OK)
         return exit;
     if (!c->verb->creates_store && app_is_server(c->db))
         c->db = app_with(c, "create=0");
@@ -358,10 +397,8 @@ stet__cli_open_with(cli *c, const stet_options *options)
         c->db = app_with(c, "repair=1");
     if (c->is_readonly && app_is_file(c->db))
         c->db = app_with(c, "readonly=1");
-    if ((err = stet_open(&c->engine, c->db, options)) != STET_OK) {
-        exit = stet__cli_fail_code(c, err);
-        return exit == CLI_OTHER ? CLI_STORE : exit;
-    }
+    if ((err = stet_open(&c->engine, c->db, options)) != STET_OK)
+        return stet__cli_fail_open(c, err);
     return app_register(c);
 }
 
@@ -378,6 +415,14 @@ stet__cli_open(cli *c)
     if (options.log == NULL && options.log_level < STET_LOG_WARN)
         options.log_level = STET_LOG_WARN;
     return stet__cli_open_with(c, &options);
+}
+
+int
+stet__cli_open_to(cli *c, cli_ask_fn ask, void *arg)
+{
+    c->ask = ask;
+    c->ask_arg = arg;
+    return stet__cli_open(c);
 }
 
 const char *

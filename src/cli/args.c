@@ -330,6 +330,12 @@ args_given(const cli *c, const char *name, size_t nth)
 }
 
 bool
+stet__cli_offers(const cli *c, const char *option)
+{
+    return args_option_find(c->verb, option, strlen(option)) != NULL;
+}
+
+bool
 stet__cli_has(const cli *c, const char *option)
 {
     return args_given(c, option, 0) != NULL;

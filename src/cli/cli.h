@@ -54,6 +54,7 @@ typedef struct cli_verb {
     size_t            args_min, args_max;
     const cli_option *options;       /* ended by { 0 }; NULL: only the common ones */
     bool              creates_store; /* others refuse an address where no store is */
+    bool              needs_handlers; /* the plain stet command has none, and refuses it */
     int (*fn)(cli *c);
 } cli_verb;
 
@@ -96,6 +97,8 @@ struct stet_app {
 
 void stet__app_free(stet_app *app);
 
+typedef int (*cli_ask_fn)(cli *c, void *arg); /* a stet code */
+
 struct cli {
     stet_app       *app;
     stet__alloc    *alloc;
@@ -113,6 +116,9 @@ struct cli {
     bool            json, has_color, is_help, is_version;
     bool            has_repair; /* the store is opened to be repaired */
     bool            is_readonly; /* … to be read, if it can */
+    cli_ask_fn      ask; /* what is tried before a store is made; or NULL */
+    void           *ask_arg;
+    const char     *about; /* the run that is waited for: errors for programs name it; or NULL */
     size_t          width; /* of the terminal; SIZE_MAX: do not cut */
 };
 
@@ -143,6 +149,7 @@ int stet__cli_parse(cli *c, int argc, char **argv);
 const cli_option *stet__cli_common_options(void);
 const char       *stet__cli_dashes(const char *option); /* what stands before its name */
 
+bool        stet__cli_offers(const cli *c, const char *option); /* the verb has it */
 bool        stet__cli_has(const cli *c, const char *option);
 const char *stet__cli_value(const cli *c, const char *option); /* the last; NULL: not given */
 const char *stet__cli_value_at(const cli *c, const char *option, size_t i); /* of a repeated one */
@@ -174,6 +181,9 @@ int stet__cli_address(cli *c);
 int stet__cli_open(cli *c);
 /* Open it with these options, and register the program's services. */
 int stet__cli_open_with(cli *c, const stet_options *options);
+/* Open it for what `ask` is about to ask of c->engine. If opening may make the store, an empty one
+ * in memory is asked before, so that what is refused leaves nothing behind. */
+int stet__cli_open_to(cli *c, cli_ask_fn ask, void *arg);
 /* Make sure of the program's schedules. */
 int stet__cli_ensure(cli *c);
 /* The program's options, then the environment's. */
@@ -187,6 +197,8 @@ const char *stet__cli_command(cli *c, const char *words);
 int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4);
 /* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
 int      stet__cli_fail_code(cli *c, int code);
+/* The store could not be opened: whatever the reason, a database or a password that is wrong is no run that is not there. */
+int      stet__cli_fail_open(cli *c, int code);
 cli_exit stet__cli_exit_of(int code);
 /* Who acts, for the run's journal: --by, else USER, LOGNAME, the name of the process's user, or
  * its number. */
@@ -259,6 +271,8 @@ void stet__cli_json_close(cli_json *j, char bracket);
 void stet__cli_json_text(cli_json *j, const char *name, const char *text); /* NULL is null */
 void stet__cli_json_int(cli_json *j, const char *name, int64_t value);
 void stet__cli_json_bool(cli_json *j, const char *name, bool value);
+/* The lines of a text as an array of texts. */
+void stet__cli_json_lines(cli_json *j, const char *name, const char *lines);
 void stet__cli_json_time(cli_json *j, const char *name, int64_t ms); /* 0 is null */
 /* JSON as it is, other text as a string, anything else as {"base64":"…"}. */
 void stet__cli_json_payload(cli_json *j, const char *name, stet_bytes payload);
@@ -284,18 +298,22 @@ void        stet__cli_bar_end(void);
 void stet__cli_json_run(cli_json *j, const stet_run_info *info);
 /* The options that choose runs, for a verb's table. */
 /* clang-format off */
-#define CLI_CHOICE_OPTIONS                                                                         \
+#define CLI_WHICH_OPTIONS                                                                          \
     { "handler", "HANDLER", "only of this handler (orders.checkout)" },                            \
     { "service", "SERVICE", "only of this service" },                                              \
     { "key", "KEY", "only of this object key" },                                                   \
     { "label", "NAME=VALUE", "only with this label" },                                             \
-    { "text", "TEXT", "only with it in handler, keys, labels, input or error" },                   \
-    { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
-    { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
+    { "text", "TEXT", "only with it in handler, keys, labels, input or error" }
+#define CLI_WHEN_OPTIONS                                                                           \
     { "since", "WHEN", "only created since: 2h, or 2030-01-31T12:00:00Z" },                        \
     { "until", "WHEN", "only created until: 2h, or 2030-01-31T12:00:00Z" },                        \
-    { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
     { "before", "RUN", "the next page: only runs older than this one" }
+#define CLI_CHOICE_OPTIONS                                                                         \
+    CLI_WHICH_OPTIONS,                                                                             \
+    { "waits-for-signal", "NAME", "only those that wait for this signal" },                        \
+    { "waits-for-topic", "NAME", "only those that wait for an event on this topic" },              \
+    { "look", "N", "with --text, --waits-for-signal: look at so many runs at most (10000)" },      \
+    CLI_WHEN_OPTIONS
 #define CLI_FILTER_OPTIONS                                                                         \
     CLI_CHOICE_OPTIONS,                                                                            \
     { "limit", "N", "at most so many (50)" }

@@ -80,6 +80,8 @@ exit_say(cli *c, cli_exit exit, const char *code, const char *text)
         stet__cli_json_text(&j, "error", text);
         stet__cli_json_text(&j, "code", code);
         stet__cli_json_int(&j, "exit", exit);
+        if (c->about != NULL)
+            stet__cli_json_text(&j, "run", c->about);
         stet__cli_json_close(&j, '}');
         stet__cli_json_end(&j, stderr);
     }
@@ -98,8 +100,8 @@ stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...)
     return exit_say(c, exit, exit_name(exit), line);
 }
 
-int
-stet__cli_fail_code(cli *c, int code)
+static int
+exit_say_code(cli *c, cli_exit exit, int code)
 {
     const char *name = stet_code_name(code);
     /* Copied: making the message may itself call stet. */
@@ -107,7 +109,23 @@ stet__cli_fail_code(cli *c, int code)
 
     if (*text == '\0')
         text = stet_code_text(code);
-    return exit_say(c, stet__cli_exit_of(code), name ? name : "unknown", text);
+    return exit_say(c, exit, name ? name : "unknown", text);
+}
+
+int
+stet__cli_fail_code(cli *c, int code)
+{
+    return exit_say_code(c, stet__cli_exit_of(code), code);
+}
+
+int
+stet__cli_fail_open(cli *c, int code)
+{
+    bool is_moved = code == STET_EMOVED;
+    /* A setting of the engine; what a store says begins with its name. */
+    bool is_setting = code == STET_ECONFIG && strncmp(stet_last_error(), "store ", 6) != 0;
+
+    return exit_say_code(c, is_moved || is_setting ? stet__cli_exit_of(code) : CLI_STORE, code);
 }
 
 void
@@ -123,12 +141,30 @@ stet__cli_note(cli *c, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
+/* A worker of this very program would serve it. */
+static bool
+exit_has_handler(const cli *c, const char *handler)
+{
+    for (size_t i = 0; i < c->app->n_services; i++) {
+        const cli_service  *s = &c->app->services[i];
+        size_t              len = strlen(s->name);
+        const stet_handler *h = s->handlers;
+
+        if (strncmp(handler, s->name, len) != 0 || handler[len] != '.')
+            continue;
+        for (; h != NULL && h->name != NULL; h++)
+            if (strcmp(handler + len + 1, h->name) == 0)
+                return true;
+    }
+    return false;
+}
+
 void
 stet__cli_note_unserved(cli *c, const stet_run_info *info)
 {
     if (info->is_served || stet_status_is_terminal(info->status))
         return;
-    if (c->app->n_services > 0)
+    if (exit_has_handler(c, info->handler))
         stet__cli_note(c, "no living worker serves %s, so the run waits; start one: %s",
                        info->handler, stet__cli_command(c, "worker"));
     else

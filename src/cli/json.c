@@ -48,6 +48,20 @@ stet__cli_json_text(cli_json *j, const char *name, const char *text)
 }
 
 void
+stet__cli_json_lines(cli_json *j, const char *name, const char *lines)
+{
+    size_t len;
+
+    stet__cli_json_open(j, name, '[');
+    for (; *lines != '\0'; lines += len + (lines[len] == '\n')) {
+        len = strcspn(lines, "\n");
+        json_name(j, NULL);
+        stet__json_quote(&j->buf, lines, len);
+    }
+    stet__cli_json_close(j, ']');
+}
+
+void
 stet__cli_json_int(cli_json *j, const char *name, int64_t value)
 {
     json_name(j, name);

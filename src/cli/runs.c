@@ -9,7 +9,10 @@ runs_json_facts(cli_json *j, const stet_run_info *info)
 {
     stet__cli_json_time(j, "eligible_ms", info->eligible_ms);
     stet__cli_json_text(j, "idempotency_key", info->idempotency_key);
-    stet__cli_json_text(j, "labels", info->labels);
+    stet__cli_json_open(j, "labels", '[');
+    for (const char *const *label = info->label_list; label != NULL && *label != NULL; label++)
+        stet__cli_json_text(j, NULL, *label);
+    stet__cli_json_close(j, ']');
     stet__cli_json_text(j, "schedule", info->schedule);
     stet__cli_json_time(j, "planned_ms", info->planned_ms);
     stet__cli_json_text(j, "traceparent", info->traceparent);
@@ -50,6 +53,7 @@ stet__cli_json_run(cli_json *j, const stet_run_info *info)
         return;
     stet__cli_json_text(j, "code", info->code ? stet_code_name(info->code) : NULL);
     stet__cli_json_int(j, "cause", info->cause);
+    stet__cli_json_text(j, "cause_name", info->cause ? stet_code_name(info->cause) : NULL);
     stet__cli_json_text(j, "error", info->error);
     stet__cli_json_text(j, "origin", info->origin);
 }
@@ -111,13 +115,17 @@ stet__cli_filter_open(cli *c, stet_run_filter *filter)
     filter->key = stet__cli_value(c, "key");
     filter->label = label;
     filter->text = text;
-    filter->waits_for_signal = stet__cli_value(c, "waits-for-signal");
-    filter->waits_for_topic = stet__cli_value(c, "waits-for-topic");
+    if (stet__cli_offers(c, "waits-for-signal")) {
+        filter->waits_for_signal = stet__cli_value(c, "waits-for-signal");
+        filter->waits_for_topic = stet__cli_value(c, "waits-for-topic");
+    }
     filter->looked = stet__arena_get0(c->arena, sizeof *filter->looked);
     if (text != NULL && *text == '\0')
         return stet__cli_fail(c, CLI_USAGE, "--text: which text?");
     if (stet__cli_has(c, "look") && text == NULL && filter->waits_for_signal == NULL)
-        return stet__cli_fail(c, CLI_USAGE, "--look goes with --text or --waits-for-signal");
+        return stet__cli_fail(c, CLI_USAGE, "--look goes with --text%s",
+                              stet__cli_offers(c, "waits-for-signal") ? " or --waits-for-signal"
+                                                                      : "");
     if (handler != NULL && service != NULL)
         return stet__cli_fail(c, CLI_USAGE, "--handler and --service exclude each other");
     if (label != NULL && (*label == '=' || strchr(label, '=') == NULL))
@@ -226,6 +234,22 @@ runs_bytes(cli *c, stet_bytes bytes)
     return bytes;
 }
 
+static const char *const *
+runs_list(cli *c, const char *const *list)
+{
+    const char **copy;
+    size_t       n = 0;
+
+    if (list == NULL)
+        return NULL;
+    while (list[n] != NULL)
+        n++;
+    copy = stet__arena_get0(c->arena, (n + 1) * sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = runs_text(c, list[i]);
+    return copy;
+}
+
 stet_run_info *
 stet__cli_run_copy(cli *c, const stet_run_info *info)
 {
@@ -239,6 +263,7 @@ stet__cli_run_copy(cli *c, const stet_run_info *info)
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         *texts[i] = runs_text(c, *texts[i]);
+    copy->label_list = runs_list(c, info->label_list);
     copy->input = runs_bytes(c, info->input);
     copy->result = runs_bytes(c, info->result);
     return copy;

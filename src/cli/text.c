@@ -185,19 +185,9 @@ stet__cli_span(cli *c, int64_t ms)
 const char *
 stet__cli_relative(cli *c, int64_t then_ms, int64_t now_ms)
 {
-    int64_t     ms = then_ms > now_ms ? then_ms - now_ms : now_ms - then_ms;
-    int64_t     n = ms >= 2 * TEXT_DAY  ? ms / TEXT_DAY
-                    : ms >= TEXT_HOUR   ? ms / TEXT_HOUR
-                    : ms >= TEXT_MINUTE ? ms / TEXT_MINUTE
-                                        : ms / TEXT_SECOND;
-    const char *unit = ms >= 2 * TEXT_DAY  ? "d"
-                       : ms >= TEXT_HOUR   ? "h"
-                       : ms >= TEXT_MINUTE ? "min"
-                                           : "s";
+    char text[48];
 
-    if (n == 0)
-        return then_ms > now_ms ? "in < 1 s" : "just now";
-    return stet__cli_printf(c, then_ms > now_ms ? "in %lld %s" : "%lld %s ago", (long long)n, unit);
+    return stet__arena_str(c->arena, stet__time_relative(text, sizeof text, then_ms, now_ms));
 }
 
 const char *

@@ -227,5 +227,6 @@ const cli_verb stet__cli_replay = {
                "standard input.",
     .args_min = 1,
     .args_max = 1,
+    .needs_handlers = true,
     .fn = replay_run,
 };

@@ -170,5 +170,6 @@ const cli_verb stet__cli_check = {
         "and runs of\n"
         "handlers this program no longer has.",
     .options = check_options,
+    .needs_handlers = true,
     .fn = check_run,
 };

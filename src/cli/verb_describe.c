@@ -564,5 +564,6 @@ const cli_verb stet__cli_describe = {
     .args_min = 1,
     .args_max = 1,
     .options = describe_options,
+    .needs_handlers = true,
     .fn = describe_run,
 };

@@ -71,7 +71,14 @@ dlq_ls_run(cli *c)
     return CLI_OK;
 }
 
-static const cli_option dlq_ls_options[] = { CLI_FILTER_OPTIONS, { 0 } };
+/* A run that failed waits for nothing, so these options do not choose by that. */
+static const cli_option dlq_ls_options[] = {
+    CLI_WHICH_OPTIONS,
+    { "look", "N", "with --text: look at so many runs at most (10000)" },
+    CLI_WHEN_OPTIONS,
+    { "limit", "N", "at most so many (50)" },
+    { 0 },
+};
 
 const cli_verb stet__cli_dlq_ls = {
     .name = "dlq ls",

@@ -116,9 +116,19 @@ workers_json(cli *c, const stet_worker_info *worker)
     stet__cli_json_time(&j, "started_ms", worker->started_ms);
     stet__cli_json_time(&j, "seen_ms", worker->seen_ms);
     stet__cli_json_bool(&j, "dead", worker->is_dead);
-    stet__cli_json_text(&j, "handlers", worker->handlers);
+    stet__cli_json_lines(&j, "handlers", worker->handlers);
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
+}
+
+static const char *
+fleet_joined(cli *c, const char *lines)
+{
+    char *joined = stet__arena_copy(c->arena, lines, strlen(lines));
+
+    for (char *at = joined; (at = strchr(at, '\n')) != NULL;)
+        *at = ' ';
+    return joined;
 }
 
 static int
@@ -135,7 +145,7 @@ workers_each(void *arg, const stet_worker_info *worker)
                             stet__cli_relative(c, worker->started_ms, l->now_ms),
                             stet__cli_relative(c, worker->seen_ms, l->now_ms),
                             worker->is_dead ? "dead" : "alive",
-                            worker->handlers };
+                            fleet_joined(c, worker->handlers) };
 
     l->n++;
     if (c->json)

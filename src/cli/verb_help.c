@@ -16,9 +16,56 @@ help_options(const cli_option *options)
     }
 }
 
+static void
+help_options_json(cli *c, cli_json *j, const char *name, const cli_option *options)
+{
+    stet__cli_json_open(j, name, '[');
+    for (; options != NULL && options->name != NULL; options++) {
+        stet__cli_json_open(j, NULL, '{');
+        stet__cli_json_text(
+            j, "option",
+            stet__cli_printf(c, "%s%s", stet__cli_dashes(options->name), options->name));
+        stet__cli_json_text(j, "value", options->value);
+        stet__cli_json_text(j, "text", options->text);
+        stet__cli_json_close(j, '}');
+    }
+    stet__cli_json_close(j, ']');
+}
+
+static void
+help_verb_json(cli *c, const cli_verb *verb)
+{
+    cli_json j;
+
+    stet__cli_json_begin(&j, c);
+    stet__cli_json_open(&j, NULL, '{');
+    stet__cli_json_text(&j, "verb", verb->name);
+    stet__cli_json_text(&j, "arguments", verb->args);
+    stet__cli_json_text(&j, "summary", verb->summary);
+    stet__cli_json_text(&j, "details", verb->details);
+    help_options_json(c, &j, "options", verb->options);
+    help_options_json(c, &j, "common_options", stet__cli_common_options());
+    stet__cli_json_close(&j, '}');
+    stet__cli_json_end(&j, stdout);
+}
+
+/* A line of a list of verbs. */
+static void
+help_line(cli *c, const cli_verb *verb)
+{
+    if (c->json)
+        help_verb_json(c, verb);
+    else
+        printf("  %-17s %s\n", verb->name, verb->summary);
+}
+
 static int
 help_verb(cli *c, const cli_verb *verb)
 {
+    if (c->json) {
+        help_verb_json(c, verb);
+        return CLI_OK;
+    }
     printf("%s %s%s%s [options]\n\n%s\n", c->program, verb->name, *verb->args ? " " : "",
            verb->args, verb->summary);
     if (verb->details != NULL)
@@ -31,14 +78,36 @@ help_verb(cli *c, const cli_verb *verb)
     return CLI_OK;
 }
 
+/* What this command would refuse is named with who does it. */
+static void
+help_elsewhere(void)
+{
+    const cli_verb *verb;
+    const char     *comma = "\nPrograms that call stet_main() with their handlers have also: ";
+
+    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
+        if (verb->needs_handlers) {
+            printf("%s%s", comma, verb->name);
+            comma = ", ";
+        }
+    printf(".\n");
+}
+
 static int
 help_all(cli *c)
 {
+    bool            has_handlers = c->app->n_services > 0;
     const cli_verb *verb;
 
-    printf("%s VERB [arguments] [options]\n\n", c->program);
+    if (!c->json)
+        printf("%s VERB [arguments] [options]\n\n", c->program);
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
-        printf("  %-17s %s\n", verb->name, verb->summary);
+        if (has_handlers || !verb->needs_handlers)
+            help_line(c, verb);
+    if (c->json)
+        return CLI_OK;
+    if (!has_handlers)
+        help_elsewhere();
     printf("\nOptions of every verb:\n");
     help_options(stet__cli_common_options());
     if (c->app->name != NULL)
@@ -163,7 +232,7 @@ help_topic(cli *c, const char *topic)
     /* "help dlq" is about all verbs of that family. */
     for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
         if (strncmp(verb->name, topic, len) == 0 && verb->name[len] == ' ' && ++n > 0)
-            printf("  %-17s %s\n", verb->name, verb->summary);
+            help_line(c, verb);
     if (n > 0)
         return CLI_OK;
     near = stet__cli_nearest(topic, help_topic_name, NULL);

@@ -459,20 +459,33 @@ schedules_change(stet_schedule_change change)
     return "unchanged";
 }
 
+typedef struct schedules_call {
+    stet_schedule_options options;
+    stet_schedule_change  change;
+    stet_bytes            input;
+} schedules_call;
+
+static int
+schedules_ask(cli *c, void *arg)
+{
+    schedules_call *call = arg;
+
+    return stet_schedule_ensure(c->engine, &call->change, c->args[0], c->args[1], call->input,
+                                &call->options);
+}
+
 static int
 schedules_ensure_run(cli *c)
 {
-    stet_schedule_options options;
-    stet_schedule_change  change = STET_SCHEDULE_UNCHANGED;
-    stet_bytes            input;
-    int                   exit, err;
+    schedules_call call = { .change = STET_SCHEDULE_UNCHANGED };
+    int            exit, err;
 
-    if ((exit = schedules_read(c, &options)) != CLI_OK ||
-        (exit = stet__cli_payload(c, stet__cli_arg(c, 2), &input)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
+    if ((exit = schedules_read(c, &call.options)) != CLI_OK ||
+        (exit = stet__cli_payload(c, stet__cli_arg(c, 2), &call.input)) != CLI_OK ||
+        (exit = stet__cli_open_to(c, schedules_ask, &call)) != CLI_OK)
         return exit;
-    err = stet_schedule_ensure(c->engine, &change, c->args[0], c->args[1], input, &options);
-    return schedules_say(c, err, schedules_change(change));
+    err = schedules_ask(c, &call);
+    return schedules_say(c, err, schedules_change(call.change));
 }
 
 static int

@@ -149,7 +149,9 @@ show_fields(cli *c, const stet_run_info *info, int64_t now_ms)
     if (info->priority != 0)
         show_field(c, "priority", stet__cli_printf(c, "%d", info->priority));
     if (info->lost > 0)
-        show_field(c, "lost", stet__cli_printf(c, "%zu workers died executing it", info->lost));
+        show_field(c, "lost",
+                   stet__cli_printf(c, "%zu worker%s died executing it", info->lost,
+                                    info->lost == 1 ? "" : "s"));
     show_field(c, "input", stet__cli_payload_text(c, info->input));
     show_field(c, "result", stet__cli_payload_text(c, info->result));
     show_field(c, "error", show_error(c, info));

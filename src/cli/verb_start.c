@@ -46,6 +46,7 @@ start_result_json(cli *c, const stet_run_id *run, const stet_result *result)
     stet__cli_json_payload(&j, "value", result->value);
     stet__cli_json_text(&j, "code", result->code ? stet_code_name(result->code) : NULL);
     stet__cli_json_int(&j, "cause", result->cause);
+    stet__cli_json_text(&j, "cause_name", result->cause ? stet_code_name(result->cause) : NULL);
     stet__cli_json_text(&j, "error", result->error);
     stet__cli_json_text(&j, "origin", result->origin);
     stet__cli_json_int(&j, "attempts", result->attempts);
@@ -77,12 +78,14 @@ start_await(cli *c, const stet_run_id *run, const char *timeout)
         timeout_ms = STET_NONE;
     else if (timeout != NULL && stet_duration_parse(&timeout_ms, timeout) != STET_OK)
         return stet__cli_fail_code(c, STET_EDURATION);
+    c->about = run->text;
     code = stet_wait(c->engine, &result, run, timeout_ms);
     exit = code == STET_OK ? CLI_OK : stet__cli_fail_code(c, code);
     if (c->json && result.status != 0)
         start_result_json(c, run, &result);
     else if (code == STET_OK)
         start_result_print(&result);
+    c->about = NULL;
     stet_result_free(&result);
     return exit;
 }
@@ -225,24 +228,38 @@ start_print(cli *c, const stet_run_id *run, const stet_run_info *info, bool exis
     stet__cli_json_end(&j, stdout);
 }
 
+typedef struct start_call {
+    stet_start_options options;
+    stet_bytes         input;
+    stet_run_id        run;
+} start_call;
+
+static int
+start_ask(cli *c, void *arg)
+{
+    start_call *call = arg;
+
+    return stet_start(c->engine, &call->run, c->args[0], call->input, &call->options);
+}
+
 static int
 start_any(cli *c, bool may_wait)
 {
-    stet_start_options options;
-    stet_run_id        given, run;
-    stet_run_info     *info;
-    stet_bytes         input;
-    bool               existed = false, is_waiting = may_wait && stet__cli_has(c, "wait");
-    int                exit, err;
+    start_call     call;
+    stet_run_id    given, run;
+    stet_run_info *info;
+    bool           existed = false, is_waiting = may_wait && stet__cli_has(c, "wait");
+    int            exit, err;
 
-    if ((exit = start_read_options(c, &options, &given)) != CLI_OK ||
+    if ((exit = start_read_options(c, &call.options, &given)) != CLI_OK ||
         (is_waiting && (exit = start_check_timeout(c, "wait")) != CLI_OK) ||
-        (exit = stet__cli_payload(c, stet__cli_arg(c, 1), &input)) != CLI_OK ||
-        (exit = stet__cli_open(c)) != CLI_OK)
+        (exit = stet__cli_payload(c, stet__cli_arg(c, 1), &call.input)) != CLI_OK ||
+        (exit = stet__cli_open_to(c, start_ask, &call)) != CLI_OK)
         return exit;
-    options.existed = &existed;
-    if ((err = stet_start(c->engine, &run, c->args[0], input, &options)) != STET_OK)
+    call.options.existed = &existed;
+    if ((err = start_ask(c, &call)) != STET_OK)
         return stet__cli_fail_code(c, err);
+    run = call.run;
     if ((exit = stet__cli_run_read(c, &run, &info)) != CLI_OK)
         return exit;
     if (is_waiting)

@@ -348,5 +348,6 @@ const cli_verb stet__cli_worker = {
                "    ./shop worker --db shop.db --set concurrency=20",
     .options = worker_options,
     .creates_store = true,
+    .needs_handlers = true,
     .fn = worker_run,
 };

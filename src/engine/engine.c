@@ -55,9 +55,10 @@ static int
 engine_check(const stet_config_item *item, int64_t value)
 {
     if (value < item->least || value > item->most)
-        return stet__fail(STET_ECONFIG, "%s is %lld; it can be %lld to %lld %s(default %lld): %s", item->name,
-                          (long long)value, (long long)item->least, (long long)item->most,
-                          item->unit[0] != '\0' ? item->unit : "", (long long)item->normal, item->text);
+        return stet__fail(STET_ECONFIG, "%s is %lld; it can be %lld to %lld%s%s (default %lld): %s",
+                          item->name, (long long)value, (long long)item->least,
+                          (long long)item->most, item->unit[0] != '\0' ? " " : "", item->unit,
+                          (long long)item->normal, item->text);
     return STET_OK;
 }
 
@@ -83,18 +84,19 @@ stet_options_set(stet_options *options, const char *name, const char *text)
     return stet__fail(STET_ECONFIG, "there is no configuration value %s; `help config` lists them", name);
 }
 
+/* The options with what stands for 0. `config` is zeroed. */
 static int
-engine_configure(stet_engine *e, const stet_options *options)
+engine_configure(stet_options *config, const stet_options *options)
 {
     int err;
 
     if (options != NULL && options->size != sizeof *options)
         return stet__fail(STET_ECONFIG, "stet_options.size is %zu; use STET_OPTIONS(…) or stet_options_init()", options->size);
     if (options != NULL)
-        e->config = *options;
-    e->config.size = sizeof e->config;
+        *config = *options;
+    config->size = sizeof *config;
     for (size_t i = 0; i < ENGINE_CONFIG_N; i++) {
-        int64_t *value = engine_value(&e->config, i);
+        int64_t *value = engine_value(config, i);
 
         if (*value == 0)
             *value = engine_config[i].item.normal;
@@ -103,18 +105,21 @@ engine_configure(stet_engine *e, const stet_options *options)
         if ((err = engine_check(&engine_config[i].item, *value)) != STET_OK)
             return err;
     }
-    if (e->config.renew_ms >= e->config.lease_ms)
-        return stet__fail(STET_ECONFIG, "renew_ms (%lld) must be below lease_ms (%lld)", (long long)e->config.renew_ms,
-                          (long long)e->config.lease_ms);
-    if (e->config.retry_max_ms < e->config.retry_first_ms)
-        return stet__fail(STET_ECONFIG, "retry_max_ms (%lld) is below retry_first_ms (%lld)", (long long)e->config.retry_max_ms,
-                          (long long)e->config.retry_first_ms);
-    if (e->config.roles == 0)
-        e->config.roles = STET_ROLE_WORKER | STET_ROLE_TIMERS;
-    if (e->config.roles & ~(STET_ROLE_WORKER | STET_ROLE_TIMERS | STET_ROLE_CLIENT))
-        return stet__fail(STET_ECONFIG, "roles is %#x; use STET_ROLE_WORKER, STET_ROLE_TIMERS or STET_ROLE_CLIENT",
-                          e->config.roles);
-    if ((e->config.roles & STET_ROLE_CLIENT) && (e->config.roles & (STET_ROLE_WORKER | STET_ROLE_TIMERS)))
+    if (config->renew_ms >= config->lease_ms)
+        return stet__fail(STET_ECONFIG, "renew_ms (%lld) must be below lease_ms (%lld)",
+                          (long long)config->renew_ms, (long long)config->lease_ms);
+    if (config->retry_max_ms < config->retry_first_ms)
+        return stet__fail(STET_ECONFIG, "retry_max_ms (%lld) is below retry_first_ms (%lld)",
+                          (long long)config->retry_max_ms, (long long)config->retry_first_ms);
+    if (config->roles == 0)
+        config->roles = STET_ROLE_WORKER | STET_ROLE_TIMERS;
+    if (config->roles & ~(STET_ROLE_WORKER | STET_ROLE_TIMERS | STET_ROLE_CLIENT))
+        return stet__fail(
+            STET_ECONFIG,
+            "roles is %#x; use STET_ROLE_WORKER, STET_ROLE_TIMERS or STET_ROLE_CLIENT",
+            config->roles);
+    if ((config->roles & STET_ROLE_CLIENT) &&
+        (config->roles & (STET_ROLE_WORKER | STET_ROLE_TIMERS)))
         return stet__fail(STET_ECONFIG, "the client role excludes worker and timers");
     return STET_OK;
 }
@@ -527,7 +532,8 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
         return stet__fail(STET_ENOMEM, "out of memory");
     }
     e->p = p;
-    if ((err = engine_configure(e, options)) != STET_OK || (err = engine_locks(e)) != STET_OK) {
+    if ((err = engine_configure(&e->config, options)) != STET_OK ||
+        (err = engine_locks(e)) != STET_OK) {
         stet__store_close(store);
         stet__free(&p->alloc, e);
         return err;
@@ -587,7 +593,7 @@ static int
 engine_open_url(stet_engine **engine, const char *url, const stet_options *options)
 {
     stet__platform *p = stet__platform_real();
-    stet_options    with;
+    stet_options    with, config = { 0 };
     stet_store     *store;
     char           *address, *queue;
     int             err;
@@ -605,6 +611,9 @@ engine_open_url(stet_engine **engine, const char *url, const stet_options *optio
         with.queue = queue;
     if (err == STET_OK)
         err = engine_check_queue(address, with.queue);
+    /* Options that are refused must not leave a new store behind. */
+    if (err == STET_OK)
+        err = engine_configure(&config, &with);
     if (err == STET_OK && (err = stet__store_open(&store, p, address)) == STET_OK)
         err = stet__open_on(engine, p, store, address, &with);
     stet__free(&p->alloc, address);
@@ -643,7 +652,10 @@ stet_open(stet_engine **engine, const char *url, const stet_options *options)
         return stet__fail(STET_EURL, "no store named; give a file like shop.db, or memory:");
     if ((err = engine_open_url(engine, url, options)) != STET_OK)
         return err;
-    return engine_may_look(engine);
+    /* What was looked for and is not there, and may not be, is no failure of this call. */
+    if ((err = engine_may_look(engine)) == STET_OK)
+        stet__error_clear();
+    return err;
 }
 
 /* ---- starting and stopping ---------------------------------------------------------------------------- */

@@ -95,9 +95,11 @@ host_judge(stet_ctx *c)
     if (c->run.lost >= (uint32_t)e->config.lost_max) {
         claim->verdict = STET__FACT_STUCK;
         c->stuck_code = STET_ELOST;
-        c->stuck_text = stet__arena_printf(&c->arena, "%u workers died while executing it%s%s; `unstick` lets it try again",
-                                           c->run.lost, c->run.risks != NULL && c->run.risks->step ? ", last in step " : "",
-                                           c->run.risks != NULL && c->run.risks->step ? c->run.risks->step : "");
+        c->stuck_text = stet__arena_printf(
+            &c->arena, "%u worker%s died while executing it%s%s; `unstick` lets it try again",
+            c->run.lost, c->run.lost == 1 ? "" : "s",
+            c->run.risks != NULL && c->run.risks->step ? ", last in step " : "",
+            c->run.risks != NULL && c->run.risks->step ? c->run.risks->step : "");
     } else if (c->run.stop_code != 0 && !was_executed)
         claim->verdict = c->run.stop_code == STET_EEXPIRED ? STET__FACT_EXPIRED : STET__FACT_CANCELLED;
     else if (c->run.deadline_ms != 0 && stet__store_now(e) >= c->run.deadline_ms && !was_executed)

@@ -56,15 +56,16 @@ inspect_audit(const stet_health *health, char *room, size_t size)
     return room;
 }
 
+/* Lines, because a name may have spaces. */
 static bool
-inspect_has_word(const char *words, const char *word)
+inspect_has_line(const char *lines, const char *line)
 {
-    size_t len = strlen(word);
+    size_t len = strlen(line);
 
-    for (const char *at = words; at != NULL && *at != '\0'; at = strchr(at, ' ')) {
-        if (*at == ' ')
+    for (const char *at = lines; at != NULL && *at != '\0'; at = strchr(at, '\n')) {
+        if (*at == '\n')
             at++;
-        if (strncmp(at, word, len) == 0 && (at[len] == ' ' || at[len] == '\0'))
+        if (strncmp(at, line, len) == 0 && (at[len] == '\n' || at[len] == '\0'))
             return true;
     }
     return false;
@@ -79,7 +80,7 @@ inspect_on_worker(void *arg, const stet_worker_info *info)
         return STET_OK;
     s->living++;
     s->timers += (info->roles & STET_ROLE_TIMERS) != 0;
-    s->workers += s->handler != NULL && inspect_has_word(info->handlers, s->handler);
+    s->workers += s->handler != NULL && inspect_has_line(info->handlers, s->handler);
     return STET_OK;
 }
 
@@ -101,11 +102,11 @@ inspect_on_handlers(void *arg, const stet_worker_info *info)
     const char       *at = info->handlers;
 
     while (!info->is_dead && *at != '\0') {
-        size_t    len = strcspn(at, " ");
+        size_t    len = strcspn(at, "\n");
         uintptr_t n = (uintptr_t)stet__map_find(&h->names, at, len);
 
         h->failed = h->failed || stet__map_put(&h->names, at, len, (void *)(n + 1)) != STET_OK;
-        at += len + (at[len] == ' ');
+        at += len + (at[len] == '\n');
     }
     return STET_OK;
 }
@@ -270,6 +271,25 @@ stet__info_from_row(stet__arena *arena, stet_run_info *info, const stet_run_row 
     return STET_OK;
 }
 
+/* One by one: joined, a value with a space in it looks like two labels. */
+static int
+inspect_label_list(stet__arena *arena, stet_run_info *info, stet_bytes labels)
+{
+    const char  *at = stet__arena_copy(arena, labels.data, labels.len), *end;
+    const char **list;
+    size_t       n = 1;
+
+    for (size_t i = 0; i < labels.len; i++)
+        n += ((const char *)labels.data)[i] == '\0';
+    list = stet__arena_get0(arena, (n + 1) * sizeof *list);
+    if (at == NULL || list == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    info->label_list = list;
+    for (end = at + labels.len; at < end; at += strlen(at) + 1)
+        *list++ = at;
+    return STET_OK;
+}
+
 int
 stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *run)
 {
@@ -300,6 +320,7 @@ stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__run *
             if (labels[i] == '\0')
                 labels[i] = ' ';
         info->labels = labels;
+        return inspect_label_list(arena, info, run->labels);
     }
     return STET_OK;
 }

@@ -55,7 +55,7 @@ session_info(stet_engine *e, stet__buf *out)
     stet__buf_init(&handlers, &e->p->alloc);
     stet__buf_init(&shared, &e->p->alloc);
     for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
-        stet__buf_printf(&handlers, "%s%s", i > 0 ? " " : "", e->handlers[i].name);
+        stet__buf_printf(&handlers, "%s%s", i > 0 ? "\n" : "", e->handlers[i].name);
     for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
         if (e->handlers[i].is_shared)
             stet__buf_add(&shared, e->handlers[i].name, strlen(e->handlers[i].name) + 1);

@@ -39,10 +39,9 @@ why_say(why *y, const char *kind, const char *help, const char *fmt, ...)
 static const char *
 why_in(why *y, int64_t ms)
 {
-    char text[64];
+    char text[48];
 
-    (void)stet_duration_text(text, sizeof text, ms > y->now_ms ? ms - y->now_ms : y->now_ms - ms);
-    return stet__arena_printf(&y->arena, ms > y->now_ms ? "in %s" : "%s ago", text);
+    return stet__arena_str(&y->arena, stet__time_relative(text, sizeof text, ms, y->now_ms));
 }
 
 static const char *

@@ -70,7 +70,7 @@ stet__pg_clock_read(pg_store *st, pg_link *c)
 
     if ((err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "read the clock")) == STET_OK &&
         PQntuples(res) == 1)
-        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0));
+        stet__pg_clock_seen(st, asked_us, stet__pg_int8(res, 0, 0));
     PQclear(res);
     return err;
 }
@@ -101,7 +101,7 @@ pg_init_locks(pg_store *st)
 {
     stet__platform *p = st->base.platform;
     stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock, &st->tx_lock, &st->tell_lock };
+                                  &st->clock_lock,  &st->tx_lock,   &st->tell_lock };
     size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
 
     while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)

@@ -288,12 +288,12 @@ typedef struct pg_args {
 enum { PG_BOOL = 16, PG_BYTEA = 17, PG_INT8 = 20, PG_INT4 = 23, PG_TEXT = 25, PG_UUID = 2950 };
 enum { PG_BOOLS = 1000, PG_BYTEAS = 1001, PG_INT4S = 1007, PG_INT8S = 1016, PG_UUIDS = 2951 };
 
-void pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len); /* NULL: NULL */
-void pg_arg_int8(pg_args *a, int64_t v);
-void pg_arg_int4(pg_args *a, int32_t v);
-void pg_arg_id(pg_args *a, const stet_id *id);
-void pg_arg_bytes(pg_args *a, stet_bytes b);
-void pg_arg_text(pg_args *a, const char *text); /* as bytes; NULL: NULL */
+void stet__pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len); /* NULL: NULL */
+void stet__pg_arg_int8(pg_args *a, int64_t v);
+void stet__pg_arg_int4(pg_args *a, int32_t v);
+void stet__pg_arg_id(pg_args *a, const stet_id *id);
+void stet__pg_arg_bytes(pg_args *a, stet_bytes b);
+void stet__pg_arg_text(pg_args *a, const char *text); /* as bytes; NULL: NULL */
 
 /* One statement and its whole answer. On an error *res is NULL and the connection is as good as it
  * can be: closed if it is lost or did not answer in time. */
@@ -315,13 +315,13 @@ bool stet__pg_query_rest(pg_store *st, pg_link *c);
 /* Has the answer its one row? */
 int stet__pg_one(pg_store *st, const PGresult *res, const char *what);
 
-int64_t     pg_int8(const PGresult *res, int row, int col);
-int32_t     pg_int4(const PGresult *res, int row, int col);
-bool        pg_bool(const PGresult *res, int row, int col);
-int64_t     pg_time(const PGresult *res, int row, int col); /* NULL: STET_NEVER */
-stet_id     pg_id(const PGresult *res, int row, int col);   /* NULL: zero */
-stet_bytes  pg_bytes(const PGresult *res, int row, int col);
-const char *pg_text(const PGresult *res, int row, int col); /* NULL: NULL */
+int64_t     stet__pg_int8(const PGresult *res, int row, int col);
+int32_t     stet__pg_int4(const PGresult *res, int row, int col);
+bool        stet__pg_bool(const PGresult *res, int row, int col);
+int64_t     stet__pg_time(const PGresult *res, int row, int col); /* NULL: STET_NEVER */
+stet_id     stet__pg_id(const PGresult *res, int row, int col);   /* NULL: zero */
+stet_bytes  stet__pg_bytes(const PGresult *res, int row, int col);
+const char *stet__pg_text(const PGresult *res, int row, int col); /* NULL: NULL */
 
 /* Arrays in a result: elements of a fixed size, none of them NULL. */
 typedef struct pg_array {
@@ -329,16 +329,16 @@ typedef struct pg_array {
     const uint8_t *at;
     size_t         step; /* bytes from one element to the next */
 } pg_array;
-bool     pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out);
-uint64_t pg_array_int8(const pg_array *a, size_t i);
-int32_t  pg_array_int4(const pg_array *a, size_t i);
-stet_id  pg_array_id(const pg_array *a, size_t i);
+bool     stet__pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out);
+uint64_t stet__pg_array_int8(const pg_array *a, size_t i);
+int32_t  stet__pg_array_int4(const pg_array *a, size_t i);
+stet_id  stet__pg_array_id(const pg_array *a, size_t i);
 /* One of bytes, of which some may be NULL: `n` of them, read in turn; NULL: no data. */
 typedef struct pg_array_reader {
     const uint8_t *at, *end;
 } pg_array_reader;
-bool pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out);
-bool pg_array_next(pg_array_reader *a, stet_bytes *out);
+bool stet__pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out);
+bool stet__pg_array_next(pg_array_reader *a, stet_bytes *out);
 
 /* ---- postgres_schema.c, postgres_function.c ---- */
 

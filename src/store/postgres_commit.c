@@ -43,15 +43,15 @@ typedef struct answer {
 static bool
 answer_read(const PGresult *res, answer *a)
 {
-    return PQntuples(res) == 1 && pg_array_get(res, 0, OUT_SEQ, 8, &a->seq) &&
-           pg_array_get(res, 0, OUT_RESULT, 4, &a->result) &&
-           pg_array_get(res, 0, OUT_COND, 4, &a->cond) &&
-           pg_array_get(res, 0, OUT_INBOX, 8, &a->inbox) &&
-           pg_array_get(res, 0, OUT_DUE, 8, &a->due) &&
-           pg_array_get(res, 0, OUT_GSEQ, 8, &a->gseq) &&
-           pg_array_get(res, 0, OUT_GRUN, 16, &a->grun) &&
-           pg_array_get(res, 0, OUT_GEPOCH, 8, &a->gepoch) &&
-           pg_array_get(res, 0, OUT_GINBOX, 8, &a->ginbox);
+    return PQntuples(res) == 1 && stet__pg_array_get(res, 0, OUT_SEQ, 8, &a->seq) &&
+           stet__pg_array_get(res, 0, OUT_RESULT, 4, &a->result) &&
+           stet__pg_array_get(res, 0, OUT_COND, 4, &a->cond) &&
+           stet__pg_array_get(res, 0, OUT_INBOX, 8, &a->inbox) &&
+           stet__pg_array_get(res, 0, OUT_DUE, 8, &a->due) &&
+           stet__pg_array_get(res, 0, OUT_GSEQ, 8, &a->gseq) &&
+           stet__pg_array_get(res, 0, OUT_GRUN, 16, &a->grun) &&
+           stet__pg_array_get(res, 0, OUT_GEPOCH, 8, &a->gepoch) &&
+           stet__pg_array_get(res, 0, OUT_GINBOX, 8, &a->ginbox);
 }
 
 /* Grants of a unit lie together, in the order of the units. */
@@ -60,16 +60,16 @@ answer_grants(pg_store *st, const answer *a, size_t *at, uint64_t seq, stet_outc
 {
     size_t n = 0;
 
-    while (*at + n < a->gseq.n && pg_array_int8(&a->gseq, *at + n) == seq)
+    while (*at + n < a->gseq.n && stet__pg_array_int8(&a->gseq, *at + n) == seq)
         n++;
     if (n == 0)
         return STET_OK;
     if ((out->grants = stet__get0(st->base.alloc, n * sizeof *out->grants)) == NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     for (size_t i = 0; i < n; i++) {
-        out->grants[i].run = pg_array_id(&a->grun, *at + i);
-        out->grants[i].epoch = pg_array_int8(&a->gepoch, *at + i);
-        out->grants[i].inbox = pg_array_int8(&a->ginbox, *at + i);
+        out->grants[i].run = stet__pg_array_id(&a->grun, *at + i);
+        out->grants[i].epoch = stet__pg_array_int8(&a->gepoch, *at + i);
+        out->grants[i].inbox = stet__pg_array_int8(&a->ginbox, *at + i);
     }
     out->n_grants = n;
     *at += n;
@@ -79,9 +79,9 @@ answer_grants(pg_store *st, const answer *a, size_t *at, uint64_t seq, stet_outc
 /* What is not named in the answer was applied and has nothing to tell. */
 int
 stet__pg_commit_answer(pg_store *st, const PGresult *res, const stet_unit *units, size_t n,
-                stet_outcome *outcomes)
+                       stet_outcome *outcomes)
 {
-    uint64_t last = (uint64_t)pg_int8(res, 0, OUT_LAST);
+    uint64_t last = (uint64_t)stet__pg_int8(res, 0, OUT_LAST);
     size_t   at = 0, grant = 0;
     answer   a;
     int      err = STET_OK;
@@ -91,11 +91,11 @@ stet__pg_commit_answer(pg_store *st, const PGresult *res, const stet_unit *units
                           st->name);
     for (size_t i = 0; err == STET_OK && i < n; i++) {
         outcomes[i].is_repeat = units[i].seq <= last;
-        if (at < a.seq.n && pg_array_int8(&a.seq, at) == units[i].seq) {
-            outcomes[i].result = pg_array_int4(&a.result, at);
-            outcomes[i].cond = (uint32_t)pg_array_int4(&a.cond, at);
-            outcomes[i].inbox = pg_array_int8(&a.inbox, at);
-            outcomes[i].next_due_ms = (int64_t)pg_array_int8(&a.due, at);
+        if (at < a.seq.n && stet__pg_array_int8(&a.seq, at) == units[i].seq) {
+            outcomes[i].result = stet__pg_array_int4(&a.result, at);
+            outcomes[i].cond = (uint32_t)stet__pg_array_int4(&a.cond, at);
+            outcomes[i].inbox = stet__pg_array_int8(&a.inbox, at);
+            outcomes[i].next_due_ms = (int64_t)stet__pg_array_int8(&a.due, at);
             at++;
         }
         err = answer_grants(st, &a, &grant, units[i].seq, &outcomes[i]);
@@ -116,13 +116,13 @@ stet__pg_commit_send(pg_store *st, pg_link *c, const stet_id *committer, const s
     (void)memcpy(state, "08001", 6);
     stet__pg_batch_init(&batch, st);
     if ((err = stet__pg_batch_encode(&batch, units, outcomes, from, to)) == STET_OK) {
-        pg_arg_raw(&args, PG_UUID, committer != NULL ? committer->bytes : NULL, 16);
-        pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
-        pg_arg_int8(&args, atomic_load(&st->advance_ms));
-        pg_arg_int8(&args, (int64_t)st->base.sticky);
-        pg_arg_int8(&args, (int64_t)st->base.quiet);
-        pg_arg_int4(&args, committer != NULL ? st->turn : 0);
-        pg_arg_int8(&args, (int64_t)units[0].seq);
+        stet__pg_arg_raw(&args, PG_UUID, committer != NULL ? committer->bytes : NULL, 16);
+        stet__pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
+        stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
+        stet__pg_arg_int8(&args, (int64_t)st->base.sticky);
+        stet__pg_arg_int8(&args, (int64_t)st->base.quiet);
+        stet__pg_arg_int4(&args, committer != NULL ? st->turn : 0);
+        stet__pg_arg_int8(&args, (int64_t)units[0].seq);
         stet__pg_batch_args(&batch, &args);
         err = stet__pg_query_state(st, c, PG_SQL_COMMIT, &args, res, "commit", state);
     }
@@ -185,15 +185,16 @@ commit_part(pg_store *st, const stet_unit *units, stet_outcome *outcomes, size_t
 
     do {
         asked_us = stet__pg_clock_ask(st);
-        err = stet__pg_commit_send(st, &st->writer, &st->base.committer, units, outcomes, from,
-                                   to, &res, state);
+        err = stet__pg_commit_send(st, &st->writer, &st->base.committer, units, outcomes, from, to,
+                                   &res, state);
     } while (err != STET_OK && commit_is_race(state) && ++tries < COMMIT_TRIES);
     if (err == STET_OK) {
         err = stet__pg_commit_answer(st, res, units + from, to - from, outcomes + from);
-        *is_news = *is_news || (pg_bool(res, 0, OUT_NEWS) &&
+        *is_news = *is_news || (stet__pg_bool(res, 0, OUT_NEWS) &&
                                 commit_is_news(units + from, outcomes + from, to - from));
-        st->turn = pg_int4(res, 0, OUT_TURN);
-        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));
+        st->turn = stet__pg_int4(res, 0, OUT_TURN);
+        stet__pg_clock_seen(st, asked_us,
+                            stet__pg_int8(res, 0, OUT_NOW) - atomic_load(&st->advance_ms));
         PQclear(res);
         return err;
     }

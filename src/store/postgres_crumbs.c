@@ -38,10 +38,10 @@ crumbs_check_dead(pg_store *st, uint64_t session)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_int8(&args, (int64_t)session);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, (int64_t)session);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
     if ((err = stet__pg_read(st, PG_SQL_SESSION_GET, &args, &res, "read a session")) == STET_OK &&
-        PQntuples(res) == 1 && !pg_bool(res, 0, 0))
+        PQntuples(res) == 1 && !stet__pg_bool(res, 0, 0))
         err = stet__fail(STET_ESTATE, "session %llu is alive; only a dead one's crumbs can be read",
                          (unsigned long long)session);
     PQclear(res);

@@ -459,14 +459,14 @@ static void
 encode_value_op(pg_batch *b, const stet_unit *u, const stet_op *op)
 {
     pg_line l = { .kind = op->kind == STET_OP_VALUE_PUT ? DO_VALUE_PUT : DO_VALUE_DEL,
-               .f = stet__pg_is_base(op->space) ? VALUE_BASE : 0,
-               .a = op->space,
-               .b = op->key,
-               .has_b = true,
-               .d = op->data,
-               .has_d = op->kind == STET_OP_VALUE_PUT,
-               .run = encode_some(&op->run),
-               .n = op->number };
+                  .f = stet__pg_is_base(op->space) ? VALUE_BASE : 0,
+                  .a = op->space,
+                  .b = op->key,
+                  .has_b = true,
+                  .d = op->data,
+                  .has_d = op->kind == STET_OP_VALUE_PUT,
+                  .run = encode_some(&op->run),
+                  .n = op->number };
 
     if (l.has_d && encode_is_new(u, op))
         l.f |= VALUE_NEW;
@@ -641,7 +641,7 @@ void
 stet__pg_batch_args(pg_batch *b, pg_args *args)
 {
     for (int i = 0; i < PG_COLS; i++)
-        pg_arg_raw(args, encode_types[i].array, b->cols[i].buf.data, b->cols[i].buf.len);
+        stet__pg_arg_raw(args, encode_types[i].array, b->cols[i].buf.data, b->cols[i].buf.len);
 }
 
 int

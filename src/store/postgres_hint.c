@@ -35,8 +35,8 @@ hint_send(pg_store *st, pg_link *c, const char *what)
     char      text[sizeof st->self + PG_TELL_MAX];
     int       n = snprintf(text, sizeof text, "%s%s", st->self, what), err;
 
-    pg_arg_raw(&args, PG_TEXT, st->channel, strlen(st->channel));
-    pg_arg_raw(&args, PG_TEXT, text, (size_t)n);
+    stet__pg_arg_raw(&args, PG_TEXT, st->channel, strlen(st->channel));
+    stet__pg_arg_raw(&args, PG_TEXT, text, (size_t)n);
     err = stet__pg_query(st, c, PG_SQL_NOTIFY, &args, &res, "tell the others");
     PQclear(res);
     return err;
@@ -221,8 +221,8 @@ hint_listen(pg_store *st)
                           "the server itself to have them)",
                           st->name);
     }
-    st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
-                     hint_wants_ends(st);
+    st->hears_ends =
+        st->base.is_client || st->base.wants_ends || st->base.told == NULL || hint_wants_ends(st);
     if ((err = hint_listen_to(st, st->channel)) != STET_OK ||
         (st->hears_ends && (err = hint_listen_to(st, st->ends)) != STET_OK))
         return err;

@@ -13,7 +13,7 @@
 /* ---- arguments ------------------------------------------------------------------------------- */
 
 void
-pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len)
+stet__pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len)
 {
     a->types[a->n] = type;
     a->values[a->n] = data;
@@ -23,41 +23,41 @@ pg_arg_raw(pg_args *a, Oid type, const void *data, size_t len)
 }
 
 void
-pg_arg_int8(pg_args *a, int64_t v)
+stet__pg_arg_int8(pg_args *a, int64_t v)
 {
     uint8_t *out = a->own[a->n];
 
     for (int i = 0; i < 8; i++)
         out[i] = (uint8_t)((uint64_t)v >> (56 - 8 * i));
-    pg_arg_raw(a, PG_INT8, out, 8);
+    stet__pg_arg_raw(a, PG_INT8, out, 8);
 }
 
 void
-pg_arg_int4(pg_args *a, int32_t v)
+stet__pg_arg_int4(pg_args *a, int32_t v)
 {
     uint8_t *out = a->own[a->n];
 
     for (int i = 0; i < 4; i++)
         out[i] = (uint8_t)((uint32_t)v >> (24 - 8 * i));
-    pg_arg_raw(a, PG_INT4, out, 4);
+    stet__pg_arg_raw(a, PG_INT4, out, 4);
 }
 
 void
-pg_arg_id(pg_args *a, const stet_id *id)
+stet__pg_arg_id(pg_args *a, const stet_id *id)
 {
-    pg_arg_raw(a, PG_UUID, id->bytes, 16);
+    stet__pg_arg_raw(a, PG_UUID, id->bytes, 16);
 }
 
 void
-pg_arg_bytes(pg_args *a, stet_bytes b)
+stet__pg_arg_bytes(pg_args *a, stet_bytes b)
 {
-    pg_arg_raw(a, PG_BYTEA, b.len > 0 ? (const void *)b.data : "", b.len);
+    stet__pg_arg_raw(a, PG_BYTEA, b.len > 0 ? (const void *)b.data : "", b.len);
 }
 
 void
-pg_arg_text(pg_args *a, const char *text)
+stet__pg_arg_text(pg_args *a, const char *text)
 {
-    pg_arg_raw(a, PG_BYTEA, text, text != NULL ? strlen(text) : 0);
+    stet__pg_arg_raw(a, PG_BYTEA, text, text != NULL ? strlen(text) : 0);
 }
 
 /* ---- the wait -------------------------------------------------------------------------------- */
@@ -163,10 +163,10 @@ query_send_pair(pg_link *c, const char *name, const pg_args *args)
     char    notify[16];
 
     (void)snprintf(notify, sizeof notify, "stet%d", (int)query_note(c));
-    pg_arg_raw(&note, PG_TEXT, c->behind_on, strlen(c->behind_on));
-    pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
+    stet__pg_arg_raw(&note, PG_TEXT, c->behind_on, strlen(c->behind_on));
+    stet__pg_arg_raw(&note, PG_TEXT, c->behind, strlen(c->behind));
     if (c->behind_keys != NULL) {
-        pg_arg_raw(&note, PG_INT4S, c->behind_keys, 0);
+        stet__pg_arg_raw(&note, PG_INT4S, c->behind_keys, 0);
         note.formats[note.n - 1] = 0;
     }
     c->is_behind = true;
@@ -174,8 +174,8 @@ query_send_pair(pg_link *c, const char *name, const pg_args *args)
            PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
                                1) == 1 &&
            PQpipelineSync(c->db) == 1 &&
-           PQsendQueryPrepared(c->db, notify, note.n, note.values, note.lengths, note.formats,
-                               1) == 1 &&
+           PQsendQueryPrepared(c->db, notify, note.n, note.values, note.lengths, note.formats, 1) ==
+               1 &&
            PQpipelineSync(c->db) == 1;
 }
 
@@ -286,7 +286,7 @@ query_prepare_note(pg_store *st, pg_link *c, const char *what)
 {
     static const pg_args texts = { .n = 2, .types = { PG_TEXT, PG_TEXT } },
                          keys = { .n = 3, .types = { PG_TEXT, PG_TEXT, PG_INT4S } };
-    pg_sql               note = query_note(c);
+    pg_sql note = query_note(c);
 
     return c->is_prepared[note]
                ? STET_OK
@@ -403,31 +403,31 @@ pg_at(const PGresult *res, int row, int col)
 }
 
 int64_t
-pg_int8(const PGresult *res, int row, int col)
+stet__pg_int8(const PGresult *res, int row, int col)
 {
     return PQgetlength(res, row, col) == 8 ? (int64_t)pg_be(pg_at(res, row, col), 8) : 0;
 }
 
 int32_t
-pg_int4(const PGresult *res, int row, int col)
+stet__pg_int4(const PGresult *res, int row, int col)
 {
     return PQgetlength(res, row, col) == 4 ? (int32_t)(uint32_t)pg_be(pg_at(res, row, col), 4) : 0;
 }
 
 bool
-pg_bool(const PGresult *res, int row, int col)
+stet__pg_bool(const PGresult *res, int row, int col)
 {
     return PQgetlength(res, row, col) == 1 && pg_at(res, row, col)[0] != 0;
 }
 
 int64_t
-pg_time(const PGresult *res, int row, int col)
+stet__pg_time(const PGresult *res, int row, int col)
 {
-    return PQgetisnull(res, row, col) ? STET_NEVER : pg_int8(res, row, col);
+    return PQgetisnull(res, row, col) ? STET_NEVER : stet__pg_int8(res, row, col);
 }
 
 stet_id
-pg_id(const PGresult *res, int row, int col)
+stet__pg_id(const PGresult *res, int row, int col)
 {
     stet_id id = { { 0 } };
 
@@ -437,19 +437,19 @@ pg_id(const PGresult *res, int row, int col)
 }
 
 stet_bytes
-pg_bytes(const PGresult *res, int row, int col)
+stet__pg_bytes(const PGresult *res, int row, int col)
 {
     return (stet_bytes){ pg_at(res, row, col), (size_t)PQgetlength(res, row, col) };
 }
 
 const char *
-pg_text(const PGresult *res, int row, int col)
+stet__pg_text(const PGresult *res, int row, int col)
 {
     return PQgetisnull(res, row, col) ? NULL : PQgetvalue(res, row, col);
 }
 
 bool
-pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out)
+stet__pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out)
 {
     const uint8_t *at = pg_at(res, row, col);
     size_t         len = (size_t)PQgetlength(res, row, col);
@@ -468,19 +468,19 @@ pg_array_get(const PGresult *res, int row, int col, size_t size, pg_array *out)
 }
 
 uint64_t
-pg_array_int8(const pg_array *a, size_t i)
+stet__pg_array_int8(const pg_array *a, size_t i)
 {
     return pg_be(a->at + i * a->step, 8);
 }
 
 int32_t
-pg_array_int4(const pg_array *a, size_t i)
+stet__pg_array_int4(const pg_array *a, size_t i)
 {
     return (int32_t)(uint32_t)pg_be(a->at + i * a->step, 4);
 }
 
 stet_id
-pg_array_id(const pg_array *a, size_t i)
+stet__pg_array_id(const pg_array *a, size_t i)
 {
     stet_id id;
 
@@ -489,7 +489,7 @@ pg_array_id(const pg_array *a, size_t i)
 }
 
 bool
-pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out)
+stet__pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *out)
 {
     const uint8_t *at = pg_at(res, row, col);
     size_t         len = (size_t)PQgetlength(res, row, col);
@@ -501,7 +501,7 @@ pg_array_read(const PGresult *res, int row, int col, size_t n, pg_array_reader *
 }
 
 bool
-pg_array_next(pg_array_reader *a, stet_bytes *out)
+stet__pg_array_next(pg_array_reader *a, stet_bytes *out)
 {
     size_t len;
 

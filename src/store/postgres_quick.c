@@ -96,14 +96,14 @@ quick_call(pg_store *st, pg_sql which, const pg_args *args, PGresult **res, pg_q
         *res = NULL;
         return STET_OK;
     }
-    out->now_ms = pg_int8(*res, 0, 0);
+    out->now_ms = stet__pg_int8(*res, 0, 0);
     return STET_OK;
 }
 
 static void
 quick_arg_some(pg_args *args, const stet_id *id)
 {
-    pg_arg_raw(args, PG_UUID, id != NULL && !stet__id_is_zero(*id) ? id->bytes : NULL, 16);
+    stet__pg_arg_raw(args, PG_UUID, id != NULL && !stet__id_is_zero(*id) ? id->bytes : NULL, 16);
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */
@@ -135,11 +135,12 @@ quick_tell_end(pg_store *st, const stet_id *run, bool *is_told)
     if (!*is_told)
         return;
     if (st->n_behind_keys == 0)
-        st->n_behind_keys = (size_t)snprintf(st->behind_keys, sizeof st->behind_keys, "{%d}",
-                                             PG_ENDS_KEY(PG_ENDS));
-    st->n_behind_keys += (size_t)snprintf(st->behind_keys + st->n_behind_keys - 1,
-                                          sizeof st->behind_keys - st->n_behind_keys + 1, ",%d}",
-                                          bucket) - 1;
+        st->n_behind_keys =
+            (size_t)snprintf(st->behind_keys, sizeof st->behind_keys, "{%d}", PG_ENDS_KEY(PG_ENDS));
+    st->n_behind_keys +=
+        (size_t)snprintf(st->behind_keys + st->n_behind_keys - 1,
+                         sizeof st->behind_keys - st->n_behind_keys + 1, ",%d}", bucket) -
+        1;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -153,11 +154,11 @@ typedef struct quick_step {
 } quick_step;
 
 typedef struct quick_steps {
-    quick_step     *steps; /* by ID of the run */
-    const stet_op **puts;  /* by space and key */
-    size_t          n, n_puts;
-    pg_col          cols[STEP_COLS], seqs, names;
-    const stet_unit *look; /* for due work, or NULL */
+    quick_step      *steps; /* by ID of the run */
+    const stet_op  **puts;  /* by space and key */
+    size_t           n, n_puts;
+    pg_col           cols[STEP_COLS], seqs, names;
+    const stet_unit *look;    /* for due work, or NULL */
     size_t           look_at; /* its place in the batch */
 } quick_steps;
 
@@ -199,8 +200,7 @@ step_fits(quick_step *s, quick_steps *q)
         const stet_op *op = &u->ops[i];
 
         if (op->kind == STET_OP_FACTS && s->facts == NULL && s->set == NULL && op->count > 0 &&
-            op->flags == 0 &&
-            quick_is_small(op) && stet__id_equal(op->run, s->claim->run))
+            op->flags == 0 && quick_is_small(op) && stet__id_equal(op->run, s->claim->run))
             s->facts = op;
         else if (s->set == NULL && step_is_set(op, &s->claim->run))
             s->set = op;
@@ -278,8 +278,8 @@ steps_fit(quick_steps *q, const stet_unit *units, size_t n)
         }
         s->unit = &units[i];
         s->at = i;
-        if (!step_fits(s, q) || (q->look != NULL && s->set != NULL &&
-                                 s->set->row->due_ms != STET_NEVER))
+        if (!step_fits(s, q) ||
+            (q->look != NULL && s->set != NULL && s->set->row->due_ms != STET_NEVER))
             return false;
         q->n++;
     }
@@ -291,8 +291,8 @@ static void
 step_encode_set(pg_store *st, pg_col *cols, const stet_op *op)
 {
     const stet_run_row *row = op->row;
-    bool is_quiet = row->status < 64 && (st->base.quiet >> row->status & 1u) != 0;
-    bool is_idle = row->due_ms == STET_NEVER && row->is_terminal == 0 && !is_quiet;
+    bool                is_quiet = row->status < 64 && (st->base.quiet >> row->status & 1u) != 0;
+    bool                is_idle = row->due_ms == STET_NEVER && row->is_terminal == 0 && !is_quiet;
 
     stet__pg_col_raw(&cols[SET_RUN], row->id.bytes, 16);
     stet__pg_col_int4(&cols[SET_MASK], op->mask);
@@ -351,14 +351,14 @@ steps_encode_look(pg_store *st, quick_steps *q, pg_args *args)
 {
     const stet_op *op = q->look != NULL ? q->look->ops : NULL;
 
-    pg_arg_int8(args, (int64_t)st->base.sticky);
-    pg_arg_int4(args, st->turn);
-    pg_arg_int8(args, op != NULL ? (int64_t)q->look->seq : 0);
-    pg_arg_int4(args, op != NULL ? (int32_t)op->claimer->running_status : 0);
-    pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
-    pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
-    pg_arg_int4(args, QUICK_FACTS_MAX);
-    pg_arg_raw(args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
+    stet__pg_arg_int8(args, (int64_t)st->base.sticky);
+    stet__pg_arg_int4(args, st->turn);
+    stet__pg_arg_int8(args, op != NULL ? (int64_t)q->look->seq : 0);
+    stet__pg_arg_int4(args, op != NULL ? (int32_t)op->claimer->running_status : 0);
+    stet__pg_arg_int4(args, op != NULL ? (int32_t)op->count : 0);
+    stet__pg_arg_raw(args, PG_BYTEAS, op != NULL ? q->names.buf.data : NULL, q->names.buf.len);
+    stet__pg_arg_int4(args, QUICK_FACTS_MAX);
+    stet__pg_arg_raw(args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
 }
 
 /* Columns without elements are NULL. False: out of memory. */
@@ -378,18 +378,19 @@ steps_encode(pg_store *st, quick_steps *q, const stet_unit *units, pg_args *args
     }
     for (size_t i = 0; i < q->n_puts; i++)
         step_encode_put(q->cols, q->puts[i]);
-    pg_arg_raw(args, PG_UUID, st->base.committer.bytes, 16);
-    pg_arg_raw(args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
-    pg_arg_int8(args, atomic_load(&st->advance_ms));
-    pg_arg_int8(args, (int64_t)q->steps[0].claim->session);
-    pg_arg_int8(args, (int64_t)first);
-    pg_arg_int8(args, (int64_t)last);
+    stet__pg_arg_raw(args, PG_UUID, st->base.committer.bytes, 16);
+    stet__pg_arg_raw(args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
+    stet__pg_arg_int8(args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(args, (int64_t)q->steps[0].claim->session);
+    stet__pg_arg_int8(args, (int64_t)first);
+    stet__pg_arg_int8(args, (int64_t)last);
     is_whole = stet__pg_col_end(&q->seqs, PG_INT8);
-    pg_arg_raw(args, PG_INT8S, last - first + 1 != n ? q->seqs.buf.data : NULL, q->seqs.buf.len);
+    stet__pg_arg_raw(args, PG_INT8S, last - first + 1 != n ? q->seqs.buf.data : NULL,
+                     q->seqs.buf.len);
     for (int i = 0; i < STEP_COLS; i++) {
         is_whole = stet__pg_col_end(&q->cols[i], step_types[i].element) && is_whole;
-        pg_arg_raw(args, step_types[i].array, q->cols[i].n > 0 ? q->cols[i].buf.data : NULL,
-                   q->cols[i].buf.len);
+        stet__pg_arg_raw(args, step_types[i].array, q->cols[i].n > 0 ? q->cols[i].buf.data : NULL,
+                         q->cols[i].buf.len);
     }
     steps_encode_look(st, q, args);
     return is_whole;
@@ -409,7 +410,7 @@ look_facts(pg_store *st, pg_array_reader *facts, uint8_t *to, stet_outcome *outc
     for (size_t i = 0; i < outcome->n_grants; i++) {
         stet_bytes of;
 
-        if (!pg_array_next(facts, &of))
+        if (!stet__pg_array_next(facts, &of))
             return look_nonsense(st);
         if (of.len == 0)
             continue;
@@ -429,23 +430,24 @@ look_answer(pg_store *st, const PGresult *res, int col, size_t extra, stet_outco
     pg_array_reader facts;
     size_t          bytes;
 
-    st->turn = pg_int4(res, 0, col);
-    outcome->next_due_ms = pg_int8(res, 0, col + 1);
+    st->turn = stet__pg_int4(res, 0, col);
+    outcome->next_due_ms = stet__pg_int8(res, 0, col + 1);
     if (PQgetisnull(res, 0, col + 2))
         return STET_OK;
-    if (!pg_array_get(res, 0, col + 2, 16, &runs) || !pg_array_get(res, 0, col + 3, 8, &epochs) ||
-        !pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n || inboxes.n != runs.n ||
-        !pg_array_read(res, 0, col + 5, runs.n, &facts))
+    if (!stet__pg_array_get(res, 0, col + 2, 16, &runs) ||
+        !stet__pg_array_get(res, 0, col + 3, 8, &epochs) ||
+        !stet__pg_array_get(res, 0, col + 4, 8, &inboxes) || epochs.n != runs.n ||
+        inboxes.n != runs.n || !stet__pg_array_read(res, 0, col + 5, runs.n, &facts))
         return look_nonsense(st);
-    st->is_alone = pg_bool(res, 0, col + 6);
+    st->is_alone = stet__pg_bool(res, 0, col + 6);
     bytes = runs.n * sizeof *outcome->grants + extra;
     if ((outcome->grants = stet__get0(st->base.alloc, bytes + (size_t)(facts.end - facts.at))) ==
         NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     for (size_t i = 0; i < runs.n; i++) {
-        outcome->grants[i].run = pg_array_id(&runs, i);
-        outcome->grants[i].epoch = pg_array_int8(&epochs, i);
-        outcome->grants[i].inbox = pg_array_int8(&inboxes, i);
+        outcome->grants[i].run = stet__pg_array_id(&runs, i);
+        outcome->grants[i].epoch = stet__pg_array_int8(&epochs, i);
+        outcome->grants[i].inbox = stet__pg_array_int8(&inboxes, i);
     }
     outcome->n_grants = runs.n;
     return look_facts(st, &facts, (uint8_t *)outcome->grants + bytes, outcome);
@@ -464,7 +466,7 @@ steps_send(pg_store *st, quick_steps *q, const stet_unit *units, stet_outcome *o
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     if ((err = quick_call(st, PG_SQL_STEPS, &args, &res, out)) != STET_OK || res == NULL)
         return err;
-    if (!pg_array_get(res, 0, 1, 8, &inboxes) || inboxes.n != q->n) {
+    if (!stet__pg_array_get(res, 0, 1, 8, &inboxes) || inboxes.n != q->n) {
         out->is_lost = true;
         err = stet__fail(STET_EUNCERTAIN, "store %s: the server's function answered nonsense",
                          st->name);
@@ -473,7 +475,7 @@ steps_send(pg_store *st, quick_steps *q, const stet_unit *units, stet_outcome *o
         stet_outcome *outcome = &outcomes[q->steps[i].at];
 
         outcome->is_told = q->steps[i].is_told;
-        outcome->inbox = pg_array_int8(&inboxes, i);
+        outcome->inbox = stet__pg_array_int8(&inboxes, i);
         outcome->cond = outcome->inbox != 0 ? (uint32_t)q->steps[i].unit->n_conds : 0;
     }
     if (err == STET_OK && q->look != NULL &&
@@ -504,9 +506,9 @@ quick_steps_commit(pg_store *st, const stet_unit *units, size_t n, stet_outcome 
     if (q.steps == NULL || q.puts == NULL)
         err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     else if (steps_fit(&q, units, n) &&
-             (q.look == NULL || (err = stet__pg_col_texts(st, &q.names, q.look->ops->claimer->handlers,
-                                                          q.look->ops->claimer->n_handlers)) ==
-                                    STET_OK))
+             (q.look == NULL ||
+              (err = stet__pg_col_texts(st, &q.names, q.look->ops->claimer->handlers,
+                                        q.look->ops->claimer->n_handlers)) == STET_OK))
         err = steps_send(st, &q, units, outcomes, out);
     for (int i = 0; i < STEP_COLS; i++)
         stet__buf_free(&q.cols[i].buf);
@@ -583,22 +585,22 @@ quick_wake_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qu
         return STET_OK;
     memcpy(told + 1, w.wake->run.bytes, 16);
     quick_tell(st, st->channel, told, sizeof told, &is_told);
-    pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
-    pg_arg_int8(&args, (int64_t)st->base.sticky);
-    pg_arg_int8(&args, (int64_t)u->seq);
-    pg_arg_id(&args, &w.inbox->run);
-    pg_arg_bytes(&args, w.inbox->data);
-    pg_arg_int4(&args, (int32_t)w.wake->status);
-    pg_arg_raw(&args, PG_BOOL, (w.wake->flags & STET_OP_HASTEN) != 0 ? "\1" : "\0", 1);
-    pg_arg_text(&args, w.put != NULL ? w.put->space : NULL);
-    pg_arg_bytes(&args, w.put != NULL ? w.put->key : (stet_bytes){ NULL, 0 });
-    pg_arg_int8(&args, w.value != NULL ? (int64_t)w.value->number : 0);
-    pg_arg_bytes(&args, w.put != NULL ? w.put->data : (stet_bytes){ NULL, 0 });
+    stet__pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, (int64_t)st->base.sticky);
+    stet__pg_arg_int8(&args, (int64_t)u->seq);
+    stet__pg_arg_id(&args, &w.inbox->run);
+    stet__pg_arg_bytes(&args, w.inbox->data);
+    stet__pg_arg_int4(&args, (int32_t)w.wake->status);
+    stet__pg_arg_raw(&args, PG_BOOL, (w.wake->flags & STET_OP_HASTEN) != 0 ? "\1" : "\0", 1);
+    stet__pg_arg_text(&args, w.put != NULL ? w.put->space : NULL);
+    stet__pg_arg_bytes(&args, w.put != NULL ? w.put->key : (stet_bytes){ NULL, 0 });
+    stet__pg_arg_int8(&args, w.value != NULL ? (int64_t)w.value->number : 0);
+    stet__pg_arg_bytes(&args, w.put != NULL ? w.put->data : (stet_bytes){ NULL, 0 });
     quick_arg_some(&args, w.put != NULL ? &w.put->run : NULL);
-    pg_arg_int8(&args, w.put != NULL ? (int64_t)w.put->number : 0);
-    pg_arg_text(&args, w.guard != NULL ? w.guard->space : NULL);
-    pg_arg_bytes(&args, w.guard != NULL ? w.guard->key : (stet_bytes){ NULL, 0 });
+    stet__pg_arg_int8(&args, w.put != NULL ? (int64_t)w.put->number : 0);
+    stet__pg_arg_text(&args, w.guard != NULL ? w.guard->space : NULL);
+    stet__pg_arg_bytes(&args, w.guard != NULL ? w.guard->key : (stet_bytes){ NULL, 0 });
     if ((err = quick_call(st, PG_SQL_WAKE, &args, &res, out)) != STET_OK || res == NULL)
         return err;
     outcome->is_told = is_told;
@@ -614,7 +616,7 @@ enum { CLAIM_TURN = 1, CLAIM_NEWS = 8 };
 static int
 claim_answer(pg_store *st, const PGresult *res, stet_outcome *outcome)
 {
-    stet_bytes news = pg_bytes(res, 0, CLAIM_NEWS);
+    stet_bytes news = stet__pg_bytes(res, 0, CLAIM_NEWS);
     int        err = look_answer(st, res, CLAIM_TURN, news.len, outcome);
 
     if (err == STET_OK && outcome->n_grants == 1 && !PQgetisnull(res, 0, CLAIM_NEWS)) {
@@ -639,17 +641,17 @@ quick_claim_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_q
     if ((err = stet__pg_col_texts(st, &names, op->claimer->handlers, op->claimer->n_handlers)) !=
         STET_OK)
         return err;
-    pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
-    pg_arg_int8(&args, (int64_t)st->base.sticky);
-    pg_arg_int4(&args, st->turn);
-    pg_arg_int8(&args, (int64_t)u->seq);
-    pg_arg_int8(&args, (int64_t)op->claimer->session);
-    pg_arg_int4(&args, (int32_t)op->claimer->running_status);
-    pg_arg_int4(&args, (int32_t)op->count);
-    pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
-    pg_arg_int4(&args, QUICK_FACTS_MAX);
-    pg_arg_raw(&args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
+    stet__pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, (int64_t)st->base.sticky);
+    stet__pg_arg_int4(&args, st->turn);
+    stet__pg_arg_int8(&args, (int64_t)u->seq);
+    stet__pg_arg_int8(&args, (int64_t)op->claimer->session);
+    stet__pg_arg_int4(&args, (int32_t)op->claimer->running_status);
+    stet__pg_arg_int4(&args, (int32_t)op->count);
+    stet__pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    stet__pg_arg_int4(&args, QUICK_FACTS_MAX);
+    stet__pg_arg_raw(&args, PG_BOOL, st->is_alone ? "\1" : "\0", 1);
     err = quick_call(st, PG_SQL_CLAIM, &args, &res, out);
     stet__buf_free(&names.buf);
     if (err != STET_OK || res == NULL)
@@ -666,7 +668,7 @@ enum { ONE_NOW, ONE_EPOCH, ONE_INBOX, ONE_NEWS };
 static int
 one_answer(pg_store *st, const PGresult *res, const stet_id *run, stet_outcome *outcome)
 {
-    stet_bytes  news = pg_bytes(res, 0, ONE_NEWS);
+    stet_bytes  news = stet__pg_bytes(res, 0, ONE_NEWS);
     stet_grant *grant;
 
     if (PQgetisnull(res, 0, ONE_EPOCH))
@@ -674,8 +676,8 @@ one_answer(pg_store *st, const PGresult *res, const stet_id *run, stet_outcome *
     if ((grant = stet__get0(st->base.alloc, sizeof *grant + news.len)) == NULL)
         return stet__fail(STET_EUNCERTAIN, "store %s: out of memory after a commit", st->name);
     grant->run = *run;
-    grant->epoch = (uint64_t)pg_int8(res, 0, ONE_EPOCH);
-    grant->inbox = (uint64_t)pg_int8(res, 0, ONE_INBOX);
+    grant->epoch = (uint64_t)stet__pg_int8(res, 0, ONE_EPOCH);
+    grant->inbox = (uint64_t)stet__pg_int8(res, 0, ONE_INBOX);
     if ((grant->is_soft = !PQgetisnull(res, 0, ONE_NEWS)))
         grant->news = (stet_bytes){ memcpy(grant + 1, news.data, news.len), news.len };
     outcome->grants = grant;
@@ -698,14 +700,14 @@ quick_one_commit(pg_store *st, const stet_unit *u, stet_outcome *outcome, pg_qui
     if ((err = stet__pg_col_texts(st, &names, op->claimer->handlers, op->claimer->n_handlers)) !=
         STET_OK)
         return err;
-    pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
-    pg_arg_int8(&args, (int64_t)st->base.sticky);
-    pg_arg_int8(&args, (int64_t)u->seq);
-    pg_arg_int8(&args, (int64_t)op->claimer->session);
-    pg_arg_int4(&args, (int32_t)op->claimer->running_status);
-    pg_arg_id(&args, &op->run);
-    pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    stet__pg_arg_raw(&args, PG_UUID, st->base.committer.bytes, 16);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, (int64_t)st->base.sticky);
+    stet__pg_arg_int8(&args, (int64_t)u->seq);
+    stet__pg_arg_int8(&args, (int64_t)op->claimer->session);
+    stet__pg_arg_int4(&args, (int32_t)op->claimer->running_status);
+    stet__pg_arg_id(&args, &op->run);
+    stet__pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
     err = quick_call(st, PG_SQL_ONE, &args, &res, out);
     stet__buf_free(&names.buf);
     if (err != STET_OK || res == NULL)

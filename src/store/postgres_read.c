@@ -81,24 +81,24 @@ read_limit(size_t limit)
 static void
 read_row(const PGresult *res, int i, stet_run_row *row)
 {
-    row->id = pg_id(res, i, 0);
-    row->handler = pg_text(res, i, 1);
-    row->key = pg_text(res, i, 2);
-    row->lane = pg_text(res, i, 3);
-    row->status = (uint32_t)pg_int4(res, i, 4);
-    row->is_terminal = pg_bool(res, i, 5) ? 1 : 0;
-    row->session = (uint64_t)pg_int8(res, i, 6);
-    row->epoch = (uint64_t)pg_int8(res, i, 7);
-    row->inbox = (uint64_t)pg_int8(res, i, 8);
-    row->due_ms = pg_time(res, i, 9);
-    row->created_ms = pg_int8(res, i, 10);
-    row->ended_ms = pg_time(res, i, 11);
-    row->priority = pg_int4(res, i, 12);
-    row->attempt = (uint32_t)pg_int4(res, i, 13);
-    row->group = pg_text(res, i, 14);
-    row->reason = pg_text(res, i, 15);
-    row->extra = pg_bytes(res, i, 16);
-    row->journal = (uint64_t)pg_int8(res, i, 17);
+    row->id = stet__pg_id(res, i, 0);
+    row->handler = stet__pg_text(res, i, 1);
+    row->key = stet__pg_text(res, i, 2);
+    row->lane = stet__pg_text(res, i, 3);
+    row->status = (uint32_t)stet__pg_int4(res, i, 4);
+    row->is_terminal = stet__pg_bool(res, i, 5) ? 1 : 0;
+    row->session = (uint64_t)stet__pg_int8(res, i, 6);
+    row->epoch = (uint64_t)stet__pg_int8(res, i, 7);
+    row->inbox = (uint64_t)stet__pg_int8(res, i, 8);
+    row->due_ms = stet__pg_time(res, i, 9);
+    row->created_ms = stet__pg_int8(res, i, 10);
+    row->ended_ms = stet__pg_time(res, i, 11);
+    row->priority = stet__pg_int4(res, i, 12);
+    row->attempt = (uint32_t)stet__pg_int4(res, i, 13);
+    row->group = stet__pg_text(res, i, 14);
+    row->reason = stet__pg_text(res, i, 15);
+    row->extra = stet__pg_bytes(res, i, 16);
+    row->journal = (uint64_t)stet__pg_int8(res, i, 17);
 }
 
 static int
@@ -132,7 +132,7 @@ stet__pg_read_run(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_id(&args, &run);
+    stet__pg_arg_id(&args, &run);
     if ((err = stet__pg_read(st, PG_SQL_RUN_GET, &args, &res, "read a run")) != STET_OK)
         return err;
     if (PQntuples(res) == 0) {
@@ -161,15 +161,15 @@ read_lost(pg_store *st, const stet_run_query *query, stet_run_row_fn fn, void *a
     stet_run_row row = { .ended_ms = STET_NEVER, .due_ms = STET_NEVER };
     int          err;
 
-    pg_arg_id(&args, &query->before);
-    pg_arg_id(&args, stet__id_is_zero(query->upto) ? &read_last : &query->upto);
-    pg_arg_int8(&args, read_limit(query->limit));
+    stet__pg_arg_id(&args, &query->before);
+    stet__pg_arg_id(&args, stet__id_is_zero(query->upto) ? &read_last : &query->upto);
+    stet__pg_arg_int8(&args, read_limit(query->limit));
     if ((err = stet__pg_read(st, PG_SQL_RUNS_LOST, &args, &res, "look for lost runs")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
-        row.id = pg_id(res, i, 0);
-        row.journal = (uint64_t)pg_int8(res, i, 1);
-        row.inbox = (uint64_t)pg_int8(res, i, 2);
+        row.id = stet__pg_id(res, i, 0);
+        row.journal = (uint64_t)stet__pg_int8(res, i, 1);
+        row.inbox = (uint64_t)stet__pg_int8(res, i, 2);
         err = fn(arg, &row);
     }
     PQclear(res);
@@ -183,13 +183,13 @@ read_arg_handler(pg_args *args, const char *handler, char *end, size_t size)
     size_t len = handler != NULL ? strlen(handler) : 0;
     bool   is_service = len > 0 && len < size && handler[len - 1] == '.';
 
-    pg_arg_text(args, is_service ? NULL : handler);
-    pg_arg_text(args, is_service ? handler : NULL);
+    stet__pg_arg_text(args, is_service ? NULL : handler);
+    stet__pg_arg_text(args, is_service ? handler : NULL);
     if (is_service) {
         memcpy(end, handler, len + 1);
         end[len - 1] = '/';
     }
-    pg_arg_text(args, is_service ? end : NULL);
+    stet__pg_arg_text(args, is_service ? end : NULL);
 }
 
 int
@@ -206,15 +206,15 @@ stet__pg_read_runs(stet_store *s, const stet_run_query *query, stet_run_row_fn f
         return read_lost(st, query, fn, arg);
     if (!query->oldest_first && stet__id_is_zero(query->before))
         from = &read_last;
-    pg_arg_id(&args, from);
+    stet__pg_arg_id(&args, from);
     read_arg_handler(&args, query->handler, end, sizeof end);
-    pg_arg_text(&args, query->key);
-    pg_arg_int8(&args, (int64_t)query->status_mask);
-    pg_arg_int8(&args, query->created_from_ms);
-    pg_arg_int8(&args, query->created_to_ms);
-    pg_arg_int8(&args, read_limit(query->limit));
+    stet__pg_arg_text(&args, query->key);
+    stet__pg_arg_int8(&args, (int64_t)query->status_mask);
+    stet__pg_arg_int8(&args, query->created_from_ms);
+    stet__pg_arg_int8(&args, query->created_to_ms);
+    stet__pg_arg_int8(&args, read_limit(query->limit));
     if (query->session != 0)
-        pg_arg_int8(&args, (int64_t)query->session);
+        stet__pg_arg_int8(&args, (int64_t)query->session);
     if ((err = stet__pg_read(st, read_runs_sql(query), &args, &res, "list runs")) != STET_OK)
         return err;
     return read_rows(res, fn, arg);
@@ -230,14 +230,14 @@ read_facts(pg_store *st, pg_sql which, const stet_id *run, uint64_t from, size_t
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_id(&args, run);
-    pg_arg_int8(&args, from > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)from);
-    pg_arg_int8(&args, read_limit(limit));
+    stet__pg_arg_id(&args, run);
+    stet__pg_arg_int8(&args, from > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)from);
+    stet__pg_arg_int8(&args, read_limit(limit));
     if ((err = stet__pg_read(st, which, &args, &res, "read facts")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++)
-        err = fn(arg, (uint64_t)pg_int8(res, i, 0), (uint32_t)pg_int4(res, i, 1),
-                 pg_bytes(res, i, 2));
+        err = fn(arg, (uint64_t)stet__pg_int8(res, i, 0), (uint32_t)stet__pg_int4(res, i, 1),
+                 stet__pg_bytes(res, i, 2));
     PQclear(res);
     return err;
 }
@@ -274,9 +274,9 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
         return err;
     if (if_ended)
         is_heard = stet__pg_ends_look(pg_of(s), &run);
-    pg_arg_id(&args, &run);
-    pg_arg_raw(&args, PG_BOOL, if_ended ? "\1" : "\0", 1);
-    pg_arg_int8(&args, read_limit(limit));
+    stet__pg_arg_id(&args, &run);
+    stet__pg_arg_raw(&args, PG_BOOL, if_ended ? "\1" : "\0", 1);
+    stet__pg_arg_int8(&args, read_limit(limit));
     if ((err = stet__pg_read(pg_of(s), PG_SQL_LOAD, &args, &res, "read a run")) != STET_OK)
         return err;
     if (PQntuples(res) == 0)
@@ -289,8 +289,9 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
     }
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++)
         if (!PQgetisnull(res, i, LOAD_REV))
-            err = facts_fn(arg, (uint64_t)pg_int8(res, i, LOAD_REV),
-                           (uint32_t)pg_int4(res, i, LOAD_COUNT), pg_bytes(res, i, LOAD_DATA));
+            err = facts_fn(arg, (uint64_t)stet__pg_int8(res, i, LOAD_REV),
+                           (uint32_t)stet__pg_int4(res, i, LOAD_COUNT),
+                           stet__pg_bytes(res, i, LOAD_DATA));
     PQclear(res);
     return err;
 }
@@ -300,7 +301,8 @@ stet__pg_read_load(stet_store *s, stet_id run, bool if_ended, size_t limit, stet
 static stet_timer
 read_timer(const PGresult *res, int i)
 {
-    return (stet_timer){ pg_int8(res, i, 0), pg_id(res, i, 1), (uint64_t)pg_int8(res, i, 2) };
+    return (stet_timer){ stet__pg_int8(res, i, 0), stet__pg_id(res, i, 1),
+                         (uint64_t)stet__pg_int8(res, i, 2) };
 }
 
 int
@@ -313,7 +315,7 @@ stet__pg_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_timer_f
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_int8(&args, read_limit(limit) + 1); /* one more: the next */
+    stet__pg_arg_int8(&args, read_limit(limit) + 1); /* one more: the next */
     if ((err = stet__pg_read(st, PG_SQL_TIMERS, &args, &res, "read timers")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
@@ -339,7 +341,7 @@ stet__pg_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *arg)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_id(&args, &run);
+    stet__pg_arg_id(&args, &run);
     if ((err = stet__pg_read(st, PG_SQL_TIMERS_OF, &args, &res, "read timers")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
@@ -367,10 +369,10 @@ read_of_space(const char *space, pg_sql which)
 static void
 read_value_row(const PGresult *res, int i, stet_value *value)
 {
-    value->version = (uint64_t)pg_int8(res, i, 1);
-    value->data = pg_bytes(res, i, 2);
-    value->run = pg_id(res, i, 3);
-    value->revision = (uint64_t)pg_int8(res, i, 4);
+    value->version = (uint64_t)stet__pg_int8(res, i, 1);
+    value->data = stet__pg_bytes(res, i, 2);
+    value->run = stet__pg_id(res, i, 3);
+    value->revision = (uint64_t)stet__pg_int8(res, i, 4);
 }
 
 /* The caller owns the bytes; empty ones are a pointer too, so that they can be told from none. */
@@ -399,8 +401,8 @@ stet__pg_read_value(stet_store *s, const char *space, stet_bytes key, stet_value
     int       err;
 
     memset(value, 0, sizeof *value);
-    pg_arg_text(&args, space);
-    pg_arg_bytes(&args, key);
+    stet__pg_arg_text(&args, space);
+    stet__pg_arg_bytes(&args, key);
     if ((err = stet__pg_read(st, read_of_space(space, PG_SQL_VALUE_GET), &args, &res,
                              "read a value")) != STET_OK)
         return err;
@@ -437,7 +439,7 @@ read_arg_end(pg_args *args, stet_bytes prefix, uint8_t *copy)
         memcpy(copy, prefix.data, len);
         copy[len - 1]++;
     }
-    pg_arg_raw(args, PG_BYTEA, len > 0 ? copy : NULL, len);
+    stet__pg_arg_raw(args, PG_BYTEA, len > 0 ? copy : NULL, len);
 }
 
 int
@@ -454,10 +456,10 @@ stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const 
 
     if (end == NULL)
         return stet__fail(STET_ENOMEM, "store: out of memory");
-    pg_arg_text(&args, space);
-    pg_arg_bytes(&args, is_after ? *after : prefix);
+    stet__pg_arg_text(&args, space);
+    stet__pg_arg_bytes(&args, is_after ? *after : prefix);
     read_arg_end(&args, prefix, end);
-    pg_arg_int8(&args, read_limit(limit));
+    stet__pg_arg_int8(&args, read_limit(limit));
     err =
         stet__pg_read(st, read_of_space(space, is_after ? PG_SQL_VALUES_AFTER : PG_SQL_VALUES_FROM),
                       &args, &res, "list values");
@@ -466,7 +468,7 @@ stet__pg_read_values(stet_store *s, const char *space, stet_bytes prefix, const 
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
         read_value_row(res, i, &value);
-        err = fn(arg, pg_bytes(res, i, 0), &value);
+        err = fn(arg, stet__pg_bytes(res, i, 0), &value);
     }
     PQclear(res);
     return err;
@@ -482,12 +484,12 @@ stet__pg_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_fn f
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_text(&args, lane);
-    pg_arg_int8(&args, read_limit(limit));
+    stet__pg_arg_text(&args, lane);
+    stet__pg_arg_int8(&args, read_limit(limit));
     if ((err = stet__pg_read(st, PG_SQL_LANE, &args, &res, "list a lane")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++)
-        err = fn(arg, pg_id(res, i, 0));
+        err = fn(arg, stet__pg_id(res, i, 0));
     PQclear(res);
     return err;
 }
@@ -504,9 +506,9 @@ stet__pg_read_due(stet_store *s, const char *const *handlers, size_t n, int64_t 
     *due_ms = STET_NEVER;
     if ((err = stet__pg_col_texts(st, &names, handlers, n)) != STET_OK)
         return err;
-    pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
+    stet__pg_arg_raw(&args, PG_BYTEAS, names.buf.data, names.buf.len);
     if ((err = stet__pg_read(st, PG_SQL_DUE, &args, &res, "look for due work")) == STET_OK) {
-        *due_ms = PQntuples(res) == 1 ? pg_time(res, 0, 0) : STET_NEVER;
+        *due_ms = PQntuples(res) == 1 ? stet__pg_time(res, 0, 0) : STET_NEVER;
         PQclear(res);
     }
     stet__buf_free(&names.buf);
@@ -522,8 +524,8 @@ ping_link(pg_store *st, pg_link *c)
     int       err = stet__pg_query(st, c, PG_SQL_PING, NULL, &res, "ask the server");
 
     if (err == STET_OK && PQntuples(res) == 1) {
-        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0));
-        if (pg_bool(res, 0, 1)) {
+        stet__pg_clock_seen(st, asked_us, stet__pg_int8(res, 0, 0));
+        if (stet__pg_bool(res, 0, 1)) {
             err = stet__fail(STET_EREADONLY,
                              "store %s: the server is read-only (a standby, or "
                              "default_transaction_read_only is set)",

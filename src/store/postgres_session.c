@@ -66,17 +66,17 @@ stet__pg_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t leas
         return stet__fail(STET_EINVAL, "a session needs a lease longer than 0 ms");
     if ((own = stet__get0(s->alloc, sizeof *own)) == NULL)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
-    pg_arg_id(&args, &id);
-    pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
-    pg_arg_int8(&args, lease_ms);
-    pg_arg_bytes(&args, info);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_id(&args, &id);
+    stet__pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
+    stet__pg_arg_int8(&args, lease_ms);
+    stet__pg_arg_bytes(&args, info);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
     stet__lock(s->platform, &st->side_lock);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_ADD, &args, &res, "open a session")) ==
             STET_OK &&
         (err = stet__pg_one(st, res, "open a session")) == STET_OK) {
-        *session = own->session = (uint64_t)pg_int8(res, 0, 0);
-        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
+        *session = own->session = (uint64_t)stet__pg_int8(res, 0, 0);
+        stet__pg_clock_seen(st, asked_us, stet__pg_int8(res, 0, 1) - atomic_load(&st->advance_ms));
         own->next = st->sessions;
         st->sessions = own;
         own = NULL;
@@ -98,14 +98,14 @@ stet__pg_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
 
     if ((err = stet__pg_enter(st)) != STET_OK)
         return err;
-    pg_arg_int8(&args, (int64_t)session);
-    pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
-    pg_arg_int8(&args, lease_ms);
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, (int64_t)session);
+    stet__pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
+    stet__pg_arg_int8(&args, lease_ms);
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
     stet__lock(s->platform, &st->side_lock);
     err = stet__pg_query(st, &st->side, PG_SQL_SESSION_RENEW, &args, &res, "renew a session");
     if (err == STET_OK && PQntuples(res) == 1)
-        stet__pg_clock_seen(st, asked_us, pg_int8(res, 0, 0) - atomic_load(&st->advance_ms));
+        stet__pg_clock_seen(st, asked_us, stet__pg_int8(res, 0, 0) - atomic_load(&st->advance_ms));
     else if (err == STET_OK)
         err = stet__fail(STET_EFENCED,
                          "session %llu has expired or is not of this handle; open a new one",
@@ -123,8 +123,8 @@ session_is_foreign(pg_store *st, uint64_t session)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_int8(&args, (int64_t)session);
-    pg_arg_int8(&args, 0);
+    stet__pg_arg_int8(&args, (int64_t)session);
+    stet__pg_arg_int8(&args, 0);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_GET, &args, &res, "read a session")) ==
             STET_OK &&
         PQntuples(res) > 0)
@@ -145,8 +145,8 @@ stet__pg_session_close(stet_store *s, uint64_t session)
 
     if ((err = stet__pg_enter(st)) != STET_OK)
         return err;
-    pg_arg_int8(&args, (int64_t)session);
-    pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
+    stet__pg_arg_int8(&args, (int64_t)session);
+    stet__pg_arg_raw(&args, PG_BYTEA, st->token_hash, sizeof st->token_hash);
     stet__lock(s->platform, &st->side_lock);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSION_CLOSE, &args, &res,
                               "close a session")) == STET_OK)
@@ -172,17 +172,17 @@ stet__pg_sessions(stet_store *s, stet_session_fn fn, void *arg)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_int8(&args, atomic_load(&st->advance_ms));
+    stet__pg_arg_int8(&args, atomic_load(&st->advance_ms));
     if ((err = stet__pg_read(st, PG_SQL_SESSIONS, &args, &res, "list sessions")) != STET_OK)
         return err;
     for (int i = 0; err == STET_OK && i < PQntuples(res); i++) {
-        stet_session_row row = { .session = (uint64_t)pg_int8(res, i, 0),
-                                 .id = pg_id(res, i, 1),
-                                 .started_ms = pg_int8(res, i, 2),
-                                 .seen_ms = pg_int8(res, i, 3),
-                                 .lease_until_ms = pg_int8(res, i, 4),
-                                 .is_dead = pg_bool(res, i, 5),
-                                 .info = pg_bytes(res, i, 6) };
+        stet_session_row row = { .session = (uint64_t)stet__pg_int8(res, i, 0),
+                                 .id = stet__pg_id(res, i, 1),
+                                 .started_ms = stet__pg_int8(res, i, 2),
+                                 .seen_ms = stet__pg_int8(res, i, 3),
+                                 .lease_until_ms = stet__pg_int8(res, i, 4),
+                                 .is_dead = stet__pg_bool(res, i, 5),
+                                 .info = stet__pg_bytes(res, i, 6) };
 
         err = fn(arg, &row);
     }
@@ -199,7 +199,7 @@ maintain_forget(pg_store *st, pg_sql which, int64_t before_ms, const char *what)
     pg_args   args = { 0 };
     int       err;
 
-    pg_arg_int8(&args, before_ms);
+    stet__pg_arg_int8(&args, before_ms);
     err = stet__pg_query(st, &st->side, which, &args, &res, what);
     PQclear(res);
     return err;
@@ -215,14 +215,14 @@ maintain_crumbs(pg_store *st)
     size_t    n;
     int       err;
 
-    pg_arg_int8(&args, 0);
+    stet__pg_arg_int8(&args, 0);
     if ((err = stet__pg_query(st, &st->side, PG_SQL_SESSIONS, &args, &res, "list sessions")) !=
         STET_OK)
         return err;
     n = (size_t)PQntuples(res);
     if (n <= SESSIONS_MAX && (known = stet__get(st->base.alloc, n * sizeof *known)) != NULL) {
         for (size_t i = 0; i < n; i++)
-            known[i] = (uint64_t)pg_int8(res, (int)i, 0);
+            known[i] = (uint64_t)stet__pg_int8(res, (int)i, 0);
         stet__crumbs_sweep(st->instance, known, n, stet__wall_ms(st->base.platform));
         stet__free(st->base.alloc, known);
     }

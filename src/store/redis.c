@@ -163,12 +163,12 @@ redis_claim_prefix(redis_store *st)
     int         err;
 
     st->base.platform->ops->random(st->base.platform, instance, sizeof instance);
-    redis_word(&w, "EVAL");
-    redis_word(&w, redis_claim);
-    redis_word(&w, "1");
-    redis_word(&w, st->key);
-    redis_word_int(&w, REDIS_FORMAT);
-    redis_word_bytes(&w, instance, sizeof instance);
+    stet__redis_word(&w, "EVAL");
+    stet__redis_word(&w, redis_claim);
+    stet__redis_word(&w, "1");
+    stet__redis_word(&w, st->key);
+    stet__redis_word_int(&w, REDIS_FORMAT);
+    stet__redis_word_bytes(&w, instance, sizeof instance);
     if ((err = stet__redis_ask(st, &st->side, &w, &reply, "open it")) != STET_OK)
         return err;
     err = redis_take_claim(st, reply);
@@ -189,8 +189,8 @@ redis_look_for(redis_store *st)
     if (!st->must_exist)
         return STET_OK;
     (void)snprintf(key, sizeof key, "%sm", st->key);
-    redis_word(&w, "EXISTS");
-    redis_word(&w, key);
+    stet__redis_word(&w, "EXISTS");
+    stet__redis_word(&w, key);
     if ((err = stet__redis_ask(st, &st->side, &w, &reply, "look for it")) != STET_OK)
         return err;
     is_there = reply->type == REDIS_REPLY_INTEGER && reply->integer == 1;

@@ -194,11 +194,11 @@ typedef struct redis_words {
     size_t      len[REDIS_WORDS_MAX];
     char        own[REDIS_WORDS_MAX][24];
 } redis_words;
-void redis_word(redis_words *w, const char *text);
-void redis_word_bytes(redis_words *w, const void *data, size_t len);
-void redis_word_int(redis_words *w, int64_t number);
+void stet__redis_word(redis_words *w, const char *text);
+void stet__redis_word_bytes(redis_words *w, const void *data, size_t len);
+void stet__redis_word_int(redis_words *w, int64_t number);
 /* EVALSHA SHA 1 KEY; the arguments follow. */
-void redis_word_script(redis_store *st, redis_words *w, redis_script script);
+void stet__redis_word_script(redis_store *st, redis_words *w, redis_script script);
 
 void stet__redis_words(stet__buf *b, const redis_words *w);
 /* Put a command behind those to be sent together; false: out of memory, and all of them are
@@ -235,15 +235,15 @@ int stet__redis_mend(redis_store *st);
 
 /* ---- redis_pack.c ---- */
 
-void redis_pack_array(stet__buf *b, size_t n);
-void redis_pack_uint(stet__buf *b, uint64_t v);
-void redis_pack_int(stet__buf *b, int64_t v);
-void redis_pack_bool(stet__buf *b, bool v);
-void redis_pack_head(stet__buf *b, size_t len); /* of so many bytes that follow */
-void redis_pack_bytes(stet__buf *b, const void *data, size_t len);
-void redis_pack_text(stet__buf *b, const char *text); /* NULL: false */
-void redis_pack_time(stet__buf *b, int64_t ms);       /* STET_NEVER: false */
-void redis_pack_id(stet__buf *b, stet_id id);
+void stet__redis_pack_array(stet__buf *b, size_t n);
+void stet__redis_pack_uint(stet__buf *b, uint64_t v);
+void stet__redis_pack_int(stet__buf *b, int64_t v);
+void stet__redis_pack_bool(stet__buf *b, bool v);
+void stet__redis_pack_head(stet__buf *b, size_t len); /* of so many bytes that follow */
+void stet__redis_pack_bytes(stet__buf *b, const void *data, size_t len);
+void stet__redis_pack_text(stet__buf *b, const char *text); /* NULL: false */
+void stet__redis_pack_time(stet__buf *b, int64_t ms);       /* STET_NEVER: false */
+void stet__redis_pack_id(stet__buf *b, stet_id id);
 
 typedef enum redis_kind {
     REDIS_IS_BAD,
@@ -253,27 +253,27 @@ typedef enum redis_kind {
     REDIS_IS_ARRAY
 } redis_kind;
 /* Reading: moves on; false at anything unexpected. */
-redis_kind redis_peek(stet_bytes in);
-bool       redis_take_array(stet_bytes *in, size_t *n);
-bool       redis_take_int(stet_bytes *in, int64_t *v);
-bool       redis_take_uint(stet_bytes *in, uint64_t *v);
-bool       redis_take_u32(stet_bytes *in, uint32_t *v);
-bool       redis_take_bytes(stet_bytes *in, stet_bytes *v);
-bool       redis_take_id(stet_bytes *in, stet_id *v);
-bool       redis_take_flag(stet_bytes *in, bool *v);
-bool       redis_take_time(stet_bytes *in, int64_t *v); /* false: STET_NEVER */
+redis_kind stet__redis_peek(stet_bytes in);
+bool       stet__redis_take_array(stet_bytes *in, size_t *n);
+bool       stet__redis_take_int(stet_bytes *in, int64_t *v);
+bool       stet__redis_take_uint(stet_bytes *in, uint64_t *v);
+bool       stet__redis_take_u32(stet_bytes *in, uint32_t *v);
+bool       stet__redis_take_bytes(stet_bytes *in, stet_bytes *v);
+bool       stet__redis_take_id(stet_bytes *in, stet_id *v);
+bool       stet__redis_take_flag(stet_bytes *in, bool *v);
+bool       stet__redis_take_time(stet_bytes *in, int64_t *v); /* false: STET_NEVER */
 
 /* 8 bytes whose order is that of the numbers. */
-void    redis_put_be64(uint8_t out[8], uint64_t v);
-uint64_t redis_get_be64(const void *in);
-uint32_t redis_get_be32(const void *in);
+void     stet__redis_put_be64(uint8_t out[8], uint64_t v);
+uint64_t stet__redis_get_be64(const void *in);
+uint32_t stet__redis_get_be32(const void *in);
 
 /* ---- redis_encode.c, redis_commit.c ---- */
 
 /* Timers as a member of "t": time, run, completion. */
 #define REDIS_TIMER_BYTES 32
-void redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
-                        uint64_t completion);
+void stet__redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
+                              uint64_t completion);
 /* How many units from `from` on make the next part of a commit. */
 size_t stet__redis_part(const stet_unit *units, size_t n, size_t from);
 /* The argument of the script for units [from, to). false: out of memory. */

@@ -46,11 +46,11 @@ answer_entry(stet_bytes *in, const stet_id *run, stet_bytes *entry)
     *entry = (stet_bytes){ NULL, 0 };
     if (at.len == 0)
         return true;
-    if (!redis_take_id(&at, &of))
+    if (!stet__redis_take_id(&at, &of))
         return false;
     if (!stet__id_equal(of, *run))
         return true;
-    if (!redis_take_bytes(&at, entry))
+    if (!stet__redis_take_bytes(&at, entry))
         return false;
     *in = at;
     return true;
@@ -95,7 +95,7 @@ stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes
 {
     size_t n;
 
-    if (!redis_take_array(in, &n) || n % 3 != 0)
+    if (!stet__redis_take_array(in, &n) || n % 3 != 0)
         return answer_nonsense(st);
     if (n == 0)
         return STET_OK;
@@ -104,8 +104,8 @@ stet__redis_grants(redis_store *st, stet_bytes *in, stet_bytes *news, stet_bytes
     for (size_t i = 0; i < n / 3; i++) {
         stet_grant *g = &out->grants[i];
 
-        if (!redis_take_id(in, &g->run) || !redis_take_uint(in, &g->epoch) ||
-            !redis_take_uint(in, &g->inbox) || !answer_entry(news, &g->run, &g->news) ||
+        if (!stet__redis_take_id(in, &g->run) || !stet__redis_take_uint(in, &g->epoch) ||
+            !stet__redis_take_uint(in, &g->inbox) || !answer_entry(news, &g->run, &g->news) ||
             !answer_entry(journals, &g->run, &g->facts))
             return answer_nonsense(st);
         if (g->facts.len > REDIS_FACTS_HEAD)
@@ -127,9 +127,10 @@ answer_unit(redis_store *st, stet_bytes *in, stet_bytes *news, const stet_unit *
     uint32_t   result;
     size_t     n;
 
-    if (!redis_take_array(in, &n) || n != 6 || !redis_take_uint(in, &seq) || seq != unit->seq ||
-        !redis_take_u32(in, &result) || !redis_take_u32(in, &out->cond) ||
-        !redis_take_uint(in, &out->inbox) || !redis_take_time(in, &out->next_due_ms))
+    if (!stet__redis_take_array(in, &n) || n != 6 || !stet__redis_take_uint(in, &seq) ||
+        seq != unit->seq || !stet__redis_take_u32(in, &result) ||
+        !stet__redis_take_u32(in, &out->cond) || !stet__redis_take_uint(in, &out->inbox) ||
+        !stet__redis_take_time(in, &out->next_due_ms))
         return answer_nonsense(st);
     out->result = answer_code(result);
     out->is_repeat = seq <= last;
@@ -146,11 +147,11 @@ answer_part(redis_store *st, const redisReply *reply, const stet_unit *units, si
     size_t     count;
     int        err = STET_OK;
 
-    if (reply->type != REDIS_REPLY_STRING || !redis_take_array(&in, &count) || count != 5 ||
-        !redis_take_int(&in, &now_ms) || !redis_take_uint(&in, &last) ||
-        !redis_take_uint(&in, &st->turn) || !redis_take_bytes(&in, &answers) ||
-        !redis_take_bytes(&in, &news) || !redis_take_array(&news, &count) ||
-        !redis_take_array(&answers, &count) || count != n)
+    if (reply->type != REDIS_REPLY_STRING || !stet__redis_take_array(&in, &count) || count != 5 ||
+        !stet__redis_take_int(&in, &now_ms) || !stet__redis_take_uint(&in, &last) ||
+        !stet__redis_take_uint(&in, &st->turn) || !stet__redis_take_bytes(&in, &answers) ||
+        !stet__redis_take_bytes(&in, &news) || !stet__redis_take_array(&news, &count) ||
+        !stet__redis_take_array(&answers, &count) || count != n)
         return answer_nonsense(st);
     stet__redis_clock_seen(st, now_ms - atomic_load(&st->advance_ms));
     for (size_t i = 0; err == STET_OK && i < n; i++)
@@ -170,8 +171,8 @@ part_append(redis_store *st, const stet_unit *units, size_t from, size_t to)
         stet__buf_free(&st->args);
         return stet__fail(STET_ENOMEM, "store %s: out of memory before a commit", st->name);
     }
-    redis_word_script(st, &w, REDIS_COMMIT);
-    redis_word_bytes(&w, st->args.data, st->args.len);
+    stet__redis_word_script(st, &w, REDIS_COMMIT);
+    stet__redis_word_bytes(&w, st->args.data, st->args.len);
     if (!stet__redis_append(&st->writer, &w))
         return stet__fail(STET_ENOMEM, "store %s: out of memory before a commit", st->name);
     return STET_OK;

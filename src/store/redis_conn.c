@@ -21,33 +21,33 @@
 /* ---- commands -------------------------------------------------------------------------------- */
 
 void
-redis_word_bytes(redis_words *w, const void *data, size_t len)
+stet__redis_word_bytes(redis_words *w, const void *data, size_t len)
 {
     w->at[w->n] = data;
     w->len[w->n++] = len;
 }
 
 void
-redis_word(redis_words *w, const char *text)
+stet__redis_word(redis_words *w, const char *text)
 {
-    redis_word_bytes(w, text, strlen(text));
+    stet__redis_word_bytes(w, text, strlen(text));
 }
 
 void
-redis_word_int(redis_words *w, int64_t number)
+stet__redis_word_int(redis_words *w, int64_t number)
 {
     int len = snprintf(w->own[w->n], sizeof w->own[w->n], "%lld", (long long)number);
 
-    redis_word_bytes(w, w->own[w->n], (size_t)len);
+    stet__redis_word_bytes(w, w->own[w->n], (size_t)len);
 }
 
 void
-redis_word_script(redis_store *st, redis_words *w, redis_script script)
+stet__redis_word_script(redis_store *st, redis_words *w, redis_script script)
 {
-    redis_word(w, "EVALSHA");
-    redis_word_bytes(w, st->sha[script], 40);
-    redis_word(w, "1");
-    redis_word(w, st->key);
+    stet__redis_word(w, "EVALSHA");
+    stet__redis_word_bytes(w, st->sha[script], 40);
+    stet__redis_word(w, "1");
+    stet__redis_word(w, st->key);
 }
 
 void
@@ -210,9 +210,9 @@ stet__redis_load(redis_store *st, redis_conn *c, redis_script script)
     redisReply *reply;
     int         err;
 
-    redis_word(&w, "SCRIPT");
-    redis_word(&w, "LOAD");
-    redis_word_bytes(&w, stet__redis_scripts[script], stet__redis_script_lengths[script]);
+    stet__redis_word(&w, "SCRIPT");
+    stet__redis_word(&w, "LOAD");
+    stet__redis_word_bytes(&w, stet__redis_scripts[script], stet__redis_script_lengths[script]);
     if ((err = stet__redis_ask(st, c, &w, &reply, "load a script")) != STET_OK)
         return err;
     /* The same text has the same SHA: many threads may write the same bytes, so they do not. */
@@ -301,17 +301,17 @@ conn_login(redis_store *st, redis_conn *c)
     redisReply *reply;
     int         err;
 
-    redis_word(&auth, "AUTH");
+    stet__redis_word(&auth, "AUTH");
     if (st->user != NULL && st->user[0] != '\0')
-        redis_word(&auth, st->user);
-    redis_word(&auth, st->password != NULL ? st->password : "");
+        stet__redis_word(&auth, st->user);
+    stet__redis_word(&auth, st->password != NULL ? st->password : "");
     if (st->password != NULL) {
         if ((err = stet__redis_ask(st, c, &auth, &reply, "log in")) != STET_OK)
             return err;
         freeReplyObject(reply);
     }
-    redis_word(&select, "SELECT");
-    redis_word_int(&select, st->db);
+    stet__redis_word(&select, "SELECT");
+    stet__redis_word_int(&select, st->db);
     if (st->db != 0) {
         if ((err = stet__redis_ask(st, c, &select, &reply, "select its database")) != STET_OK)
             return err;
@@ -328,14 +328,16 @@ conn_version(redis_store *st, redis_conn *c)
     char        text[32];
     int         a = 0, b = 0, err;
 
-    redis_word(&w, "INFO");
-    redis_word(&w, "server");
+    stet__redis_word(&w, "INFO");
+    stet__redis_word(&w, "server");
     if ((err = stet__redis_ask(st, c, &w, &reply, "greet the server")) != STET_OK)
         return err;
     if (reply->type != REDIS_REPLY_STRING ||
         !stet__redis_info(reply->str, "redis_version", text, sizeof text))
-        err = stet__fail(STET_ENOTDB, "store %s: what answers there is no Redis server: check host "
-                         "and port", st->name);
+        err = stet__fail(STET_ENOTDB,
+                         "store %s: what answers there is no Redis server: check host "
+                         "and port",
+                         st->name);
     else if (sscanf(text, "%d.%d", &a, &b) < 1 || a * 10000 + b * 100 < REDIS_SERVER_MIN)
         err =
             stet__fail(STET_ECONFIG, "store %s: the server is Redis %s; stet needs %d.%d or newer",
@@ -354,9 +356,9 @@ conn_instance(redis_store *st, redis_conn *c, char *moved, size_t size)
     int         err;
 
     (void)snprintf(key, sizeof key, "%sm", st->key);
-    redis_word(&w, "HGET");
-    redis_word(&w, key);
-    redis_word(&w, "instance");
+    stet__redis_word(&w, "HGET");
+    stet__redis_word(&w, key);
+    stet__redis_word(&w, "instance");
     if (!stet__redis_append(c, &w))
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     if ((err = stet__redis_send(st, c, "greet the server")) != STET_OK ||
@@ -370,8 +372,10 @@ conn_instance(redis_store *st, redis_conn *c, char *moved, size_t size)
     else if (st->has_instance &&
              (reply->type != REDIS_REPLY_STRING || reply->len != sizeof st->instance ||
               memcmp(reply->str, st->instance, sizeof st->instance) != 0))
-        err = stet__fail(STET_EIO, "store %s: the server does not have the data any more that were "
-                         "there when this store was opened", st->name);
+        err = stet__fail(STET_EIO,
+                         "store %s: the server does not have the data any more that were "
+                         "there when this store was opened",
+                         st->name);
     freeReplyObject(reply);
     return err;
 }

@@ -40,9 +40,9 @@ doctor_config(redis_store *st, redis_conn *c, const char *name, char *out, size_
     int         err;
 
     out[0] = '\0';
-    redis_word(&w, "CONFIG");
-    redis_word(&w, "GET");
-    redis_word(&w, name);
+    stet__redis_word(&w, "CONFIG");
+    stet__redis_word(&w, "GET");
+    stet__redis_word(&w, name);
     if ((err = stet__redis_ask(st, c, &w, &reply, "read its settings")) != STET_OK)
         return c->ctx == NULL ? err : STET_OK;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
@@ -75,7 +75,7 @@ doctor_info(redis_store *st, redis_conn *c, redis_settings *s)
     redisReply *reply;
     int         err;
 
-    redis_word(&w, "INFO");
+    stet__redis_word(&w, "INFO");
     if ((err = stet__redis_ask(st, c, &w, &reply, "read its settings")) != STET_OK)
         return err;
     if (reply->type == REDIS_REPLY_STRING)
@@ -220,10 +220,10 @@ stet__redis_doctor_rights(redis_store *st, redis_conn *c)
     redisReply *reply;
     int         err;
 
-    redis_word(&w, "EVAL");
-    redis_word(&w, doctor_probe);
-    redis_word(&w, "1");
-    redis_word(&w, st->key);
+    stet__redis_word(&w, "EVAL");
+    stet__redis_word(&w, doctor_probe);
+    stet__redis_word(&w, "1");
+    stet__redis_word(&w, st->key);
     if ((err = stet__redis_ask(st, c, &w, &reply, "use the commands stet needs")) == STET_OK)
         freeReplyObject(reply);
     return err;

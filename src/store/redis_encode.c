@@ -103,12 +103,12 @@ claimer_number(encode *e, const stet_claimer *claimer)
 static void
 encode_claimer(encode *e, const stet_claimer *claimer)
 {
-    redis_pack_array(e->b, 3);
-    redis_pack_uint(e->b, claimer->session);
-    redis_pack_uint(e->b, claimer->running_status);
-    redis_pack_array(e->b, claimer->n_handlers);
+    stet__redis_pack_array(e->b, 3);
+    stet__redis_pack_uint(e->b, claimer->session);
+    stet__redis_pack_uint(e->b, claimer->running_status);
+    stet__redis_pack_array(e->b, claimer->n_handlers);
     for (size_t i = 0; i < claimer->n_handlers; i++)
-        redis_pack_text(e->b, claimer->handlers[i]);
+        stet__redis_pack_text(e->b, claimer->handlers[i]);
 }
 
 static void
@@ -117,7 +117,7 @@ collect_claimers(encode *e, const stet_unit *units, size_t from, size_t to)
     for (size_t i = from; i < to; i++)
         for (size_t j = 0; j < units[i].n_ops; j++)
             (void)claimer_number(e, units[i].ops[j].claimer);
-    redis_pack_array(e->b, claimer_count(e));
+    stet__redis_pack_array(e->b, claimer_count(e));
     for (size_t i = 0; i < claimer_count(e); i++)
         encode_claimer(e, claimer_at(e, i));
 }
@@ -129,8 +129,8 @@ encode_be64(stet__buf *b, uint64_t v)
 {
     uint8_t raw[8];
 
-    redis_put_be64(raw, v);
-    redis_pack_bytes(b, raw, sizeof raw);
+    stet__redis_put_be64(raw, v);
+    stet__redis_pack_bytes(b, raw, sizeof raw);
 }
 
 static void
@@ -138,8 +138,8 @@ encode_timer(stet__buf *b, int64_t fire_ms, stet_id run, uint64_t completion)
 {
     uint8_t member[REDIS_TIMER_BYTES];
 
-    redis_timer_member(member, fire_ms, run, completion);
-    redis_pack_bytes(b, member, sizeof member);
+    stet__redis_timer_member(member, fire_ms, run, completion);
+    stet__redis_pack_bytes(b, member, sizeof member);
 }
 
 static bool
@@ -153,8 +153,8 @@ cond_is_valid(const stet_cond *c)
 static void
 encode_head(stet__buf *b, size_t n, int kind)
 {
-    redis_pack_array(b, n);
-    redis_pack_uint(b, (uint64_t)kind);
+    stet__redis_pack_array(b, n);
+    stet__redis_pack_uint(b, (uint64_t)kind);
 }
 
 static void
@@ -168,41 +168,41 @@ encode_cond(stet__buf *b, const stet_cond *c)
     }
     if (STET__MUTANT(redis_fence_dropped) && c->kind == STET_COND_CLAIM) {
         encode_head(b, 2, (int)STET_COND_UNIT); /* of an earlier call: always fine */
-        redis_pack_uint(b, 0);
+        stet__redis_pack_uint(b, 0);
         return;
     }
     encode_head(b, sizes[c->kind], (int)c->kind);
     switch (c->kind) {
     case STET_COND_CLAIM:
-        redis_pack_id(b, c->run);
-        redis_pack_uint(b, c->session);
-        redis_pack_uint(b, c->epoch);
+        stet__redis_pack_id(b, c->run);
+        stet__redis_pack_uint(b, c->session);
+        stet__redis_pack_uint(b, c->epoch);
         break;
     case STET_COND_JOURNAL:
     case STET_COND_INBOX:
-        redis_pack_id(b, c->run);
-        redis_pack_uint(b, c->number);
+        stet__redis_pack_id(b, c->run);
+        stet__redis_pack_uint(b, c->number);
         break;
     case STET_COND_VALUE:
-        redis_pack_text(b, c->space);
-        redis_pack_bytes(b, c->key.data, c->key.len);
-        redis_pack_uint(b, c->number);
+        stet__redis_pack_text(b, c->space);
+        stet__redis_pack_bytes(b, c->key.data, c->key.len);
+        stet__redis_pack_uint(b, c->number);
         break;
     case STET_COND_TIMER: encode_timer(b, c->fire_ms, c->run, c->number); break;
-    case STET_COND_SESSION_DEAD: redis_pack_uint(b, c->session); break;
+    case STET_COND_SESSION_DEAD: stet__redis_pack_uint(b, c->session); break;
     case STET_COND_PARKED:
-        redis_pack_id(b, c->run);
-        redis_pack_uint(b, c->session);
-        redis_pack_uint(b, c->epoch);
-        redis_pack_uint(b, c->number);
+        stet__redis_pack_id(b, c->run);
+        stet__redis_pack_uint(b, c->session);
+        stet__redis_pack_uint(b, c->epoch);
+        stet__redis_pack_uint(b, c->number);
         break;
     case STET_COND_WRITER:
-        redis_pack_text(b, c->space);
-        redis_pack_bytes(b, c->key.data, c->key.len);
-        redis_pack_id(b, c->run);
+        stet__redis_pack_text(b, c->space);
+        stet__redis_pack_bytes(b, c->key.data, c->key.len);
+        stet__redis_pack_id(b, c->run);
         encode_be64(b, c->number);
         break;
-    case STET_COND_UNIT: redis_pack_uint(b, c->number); break;
+    case STET_COND_UNIT: stet__redis_pack_uint(b, c->number); break;
     }
 }
 
@@ -255,24 +255,24 @@ op_is_valid(const stet_op *o)
 void
 stet__redis_row(stet__buf *b, const stet_run_row *r)
 {
-    redis_pack_array(b, 17);
-    redis_pack_text(b, r->handler);
-    redis_pack_text(b, r->key);
-    redis_pack_bool(b, false); /* lane */
-    redis_pack_uint(b, r->status);
-    redis_pack_uint(b, r->is_terminal != 0);
-    redis_pack_uint(b, 0); /* session */
-    redis_pack_uint(b, r->epoch);
-    redis_pack_uint(b, r->journal);
-    redis_pack_uint(b, r->inbox);
-    redis_pack_time(b, r->due_ms);
-    redis_pack_int(b, r->created_ms);
-    redis_pack_time(b, r->ended_ms);
-    redis_pack_int(b, r->priority);
-    redis_pack_uint(b, r->attempt);
-    redis_pack_text(b, r->group);
-    redis_pack_text(b, r->reason);
-    redis_pack_bytes(b, r->extra.data, r->extra.len);
+    stet__redis_pack_array(b, 17);
+    stet__redis_pack_text(b, r->handler);
+    stet__redis_pack_text(b, r->key);
+    stet__redis_pack_bool(b, false); /* lane */
+    stet__redis_pack_uint(b, r->status);
+    stet__redis_pack_uint(b, r->is_terminal != 0);
+    stet__redis_pack_uint(b, 0); /* session */
+    stet__redis_pack_uint(b, r->epoch);
+    stet__redis_pack_uint(b, r->journal);
+    stet__redis_pack_uint(b, r->inbox);
+    stet__redis_pack_time(b, r->due_ms);
+    stet__redis_pack_int(b, r->created_ms);
+    stet__redis_pack_time(b, r->ended_ms);
+    stet__redis_pack_int(b, r->priority);
+    stet__redis_pack_uint(b, r->attempt);
+    stet__redis_pack_text(b, r->group);
+    stet__redis_pack_text(b, r->reason);
+    stet__redis_pack_bytes(b, r->extra.data, r->extra.len);
 }
 
 static void
@@ -281,36 +281,36 @@ encode_set(stet__buf *b, const stet_op *o)
     const stet_run_row *r = o->row;
 
     encode_head(b, 10, STET_OP_RUN_SET);
-    redis_pack_id(b, r->id);
-    redis_pack_uint(b, o->mask);
-    redis_pack_uint(b, r->status);
-    redis_pack_uint(b, r->is_terminal != 0);
-    redis_pack_time(b, r->ended_ms);
-    redis_pack_time(b, r->due_ms);
-    redis_pack_uint(b, r->attempt);
-    redis_pack_text(b, (o->mask & STET_RUN_REASON) ? r->reason : NULL);
-    redis_pack_bytes(b, r->extra.data, (o->mask & STET_RUN_EXTRA) ? r->extra.len : 0);
+    stet__redis_pack_id(b, r->id);
+    stet__redis_pack_uint(b, o->mask);
+    stet__redis_pack_uint(b, r->status);
+    stet__redis_pack_uint(b, r->is_terminal != 0);
+    stet__redis_pack_time(b, r->ended_ms);
+    stet__redis_pack_time(b, r->due_ms);
+    stet__redis_pack_uint(b, r->attempt);
+    stet__redis_pack_text(b, (o->mask & STET_RUN_REASON) ? r->reason : NULL);
+    stet__redis_pack_bytes(b, r->extra.data, (o->mask & STET_RUN_EXTRA) ? r->extra.len : 0);
 }
 
 static void
 encode_put(encode *e, const stet_op *o)
 {
     encode_head(e->b, 5, STET_OP_RUN_PUT);
-    redis_pack_uint(e->b, o->flags & STET_OP_RESTORE);
-    redis_pack_id(e->b, o->row->id);
+    stet__redis_pack_uint(e->b, o->flags & STET_OP_RESTORE);
+    stet__redis_pack_id(e->b, o->row->id);
     stet__redis_row(e->b, o->row);
-    redis_pack_uint(e->b, claimer_number(e, o->claimer));
+    stet__redis_pack_uint(e->b, claimer_number(e, o->claimer));
 }
 
 static void
 encode_lane(encode *e, const stet_op *o)
 {
     encode_head(e->b, 6, STET_OP_LANE_ENTER);
-    redis_pack_id(e->b, o->run);
-    redis_pack_text(e->b, o->lane);
-    redis_pack_uint(e->b, o->flags & STET_OP_HASTEN);
-    redis_pack_uint(e->b, o->status);
-    redis_pack_uint(e->b, claimer_number(e, o->claimer));
+    stet__redis_pack_id(e->b, o->run);
+    stet__redis_pack_text(e->b, o->lane);
+    stet__redis_pack_uint(e->b, o->flags & STET_OP_HASTEN);
+    stet__redis_pack_uint(e->b, o->status);
+    stet__redis_pack_uint(e->b, claimer_number(e, o->claimer));
 }
 
 /* The entry as it is kept: number, count, facts. */
@@ -320,17 +320,17 @@ encode_facts(stet__buf *b, const stet_op *o)
     uint8_t head[12];
 
     encode_head(b, 6, STET_OP_FACTS);
-    redis_pack_id(b, o->run);
-    redis_pack_uint(b, o->number);
-    redis_pack_uint(b, o->count);
+    stet__redis_pack_id(b, o->run);
+    stet__redis_pack_uint(b, o->number);
+    stet__redis_pack_uint(b, o->count);
     if (o->flags & STET_OP_ANEW)
-        redis_pack_uint(b, o->session);
+        stet__redis_pack_uint(b, o->session);
     else
-        redis_pack_bool(b, false);
-    redis_put_be64(head, o->number);
+        stet__redis_pack_bool(b, false);
+    stet__redis_put_be64(head, o->number);
     for (int i = 0; i < 4; i++)
         head[8 + i] = (uint8_t)(o->count >> 8 * (3 - i));
-    redis_pack_head(b, sizeof head + o->data.len);
+    stet__redis_pack_head(b, sizeof head + o->data.len);
     stet__buf_add(b, head, sizeof head);
     stet__buf_add(b, o->data.data, o->data.len);
 }
@@ -339,12 +339,12 @@ static void
 encode_value(stet__buf *b, const stet_op *o)
 {
     encode_head(b, o->kind == STET_OP_VALUE_PUT ? 6 : 3, (int)o->kind);
-    redis_pack_text(b, o->space);
-    redis_pack_bytes(b, o->key.data, o->key.len);
+    stet__redis_pack_text(b, o->space);
+    stet__redis_pack_bytes(b, o->key.data, o->key.len);
     if (o->kind == STET_OP_VALUE_DEL)
         return;
-    redis_pack_bytes(b, o->data.data, o->data.len);
-    redis_pack_id(b, o->run);
+    stet__redis_pack_bytes(b, o->data.data, o->data.len);
+    stet__redis_pack_id(b, o->run);
     encode_be64(b, o->number);
 }
 
@@ -362,17 +362,17 @@ encode_op(encode *e, const stet_op *o)
     case STET_OP_RUN_SET: encode_set(b, o); break;
     case STET_OP_RUN_WAKE:
         encode_head(b, 5, STET_OP_RUN_WAKE);
-        redis_pack_id(b, o->run);
-        redis_pack_uint(b, o->flags & STET_OP_DUE ? STET_OP_DUE : o->flags & STET_OP_HASTEN);
-        redis_pack_uint(b, o->status);
-        redis_pack_uint(b, claimer_number(e, o->claimer));
+        stet__redis_pack_id(b, o->run);
+        stet__redis_pack_uint(b, o->flags & STET_OP_DUE ? STET_OP_DUE : o->flags & STET_OP_HASTEN);
+        stet__redis_pack_uint(b, o->status);
+        stet__redis_pack_uint(b, claimer_number(e, o->claimer));
         break;
     case STET_OP_FACTS: encode_facts(b, o); break;
     case STET_OP_INBOX:
         encode_head(b, 4, STET_OP_INBOX);
-        redis_pack_id(b, o->run);
-        redis_pack_uint(b, o->flags & STET_OP_IF_OPEN);
-        redis_pack_bytes(b, o->data.data, o->data.len);
+        stet__redis_pack_id(b, o->run);
+        stet__redis_pack_uint(b, o->flags & STET_OP_IF_OPEN);
+        stet__redis_pack_bytes(b, o->data.data, o->data.len);
         break;
     case STET_OP_TIMER_PUT:
     case STET_OP_TIMER_DEL:
@@ -385,25 +385,25 @@ encode_op(encode *e, const stet_op *o)
     case STET_OP_LANE_LEAVE:
     case STET_OP_RUN_DEL:
         encode_head(b, 4, (int)o->kind);
-        redis_pack_id(b, o->run);
-        redis_pack_uint(b, o->status);
-        redis_pack_uint(b, claimer_number(e, o->claimer));
+        stet__redis_pack_id(b, o->run);
+        stet__redis_pack_uint(b, o->status);
+        stet__redis_pack_uint(b, claimer_number(e, o->claimer));
         break;
     case STET_OP_CLAIM_DUE:
         encode_head(b, 3, STET_OP_CLAIM_DUE);
-        redis_pack_uint(b, o->count);
-        redis_pack_uint(b, claimer_number(e, o->claimer));
+        stet__redis_pack_uint(b, o->count);
+        stet__redis_pack_uint(b, claimer_number(e, o->claimer));
         break;
     case STET_OP_REAP:
         encode_head(b, 3, STET_OP_REAP);
-        redis_pack_uint(b, o->session);
-        redis_pack_uint(b, o->status);
+        stet__redis_pack_uint(b, o->session);
+        stet__redis_pack_uint(b, o->status);
         break;
     case STET_OP_REQUEUE:
         encode_head(b, 4, STET_OP_REQUEUE);
-        redis_pack_uint(b, o->status);
-        redis_pack_uint(b, o->number);
-        redis_pack_uint(b, claimer_number(e, o->claimer));
+        stet__redis_pack_uint(b, o->status);
+        stet__redis_pack_uint(b, o->number);
+        stet__redis_pack_uint(b, claimer_number(e, o->claimer));
         break;
     }
 }
@@ -413,18 +413,18 @@ encode_op(encode *e, const stet_op *o)
 static void
 encode_unit(encode *e, const stet_unit *u)
 {
-    redis_pack_array(e->b, 3);
-    redis_pack_uint(e->b, u->seq);
-    redis_pack_array(e->b, u->n_conds);
+    stet__redis_pack_array(e->b, 3);
+    stet__redis_pack_uint(e->b, u->seq);
+    stet__redis_pack_array(e->b, u->n_conds);
     for (size_t i = 0; i < u->n_conds; i++)
         encode_cond(e->b, &u->conds[i]);
     if (unit_bytes(u) > REDIS_DATA_MAX) {
         (void)stet__fail(STET_ETOOBIG, "a unit has more than %u bytes", REDIS_DATA_MAX);
-        redis_pack_array(e->b, 1);
+        stet__redis_pack_array(e->b, 1);
         encode_head(e->b, 1, ENCODE_TOOBIG);
         return;
     }
-    redis_pack_array(e->b, u->n_ops);
+    stet__redis_pack_array(e->b, u->n_ops);
     for (size_t i = 0; i < u->n_ops; i++)
         encode_op(e, &u->ops[i]);
 }
@@ -474,9 +474,9 @@ collect_ids(encode *e, const stet_unit *units, size_t from, size_t to)
                 collect_id(&list, op_run(&units[i].ops[j]));
     }
     is_ok = !list.failed;
-    redis_pack_array(e->b, list.len / sizeof(stet_id));
+    stet__redis_pack_array(e->b, list.len / sizeof(stet_id));
     for (size_t at = 0; at < list.len; at += sizeof(stet_id))
-        redis_pack_bytes(e->b, list.data + at, sizeof(stet_id));
+        stet__redis_pack_bytes(e->b, list.data + at, sizeof(stet_id));
     stet__buf_free(&list);
     return is_ok;
 }
@@ -497,10 +497,10 @@ encode_statuses(stet__buf *b, uint64_t mask)
 
     for (unsigned i = 0; i < 64; i++)
         n += mask >> i & 1u;
-    redis_pack_array(b, n);
+    stet__redis_pack_array(b, n);
     for (unsigned i = 0; i < 64; i++)
         if (mask >> i & 1u)
-            redis_pack_uint(b, i);
+            stet__redis_pack_uint(b, i);
 }
 
 /* What must have been applied before; the script does not remember a look for work. */
@@ -531,20 +531,20 @@ stet__redis_encode(redis_store *st, stet__buf *b, const stet_unit *units, size_t
     bool   is_ok;
 
     stet__buf_init(&e.claimers, st->base.alloc);
-    redis_pack_array(b, 13);
-    redis_pack_text(b, st->self);
-    redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
-    redis_pack_int(b, atomic_load(&st->advance_ms));
+    stet__redis_pack_array(b, 13);
+    stet__redis_pack_text(b, st->self);
+    stet__redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
+    stet__redis_pack_int(b, atomic_load(&st->advance_ms));
     encode_statuses(b, st->base.sticky);
     encode_statuses(b, st->base.quiet);
-    redis_pack_uint(b, st->turn);
-    redis_pack_uint(b, units[0].seq);
-    redis_pack_uint(b, encode_seq_before(units, from));
-    redis_pack_bool(b, stet__redis_publishes(st, units + from, to - from));
-    redis_pack_bool(b, !st->base.is_mute);
+    stet__redis_pack_uint(b, st->turn);
+    stet__redis_pack_uint(b, units[0].seq);
+    stet__redis_pack_uint(b, encode_seq_before(units, from));
+    stet__redis_pack_bool(b, stet__redis_publishes(st, units + from, to - from));
+    stet__redis_pack_bool(b, !st->base.is_mute);
     collect_claimers(&e, units, from, to);
     is_ok = collect_ids(&e, units, from, to);
-    redis_pack_array(b, to - from);
+    stet__redis_pack_array(b, to - from);
     for (size_t i = from; i < to; i++)
         encode_unit(&e, &units[i]);
     is_ok = is_ok && !e.claimers.failed && !b->failed;

@@ -59,8 +59,8 @@ hint_subscribe_to(redis_store *st, const char *kind)
     int         err;
 
     hint_key(st, channel, sizeof channel, kind);
-    redis_word(&w, "SUBSCRIBE");
-    redis_word(&w, channel);
+    stet__redis_word(&w, "SUBSCRIBE");
+    stet__redis_word(&w, channel);
     if ((err = stet__redis_ask(st, &st->news, &w, &reply, "listen to others")) == STET_OK)
         freeReplyObject(reply);
     return err;
@@ -90,8 +90,8 @@ hint_subscribe_ends(redis_store *st)
     if (st->hears_ends || !atomic_load(&st->wants_ends))
         return;
     hint_key(st, channel, sizeof channel, "e");
-    redis_word(&w, "SUBSCRIBE");
-    redis_word(&w, channel);
+    stet__redis_word(&w, "SUBSCRIBE");
+    stet__redis_word(&w, channel);
     if (!stet__redis_append(&st->news, &w))
         return; /* the next wait tries again */
     st->hears_ends = true;
@@ -259,9 +259,9 @@ hint_tell(redis_store *st)
     if (!has_news || stet__redis_conn_need(st, &st->voice) != STET_OK)
         return;
     hint_key(st, channel, sizeof channel, "n");
-    redis_word(&w, "PUBLISH");
-    redis_word(&w, channel);
-    redis_word_bytes(&w, text, len);
+    stet__redis_word(&w, "PUBLISH");
+    stet__redis_word(&w, channel);
+    stet__redis_word_bytes(&w, text, len);
     if (stet__redis_append(&st->voice, &w))
         (void)stet__redis_send(st, &st->voice, "tell the others");
 }
@@ -271,9 +271,9 @@ hint_tell(redis_store *st)
 static void
 hint_words_group(const redis_store *st, redis_words *w, const char *key)
 {
-    redis_word(w, key);
-    redis_word(w, HINT_GROUP);
-    redis_word(w, st->self);
+    stet__redis_word(w, key);
+    stet__redis_word(w, HINT_GROUP);
+    stet__redis_word(w, st->self);
 }
 
 /* Send what is to be acknowledged, not where the stream is waited for: nothing else is heard
@@ -307,23 +307,23 @@ hint_ask_work(redis_store *st)
     bool        is_time = now_us - st->left_us >= HINT_IDLE_MS * 500;
 
     hint_key(st, key, sizeof key, "h");
-    redis_word(&left, "XAUTOCLAIM");
+    stet__redis_word(&left, "XAUTOCLAIM");
     hint_words_group(st, &left, key);
-    redis_word_int(&left, HINT_IDLE_MS);
-    redis_word(&left, "0");
-    redis_word(&left, "COUNT");
-    redis_word(&left, "100");
-    redis_word(&next, "XREADGROUP");
-    redis_word(&next, "GROUP");
-    redis_word(&next, HINT_GROUP);
-    redis_word(&next, st->self);
-    redis_word(&next, "COUNT");
-    redis_word(&next, "100");
-    redis_word(&next, "BLOCK");
-    redis_word_int(&next, HINT_BLOCK_MS);
-    redis_word(&next, "STREAMS");
-    redis_word(&next, key);
-    redis_word(&next, ">");
+    stet__redis_word_int(&left, HINT_IDLE_MS);
+    stet__redis_word(&left, "0");
+    stet__redis_word(&left, "COUNT");
+    stet__redis_word(&left, "100");
+    stet__redis_word(&next, "XREADGROUP");
+    stet__redis_word(&next, "GROUP");
+    stet__redis_word(&next, HINT_GROUP);
+    stet__redis_word(&next, st->self);
+    stet__redis_word(&next, "COUNT");
+    stet__redis_word(&next, "100");
+    stet__redis_word(&next, "BLOCK");
+    stet__redis_word_int(&next, HINT_BLOCK_MS);
+    stet__redis_word(&next, "STREAMS");
+    stet__redis_word(&next, key);
+    stet__redis_word(&next, ">");
     if (is_time)
         st->left_us = now_us;
     if ((is_time && !stet__redis_append(&st->work, &left)) || !stet__redis_append(&st->work, &next))
@@ -340,12 +340,12 @@ hint_join(redis_store *st)
     int         err;
 
     hint_key(st, key, sizeof key, "h");
-    redis_word(&w, "XGROUP");
-    redis_word(&w, "CREATE");
-    redis_word(&w, key);
-    redis_word(&w, HINT_GROUP);
-    redis_word(&w, "$");
-    redis_word(&w, "MKSTREAM");
+    stet__redis_word(&w, "XGROUP");
+    stet__redis_word(&w, "CREATE");
+    stet__redis_word(&w, key);
+    stet__redis_word(&w, HINT_GROUP);
+    stet__redis_word(&w, "$");
+    stet__redis_word(&w, "MKSTREAM");
     if ((err = stet__redis_conn_need(st, &st->work)) != STET_OK)
         return err;
     if (!stet__redis_append(&st->work, &w))
@@ -407,10 +407,10 @@ hint_entry(redis_store *st, const redisReply *e, bool is_second_hand, hint_got *
     if (from != NULL && strcmp(from->str, st->self) == 0 && !is_second_hand)
         return;
     hint_key(st, key, sizeof key, "h");
-    redis_word(&w, "XACK");
-    redis_word(&w, key);
-    redis_word(&w, HINT_GROUP);
-    redis_word_bytes(&w, e->element[0]->str, e->element[0]->len);
+    stet__redis_word(&w, "XACK");
+    stet__redis_word(&w, key);
+    stet__redis_word(&w, HINT_GROUP);
+    stet__redis_word_bytes(&w, e->element[0]->str, e->element[0]->len);
     if (st->acks.len == 0)
         st->ack_us = stet__mono_us(st->base.platform) + HINT_IDLE_MS * 200; /* at the latest */
     stet__redis_words(&st->acks, &w);
@@ -625,13 +625,13 @@ hint_leave(redis_store *st)
     stet__redis_conn_close(&st->work); /* it is waiting for an answer */
     hint_ack_now(st);
     hint_key(st, key, sizeof key, "h");
-    redis_word(&left, "XPENDING");
+    stet__redis_word(&left, "XPENDING");
     hint_words_group(st, &left, key);
     left.n--;
-    redis_word(&left, "-");
-    redis_word(&left, "+");
-    redis_word(&left, "1");
-    redis_word(&left, st->self);
+    stet__redis_word(&left, "-");
+    stet__redis_word(&left, "+");
+    stet__redis_word(&left, "1");
+    stet__redis_word(&left, st->self);
     if (stet__redis_conn_need(st, &st->work) != STET_OK ||
         stet__redis_ask(st, &st->work, &left, &reply, "leave the group") != STET_OK)
         return;
@@ -639,8 +639,8 @@ hint_leave(redis_store *st)
         redis_words w = { 0 };
 
         freeReplyObject(reply);
-        redis_word(&w, "XGROUP");
-        redis_word(&w, "DELCONSUMER");
+        stet__redis_word(&w, "XGROUP");
+        stet__redis_word(&w, "DELCONSUMER");
         hint_words_group(st, &w, key);
         if (stet__redis_ask(st, &st->work, &w, &reply, "leave the group") != STET_OK)
             return;

@@ -17,8 +17,8 @@ mend_names(redis_store *st, const redisReply *keys, stet__buf *names)
     for (size_t i = 0; i < keys->elements; i++) {
         const redisReply *e = keys->element[i];
         size_t            len = e->len > head ? e->len - head : 0;
-        uint8_t           raw[4] = { (uint8_t)(len >> 24), (uint8_t)(len >> 16),
-                                     (uint8_t)(len >> 8), (uint8_t)len };
+        uint8_t raw[4] = { (uint8_t)(len >> 24), (uint8_t)(len >> 16), (uint8_t)(len >> 8),
+                           (uint8_t)len };
 
         stet__buf_add(names, raw, sizeof raw);
         stet__buf_add(names, e->str + head, len);
@@ -35,12 +35,12 @@ mend_page(redis_store *st, const char *kind, const redisReply *keys)
     int         err;
 
     stet__buf_init(&names, st->base.alloc);
-    redis_word_script(st, &w, REDIS_MEND);
-    redis_word(&w, kind);
+    stet__redis_word_script(st, &w, REDIS_MEND);
+    stet__redis_word(&w, kind);
     if (!mend_names(st, keys, &names)) {
         err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     } else {
-        redis_word_bytes(&w, names.data, names.len);
+        stet__redis_word_bytes(&w, names.data, names.len);
         err = stet__redis_run(st, &st->side, REDIS_MEND, &w, &reply, "repair an index");
     }
     freeReplyObject(reply);
@@ -59,12 +59,12 @@ mend_kind(redis_store *st, const char *kind)
     do {
         redis_words w = { 0 };
 
-        redis_word(&w, "SCAN");
-        redis_word(&w, cursor);
-        redis_word(&w, "MATCH");
-        redis_word(&w, pattern);
-        redis_word(&w, "COUNT");
-        redis_word(&w, "500");
+        stet__redis_word(&w, "SCAN");
+        stet__redis_word(&w, cursor);
+        stet__redis_word(&w, "MATCH");
+        stet__redis_word(&w, pattern);
+        stet__redis_word(&w, "COUNT");
+        stet__redis_word(&w, "500");
         if ((err = stet__redis_ask(st, &st->side, &w, &reply, "look for keys")) != STET_OK)
             return err;
         if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||

@@ -22,7 +22,7 @@ pack_be(stet__buf *b, uint8_t tag, uint64_t v, size_t bytes)
 }
 
 void
-redis_pack_array(stet__buf *b, size_t n)
+stet__redis_pack_array(stet__buf *b, size_t n)
 {
     if (n < 16)
         stet__buf_byte(b, (uint8_t)(0x90 | n));
@@ -33,7 +33,7 @@ redis_pack_array(stet__buf *b, size_t n)
 }
 
 void
-redis_pack_uint(stet__buf *b, uint64_t v)
+stet__redis_pack_uint(stet__buf *b, uint64_t v)
 {
     if (v < 128)
         stet__buf_byte(b, (uint8_t)v);
@@ -46,22 +46,22 @@ redis_pack_uint(stet__buf *b, uint64_t v)
 }
 
 void
-redis_pack_int(stet__buf *b, int64_t v)
+stet__redis_pack_int(stet__buf *b, int64_t v)
 {
     if (v >= 0)
-        redis_pack_uint(b, (uint64_t)v);
+        stet__redis_pack_uint(b, (uint64_t)v);
     else
         pack_be(b, 0xd3, (uint64_t)v, 8);
 }
 
 void
-redis_pack_bool(stet__buf *b, bool v)
+stet__redis_pack_bool(stet__buf *b, bool v)
 {
     stet__buf_byte(b, v ? 0xc3 : 0xc2);
 }
 
 void
-redis_pack_head(stet__buf *b, size_t len)
+stet__redis_pack_head(stet__buf *b, size_t len)
 {
     if (len < 32)
         stet__buf_byte(b, (uint8_t)(0xa0 | len));
@@ -72,38 +72,38 @@ redis_pack_head(stet__buf *b, size_t len)
 }
 
 void
-redis_pack_bytes(stet__buf *b, const void *data, size_t len)
+stet__redis_pack_bytes(stet__buf *b, const void *data, size_t len)
 {
-    redis_pack_head(b, len);
+    stet__redis_pack_head(b, len);
     stet__buf_add(b, data, len);
 }
 
 void
-redis_pack_text(stet__buf *b, const char *text)
+stet__redis_pack_text(stet__buf *b, const char *text)
 {
     if (text == NULL)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_bytes(b, text, strlen(text));
+        stet__redis_pack_bytes(b, text, strlen(text));
 }
 
 /* A time beyond the year 144,000, or before that many years, is that year: Lua has no more
  * digits. */
 void
-redis_pack_time(stet__buf *b, int64_t ms)
+stet__redis_pack_time(stet__buf *b, int64_t ms)
 {
     if (ms == STET_NEVER)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else if (ms >= REDIS_DUE_BIAS)
-        redis_pack_int(b, REDIS_DUE_BIAS - 1);
+        stet__redis_pack_int(b, REDIS_DUE_BIAS - 1);
     else
-        redis_pack_int(b, ms < -REDIS_DUE_BIAS ? -REDIS_DUE_BIAS : ms);
+        stet__redis_pack_int(b, ms < -REDIS_DUE_BIAS ? -REDIS_DUE_BIAS : ms);
 }
 
 void
-redis_pack_id(stet__buf *b, stet_id id)
+stet__redis_pack_id(stet__buf *b, stet_id id)
 {
-    redis_pack_bytes(b, id.bytes, sizeof id.bytes);
+    stet__redis_pack_bytes(b, id.bytes, sizeof id.bytes);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ take_be(stet_bytes *in, size_t bytes, uint64_t *v)
 }
 
 redis_kind
-redis_peek(stet_bytes in)
+stet__redis_peek(stet_bytes in)
 {
     uint8_t tag;
 
@@ -138,12 +138,12 @@ redis_peek(stet_bytes in)
 }
 
 bool
-redis_take_array(stet_bytes *in, size_t *n)
+stet__redis_take_array(stet_bytes *in, size_t *n)
 {
     uint64_t v;
     uint8_t  tag;
 
-    if (redis_peek(*in) != REDIS_IS_ARRAY || !stet__read_byte(in, &tag))
+    if (stet__redis_peek(*in) != REDIS_IS_ARRAY || !stet__read_byte(in, &tag))
         return false;
     if ((tag & 0xf0) == 0x90)
         v = tag & 0x0fu;
@@ -173,12 +173,12 @@ take_double(uint64_t raw, size_t bytes, int64_t *v)
 }
 
 bool
-redis_take_int(stet_bytes *in, int64_t *v)
+stet__redis_take_int(stet_bytes *in, int64_t *v)
 {
     uint64_t raw = 0;
     uint8_t  tag;
 
-    if (redis_peek(*in) != REDIS_IS_NUMBER || !stet__read_byte(in, &tag))
+    if (stet__redis_peek(*in) != REDIS_IS_NUMBER || !stet__read_byte(in, &tag))
         return false;
     if (tag < 0x80 || tag >= 0xe0) {
         *v = (int8_t)tag;
@@ -187,7 +187,10 @@ redis_take_int(stet_bytes *in, int64_t *v)
     switch (tag) {
     case 0xca: return take_be(in, 4, &raw) && take_double(raw, 4, v);
     case 0xcb: return take_be(in, 8, &raw) && take_double(raw, 8, v);
-    case 0xcc: case 0xcd: case 0xce: case 0xcf:
+    case 0xcc:
+    case 0xcd:
+    case 0xce:
+    case 0xcf:
         if (!take_be(in, (size_t)1 << (tag - 0xcc), &raw) || raw > INT64_MAX)
             return false;
         *v = (int64_t)raw;
@@ -200,34 +203,34 @@ redis_take_int(stet_bytes *in, int64_t *v)
 }
 
 bool
-redis_take_uint(stet_bytes *in, uint64_t *v)
+stet__redis_take_uint(stet_bytes *in, uint64_t *v)
 {
     int64_t number;
 
-    if (!redis_take_int(in, &number) || number < 0)
+    if (!stet__redis_take_int(in, &number) || number < 0)
         return false;
     *v = (uint64_t)number;
     return true;
 }
 
 bool
-redis_take_u32(stet_bytes *in, uint32_t *v)
+stet__redis_take_u32(stet_bytes *in, uint32_t *v)
 {
     uint64_t number;
 
-    if (!redis_take_uint(in, &number) || number > UINT32_MAX)
+    if (!stet__redis_take_uint(in, &number) || number > UINT32_MAX)
         return false;
     *v = (uint32_t)number;
     return true;
 }
 
 bool
-redis_take_bytes(stet_bytes *in, stet_bytes *v)
+stet__redis_take_bytes(stet_bytes *in, stet_bytes *v)
 {
     uint64_t len;
     uint8_t  tag;
 
-    if (redis_peek(*in) != REDIS_IS_BYTES || !stet__read_byte(in, &tag))
+    if (stet__redis_peek(*in) != REDIS_IS_BYTES || !stet__read_byte(in, &tag))
         return false;
     if ((tag & 0xe0) == 0xa0)
         len = tag & 0x1fu;
@@ -237,18 +240,18 @@ redis_take_bytes(stet_bytes *in, stet_bytes *v)
 }
 
 bool
-redis_take_id(stet_bytes *in, stet_id *v)
+stet__redis_take_id(stet_bytes *in, stet_id *v)
 {
     stet_bytes raw;
 
-    if (!redis_take_bytes(in, &raw) || raw.len != sizeof v->bytes)
+    if (!stet__redis_take_bytes(in, &raw) || raw.len != sizeof v->bytes)
         return false;
     memcpy(v->bytes, raw.data, sizeof v->bytes);
     return true;
 }
 
 bool
-redis_take_flag(stet_bytes *in, bool *v)
+stet__redis_take_flag(stet_bytes *in, bool *v)
 {
     uint8_t tag;
 
@@ -259,27 +262,27 @@ redis_take_flag(stet_bytes *in, bool *v)
 }
 
 bool
-redis_take_time(stet_bytes *in, int64_t *v)
+stet__redis_take_time(stet_bytes *in, int64_t *v)
 {
     bool flag;
 
-    if (redis_peek(*in) != REDIS_IS_FALSE)
-        return redis_take_int(in, v);
+    if (stet__redis_peek(*in) != REDIS_IS_FALSE)
+        return stet__redis_take_int(in, v);
     *v = STET_NEVER;
-    return redis_take_flag(in, &flag);
+    return stet__redis_take_flag(in, &flag);
 }
 
 /* ---- bytes in the order of numbers ----------------------------------------------------------- */
 
 void
-redis_put_be64(uint8_t out[8], uint64_t v)
+stet__redis_put_be64(uint8_t out[8], uint64_t v)
 {
     for (int i = 0; i < 8; i++)
         out[i] = (uint8_t)(v >> 8 * (7 - i));
 }
 
 uint64_t
-redis_get_be64(const void *in)
+stet__redis_get_be64(const void *in)
 {
     const uint8_t *at = in;
     uint64_t       v = 0;
@@ -290,7 +293,7 @@ redis_get_be64(const void *in)
 }
 
 uint32_t
-redis_get_be32(const void *in)
+stet__redis_get_be32(const void *in)
 {
     const uint8_t *at = in;
 
@@ -298,10 +301,10 @@ redis_get_be32(const void *in)
 }
 
 void
-redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
-                   uint64_t completion)
+stet__redis_timer_member(uint8_t out[REDIS_TIMER_BYTES], int64_t fire_ms, stet_id run,
+                         uint64_t completion)
 {
-    redis_put_be64(out, (uint64_t)fire_ms ^ (UINT64_C(1) << 63));
+    stet__redis_put_be64(out, (uint64_t)fire_ms ^ (UINT64_C(1) << 63));
     memcpy(out + 8, run.bytes, sizeof run.bytes);
-    redis_put_be64(out + 24, completion);
+    stet__redis_put_be64(out + 24, completion);
 }

@@ -32,8 +32,8 @@ quick_call(redis_store *st, redis_script script, redisReply **reply)
     }
     if ((err = stet__redis_conn_need(st, c)) != STET_OK)
         return err;
-    redis_word_script(st, &w, script);
-    redis_word_bytes(&w, st->args.data, st->args.len);
+    stet__redis_word_script(st, &w, script);
+    stet__redis_word_bytes(&w, st->args.data, st->args.len);
     if (!stet__redis_append(c, &w))
         return stet__fail(STET_ENOMEM, "store %s: out of memory before a commit", st->name);
     if (stet__redis_send(st, c, "commit") != STET_OK ||
@@ -72,7 +72,7 @@ quick_statuses(stet__buf *b, uint64_t mask)
 
     for (unsigned i = 0; i < QUICK_STATUSES; i++)
         digits[i] = mask >> i & 1u ? '1' : '0';
-    redis_pack_bytes(b, digits, sizeof digits);
+    stet__redis_pack_bytes(b, digits, sizeof digits);
 }
 
 /* Values one behind the other, in no array: that would be a table. */
@@ -80,7 +80,7 @@ static void
 quick_begin(redis_store *st)
 {
     stet__buf_cut(&st->args, 0);
-    redis_pack_text(&st->args, st->self);
+    stet__redis_pack_text(&st->args, st->self);
 }
 
 static void
@@ -88,19 +88,19 @@ quick_be64(stet__buf *b, uint64_t v)
 {
     uint8_t raw[8];
 
-    redis_put_be64(raw, v);
-    redis_pack_bytes(b, raw, sizeof raw);
+    stet__redis_put_be64(raw, v);
+    stet__redis_pack_bytes(b, raw, sizeof raw);
 }
 
 /* Five places: space, key, run, revision, bytes. */
 static void
 quick_put(stet__buf *b, const stet_op *op)
 {
-    redis_pack_text(b, op->space);
-    redis_pack_bytes(b, op->key.data, op->key.len);
-    redis_pack_id(b, op->run);
+    stet__redis_pack_text(b, op->space);
+    stet__redis_pack_bytes(b, op->key.data, op->key.len);
+    stet__redis_pack_id(b, op->run);
     quick_be64(b, op->number);
-    redis_pack_bytes(b, op->data.data, op->data.len);
+    stet__redis_pack_bytes(b, op->data.data, op->data.len);
 }
 
 static bool
@@ -217,15 +217,16 @@ step_encode_set(redis_store *st, const stet_op *op)
     const stet_run_row *r = op->row;
     stet__buf          *b = &st->args;
 
-    redis_pack_uint(b, r->status);
-    redis_pack_uint(b, r->is_terminal != 0);
-    redis_pack_time(b, r->ended_ms);
-    redis_pack_time(b, r->due_ms);
-    redis_pack_bool(b, r->status >= QUICK_STATUSES || (st->base.quiet >> r->status & 1u) == 0);
-    redis_pack_uint(b, op->mask);
-    redis_pack_uint(b, r->attempt);
-    redis_pack_text(b, (op->mask & STET_RUN_REASON) ? r->reason : NULL);
-    redis_pack_bytes(b, r->extra.data, (op->mask & STET_RUN_EXTRA) ? r->extra.len : 0);
+    stet__redis_pack_uint(b, r->status);
+    stet__redis_pack_uint(b, r->is_terminal != 0);
+    stet__redis_pack_time(b, r->ended_ms);
+    stet__redis_pack_time(b, r->due_ms);
+    stet__redis_pack_bool(b,
+                          r->status >= QUICK_STATUSES || (st->base.quiet >> r->status & 1u) == 0);
+    stet__redis_pack_uint(b, op->mask);
+    stet__redis_pack_uint(b, r->attempt);
+    stet__redis_pack_text(b, (op->mask & STET_RUN_REASON) ? r->reason : NULL);
+    stet__redis_pack_bytes(b, r->extra.data, (op->mask & STET_RUN_EXTRA) ? r->extra.len : 0);
 }
 
 /* The entry of the journal as it is kept: number, count, facts. */
@@ -234,10 +235,10 @@ quick_facts(stet__buf *b, const stet_op *op)
 {
     uint8_t head[REDIS_FACTS_HEAD];
 
-    redis_put_be64(head, op->number);
+    stet__redis_put_be64(head, op->number);
     for (int i = 0; i < 4; i++)
         head[8 + i] = (uint8_t)(op->count >> 8 * (3 - i));
-    redis_pack_head(b, sizeof head + op->data.len);
+    stet__redis_pack_head(b, sizeof head + op->data.len);
     stet__buf_add(b, head, sizeof head);
     stet__buf_add(b, op->data.data, op->data.len);
 }
@@ -249,16 +250,16 @@ quick_timers(stet__buf *b, const stet_unit *u)
     uint8_t member[REDIS_TIMER_BYTES];
 
     if (n_timers == 0)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_array(b, n_timers);
+        stet__redis_pack_array(b, n_timers);
     for (size_t i = 0; n_timers > 0 && i < u->n_ops; i++) {
         const stet_op *op = &u->ops[i];
 
         if (op->kind != STET_OP_TIMER_PUT)
             continue;
-        redis_timer_member(member, op->fire_ms, op->run, op->number);
-        redis_pack_bytes(b, member, sizeof member);
+        stet__redis_timer_member(member, op->fire_ms, op->run, op->number);
+        stet__redis_pack_bytes(b, member, sizeof member);
     }
 }
 
@@ -268,9 +269,9 @@ step_encode_puts(stet__buf *b, const stet_unit *u)
     size_t n = quick_count(u, STET_OP_VALUE_PUT);
 
     if (n == 0)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_array(b, 5 * n);
+        stet__redis_pack_array(b, 5 * n);
     for (size_t i = 0; n > 0 && i < u->n_ops; i++)
         if (u->ops[i].kind == STET_OP_VALUE_PUT)
             quick_put(b, &u->ops[i]);
@@ -285,16 +286,16 @@ step_encode(redis_store *st, const stet_unit *u)
     quick_step s;
 
     (void)step_fits(&s, u);
-    redis_pack_uint(b, s.claim->epoch);
+    stet__redis_pack_uint(b, s.claim->epoch);
     if (s.inbox != NULL)
-        redis_pack_uint(b, s.inbox->number);
+        stet__redis_pack_uint(b, s.inbox->number);
     else
-        redis_pack_bool(b, false);
-    redis_pack_uint(b, u->seq);
-    redis_pack_uint(b, s.facts->number);
-    redis_pack_uint(b, s.facts->count);
+        stet__redis_pack_bool(b, false);
+    stet__redis_pack_uint(b, u->seq);
+    stet__redis_pack_uint(b, s.facts->number);
+    stet__redis_pack_uint(b, s.facts->count);
     quick_facts(b, s.facts);
-    redis_pack_bool(b, s.set != NULL);
+    stet__redis_pack_bool(b, s.set != NULL);
     step_encode_puts(b, u);
     quick_timers(b, u);
     if (s.set != NULL)
@@ -308,17 +309,17 @@ steps_encode_look(redis_store *st, const stet_unit *look)
     const stet_op *op = look->ops;
     stet__buf     *b = &st->args;
 
-    redis_pack_array(b, 5);
-    redis_pack_uint(b, look->seq);
-    redis_pack_uint(b, op->count);
-    redis_pack_uint(b, op->claimer->running_status);
-    redis_pack_uint(b, st->turn);
-    redis_pack_array(b, op->claimer->n_handlers);
+    stet__redis_pack_array(b, 5);
+    stet__redis_pack_uint(b, look->seq);
+    stet__redis_pack_uint(b, op->count);
+    stet__redis_pack_uint(b, op->claimer->running_status);
+    stet__redis_pack_uint(b, st->turn);
+    stet__redis_pack_array(b, op->claimer->n_handlers);
     for (size_t i = 0; i < op->claimer->n_handlers; i++) {
         const char *name = op->claimer->handlers[i];
         size_t      len = strlen(st->key), name_len = strlen(name);
 
-        redis_pack_head(b, len + 2 + name_len);
+        stet__redis_pack_head(b, len + 2 + name_len);
         stet__buf_add(b, st->key, len);
         stet__buf_add(b, "q:", 2);
         stet__buf_add(b, name, name_len);
@@ -335,19 +336,19 @@ steps_encode(redis_store *st, const stet_unit *units, size_t n, const stet_unit 
     stet__buf *b = &st->args;
 
     quick_begin(st);
-    redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
-    redis_pack_int(b, atomic_load(&st->advance_ms));
-    redis_pack_uint(b, session);
-    redis_pack_uint(b, units[0].seq);
-    redis_pack_uint(b, units[n - 1].seq);
-    redis_pack_bool(b, stet__redis_publishes(st, units, n));
-    redis_pack_bool(b, !st->base.is_mute);
+    stet__redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
+    stet__redis_pack_int(b, atomic_load(&st->advance_ms));
+    stet__redis_pack_uint(b, session);
+    stet__redis_pack_uint(b, units[0].seq);
+    stet__redis_pack_uint(b, units[n - 1].seq);
+    stet__redis_pack_bool(b, stet__redis_publishes(st, units, n));
+    stet__redis_pack_bool(b, !st->base.is_mute);
     quick_statuses(b, st->base.sticky);
     if (look != NULL)
         steps_encode_look(st, look);
     else
-        redis_pack_bool(b, false);
-    redis_pack_head(b, sizeof(stet_id) * (n - (look != NULL ? 1 : 0)));
+        stet__redis_pack_bool(b, false);
+    stet__redis_pack_head(b, sizeof(stet_id) * (n - (look != NULL ? 1 : 0)));
     for (size_t i = 0; i < n; i++)
         if (&units[i] != look)
             stet__buf_add(b, units[i].conds[0].run.bytes, sizeof(stet_id));
@@ -363,8 +364,8 @@ quick_take_grants(redis_store *st, stet_bytes *in, stet_outcome *out)
     stet_bytes news, journals;
     size_t     n;
 
-    if (!redis_take_bytes(in, &news) || !redis_take_array(&news, &n) ||
-        !redis_take_bytes(in, &journals) || !redis_take_array(&journals, &n))
+    if (!stet__redis_take_bytes(in, &news) || !stet__redis_take_array(&news, &n) ||
+        !stet__redis_take_bytes(in, &journals) || !stet__redis_take_array(&journals, &n))
         return quick_nonsense(st);
     return stet__redis_grants(st, in, &news, &journals, out);
 }
@@ -379,14 +380,15 @@ steps_answer(redis_store *st, const redisReply *reply, const stet_unit *units, s
     int64_t    now_ms, next_due_ms;
     size_t     count, n_steps = n - (look != NULL ? 1 : 0);
 
-    if (!redis_take_array(&in, &count) || count != 7 || !redis_take_int(&in, &now_ms) ||
-        !redis_take_uint(&in, &turn) || !redis_take_array(&in, &count) || count != 2 * n_steps)
+    if (!stet__redis_take_array(&in, &count) || count != 7 || !stet__redis_take_int(&in, &now_ms) ||
+        !stet__redis_take_uint(&in, &turn) || !stet__redis_take_array(&in, &count) ||
+        count != 2 * n_steps)
         return quick_nonsense(st);
     for (size_t i = 0; i < n; i++)
-        if (&units[i] != look && (!redis_take_uint(&in, &seq) || seq != units[i].seq ||
-                                  !redis_take_uint(&in, &outcomes[i].inbox)))
+        if (&units[i] != look && (!stet__redis_take_uint(&in, &seq) || seq != units[i].seq ||
+                                  !stet__redis_take_uint(&in, &outcomes[i].inbox)))
             return quick_nonsense(st);
-    if (!redis_take_time(&in, &next_due_ms))
+    if (!stet__redis_take_time(&in, &next_due_ms))
         return quick_nonsense(st);
     quick_now(st, now_ms);
     if (look == NULL)
@@ -463,24 +465,24 @@ wake_encode(redis_store *st, const stet_unit *u, const quick_wake *w)
     stet__buf *b = &st->args;
 
     quick_begin(st);
-    redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
-    redis_pack_int(b, atomic_load(&st->advance_ms));
-    redis_pack_uint(b, u->seq);
-    redis_pack_bool(b, stet__redis_publishes(st, u, 1));
-    redis_pack_bool(b, !st->base.is_mute);
+    stet__redis_pack_bytes(b, st->token_hash, sizeof st->token_hash);
+    stet__redis_pack_int(b, atomic_load(&st->advance_ms));
+    stet__redis_pack_uint(b, u->seq);
+    stet__redis_pack_bool(b, stet__redis_publishes(st, u, 1));
+    stet__redis_pack_bool(b, !st->base.is_mute);
     quick_statuses(b, st->base.sticky);
     quick_statuses(b, st->base.quiet);
-    redis_pack_id(b, w->inbox->run);
-    redis_pack_bytes(b, w->inbox->data.data, w->inbox->data.len);
-    redis_pack_uint(b, w->wake->status);
-    redis_pack_bool(b, (w->wake->flags & STET_OP_HASTEN) != 0);
-    redis_pack_array(b, 3 * u->n_conds);
+    stet__redis_pack_id(b, w->inbox->run);
+    stet__redis_pack_bytes(b, w->inbox->data.data, w->inbox->data.len);
+    stet__redis_pack_uint(b, w->wake->status);
+    stet__redis_pack_bool(b, (w->wake->flags & STET_OP_HASTEN) != 0);
+    stet__redis_pack_array(b, 3 * u->n_conds);
     for (size_t i = 0; i < u->n_conds; i++) {
-        redis_pack_text(b, u->conds[i].space);
-        redis_pack_bytes(b, u->conds[i].key.data, u->conds[i].key.len);
-        redis_pack_uint(b, u->conds[i].number);
+        stet__redis_pack_text(b, u->conds[i].space);
+        stet__redis_pack_bytes(b, u->conds[i].key.data, u->conds[i].key.len);
+        stet__redis_pack_uint(b, u->conds[i].number);
     }
-    redis_pack_array(b, 5 * quick_count(u, STET_OP_VALUE_PUT));
+    stet__redis_pack_array(b, 5 * quick_count(u, STET_OP_VALUE_PUT));
     for (size_t i = 0; i < u->n_ops; i++)
         if (u->ops[i].kind == STET_OP_VALUE_PUT)
             quick_put(b, &u->ops[i]);
@@ -494,7 +496,7 @@ quick_take_now(redis_store *st, const redisReply *reply)
     int64_t    now_ms;
     size_t     n;
 
-    if (!redis_take_array(&in, &n) || n != 1 || !redis_take_int(&in, &now_ms))
+    if (!stet__redis_take_array(&in, &n) || n != 1 || !stet__redis_take_int(&in, &now_ms))
         return quick_nonsense(st);
     quick_now(st, now_ms);
     return STET_OK;
@@ -602,23 +604,23 @@ start_encode(redis_store *st, const stet_unit *u, stet__buf *scratch)
     row.journal = u->ops[1].count;
     stet__buf_cut(scratch, 0);
     stet__redis_row(scratch, &row);
-    redis_pack_uint(b, u->seq);
-    redis_pack_bytes(b, scratch->data, scratch->len);
-    redis_pack_text(b, row.handler);
-    redis_pack_time(b, row.due_ms);
+    stet__redis_pack_uint(b, u->seq);
+    stet__redis_pack_bytes(b, scratch->data, scratch->len);
+    stet__redis_pack_text(b, row.handler);
+    stet__redis_pack_time(b, row.due_ms);
     if (row.status < QUICK_STATUSES && (st->base.quiet >> row.status & 1u) != 0)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_uint(b, row.status);
+        stet__redis_pack_uint(b, row.status);
     quick_facts(b, &u->ops[1]);
     if (n == 0)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_array(b, 6 * n);
+        stet__redis_pack_array(b, 6 * n);
     for (size_t i = 2; n > 0 && i < u->n_ops; i++)
         if (u->ops[i].kind == STET_OP_VALUE_PUT) {
             quick_put(b, &u->ops[i]);
-            redis_pack_bool(b, start_wants_absent(u, &u->ops[i]));
+            stet__redis_pack_bool(b, start_wants_absent(u, &u->ops[i]));
         }
     quick_timers(b, u);
 }
@@ -633,20 +635,20 @@ starts_encode(redis_store *st, const stet_unit *units, size_t n, stet__buf *scra
     size_t     n_marks = 0;
 
     quick_begin(st);
-    redis_pack_int(b, atomic_load(&st->advance_ms));
-    redis_pack_uint(b, units[0].seq);
-    redis_pack_uint(b, units[n - 1].seq);
-    redis_pack_bool(b, stet__redis_publishes(st, units, n));
-    redis_pack_bool(b, !st->base.is_mute);
+    stet__redis_pack_int(b, atomic_load(&st->advance_ms));
+    stet__redis_pack_uint(b, units[0].seq);
+    stet__redis_pack_uint(b, units[n - 1].seq);
+    stet__redis_pack_bool(b, stet__redis_publishes(st, units, n));
+    stet__redis_pack_bool(b, !st->base.is_mute);
     for (size_t i = 1; i < units[0].n_conds; i++)
         n_marks += start_puts(&units[0], &units[0].conds[i]) ? 0 : 1;
-    redis_pack_array(b, 2 * n_marks);
+    stet__redis_pack_array(b, 2 * n_marks);
     for (size_t i = 1; i < units[0].n_conds; i++)
         if (!start_puts(&units[0], &units[0].conds[i])) {
-            redis_pack_text(b, units[0].conds[i].space);
-            redis_pack_bytes(b, units[0].conds[i].key.data, units[0].conds[i].key.len);
+            stet__redis_pack_text(b, units[0].conds[i].space);
+            stet__redis_pack_bytes(b, units[0].conds[i].key.data, units[0].conds[i].key.len);
         }
-    redis_pack_head(b, sizeof(stet_id) * n);
+    stet__redis_pack_head(b, sizeof(stet_id) * n);
     for (size_t i = 0; i < n; i++)
         stet__buf_add(b, units[i].ops[0].row->id.bytes, sizeof(stet_id));
     for (size_t i = 0; i < n; i++)
@@ -687,16 +689,16 @@ one_encode(redis_store *st, const stet_unit *u)
     size_t         len = 1;
 
     quick_begin(st);
-    redis_pack_int(b, atomic_load(&st->advance_ms));
-    redis_pack_uint(b, u->seq);
-    redis_pack_bool(b, stet__redis_publishes(st, u, 1));
+    stet__redis_pack_int(b, atomic_load(&st->advance_ms));
+    stet__redis_pack_uint(b, u->seq);
+    stet__redis_pack_bool(b, stet__redis_publishes(st, u, 1));
     quick_statuses(b, st->base.sticky);
-    redis_pack_id(b, op->run);
-    redis_pack_uint(b, op->claimer->session);
-    redis_pack_uint(b, op->claimer->running_status);
+    stet__redis_pack_id(b, op->run);
+    stet__redis_pack_uint(b, op->claimer->session);
+    stet__redis_pack_uint(b, op->claimer->running_status);
     for (size_t i = 0; i < op->claimer->n_handlers; i++)
         len += strlen(op->claimer->handlers[i]) + 1;
-    redis_pack_head(b, len);
+    stet__redis_pack_head(b, len);
     stet__buf_add(b, "", 1);
     for (size_t i = 0; i < op->claimer->n_handlers; i++)
         stet__buf_add(b, op->claimer->handlers[i], strlen(op->claimer->handlers[i]) + 1);
@@ -710,7 +712,8 @@ one_answer(redis_store *st, const redisReply *reply, stet_outcome *outcome)
     int64_t    now_ms;
     size_t     n;
 
-    if (!redis_take_array(&in, &n) || (n != 1 && n != 4) || !redis_take_int(&in, &now_ms))
+    if (!stet__redis_take_array(&in, &n) || (n != 1 && n != 4) ||
+        !stet__redis_take_int(&in, &now_ms))
         return quick_nonsense(st);
     quick_now(st, now_ms);
     return n == 1 ? STET_OK : quick_take_grants(st, &in, outcome);

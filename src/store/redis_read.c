@@ -153,10 +153,10 @@ read_key(redis_store *st, redis_words *w, const char *kind, const void *name, si
     if (stet__redis_key(st, &key, kind, name, len)) {
         redis_words full = { 0 };
 
-        redis_word_bytes(&full, w->at[0], w->len[0]);
-        redis_word_bytes(&full, key.data, key.len);
+        stet__redis_word_bytes(&full, w->at[0], w->len[0]);
+        stet__redis_word_bytes(&full, key.data, key.len);
         for (int i = 1; i < w->n; i++)
-            redis_word_bytes(&full, w->at[i], w->len[i]);
+            stet__redis_word_bytes(&full, w->at[i], w->len[i]);
         err = stet__redis_read(st, &full, 1, reply, what);
     }
     stet__buf_free(&key);
@@ -184,16 +184,16 @@ read_entries(redis_store *st, const stet_id *run, uint64_t from, size_t limit, r
     redis_words w = { 0 };
 
     if (from <= 1) {
-        redis_word(&w, "LRANGE");
-        redis_word_int(&w, 0);
-        redis_word_int(&w, read_limit(limit) - 1);
+        stet__redis_word(&w, "LRANGE");
+        stet__redis_word_int(&w, 0);
+        stet__redis_word_int(&w, read_limit(limit) - 1);
         return read_key(st, &w, "j:", run->bytes, sizeof run->bytes, reply, "read a journal");
     }
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "journal");
-    redis_word_bytes(&w, run->bytes, sizeof run->bytes);
-    redis_word_int(&w, (int64_t)from);
-    redis_word_int(&w, read_limit(limit));
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "journal");
+    stet__redis_word_bytes(&w, run->bytes, sizeof run->bytes);
+    stet__redis_word_int(&w, (int64_t)from);
+    stet__redis_word_int(&w, read_limit(limit));
     return stet__redis_read_script(st, &w, reply, "read a journal");
 }
 
@@ -208,7 +208,7 @@ stet__redis_journal_give(redis_store *st, const redisReply *reply, stet_facts_fn
         if (e->type != REDIS_REPLY_STRING || e->len < 12)
             err = read_damaged(st, "a journal");
         else
-            err = fn(arg, redis_get_be64(e->str), redis_get_be32(e->str + 8),
+            err = fn(arg, stet__redis_get_be64(e->str), stet__redis_get_be32(e->str + 8),
                      (stet_bytes){ e->str + 12, e->len - 12 });
     }
     return err;
@@ -242,16 +242,17 @@ stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, 
 
     if (limit == 0)
         return stet__redis_enter(st);
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "inbox");
-    redis_word_bytes(&w, run.bytes, sizeof run.bytes);
-    redis_word_int(&w, from > 0 ? (int64_t)from : 1);
-    redis_word_int(&w, read_limit(limit));
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "inbox");
+    stet__redis_word_bytes(&w, run.bytes, sizeof run.bytes);
+    stet__redis_word_int(&w, from > 0 ? (int64_t)from : 1);
+    stet__redis_word_int(&w, read_limit(limit));
     if ((err = stet__redis_read_script(st, &w, &reply, "read an inbox")) != STET_OK)
         return err;
     before = reply->elements > 0 ? strtoull(reply->element[0]->str, NULL, 10) : 0;
     for (size_t i = 1; err == STET_OK && i < reply->elements; i++)
-        err = fn(arg, before + i, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });
+        err =
+            fn(arg, before + i, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });
     freeReplyObject(reply);
     return err;
 }
@@ -261,7 +262,7 @@ stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, 
 static int64_t
 timer_fire(const char *member)
 {
-    return (int64_t)(redis_get_be64(member) ^ (UINT64_C(1) << 63));
+    return (int64_t)(stet__redis_get_be64(member) ^ (UINT64_C(1) << 63));
 }
 
 static bool
@@ -277,8 +278,8 @@ timer_give(redis_store *st, const redisReply *e, stet_timer_fn fn, void *arg)
 
     if (!timer_is_whole(e))
         return read_damaged(st, "a timer");
-    timer =
-        (stet_timer){ .fire_ms = timer_fire(e->str), .completion = redis_get_be64(e->str + 24) };
+    timer = (stet_timer){ .fire_ms = timer_fire(e->str),
+                          .completion = stet__redis_get_be64(e->str + 24) };
     memcpy(timer.run.bytes, e->str + 8, sizeof timer.run.bytes);
     return fn(arg, &timer);
 }
@@ -296,11 +297,11 @@ stet__redis_read_timers(stet_store *s, int64_t until_ms, size_t limit, stet_time
     bool         is_all = until_ms == INT64_MAX;
     int          err;
 
-    redis_put_be64(bound, (uint64_t)(is_all ? 0 : until_ms + 1) ^ (UINT64_C(1) << 63));
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "timers");
-    redis_word_bytes(&w, bound, is_all ? 0 : sizeof bound);
-    redis_word_int(&w, read_limit(limit));
+    stet__redis_put_be64(bound, (uint64_t)(is_all ? 0 : until_ms + 1) ^ (UINT64_C(1) << 63));
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "timers");
+    stet__redis_word_bytes(&w, bound, is_all ? 0 : sizeof bound);
+    stet__redis_word_int(&w, read_limit(limit));
     if ((err = stet__redis_read_script(st, &w, &reply, "read timers")) != STET_OK)
         return err;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0) {
@@ -326,9 +327,9 @@ stet__redis_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *a
     redisReply  *reply;
     int          err;
 
-    redis_word(&w, "ZRANGE");
-    redis_word(&w, "0");
-    redis_word(&w, "-1");
+    stet__redis_word(&w, "ZRANGE");
+    stet__redis_word(&w, "0");
+    stet__redis_word(&w, "-1");
     err = read_key(st, &w, "k:", run.bytes, sizeof run.bytes, &reply, "read timers");
     for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
         const redisReply *e = reply->element[i];
@@ -339,7 +340,7 @@ stet__redis_read_timers_of(stet_store *s, stet_id run, stet_timer_fn fn, void *a
             break;
         }
         timer.fire_ms = timer_fire(e->str);
-        timer.completion = redis_get_be64(e->str + 8);
+        timer.completion = stet__redis_get_be64(e->str + 8);
         err = fn(arg, &timer);
     }
     freeReplyObject(reply);
@@ -354,11 +355,12 @@ value_decode(const redisReply *e, stet_value *v)
     stet_bytes in = { e->str, e->len }, revision;
     size_t     n;
 
-    if (e->type != REDIS_REPLY_STRING || !redis_take_array(&in, &n) || n != 4 ||
-        !redis_take_uint(&in, &v->version) || !redis_take_id(&in, &v->run) ||
-        !redis_take_bytes(&in, &revision) || revision.len != 8 || !redis_take_bytes(&in, &v->data))
+    if (e->type != REDIS_REPLY_STRING || !stet__redis_take_array(&in, &n) || n != 4 ||
+        !stet__redis_take_uint(&in, &v->version) || !stet__redis_take_id(&in, &v->run) ||
+        !stet__redis_take_bytes(&in, &revision) || revision.len != 8 ||
+        !stet__redis_take_bytes(&in, &v->data))
         return false;
-    v->revision = redis_get_be64(revision.data);
+    v->revision = stet__redis_get_be64(revision.data);
     return true;
 }
 
@@ -372,8 +374,8 @@ stet__redis_read_value(stet_store *s, const char *space, stet_bytes key, stet_va
     int          err;
 
     memset(value, 0, sizeof *value);
-    redis_word(&w, "HGET");
-    redis_word_bytes(&w, key.data, key.len);
+    stet__redis_word(&w, "HGET");
+    stet__redis_word_bytes(&w, key.data, key.len);
     if ((err = read_key(st, &w, "v:", space, strlen(space), &reply, "read a value")) != STET_OK)
         goto done;
     if (reply->type == REDIS_REPLY_NIL) {
@@ -437,15 +439,15 @@ stet__redis_read_values(stet_store *s, const char *space, stet_bytes prefix,
                                     : stet__redis_enter(st);
     if (err != STET_OK || limit == 0)
         goto done;
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "values");
-    redis_word(&w, space);
-    redis_word_bytes(&w, low.data, low.len);
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "values");
+    stet__redis_word(&w, space);
+    stet__redis_word_bytes(&w, low.data, low.len);
     if (values_end(&high))
-        redis_word_bytes(&w, high.data, high.len);
+        stet__redis_word_bytes(&w, high.data, high.len);
     else
-        redis_word(&w, "+");
-    redis_word_int(&w, read_limit(limit));
+        stet__redis_word(&w, "+");
+    stet__redis_word_int(&w, read_limit(limit));
     err = stet__redis_read_script(st, &w, &reply, "read values");
     for (size_t i = 0; err == STET_OK && i + 1 < reply->elements; i += 2) {
         stet_value value;
@@ -474,9 +476,9 @@ stet__redis_read_lane(stet_store *s, const char *lane, size_t limit, stet_lane_f
 
     if (limit == 0)
         return stet__redis_enter(st);
-    redis_word(&w, "ZRANGE");
-    redis_word(&w, "0");
-    redis_word_int(&w, read_limit(limit) - 1);
+    stet__redis_word(&w, "ZRANGE");
+    stet__redis_word(&w, "0");
+    stet__redis_word_int(&w, read_limit(limit) - 1);
     err = read_key(st, &w, "l:", lane, strlen(lane), &reply, "read a lane");
     for (size_t i = 0; err == STET_OK && i < reply->elements; i++) {
         stet_id id;
@@ -506,13 +508,13 @@ stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64
     stet__buf_init(&names, s->alloc);
     for (size_t i = 0; i < n; i++)
         stet__buf_add(&names, handlers[i], strlen(handlers[i]) + 1);
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "due");
-    redis_word_bytes(&w, names.data, names.len);
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "due");
+    stet__redis_word_bytes(&w, names.data, names.len);
     err = names.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
                        : stet__redis_read_script(st, &w, &reply, "ask for due runs");
     if (err == STET_OK && reply->type == REDIS_REPLY_STRING && reply->len == 24)
-        *due_ms = (int64_t)redis_get_be64(reply->str) - REDIS_DUE_BIAS;
+        *due_ms = (int64_t)stet__redis_get_be64(reply->str) - REDIS_DUE_BIAS;
     freeReplyObject(reply);
     stet__buf_free(&names);
     return err;
@@ -526,7 +528,7 @@ stet__redis_ping(stet_store *s)
     redisReply  *reply;
     int          err;
 
-    redis_word(&w, "PING");
+    stet__redis_word(&w, "PING");
     err = stet__redis_read(st, &w, 1, &reply, "ping the server");
     freeReplyObject(reply);
     return err;

@@ -28,9 +28,9 @@ row_text(row_reader *r, stet_bytes *in, const char **out)
     bool       flag;
 
     *out = NULL;
-    if (redis_peek(*in) == REDIS_IS_FALSE)
-        return redis_take_flag(in, &flag);
-    if (!redis_take_bytes(in, &text))
+    if (stet__redis_peek(*in) == REDIS_IS_FALSE)
+        return stet__redis_take_flag(in, &flag);
+    if (!stet__redis_take_bytes(in, &text))
         return false;
     *out = stet__arena_copy(&r->arena, text.data != NULL ? text.data : "", text.len);
     r->failed = r->failed || *out == NULL;
@@ -43,15 +43,15 @@ row_decode(row_reader *r, stet_bytes in, stet_run_row *row)
     int64_t priority;
     size_t  n;
 
-    if (!redis_take_array(&in, &n) || n != 17 || !row_text(r, &in, &row->handler) ||
+    if (!stet__redis_take_array(&in, &n) || n != 17 || !row_text(r, &in, &row->handler) ||
         !row_text(r, &in, &row->key) || !row_text(r, &in, &row->lane) ||
-        !redis_take_u32(&in, &row->status) || !redis_take_u32(&in, &row->is_terminal) ||
-        !redis_take_uint(&in, &row->session) || !redis_take_uint(&in, &row->epoch) ||
-        !redis_take_uint(&in, &row->journal) || !redis_take_uint(&in, &row->inbox) ||
-        !redis_take_time(&in, &row->due_ms) || !redis_take_int(&in, &row->created_ms) ||
-        !redis_take_time(&in, &row->ended_ms) || !redis_take_int(&in, &priority) ||
-        !redis_take_u32(&in, &row->attempt) || !row_text(r, &in, &row->group) ||
-        !row_text(r, &in, &row->reason) || !redis_take_bytes(&in, &row->extra))
+        !stet__redis_take_u32(&in, &row->status) || !stet__redis_take_u32(&in, &row->is_terminal) ||
+        !stet__redis_take_uint(&in, &row->session) || !stet__redis_take_uint(&in, &row->epoch) ||
+        !stet__redis_take_uint(&in, &row->journal) || !stet__redis_take_uint(&in, &row->inbox) ||
+        !stet__redis_take_time(&in, &row->due_ms) || !stet__redis_take_int(&in, &row->created_ms) ||
+        !stet__redis_take_time(&in, &row->ended_ms) || !stet__redis_take_int(&in, &priority) ||
+        !stet__redis_take_u32(&in, &row->attempt) || !row_text(r, &in, &row->group) ||
+        !row_text(r, &in, &row->reason) || !stet__redis_take_bytes(&in, &row->extra))
         return false;
     row->priority = (int32_t)priority;
     return true;
@@ -95,12 +95,12 @@ run_read(redis_store *st, const stet_id *run, size_t limit, redisReply *replies[
     is_whole = stet__redis_key(st, &key, "r:", run->bytes, sizeof run->bytes);
     if (!stet__redis_key(st, &journal, "j:", run->bytes, sizeof run->bytes) || !is_whole)
         goto done;
-    redis_word(&w[0], "GET");
-    redis_word_bytes(&w[0], key.data, key.len);
-    redis_word(&w[1], "LRANGE");
-    redis_word_bytes(&w[1], journal.data, journal.len);
-    redis_word_int(&w[1], 0);
-    redis_word_int(&w[1], (int64_t)limit - 1);
+    stet__redis_word(&w[0], "GET");
+    stet__redis_word_bytes(&w[0], key.data, key.len);
+    stet__redis_word(&w[1], "LRANGE");
+    stet__redis_word_bytes(&w[1], journal.data, journal.len);
+    stet__redis_word_int(&w[1], 0);
+    stet__redis_word_int(&w[1], (int64_t)limit - 1);
     if ((err = stet__redis_read(st, w, limit > 0 ? 2 : 1, replies, "read a run")) != STET_OK)
         goto done;
     if (replies[0]->type == REDIS_REPLY_STRING) {
@@ -168,19 +168,19 @@ runs_filter(stet__buf *b, const stet_run_query *q)
     size_t len = q->handler != NULL ? strlen(q->handler) : 0;
     bool   is_service = len > 0 && q->handler[len - 1] == '.';
 
-    redis_pack_array(b, 7);
-    redis_pack_text(b, is_service ? NULL : q->handler);
-    redis_pack_text(b, is_service ? q->handler : NULL);
-    redis_pack_text(b, q->key);
+    stet__redis_pack_array(b, 7);
+    stet__redis_pack_text(b, is_service ? NULL : q->handler);
+    stet__redis_pack_text(b, is_service ? q->handler : NULL);
+    stet__redis_pack_text(b, q->key);
     if (q->status_mask == 0)
-        redis_pack_bool(b, false);
+        stet__redis_pack_bool(b, false);
     else
-        redis_pack_array(b, 64);
+        stet__redis_pack_array(b, 64);
     for (unsigned i = 0; q->status_mask != 0 && i < 64; i++)
-        redis_pack_bool(b, q->status_mask >> i & 1u);
-    redis_pack_int(b, q->created_from_ms);
-    redis_pack_int(b, q->created_to_ms);
-    redis_pack_uint(b, q->session);
+        stet__redis_pack_bool(b, q->status_mask >> i & 1u);
+    stet__redis_pack_int(b, q->created_from_ms);
+    stet__redis_pack_int(b, q->created_to_ms);
+    stet__redis_pack_uint(b, q->session);
 }
 
 static bool
@@ -199,14 +199,14 @@ runs_page(row_reader *r, const stet_run_query *q, const stet__buf *set, const st
     redisReply *reply;
     int         err;
 
-    redis_word_script(r->st, &w, REDIS_READ);
-    redis_word(&w, "runs");
-    redis_word_bytes(&w, set->data, set->len);
-    redis_word_bytes(&w, from->data, from->len);
-    redis_word(&w, q->oldest_first ? "0" : "1");
-    redis_word_int(&w, RUNS_PAGE);
-    redis_word_int(&w, (int64_t)(*left < RUNS_PAGE ? *left : RUNS_PAGE));
-    redis_word_bytes(&w, filter->data, filter->len);
+    stet__redis_word_script(r->st, &w, REDIS_READ);
+    stet__redis_word(&w, "runs");
+    stet__redis_word_bytes(&w, set->data, set->len);
+    stet__redis_word_bytes(&w, from->data, from->len);
+    stet__redis_word(&w, q->oldest_first ? "0" : "1");
+    stet__redis_word_int(&w, RUNS_PAGE);
+    stet__redis_word_int(&w, (int64_t)(*left < RUNS_PAGE ? *left : RUNS_PAGE));
+    stet__redis_word_bytes(&w, filter->data, filter->len);
     if ((err = stet__redis_read_script(r->st, &w, &reply, "list runs")) != STET_OK)
         return err;
     stet__buf_cut(from, 0);
@@ -287,9 +287,9 @@ lost_take(redis_store *st, const redisReply *keys, stet__buf *found)
     for (size_t i = 0; i < keys->elements; i++)
         if (keys->element[i]->len == head + sizeof(stet_id))
             stet__buf_add(&ids, keys->element[i]->str + head, sizeof(stet_id));
-    redis_word_script(st, &w, REDIS_READ);
-    redis_word(&w, "missing");
-    redis_word_bytes(&w, ids.data, ids.len);
+    stet__redis_word_script(st, &w, REDIS_READ);
+    stet__redis_word(&w, "missing");
+    stet__redis_word_bytes(&w, ids.data, ids.len);
     err = ids.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
                      : stet__redis_read_script(st, &w, &reply, "look for lost runs");
     if (err == STET_OK) {
@@ -311,12 +311,12 @@ lost_scan(redis_store *st, stet__buf *found)
     do {
         redis_words w = { 0 };
 
-        redis_word(&w, "SCAN");
-        redis_word(&w, cursor);
-        redis_word(&w, "MATCH");
-        redis_word(&w, pattern);
-        redis_word(&w, "COUNT");
-        redis_word(&w, "1000");
+        stet__redis_word(&w, "SCAN");
+        stet__redis_word(&w, cursor);
+        stet__redis_word(&w, "MATCH");
+        stet__redis_word(&w, pattern);
+        stet__redis_word(&w, "COUNT");
+        stet__redis_word(&w, "1000");
         err = stet__redis_read(st, &w, 1, &reply, "look for lost runs");
         if (err == STET_OK && reply->elements == 2) {
             (void)snprintf(cursor, sizeof cursor, "%s", reply->element[0]->str);
@@ -347,17 +347,18 @@ lost_look(redis_store *st, const stet_id *id, stet_run_row *row, bool *is_lost)
     for (int i = 0; i < 4; i++) {
         has_room =
             stet__redis_key(st, &keys[i], asks[i].kind, id->bytes, sizeof id->bytes) && has_room;
-        redis_word(&w[i], asks[i].ask);
-        redis_word_bytes(&w[i], keys[i].data, keys[i].len);
+        stet__redis_word(&w[i], asks[i].ask);
+        stet__redis_word_bytes(&w[i], keys[i].data, keys[i].len);
     }
-    redis_word(&w[1], "-1");
+    stet__redis_word(&w[1], "-1");
     if (has_room)
         err = stet__redis_read(st, w, 4, replies, "look for lost runs");
     *is_lost = err == STET_OK && replies[0]->integer == 0 &&
                replies[1]->type == REDIS_REPLY_STRING && replies[1]->len >= 12;
     if (*is_lost) {
         *row = (stet_run_row){ .id = *id, .ended_ms = STET_NEVER, .due_ms = STET_NEVER };
-        row->journal = redis_get_be64(replies[1]->str) + redis_get_be32(replies[1]->str + 8) - 1;
+        row->journal =
+            stet__redis_get_be64(replies[1]->str) + stet__redis_get_be32(replies[1]->str + 8) - 1;
         row->inbox = (uint64_t)replies[2]->integer;
         if (replies[3]->type == REDIS_REPLY_STRING)
             row->inbox += strtoull(replies[3]->str, NULL, 10);

@@ -54,9 +54,9 @@ stet__redis_sessions_free(redis_store *st)
 static void
 session_words(redis_store *st, redis_words *w, const char *job)
 {
-    redis_word_script(st, w, REDIS_SESSION);
-    redis_word(w, job);
-    redis_word_int(w, atomic_load(&st->advance_ms));
+    stet__redis_word_script(st, w, REDIS_SESSION);
+    stet__redis_word(w, job);
+    stet__redis_word_int(w, atomic_load(&st->advance_ms));
 }
 
 /* Answered with a number and the time. */
@@ -103,10 +103,10 @@ stet__redis_session_open(stet_store *s, uint64_t *session, stet_id id, int64_t l
     if ((own = stet__get0(s->alloc, sizeof *own)) == NULL)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     session_words(st, &w, "open");
-    redis_word_bytes(&w, id.bytes, sizeof id.bytes);
-    redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
-    redis_word_int(&w, lease_ms);
-    redis_word_bytes(&w, info.data, info.len);
+    stet__redis_word_bytes(&w, id.bytes, sizeof id.bytes);
+    stet__redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
+    stet__redis_word_int(&w, lease_ms);
+    stet__redis_word_bytes(&w, info.data, info.len);
     stet__lock(s->platform, &st->side_lock);
     if ((err = session_ask(st, &w, &number, "open a session")) == STET_OK) {
         *session = own->session = (uint64_t)number;
@@ -130,9 +130,9 @@ stet__redis_session_renew(stet_store *s, uint64_t session, int64_t lease_ms)
     if ((err = stet__redis_enter(st)) != STET_OK)
         return err;
     session_words(st, &w, "renew");
-    redis_word_int(&w, (int64_t)session);
-    redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
-    redis_word_int(&w, lease_ms);
+    stet__redis_word_int(&w, (int64_t)session);
+    stet__redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
+    stet__redis_word_int(&w, lease_ms);
     stet__lock(s->platform, &st->side_lock);
     err = session_ask(st, &w, &is_renewed, "renew a session");
     stet__unlock(s->platform, &st->side_lock);
@@ -154,9 +154,9 @@ stet__redis_session_close(stet_store *s, uint64_t session)
     if ((err = stet__redis_enter(st)) != STET_OK)
         return err;
     session_words(st, &w, "close");
-    redis_word_int(&w, (int64_t)session);
-    redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
-    redis_word(&w, st->self);
+    stet__redis_word_int(&w, (int64_t)session);
+    stet__redis_word_bytes(&w, st->token_hash, sizeof st->token_hash);
+    stet__redis_word(&w, st->self);
     stet__lock(s->platform, &st->side_lock);
     err = session_ask(st, &w, &result, "close a session");
     if (err == STET_OK && result < 0)
@@ -178,10 +178,10 @@ session_row(redis_store *st, redisReply *const *at, int64_t now_ms, stet_session
 
     *row = (stet_session_row){ .session = strtoull(at[0]->str, NULL, 10),
                                .info = { at[2]->str, at[2]->len } };
-    if (!redis_take_array(&in, &n) || n != 6 || !redis_take_id(&in, &row->id) ||
-        !redis_take_bytes(&in, &token) || !redis_take_int(&in, &row->started_ms) ||
-        !redis_take_int(&in, &row->seen_ms) || !redis_take_int(&in, &row->lease_until_ms) ||
-        !redis_take_flag(&in, &is_closed))
+    if (!stet__redis_take_array(&in, &n) || n != 6 || !stet__redis_take_id(&in, &row->id) ||
+        !stet__redis_take_bytes(&in, &token) || !stet__redis_take_int(&in, &row->started_ms) ||
+        !stet__redis_take_int(&in, &row->seen_ms) ||
+        !stet__redis_take_int(&in, &row->lease_until_ms) || !stet__redis_take_flag(&in, &is_closed))
         return stet__fail(STET_ECORRUPT, "store %s: session %llu is damaged", st->name,
                           (unsigned long long)row->session);
     row->is_dead = is_closed || row->lease_until_ms <= now_ms;
@@ -336,7 +336,7 @@ stet__redis_maintain(stet_store *s)
     if ((err = stet__redis_enter(st)) != STET_OK)
         return err;
     session_words(st, &w, "forget");
-    redis_word_int(&w, SESSION_FORGET_MS);
+    stet__redis_word_int(&w, SESSION_FORGET_MS);
     stet__lock(s->platform, &st->side_lock);
     if ((err = session_ask(st, &w, &left, "forget old sessions")) == STET_OK)
         err = maintain_crumbs(st);

@@ -242,6 +242,31 @@ stet__span_parse(int64_t *ms, const char *of, const char *what, const char *text
                                 what, text);
 }
 
+const char *
+stet__time_relative(char *text, size_t size, int64_t then_ms, int64_t now_ms)
+{
+    static const struct {
+        int64_t     from_ms, ms;
+        const char *name;
+    } units[] = {
+        { 2 * INT64_C(86400000), 86400000, "d" },
+        { 3600000, 3600000, "h" },
+        { 60000, 60000, "min" },
+        { 1000, 1000, "s" },
+    };
+    bool    is_ahead = then_ms > now_ms;
+    int64_t ms = is_ahead ? then_ms - now_ms : now_ms - then_ms;
+
+    (void)snprintf(text, size, "%s", is_ahead ? "in < 1 s" : "just now");
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        if (ms >= units[i].from_ms) {
+            (void)snprintf(text, size, is_ahead ? "in %lld %s" : "%lld %s ago",
+                           (long long)(ms / units[i].ms), units[i].name);
+            break;
+        }
+    return text;
+}
+
 /* Days since 1970 to a date, by 400-year cycles that begin on a first of March. */
 const char *
 stet__utc_text(char room[STET__UTC_MAX], int64_t ms)

@@ -387,6 +387,9 @@ int stet__span_parse(int64_t *ms, const char *of, const char *what, const char *
  * any clock it still is far from the end of int64_t. */
 #define STET__DURATION_MAX_MS INT64_C(315576000000000)
 
+/* "3 min ago", "in 2 h", "just now", "in < 1 s": for people. Returns text. */
+const char *stet__time_relative(char *text, size_t size, int64_t then_ms, int64_t now_ms);
+
 /* Length of the UTF-8 character at p, 1 to 4; 0 when it is malformed, overlong, a surrogate, beyond
  * U+10FFFF or does not end within `left` bytes. */
 size_t stet__utf8_len(const uint8_t *p, size_t left);

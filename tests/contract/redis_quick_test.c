@@ -64,7 +64,7 @@ index_row(void *arg, const stet_run_row *row)
     if (kind[0] == 'w')
         (void)snprintf(name, sizeof name, "%u:%s", row->status, row->handler);
     if (kind[0] == 'q') {
-        redis_put_be64(member, (uint64_t)(row->due_ms + REDIS_DUE_BIAS));
+        stet__redis_put_be64(member, (uint64_t)(row->due_ms + REDIS_DUE_BIAS));
         memcpy(member + 8, row->id.bytes, 16);
         len = sizeof member;
     }

@@ -45,6 +45,16 @@ TEST(cli_help_is_made_from_the_tables)
     CHECK(json_lines(OK("help", "config", "--json").out) >= 20);
     CHECK_HAS(OK("help", "exit-codes").out, "deadline");
     CHECK_INT(json_lines(OK("help", "exit-codes", "--json").out), 11);
+    o = OK("help", "--json");
+    CHECK(json_lines(o.out) >= sizeof verbs / sizeof *verbs);
+    CHECK_HAS(o.out, "{\"verb\":\"worker\",\"arguments\":\"\",\"summary\":\"");
+    o = OK("help", "start", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"verb\":\"start\",\"arguments\":\"HANDLER [INPUT|-|@FILE]\"");
+    CHECK_HAS(o.out, "{\"option\":\"--key\",\"value\":\"KEY\",\"text\":\"object key\"}");
+    CHECK_HAS(o.out, "\"details\":\"INPUT is JSON");
+    CHECK_STR(OK("start", "--help", "--json").out, o.out);
+    CHECK_INT(json_lines(OK("help", "dlq", "--json").out), 3);
     CHECK_HAS(OK("--version").out, STET_VERSION);
     CHECK(access(test_path("cli_app.db"), F_OK) != 0);
 }
@@ -91,6 +101,11 @@ TEST(cli_plain_stet_asks_which_store)
     CHECK_HAS(CHECK_EXIT(STET("ls"), 2).err, "--db");
     CHECK_HAS(CHECK_EXIT(STET("worker", "--db", "x.db"), 2).err, "no handlers");
     CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "STET_DB");
+    /* What it refuses is not among what it offers. */
+    CHECK(strstr(CHECK_EXIT(STET("help"), 0).out, "\n  worker ") == NULL);
+    CHECK_HAS(CHECK_EXIT(STET("help"), 0).out, "have also: worker, check, describe, replay.");
+    CHECK(strstr(CHECK_EXIT(STET("help", "--json"), 0).out, "{\"verb\":\"worker\"") == NULL);
+    CHECK_HAS(OK("help").out, "\n  worker ");
 }
 
 /* The worker polls once an hour: it heard of the run. */
@@ -216,7 +231,7 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
 {
     static const char long_word[] = "a-word-that-is-longer-than-all-names-of-verbs-are";
     static const struct {
-        const char *args[6], *said;
+        const char *args[8], *said;
     } all[] = {
         { { "show", "x" }, "x" },
         { { "why", "x" }, "x" },
@@ -248,6 +263,18 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
         { { "ls", "--text", "x", "--look", "0" }, "expected a number" },
         { { "ls", "--status", "frobnicated" }, "frobnicated" },
         { { "dlq", "ls", "--limit", "x" }, "expected a number" },
+        { { "dlq", "ls", "--waits-for-signal", "x" }, "no option --waits-for-signal of dlq ls" },
+        { { "worker", "--set", "renew_ms=1d" }, " ms (default " },
+        { { "start", "orders" }, "write service.handler" },
+        { { "start", "__x.y" }, "__x" },
+        { { "start", "orders.echo", "--key", "k" }, "which has no keys" },
+        { { "start", "wallet.deposit" }, "give the key of the object" },
+        { { "start", "orders.echo", "--idempotency-key", "" }, "an idempotency key has 1 to" },
+        { { "start", "orders.echo", "--traceparent", "x" }, "is no traceparent" },
+        { { "send", "orders" }, "write service.handler" },
+        { { "schedule", "ensure", "n", "orders", "--every", "1h" }, "orders" },
+        { { "schedule", "ensure", "n", "orders.echo" }, "cron" },
+        { { "worker", "--set", "lease_ms=10s", "--set", "renew_ms=20s" }, "must be below" },
         { { "start", "orders.echo", "--priority", "x" }, "expected a number" },
         { { "start", "orders.echo", "--timeout", "x" }, "--timeout" },
         { { "start", "orders.echo", "--retention", "x" }, "--retention" },
@@ -293,7 +320,9 @@ TEST(H2_cli_what_cannot_be_read_is_named_before_a_store_is_made)
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         CHECK_HAS(CHECK_EXIT(run_program("cli_app", NULL, all[i].args), 2).err, all[i].said);
+    CHECK_EXIT(RUN("start", "orders.ehco"), 3);
     CHECK(access(test_path("cli_app.db"), F_OK) != 0);
+    CHECK(access(test_path("cli_app.db-live"), F_OK) != 0);
 }
 
 TEST(H2_cli_lists_without_anything_say_so)
@@ -468,6 +497,13 @@ TEST(A7_cli_a_start_nobody_serves_says_so)
     CHECK_HAS(OK("ls").out, "no worker serves it");
     CHECK_HAS(CHECK_EXIT(STET("send", "mail.deliver", "--db", "cli_app.db"), 0).err,
               "program that has this handler");
+    /* A worker of this program would not help, either: it has other handlers. */
+    o = OK("start", "mail.deliver");
+    CHECK_HAS(o.err, "program that has this handler");
+    CHECK(strstr(o.err, "start one") == NULL);
+    run = word(o.out, "run_");
+    CHECK_HAS(OK("why", run).err, "program that has this handler");
+    CHECK_HAS(OK("show", run).err, "program that has this handler");
 }
 
 TEST(A7_cli_an_unknown_handler_of_a_service_here_is_refused_with_the_list)
@@ -513,12 +549,18 @@ TEST(A5_cli_each_end_has_its_exit_code)
     OK("cancel", cancelled);
     drain();
     CHECK_HAS(CHECK_EXIT(RUN("wait", failed), 4).err, "no stock");
+    CHECK_HAS(OK("why", failed).out, "failed just now: no stock"); /* as `show` has it */
     o = CHECK_EXIT(RUN("wait", failed, "--json"), 4);
     CHECK_HAS(o.out, "\"status\":\"failed\"");
     CHECK_HAS(o.out, "\"code\":\"STET_EPERMANENT\"");
+    CHECK_HAS(o.out, "\"cause_name\":");
     CHECK_EXIT(RUN("wait", cancelled), 5);
     CHECK_EXIT(RUN("wait", expired), 6);
     CHECK_HAS(CHECK_EXIT(RUN("wait", open, "--timeout", "10ms"), 7).err, open);
+    /* Whoever started it, and did not see its end, still knows which run it is. */
+    o = CHECK_EXIT(RUN("start", "orders.nap", "--wait", "10ms", "--json"), 7);
+    CHECK_HAS(o.err, "\"exit\":7,\"run\":\"run_");
+    CHECK_STR(o.out, "");
     CHECK_EXIT(RUN("wait", "run_00000000000000000000000000"), 3);
     CHECK_EXIT(RUN("wait", open, "--timeout", "soon"), 2);
     CHECK_EXIT(RUN("wait", open, "--timeout", "0"), 2);
@@ -614,11 +656,15 @@ TEST(A12_cli_lists_for_programs_leave_out_what_they_did_not_read)
         CHECK_HAS(full.out, of_facts[i]);
         CHECK_HAS(one.out, of_facts[i]);
     }
-    CHECK_HAS(full.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
-    CHECK_HAS(one.out, "\"idempotency_key\":\"k1\",\"labels\":\"colour=red\"");
+    CHECK_HAS(full.out, "\"idempotency_key\":\"k1\",\"labels\":[\"colour=red\"]");
+    CHECK_HAS(one.out, "\"idempotency_key\":\"k1\",\"labels\":[\"colour=red\"]");
     CHECK(strstr(full.out, "\"worker\":") == NULL && strstr(full.out, "\"begun_ms\":") == NULL);
     CHECK_HAS(one.out, "\"worker\":null");
     CHECK_HAS(one.out, "\"begun_ms\":null");
+    /* A value may have a space. */
+    one = OK("show", START("orders.echo", "--label", "a=b c", "--label", "d=e"), "--json");
+    CHECK_HAS(one.out, "\"labels\":[\"a=b c\",\"d=e\"]");
+    CHECK_HAS(OK("show", START("orders.echo"), "--json").out, "\"labels\":[]");
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
@@ -912,7 +958,9 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     CHECK_HAS(o.out, "alive");
     CHECK_HAS(o.out, "worker,timers");
     CHECK_HAS(o.out, "orders.echo");
-    CHECK_INT(json_lines(OK("workers", "--json").out), 1);
+    o = OK("workers", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"handlers\":[\"orders.echo\",\"");
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
@@ -1396,7 +1444,8 @@ TEST(B20_cli_unstick_lets_a_stuck_run_go_on)
     CHECK_STR(OK("wait", run).out, "5\n");
     CHECK(strstr(OK("show", run).out, "(STET_EREPLAY") == NULL); /* that is over; its fact stays */
     CHECK_HAS(OK("show", run).out, "STET_EREPLAY");
-    CHECK_HAS(OK("show", run, "--json").out, "\"code\":null,\"cause\":0,\"error\":null");
+    CHECK_HAS(OK("show", run, "--json").out,
+              "\"code\":null,\"cause\":0,\"cause_name\":null,\"error\":null");
     CHECK_EXIT(RUN("unstick", run), 9);
     CHECK_EXIT(RUN("unstick", "run_00000000000000000000000000"), 3);
 }
@@ -1499,6 +1548,18 @@ TEST(C7_cli_a_worker_whose_body_does_not_end_says_which)
     kill(w.pid, SIGTERM);
     CHECK_HAS(worker_line(&w, "ending without it"), "for ever");
     CHECK_INT(ended(w.pid), 7);
+}
+
+/* lost_max=1: the next worker does not try it again. */
+TEST(C1_cli_one_worker_that_died_is_one_worker)
+{
+    worker      w = worker_hanging("1h");
+    const char *run = word(OK("ls", "--json").out, "run_");
+
+    CHECK_INT(worker_stop(&w, SIGKILL), 1000 + SIGKILL);
+    OK("worker", "--until-idle", "--set", "lost_max=1");
+    CHECK_HAS(OK("show", run).out, "1 worker died executing it");
+    CHECK_HAS(OK("show", run).out, "1 worker died while executing it");
 }
 
 TEST(C7_cli_a_second_signal_ends_a_worker_at_once)

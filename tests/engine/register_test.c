@@ -32,6 +32,7 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
                                   { "a:b/c d", h_echo, NULL },
                                   { 0 } };
     fixture           *f = fixture_begin();
+    stet_engine       *looker;
     stet_run_id        run;
 
     f->engine = fixture_open(f);
@@ -42,6 +43,10 @@ TEST(A1_a_service_is_a_name_and_a_table_of_handlers)
     CHECK_OK(stet_engine_start(f->engine));
     run = fixture_start(f->engine, "alpha.a:b/c d", "1", NULL);
     EXPECT_RESULT(f->engine, &run, "1");
+    /* To others, too, a name with a space is one name. */
+    looker = fixture_open(f);
+    CHECK_INT(registered(looker), 6);
+    stet_close(looker);
     run = fixture_start(f->engine, "beta.echo", "2", NULL);
     EXPECT_RESULT(f->engine, &run, "2");
     run = fixture_start(f->engine, "gamma.echo", "3", STET_START(.key = "k"));
@@ -295,6 +300,32 @@ TEST(G7_who_looks_for_a_store_makes_none)
     CHECK_OK(try_open(f, NULL));
     CHECK_OK(stet__store_exists(p, f->url));
     fixture_end(f);
+}
+
+#ifdef STET_WITH_SQLITE
+TEST(A10_options_that_are_refused_leave_no_store_behind)
+{
+    stet_engine *e;
+
+    CHECK_CODE(stet_open(&e, test_path("refused.db"), STET_OPTIONS(.concurrency = -2)),
+               STET_ECONFIG);
+    CHECK_CODE(stet_open(&e, test_path("refused.db"), STET_OPTIONS(.roles = 8)), STET_ECONFIG);
+    CHECK(access(test_path("refused.db"), F_OK) != 0);
+    CHECK(access(test_path("refused.db-live"), F_OK) != 0);
+}
+#endif
+
+TEST(A10_an_open_that_worked_leaves_no_error)
+{
+    stet_engine *e;
+
+    CHECK_CODE(stet_open(&e, "", NULL), STET_EURL);
+    CHECK(stet_last_error()[0] != '\0');
+    CHECK_OK(stet_open(&e, "memory:", NULL));
+    CHECK_STR(stet_last_error(), "");
+    CHECK_OK(stet_register(e, "alpha", good));
+    CHECK_STR(stet_last_error(), "");
+    stet_close(e);
 }
 
 TEST(A10_values_can_be_set_by_name_and_text)

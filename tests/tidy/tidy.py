@@ -197,6 +197,12 @@ def only_stet_symbols_are_exported(build):
         name = line.split()[-1].split("@")[0]
         if not re.match(r"stet_[^_]", name):
             yield "libstet.so exports %s" % name
+    # A static library hides nothing: each of its names is one that the user's program cannot have.
+    for library in ("libstet.a", "libstet-test.a"):
+        for line in run("nm", "-g", "--defined-only", os.path.join(build, library)):
+            fields = line.split()
+            if len(fields) == 3 and not fields[2].startswith("stet_"):
+                yield "%s exports %s" % (library, fields[2])
 
 
 def no_global_mutable_state(build):

@@ -38,7 +38,7 @@ TEST(G4_redis_numbers_of_every_form_are_read_and_none_that_is_cut_off)
             stet_bytes in = bytes_of(numbers[i].bytes, len);
             int64_t    v = 0;
 
-            CHECK_INT(redis_take_int(&in, &v), len == numbers[i].len);
+            CHECK_INT(stet__redis_take_int(&in, &v), len == numbers[i].len);
             if (len == numbers[i].len)
                 CHECK(v == numbers[i].want && in.len == 0);
         }
@@ -57,17 +57,17 @@ TEST(G4_redis_numbers_that_do_not_fit_are_refused)
     uint32_t             half;
 
     in = bytes_of(large, sizeof large);
-    CHECK(!redis_take_int(&in, &v));
+    CHECK(!stet__redis_take_int(&in, &v));
     in = bytes_of(wide, sizeof wide);
-    CHECK(!redis_take_int(&in, &v));
+    CHECK(!stet__redis_take_int(&in, &v));
     in = bytes_of(below, sizeof below);
-    CHECK(!redis_take_uint(&in, &u));
+    CHECK(!stet__redis_take_uint(&in, &u));
     in = bytes_of(below, sizeof below);
-    CHECK(!redis_take_u32(&in, &half));
+    CHECK(!stet__redis_take_u32(&in, &half));
     in = bytes_of(over, sizeof over);
-    CHECK(!redis_take_u32(&in, &half));
+    CHECK(!stet__redis_take_u32(&in, &half));
     in = bytes_of(over, sizeof over);
-    CHECK(redis_take_uint(&in, &u) && u == UINT64_C(1) << 32);
+    CHECK(stet__redis_take_uint(&in, &u) && u == UINT64_C(1) << 32);
 }
 
 static void
@@ -79,10 +79,10 @@ take_string(const uint8_t *head, size_t head_len, size_t len)
     memcpy(text, head, head_len);
     for (size_t n = 0; n < head_len + len; n++) {
         in = bytes_of(text, n);
-        CHECK(!redis_take_bytes(&in, &out));
+        CHECK(!stet__redis_take_bytes(&in, &out));
     }
     in = bytes_of(text, head_len + len);
-    CHECK(redis_take_bytes(&in, &out) && out.len == len && in.len == 0);
+    CHECK(stet__redis_take_bytes(&in, &out) && out.len == len && in.len == 0);
 }
 
 TEST(G4_redis_strings_of_every_form_are_read_and_none_that_is_cut_off)
@@ -108,7 +108,7 @@ TEST(G4_redis_lists_of_every_form_are_read_and_none_that_is_cut_off)
             stet_bytes in = bytes_of(lists[i], len);
             size_t     n = 0;
 
-            CHECK_INT(redis_take_array(&in, &n), len == lens[i]);
+            CHECK_INT(stet__redis_take_array(&in, &n), len == lens[i]);
             if (len == lens[i])
                 CHECK_INT(n, 2);
         }
@@ -116,12 +116,12 @@ TEST(G4_redis_lists_of_every_form_are_read_and_none_that_is_cut_off)
 
 TEST(G4_redis_what_is_of_another_kind_is_refused)
 {
-    static const uint8_t kinds[][2] = { { 0x01 }, { 0xa1, 'x' }, { 0x91, 1 }, { 0xc2 }, { 0xc1 },
-                                        { 0x81 }, { 0xc0 }, { 0xc3 } };
+    static const uint8_t    kinds[][2] = { { 0x01 }, { 0xa1, 'x' }, { 0x91, 1 }, { 0xc2 },
+                                           { 0xc1 }, { 0x81 },      { 0xc0 },    { 0xc3 } };
     static const size_t     lens[] = { 1, 2, 2, 1, 1, 1, 1, 1 };
     static const redis_kind want[] = { REDIS_IS_NUMBER, REDIS_IS_BYTES, REDIS_IS_ARRAY,
-                                       REDIS_IS_FALSE, REDIS_IS_BAD, REDIS_IS_BAD, REDIS_IS_FALSE,
-                                       REDIS_IS_BAD };
+                                       REDIS_IS_FALSE,  REDIS_IS_BAD,   REDIS_IS_BAD,
+                                       REDIS_IS_FALSE,  REDIS_IS_BAD };
 
     for (size_t i = 0; i < 8; i++) {
         stet_bytes in = bytes_of(kinds[i], lens[i]), at, text;
@@ -130,26 +130,26 @@ TEST(G4_redis_what_is_of_another_kind_is_refused)
         bool       flag;
         stet_id    id;
 
-        CHECK_INT(redis_peek(in), want[i]);
+        CHECK_INT(stet__redis_peek(in), want[i]);
         at = in;
-        CHECK_INT(redis_take_int(&at, &v), i == 0);
+        CHECK_INT(stet__redis_take_int(&at, &v), i == 0);
         at = in;
-        CHECK_INT(redis_take_bytes(&at, &text), i == 1);
+        CHECK_INT(stet__redis_take_bytes(&at, &text), i == 1);
         at = in;
-        CHECK(!redis_take_id(&at, &id)); /* not 16 bytes */
+        CHECK(!stet__redis_take_id(&at, &id)); /* not 16 bytes */
         at = in;
-        CHECK_INT(redis_take_array(&at, &n), i == 2);
+        CHECK_INT(stet__redis_take_array(&at, &n), i == 2);
         at = in;
-        CHECK_INT(redis_take_flag(&at, &flag), i == 3 || i == 7);
+        CHECK_INT(stet__redis_take_flag(&at, &flag), i == 3 || i == 7);
         at = in;
-        CHECK_INT(redis_take_time(&at, &v), i == 0 || i == 3);
+        CHECK_INT(stet__redis_take_time(&at, &v), i == 0 || i == 3);
     }
     {
         stet_bytes none = { NULL, 0 };
         bool       flag;
 
-        CHECK_INT(redis_peek(none), REDIS_IS_BAD);
-        CHECK(!redis_take_flag(&none, &flag));
+        CHECK_INT(stet__redis_peek(none), REDIS_IS_BAD);
+        CHECK(!stet__redis_take_flag(&none, &flag));
     }
 }
 
@@ -162,11 +162,12 @@ TEST(G4_redis_times_beyond_what_Lua_can_count_are_the_last_it_can)
 
     for (size_t i = 0; i < 5; i++) {
         stet__buf_init(&b, &stet__platform_real()->alloc);
-        redis_pack_time(&b, times[i]);
+        stet__redis_pack_time(&b, times[i]);
         in = bytes_of(b.data, b.len);
-        CHECK(redis_take_time(&in, &v));
-        CHECK(i < 2 || i == 4 ? v == times[i] : i == 2 ? v == REDIS_DUE_BIAS - 1
-                                                       : v == -REDIS_DUE_BIAS);
+        CHECK(stet__redis_take_time(&in, &v));
+        CHECK(i < 2 || i == 4 ? v == times[i]
+              : i == 2        ? v == REDIS_DUE_BIAS - 1
+                              : v == -REDIS_DUE_BIAS);
         stet__buf_free(&b);
     }
 }
@@ -183,14 +184,14 @@ TEST(G4_redis_what_is_packed_is_read_again)
         size_t     n;
 
         stet__buf_init(&b, &stet__platform_real()->alloc);
-        redis_pack_bytes(&b, text, lens[i]);
+        stet__redis_pack_bytes(&b, text, lens[i]);
         in = bytes_of(b.data, b.len);
-        CHECK(redis_take_bytes(&in, &out) && out.len == lens[i] && in.len == 0);
+        CHECK(stet__redis_take_bytes(&in, &out) && out.len == lens[i] && in.len == 0);
         stet__buf_cut(&b, 0);
-        redis_pack_array(&b, lens[i]);
+        stet__redis_pack_array(&b, lens[i]);
         stet__buf_add(&b, text, lens[i]);
         in = bytes_of(b.data, b.len);
-        CHECK(redis_take_array(&in, &n) && n == lens[i] && in.len == n);
+        CHECK(stet__redis_take_array(&in, &n) && n == lens[i] && in.len == n);
         stet__buf_free(&b);
     }
 }

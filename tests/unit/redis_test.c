@@ -87,8 +87,9 @@ by_hand(world *w, const char *fmt, ...)
 static stet_op
 op_value(const char *space, const char *key, const char *data)
 {
-    return (stet_op){ .kind = STET_OP_VALUE_PUT, .space = space, .key = stet_text(key),
-                      .data = stet_text(data) };
+    return (stet_op){
+        .kind = STET_OP_VALUE_PUT, .space = space, .key = stet_text(key), .data = stet_text(data)
+    };
 }
 
 static int
@@ -132,8 +133,9 @@ run_id(uint32_t n)
 static stet_run_row
 run_row(uint32_t n, const char *handler)
 {
-    return (stet_run_row){ .id = run_id(n), .handler = handler, .status = 1, .due_ms = 0,
-                           .ended_ms = STET_NEVER };
+    return (stet_run_row){
+        .id = run_id(n), .handler = handler, .status = 1, .due_ms = 0, .ended_ms = STET_NEVER
+    };
 }
 
 static void
@@ -177,10 +179,12 @@ commit_many(world *w, stet_outcome *outcomes, bool is_repeat)
 
     for (uint64_t i = 0; i < MANY; i++) {
         ops[i] = op_value("s", "k", "v");
-        conds[i] = (stet_cond){ .kind = STET_COND_VALUE, .space = "s", .key = stet_text("k"),
-                                .number = i };
-        units[i] = (stet_unit){ .seq = w->seq + 1 + i, .conds = &conds[i], .n_conds = 1,
-                                .ops = &ops[i], .n_ops = 1 };
+        conds[i] = (stet_cond){
+            .kind = STET_COND_VALUE, .space = "s", .key = stet_text("k"), .number = i
+        };
+        units[i] = (stet_unit){
+            .seq = w->seq + 1 + i, .conds = &conds[i], .n_conds = 1, .ops = &ops[i], .n_ops = 1
+        };
     }
     CHECK_OK(w->store->ops->commit(w->store, units, MANY, outcomes));
     for (size_t i = 0; i < MANY; i++) {
@@ -220,8 +224,8 @@ TEST(F6_redis_a_part_does_not_overtake_the_one_before_it)
     stet__buf_init(&args, w.store->alloc);
     CHECK(stet__redis_encode(st, &args, units, 1, 2));
     CHECK_OK(stet__redis_conn_need(st, &st->writer));
-    redis_word_script(st, &words, REDIS_COMMIT);
-    redis_word_bytes(&words, args.data, args.len);
+    stet__redis_word_script(st, &words, REDIS_COMMIT);
+    stet__redis_word_bytes(&words, args.data, args.len);
     CHECK_CODE(stet__redis_run(st, &st->writer, REDIS_COMMIT, &words, &reply, "commit"), STET_EIO);
     CHECK_HAS(stet_last_error(), "earlier part");
     CHECK_INT(version_of(w.store, "s", "b"), 0);
@@ -290,10 +294,12 @@ TEST(G4_scripts_lost_all_the_time_lose_and_double_nothing)
 
         for (uint64_t i = 0; i < 8; i++) {
             ops[i] = op_value("s", "k", "v");
-            conds[i] = (stet_cond){ .kind = STET_COND_VALUE, .space = "s", .key = stet_text("k"),
-                                    .number = done + i };
-            units[i] = (stet_unit){ .seq = w.seq + 1 + i, .conds = &conds[i], .n_conds = 1,
-                                    .ops = &ops[i], .n_ops = 1 };
+            conds[i] = (stet_cond){
+                .kind = STET_COND_VALUE, .space = "s", .key = stet_text("k"), .number = done + i
+            };
+            units[i] = (stet_unit){
+                .seq = w.seq + 1 + i, .conds = &conds[i], .n_conds = 1, .ops = &ops[i], .n_ops = 1
+            };
         }
         do
             err = w.store->ops->commit(w.store, units, 8, outcomes);
@@ -490,9 +496,9 @@ one_more(void *arg, stet_bytes key, const stet_value *value)
  * all. */
 TEST(G4_names_cannot_collide_or_escape)
 {
-    static const char *const names[] = { "a",      "a:b",  "a:",    "{b}:m",   "}:m", "m",
-                                         "\r\n",   "*",    "?",     "[a-z]",   " ",   "ids",
-                                         "1:h.b",  "b\xff", "\xff", "a\001b", "x:s", "../.." };
+    static const char *const names[] = { "a",     "a:b",   "a:",   "{b}:m",  "}:m", "m",
+                                         "\r\n",  "*",     "?",    "[a-z]",  " ",   "ids",
+                                         "1:h.b", "b\xff", "\xff", "a\001b", "x:s", "../.." };
     enum { N = sizeof names / sizeof *names };
     world       w;
     stet_store *other;
@@ -503,10 +509,11 @@ TEST(G4_names_cannot_collide_or_escape)
     other = open_store(&w, "a.b");
     for (size_t i = 0; i < N; i++) {
         stet_run_row row = run_row((uint32_t)i + 1, names[i]);
-        stet_op      ops[] = { { .kind = STET_OP_RUN_PUT, .row = &row, .run = row.id },
-                               { .kind = STET_OP_LANE_ENTER, .run = row.id, .lane = names[i],
-                                 .status = 1 },
-                               op_value(names[i], names[i], names[i]) };
+        stet_op      ops[] = {
+                 { .kind = STET_OP_RUN_PUT, .row = &row, .run = row.id },
+                 { .kind = STET_OP_LANE_ENTER, .run = row.id, .lane = names[i], .status = 1 },
+                 op_value(names[i], names[i], names[i])
+        };
 
         CHECK_CODE(commit_on(w.store, ++w.seq, ops, 3, NULL), STET_OK);
     }
@@ -542,7 +549,10 @@ TEST(F2_redis_runs_that_have_facts_and_no_row_are_listed_and_restored)
 
     world_begin(&w, NULL);
     for (uint32_t n = 1; n <= 3; n++) {
-        stet_op ops[] = { { .kind = STET_OP_FACTS, .run = run_id(n), .number = 1, .count = 3,
+        stet_op ops[] = { { .kind = STET_OP_FACTS,
+                            .run = run_id(n),
+                            .number = 1,
+                            .count = 3,
                             .data = stet_text("facts") },
                           { .kind = STET_OP_INBOX, .run = run_id(n), .data = stet_text("in") } };
 
@@ -552,8 +562,10 @@ TEST(F2_redis_runs_that_have_facts_and_no_row_are_listed_and_restored)
     id = run_id(2);
     CHECK_INT(by_hand(&w, "DEL {a}:r:%b", id.bytes, sizeof id.bytes), 1);
     CHECK_INT(count_runs(w.store, (stet_run_query){ .is_lost = true }), 1);
-    CHECK_INT(count_runs(w.store, (stet_run_query){ .is_lost = true, .before = run_id(1),
-                                                    .upto = run_id(2) }), 1);
+    CHECK_INT(
+        count_runs(w.store,
+                   (stet_run_query){ .is_lost = true, .before = run_id(1), .upto = run_id(2) }),
+        1);
     CHECK_INT(count_runs(w.store, (stet_run_query){ .is_lost = true, .before = run_id(2) }), 0);
     CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 2);
     row.journal = 2;
@@ -578,20 +590,19 @@ one_timer(void *arg, const stet_timer *timer)
 TEST(F2_redis_lost_indexes_are_made_again)
 {
     static const char *const handlers[] = { "h.b" };
-    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
-                                         .n_handlers = 1 };
-    stet_op                  ops[] = { { .kind = STET_OP_TIMER_PUT, .run = run_id(1), .fire_ms = 5,
-                                         .number = 1 },
-                                       op_value("s", "a", "v"), op_value("s", "b", "v") };
-    stet_op                  claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
-    char                     url[300];
-    int64_t                  due_ms;
-    int                      values = 0, timers = 0;
-    world                    w;
+    stet_claimer claimer = { .running_status = 2, .handlers = handlers, .n_handlers = 1 };
+    stet_op ops[] = { { .kind = STET_OP_TIMER_PUT, .run = run_id(1), .fire_ms = 5, .number = 1 },
+                      op_value("s", "a", "v"),
+                      op_value("s", "b", "v") };
+    stet_op claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
+    char    url[300];
+    int64_t due_ms;
+    int     values = 0, timers = 0;
+    world   w;
 
     world_begin(&w, NULL);
-    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000,
-                                        stet_text("")));
+    CHECK_OK(
+        w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000, stet_text("")));
     put_run(&w, 1, "h.b");
     put_run(&w, 2, "h.b");
     CHECK_CODE(commit_on(w.store, ++w.seq, ops, 3, NULL), STET_OK);
@@ -616,21 +627,21 @@ TEST(F2_redis_lost_indexes_are_made_again)
 TEST(F3_redis_a_stray_entry_grants_nothing_and_is_removed)
 {
     static const char *const handlers[] = { "h.b" };
-    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
-                                         .n_handlers = 1 };
-    stet_op                  claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 9 };
-    stet_unit                unit = { .ops = &claim, .n_ops = 1 };
-    stet_outcome             out;
-    stet_id                  id = run_id(1);
-    world                    w;
+    stet_claimer claimer = { .running_status = 2, .handlers = handlers, .n_handlers = 1 };
+    stet_op      claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 9 };
+    stet_unit    unit = { .ops = &claim, .n_ops = 1 };
+    stet_outcome out;
+    stet_id      id = run_id(1);
+    world        w;
 
     world_begin(&w, NULL);
-    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000,
-                                        stet_text("")));
+    CHECK_OK(
+        w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000, stet_text("")));
     put_run(&w, 1, "h.b");
     CHECK_CODE(commit_on(w.store, ++w.seq, &claim, 1, NULL), STET_OK);
-    by_hand(&w, "EVAL %s 0 %b", "return redis.call('ZADD', '{a}:q:h.b', 0, "
-                                "struct.pack('>I8', 4503599627370496) .. ARGV[1])",
+    by_hand(&w, "EVAL %s 0 %b",
+            "return redis.call('ZADD', '{a}:q:h.b', 0, "
+            "struct.pack('>I8', 4503599627370496) .. ARGV[1])",
             id.bytes, sizeof id.bytes);
     unit.seq = ++w.seq;
     CHECK_OK(w.store->ops->commit(w.store, &unit, 1, &out));
@@ -709,9 +720,9 @@ hints_await(hints *h, int more_than)
 }
 
 typedef struct tales {
-    hints  h;
-    int    works, runs, told; /* what was told: work, a run, what somebody gave to tell() */
-    int    named;             /* work, and which run */
+    hints   h;
+    int     works, runs, told; /* what was told: work, a run, what somebody gave to tell() */
+    int     named;             /* work, and which run */
     stet_id run;
 } tales;
 
@@ -781,13 +792,15 @@ open_writer(world *w, tales *own)
  * is named. */
 TEST(G4_commits_tell_what_others_can_use)
 {
-    stet_run_row ended = { .id = run_id(1), .status = 9, .is_terminal = 1, .ended_ms = 5,
-                           .due_ms = STET_NEVER };
-    stet_op      end = { .kind = STET_OP_RUN_SET, .row = &ended,
-                         .mask = STET_RUN_STATUS | STET_RUN_OWNER };
-    stet_store  *teller, *listener;
-    tales        t, own;
-    world        w;
+    stet_run_row ended = {
+        .id = run_id(1), .status = 9, .is_terminal = 1, .ended_ms = 5, .due_ms = STET_NEVER
+    };
+    stet_op     end = { .kind = STET_OP_RUN_SET,
+                        .row = &ended,
+                        .mask = STET_RUN_STATUS | STET_RUN_OWNER };
+    stet_store *teller, *listener;
+    tales       t, own;
+    world       w;
 
     world_begin(&w, NULL);
     listener = open_teller(&w, &t);
@@ -812,16 +825,18 @@ TEST(G4_commits_tell_what_others_can_use)
 /* A run that is woken by what it got is named, by the quick script and the other one; told once. */
 TEST(G4_commits_tell_which_run_they_wake)
 {
-    stet_run_row idle = { .id = run_id(1), .status = 3, .due_ms = STET_NEVER,
-                          .ended_ms = STET_NEVER };
-    stet_op      set = { .kind = STET_OP_RUN_SET, .row = &idle,
-                         .mask = STET_RUN_STATUS | STET_RUN_OWNER };
-    stet_op      wake[] = { { .kind = STET_OP_INBOX, .run = run_id(1), .data = stet_text("news") },
-                            { .kind = STET_OP_RUN_WAKE, .run = run_id(1), .status = 1 },
-                            { .kind = STET_OP_VALUE_DEL, .space = "s", .key = stet_text("k") } };
-    stet_store  *teller, *listener;
-    tales        t, own;
-    world        w;
+    stet_run_row idle = {
+        .id = run_id(1), .status = 3, .due_ms = STET_NEVER, .ended_ms = STET_NEVER
+    };
+    stet_op     set = { .kind = STET_OP_RUN_SET,
+                        .row = &idle,
+                        .mask = STET_RUN_STATUS | STET_RUN_OWNER };
+    stet_op     wake[] = { { .kind = STET_OP_INBOX, .run = run_id(1), .data = stet_text("news") },
+                           { .kind = STET_OP_RUN_WAKE, .run = run_id(1), .status = 1 },
+                           { .kind = STET_OP_VALUE_DEL, .space = "s", .key = stet_text("k") } };
+    stet_store *teller, *listener;
+    tales       t, own;
+    world       w;
 
     world_begin(&w, NULL);
     listener = open_teller(&w, &t);
@@ -861,9 +876,9 @@ TEST(G4_hints_that_are_not_understood_are_a_reason_to_look)
         const char *bytes;
         size_t      len;
     } odd[] = {
-        { "", 0 },          { "\0", 1 },        { "\0\0t", 3 },   { "\0\011t", 3 },
-        { "\0\1z", 3 }, /* of a newer stet */
-        { "\0\2rx", 4 }, /* no run has such an ID */
+        { "", 0 },        { "\0", 1 },    { "\0\0t", 3 },
+        { "\0\011t", 3 }, { "\0\1z", 3 }, /* of a newer stet */
+        { "\0\2rx", 4 },                  /* no run has such an ID */
     };
     stet_store *listener;
     redisReply *reply;
@@ -926,8 +941,7 @@ TEST(G4_more_than_a_message_holds_is_told_as_a_change)
     teller->ops->tell(teller, "other", 5);
     stet__lock(t.h.p, &t.h.mutex);
     while (t.told == 0)
-        CHECK(stet__wait(t.h.p, &t.h.cond, &t.h.mutex,
-                         stet__mono_us(t.h.p) + PATIENCE_US) ||
+        CHECK(stet__wait(t.h.p, &t.h.cond, &t.h.mutex, stet__mono_us(t.h.p) + PATIENCE_US) ||
               t.told > 0);
     CHECK(t.told <= 3);
     stet__unlock(t.h.p, &t.h.mutex);
@@ -960,16 +974,15 @@ TEST(G4_hints_that_were_taken_are_acknowledged)
 TEST(G4_a_look_for_work_that_finds_none_is_not_written)
 {
     static const char *const handlers[] = { "h.b" };
-    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
-                                         .n_handlers = 1 };
-    stet_op                  look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
-    redisReply              *before, *after;
-    const char              *find = "rdb_changes_since_last_save:";
-    world                    w;
+    stet_claimer claimer = { .running_status = 2, .handlers = handlers, .n_handlers = 1 };
+    stet_op      look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
+    redisReply  *before, *after;
+    const char  *find = "rdb_changes_since_last_save:";
+    world        w;
 
     world_begin(&w, NULL);
-    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000,
-                                        stet_text("")));
+    CHECK_OK(
+        w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000, stet_text("")));
     before = redisCommand(w.hand, "INFO persistence");
     for (int i = 0; i < 3; i++)
         CHECK_INT(commit_on(w.store, ++w.seq, &look, 1, NULL), STET_OK);
@@ -987,18 +1000,16 @@ TEST(G4_a_look_for_work_may_be_the_first_part_of_a_commit)
 {
     static const char *const handlers[] = { "h.b" };
     static char              large[5 << 20];
-    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
-                                         .n_handlers = 1 };
-    stet_op                  look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
-    stet_op                  put = op_value("s", "k", "");
-    stet_unit                units[2] = { { .ops = &look, .n_ops = 1 },
-                                          { .ops = &put, .n_ops = 1 } };
-    stet_outcome             outs[2];
-    world                    w;
+    stet_claimer claimer = { .running_status = 2, .handlers = handlers, .n_handlers = 1 };
+    stet_op      look = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 3 };
+    stet_op      put = op_value("s", "k", "");
+    stet_unit    units[2] = { { .ops = &look, .n_ops = 1 }, { .ops = &put, .n_ops = 1 } };
+    stet_outcome outs[2];
+    world        w;
 
     world_begin(&w, NULL);
-    CHECK_OK(w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000,
-                                        stet_text("")));
+    CHECK_OK(
+        w.store->ops->session_open(w.store, &claimer.session, run_id(1), 60000, stet_text("")));
     memset(large, 'x', sizeof large);
     put.data = (stet_bytes){ large, sizeof large };
     units[0].seq = ++w.seq;
@@ -1022,9 +1033,10 @@ TEST(G4_a_hint_that_a_dead_worker_took_is_claimed_by_another)
     put_run(&w, 1, "h.b"); /* due for anybody */
     CHECK_INT(by_hand(&w, "XLEN {a}:h"), 1);
     CHECK_INT(by_hand(&w, "XREADGROUP GROUP workers dead COUNT 9 STREAMS {a}:h >"), 1);
-    by_hand(&w, "EVAL %s 0", "local e = redis.call('XRANGE', '{a}:h', '-', '+') "
-                             "return redis.call('XCLAIM', '{a}:h', 'workers', 'dead', 0, e[1][1], "
-                             "'IDLE', 600000)"); /* long ago */
+    by_hand(&w, "EVAL %s 0",
+            "local e = redis.call('XRANGE', '{a}:h', '-', '+') "
+            "return redis.call('XCLAIM', '{a}:h', 'workers', 'dead', 0, e[1][1], "
+            "'IDLE', 600000)"); /* long ago */
     other = open_store(&w, "a");
     hints_begin(&h);
     CHECK_OK(other->ops->watch(other, on_hint, &h));
@@ -1082,16 +1094,19 @@ TEST(C10_redis_a_removed_run_leaves_no_key)
     put_run(&w, 1, "h.b");
     before = by_hand(&w, "DBSIZE");
     for (uint32_t n = 2; n <= 40; n++) {
-        stet_run_row ended = { .id = run_id(n), .status = 9, .is_terminal = 1, .ended_ms = 5,
-                               .due_ms = STET_NEVER };
-        stet_op      ops[] = {
-            { .kind = STET_OP_FACTS, .run = run_id(n), .number = 1, .count = 1,
+        stet_run_row ended = {
+            .id = run_id(n), .status = 9, .is_terminal = 1, .ended_ms = 5, .due_ms = STET_NEVER
+        };
+        stet_op ops[] = {
+            { .kind = STET_OP_FACTS,
+              .run = run_id(n),
+              .number = 1,
+              .count = 1,
               .data = stet_text("facts") },
             { .kind = STET_OP_INBOX, .run = run_id(n), .data = stet_text("in") },
             { .kind = STET_OP_TIMER_PUT, .run = run_id(n), .fire_ms = 7, .number = 1 },
             { .kind = STET_OP_LANE_ENTER, .run = run_id(n), .lane = "lane", .status = 1 },
-            { .kind = STET_OP_RUN_SET, .row = &ended,
-              .mask = STET_RUN_STATUS | STET_RUN_OWNER },
+            { .kind = STET_OP_RUN_SET, .row = &ended, .mask = STET_RUN_STATUS | STET_RUN_OWNER },
         };
         stet_op del = { .kind = STET_OP_RUN_DEL, .run = run_id(n), .status = 1 };
 
