@@ -116,24 +116,34 @@ sqlite_parse(sqlite_store *st, const char *address)
     return STET_OK;
 }
 
-/* SQLite says "unable to open database file" to all of these; people deserve better. */
-static int
-sqlite_check_place(sqlite_store *st)
+char *
+stet__sqlite_dir(const sqlite_store *st)
 {
     const char *slash = strrchr(st->path, '/');
-    char       *dir = NULL;
+    char       *dir;
     size_t      len;
-    int         err = STET_OK;
 
-    if (slash == NULL) {
+    if (slash == NULL)
         dir = stet__strdup(st->base.alloc, ".");
-    } else {
+    else {
         len = slash == st->path ? 1 : (size_t)(slash - st->path);
         if ((dir = stet__get0(st->base.alloc, len + 1)) != NULL)
             memcpy(dir, st->path, len);
     }
     if (dir == NULL)
-        return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
+        (void)stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
+    return dir;
+}
+
+/* SQLite says "unable to open database file" to all of these; people deserve better. */
+static int
+sqlite_check_place(sqlite_store *st)
+{
+    char *dir = stet__sqlite_dir(st);
+    int   err = STET_OK;
+
+    if (dir == NULL)
+        return STET_ENOMEM;
     if (access(dir, F_OK) != 0)
         err = stet__fail(STET_EIO, "store %s: there is no directory %s; make it first", st->path,
                          dir);

@@ -456,6 +456,7 @@ int stet__sqlite_enter(sqlite_store *st);
 int     stet__sqlite_open(stet_store *s, const char *address);
 void    stet__sqlite_close(stet_store *s);
 int64_t stet__sqlite_now_ms(stet_store *s);
+char   *stet__sqlite_dir(const sqlite_store *st); /* where the file is; free it; NULL: no memory */
 /* sqlite_readonly.c: open it to be read. */
 int stet__sqlite_open_readonly(sqlite_store *st);
 

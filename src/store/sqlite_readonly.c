@@ -3,10 +3,13 @@
  * (the deploy gate).
  *
  * SQLite itself may make its -wal and -shm beside the file if they are not there; it needs them to
- * read. The clock is the machine's, and a worker is dead when its lease has ended: the proofs that
- * are quicker lie in the live file.
+ * read. So it can be read while a worker has it open, or in a directory that this user may write.
+ * The clock is the machine's, and a worker is dead when its lease has ended: the proofs that are
+ * quicker lie in the live file.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -117,6 +120,31 @@ readonly_ops(void)
     return &ops;
 }
 
+/* Nobody has the file open, and SQLite may not make what it needs to read it. The file alone could
+ * be read as if it never changed (immutable=1); but a directory that this user cannot write, or that
+ * is mounted to be read, may be written by others, and a worker that starts meanwhile would change
+ * pages under the reader. */
+static int
+readonly_why(const sqlite_store *st, int err)
+{
+    char  shm[4096];
+    char *dir;
+
+    (void)snprintf(shm, sizeof shm, "%s-shm", st->path);
+    if ((err != STET_EREADONLY && err != STET_EIO) || access(shm, F_OK) == 0)
+        return err;
+    if ((dir = stet__sqlite_dir(st)) == NULL)
+        return STET_ENOMEM;
+    if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0)
+        err = stet__fail(STET_EREADONLY,
+                         "store %s: no process has it open, and to read it SQLite has to make %s "
+                         "and its log beside it, but the directory %s cannot be written (%s); "
+                         "let this user write there, read it while a worker runs, or read a copy",
+                         st->path, shm, dir, strerror(errno));
+    stet__free(st->base.alloc, dir);
+    return err;
+}
+
 int
 stet__sqlite_open_readonly(sqlite_store *st)
 {
@@ -130,7 +158,7 @@ stet__sqlite_open_readonly(sqlite_store *st)
     if ((err = stet__sqlite_conn_open(st, &st->side, LITE_READER)) != STET_OK ||
         (err = stet__sqlite_identify(st, &st->side)) != STET_OK ||
         (err = stet__sqlite_is_whole(st, &st->side)) != STET_OK)
-        return err;
+        return readonly_why(st, err);
     name = sqlite3_db_filename(st->side.db, "main");
     if ((st->full_path = stet__strdup(st->base.alloc, name)) == NULL)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);

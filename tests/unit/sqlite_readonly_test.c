@@ -1,7 +1,9 @@
 /* A file that is opened to be read (readonly=1): what can be read is what workers wrote, all that
  * writes is refused, and neither the file nor its directory has changed. */
 #include <dirent.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "store/sqlite.h"
@@ -112,6 +114,44 @@ TEST(I3_what_is_no_whole_store_is_refused)
     CHECK_CODE(open_code(&s, "shop.db", ""), STET_ECORRUPT);
     CHECK_HAS(stet_last_error(), "timers");
     CHECK_CODE(open_code(&s, "shop.db", ""), STET_ECORRUPT); /* nor was it made again */
+}
+
+/* Root may write everywhere, so that right is given away for a while. */
+static void
+mind_permissions(bool on)
+{
+    struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct   data[2];
+    const uint32_t                  bits = 1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH;
+
+    CHECK_INT(syscall(SYS_capget, &header, data), 0);
+    data[0].effective =
+        on ? data[0].effective & ~bits : data[0].effective | (data[0].permitted & bits);
+    CHECK_INT(syscall(SYS_capset, &header, data), 0);
+}
+
+TEST(I3_a_directory_that_cannot_be_written_is_read_beside_a_worker)
+{
+    stet_store *writer, *reader;
+
+    CHECK_INT(mkdir(test_path("d"), 0755), 0);
+    make("d/shop.db");
+    CHECK_INT(chmod(test_path("d"), 0555), 0);
+    mind_permissions(true);
+    CHECK_CODE(open_code(&reader, "d/shop.db", ""), STET_EREADONLY);
+    CHECK_HAS(stet_last_error(), "shop.db-shm");
+    CHECK_HAS(stet_last_error(), "while a worker runs");
+    mind_permissions(false);
+    CHECK_INT(chmod(test_path("d"), 0755), 0);
+    CHECK_OK(stet__store_open(&writer, stet__platform_real(), test_path("d/shop.db")));
+    CHECK_INT(chmod(test_path("d"), 0555), 0);
+    mind_permissions(true);
+    CHECK_OK(open_code(&reader, "d/shop.db", ""));
+    CHECK_OK(reader->ops->ping(reader));
+    stet__store_close(reader);
+    mind_permissions(false);
+    CHECK_INT(chmod(test_path("d"), 0755), 0);
+    stet__store_close(writer);
 }
 
 /* Not the live file: whoever holds that open is alive. */
