@@ -326,7 +326,7 @@ why_judge(why *y)
 {
     if (y->row.is_terminal)
         why_ended(y);
-    else if (y->row.status == STET_STATUS_STUCK && y->row.due_ms == STET_NEVER)
+    else if (y->row.status == STET_STATUS_STUCK && (y->row.due_ms == STET_NEVER || y->row.due_ms == STET__HELD_MS))
         why_say(y, "stuck", why_command(y, "unstick", y->id), "is stuck: %s", y->row.reason != NULL ? y->row.reason : "no reason recorded");
     else if (y->row.status == STET_STATUS_COMPENSATION_FAILED)
         why_say(y, "compensation-failed", why_command(y, "rollback", y->id), "could not be rolled back: %s%s%s",
