@@ -100,6 +100,21 @@ workers_roles(uint32_t roles)
                                    : "-";
 }
 
+/* "orders.checkout, orders.refund": in a name may be spaces, but no comma. */
+static const char *
+workers_handlers(cli *c, const char *lines)
+{
+    const char *text = "";
+
+    while (*lines != '\0') {
+        size_t len = strcspn(lines, "\n");
+
+        text = stet__cli_printf(c, "%s%s%.*s", text, *text != '\0' ? ", " : "", (int)len, lines);
+        lines += len + (lines[len] == '\n');
+    }
+    return text;
+}
+
 static void
 workers_json(cli *c, const stet_worker_info *worker)
 {
@@ -116,7 +131,14 @@ workers_json(cli *c, const stet_worker_info *worker)
     stet__cli_json_time(&j, "started_ms", worker->started_ms);
     stet__cli_json_time(&j, "seen_ms", worker->seen_ms);
     stet__cli_json_bool(&j, "dead", worker->is_dead);
-    stet__cli_json_text(&j, "handlers", worker->handlers);
+    stet__cli_json_open(&j, "handlers", '[');
+    for (const char *at = worker->handlers; *at != '\0';) {
+        size_t len = strcspn(at, "\n");
+
+        stet__cli_json_text(&j, NULL, stet__cli_printf(c, "%.*s", (int)len, at));
+        at += len + (at[len] == '\n');
+    }
+    stet__cli_json_close(&j, ']');
     stet__cli_json_close(&j, '}');
     stet__cli_json_end(&j, stdout);
 }
@@ -135,7 +157,7 @@ workers_each(void *arg, const stet_worker_info *worker)
                             stet__cli_relative(c, worker->started_ms, l->now_ms),
                             stet__cli_relative(c, worker->seen_ms, l->now_ms),
                             worker->is_dead ? "dead" : "alive",
-                            worker->handlers };
+                            workers_handlers(c, worker->handlers) };
 
     l->n++;
     if (c->json)

@@ -765,6 +765,15 @@ int  stet__reap(stet_engine *e); /* the last failure; a conflict is none, the ne
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
+/* What a session serves, by its record: one handler after the other, from *at = 0 on; false: no more. The name is no
+ * text, it points into the record. Of what an older build wrote the kind is not known. */
+typedef enum stet__serves {
+    STET__SERVES_UNKNOWN,
+    STET__SERVES_SERVICE,
+    STET__SERVES_OBJECT,
+    STET__SERVES_SHARED
+} stet__serves;
+bool stet__serves_next(const stet__fact *info, size_t *at, stet_bytes *name, stet__serves *kind);
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 
 /* hint.c */
@@ -807,7 +816,7 @@ int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *
 /* Which handlers have living workers. To be freed also after a failure. */
 typedef struct stet__living {
     stet__arena arena;
-    stet__map   names; /* handler -> count of workers */
+    stet__map   names; /* handler -> count of workers * 4 + stet__serves, of the one whose kind is known */
     bool        failed;
 } stet__living;
 int  stet__living_open(stet_engine *e, stet__living *served);

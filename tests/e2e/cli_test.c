@@ -912,13 +912,17 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     CHECK_HAS(o.out, "alive");
     CHECK_HAS(o.out, "worker,timers");
     CHECK_HAS(o.out, "orders.echo");
-    CHECK_INT(json_lines(OK("workers", "--json").out), 1);
+    o = OK("workers", "--json");
+    CHECK_INT(json_lines(o.out), 1);
+    CHECK_HAS(o.out, "\"handlers\":[\"orders.echo\",");
     o = OK("handlers");
     CHECK_HAS(o.out, "gives back what it gets");
     CHECK_HAS(o.out, "wallet.deposit");
     CHECK_INT(json_lines(OK("handlers", "--json").out), 15);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
+    o = CHECK_EXIT(STET("handlers", "--json", "--db", "cli_app.db"), 0);
+    CHECK_HAS(o.out, "\"handler\":\"wallet.deposit\",\"kind\":\"object\",\"here\":false");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
 }
 
