@@ -529,6 +529,9 @@ struct stet_engine {
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        shared;         /* handlers not served here -> until when (mono us) it is known, * 2, + 1 if shared */
     stet__map        said;           /* handlers not served here about which a line was logged */
+    stet__map        unserved;       /* … of which there are runs; unserved.c for these three */
+    stet_id          unserved_after;
+    size_t           unserved_next;
     stet__works      works;
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep: run -> epoch */
     stet__map        fenced;         /* of this session, the claims whose records the store refused: run -> epoch */
@@ -796,6 +799,8 @@ void stet__hint_parked(stet_engine *e, const stet_id *run);
 void stet__keeper_on_hint(void *engine); /* another process committed something */
 /* Tell what is wrong with the store, if it is not what was told last. No lock held. */
 void stet__doctor_ask(stet_engine *e);
+/* unserved.c: name the handlers in the log that have due runs and no living worker, once each. No lock held. */
+void stet__unserved_look(stet_engine *e);
 int  stet__keeper_start(stet_engine *e);
 /* Runs that are stuck may go on: this may be the fixed code they wait for. Before the engine takes its first run, or
  * it would free one it has just found stuck itself. */

@@ -195,3 +195,74 @@ TEST(A8_a_worker_of_an_older_build_understands_this_one)
     CHECK_STR(l.text, "t.a t.b");
     fixture_end(f);
 }
+
+/* ---- A7: runs that nobody serves ------------------------------------------------------------- */
+
+#define UNSERVED "no living worker serves it"
+
+TEST(A7_a_worker_says_when_it_starts_which_handlers_with_due_runs_nobody_serves)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *looker = fixture_open(f);
+
+    (void)fixture_start(looker, "nope.nope", "x", NULL);
+    (void)fixture_start(looker, "nope.nope", "y", NULL);
+    (void)fixture_start(looker, "my shop.look up", "z", NULL);
+    CHECK_INT(fixture_logged(f, UNSERVED), 0);
+    fixture_up_with(f, (stet_handler[]){ { "h", h_echo, NULL }, { 0 } });
+    AWAIT(fixture_logged(f, UNSERVED) == 2);
+    CHECK_INT(fixture_logged(f, "runs of nope.nope are due"), 1);
+    CHECK_INT(fixture_logged(f, "runs of my shop.look up are due"), 1);
+    stet_close(looker);
+    fixture_end(f);
+}
+
+TEST(A7_a_handler_that_nobody_serves_is_named_once_and_no_other)
+{
+    static const stet_handler other[] = { { "h", h_echo, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *worker; /* its keeper does not run: the test looks in its place */
+    uint64_t                  reads;
+
+    fixture_up(f, (fixture_service[]){ { "other", other, false, NULL }, { 0 } });
+    worker = fixture_open_with(f, serves);
+    CHECK_OK(stet_handler_pause(worker, "other.h", "ann", NULL));
+    (void)fixture_start(worker, "other.h", "", NULL);                          /* served, paused */
+    (void)fixture_start(worker, "later.run", "", STET_START(.delay = "1h"));   /* not due */
+    (void)fixture_start(worker, "my shop.pay", "", STET_START(.delay = "1h")); /* served here */
+    stet__unserved_look(worker);
+    CHECK_INT(fixture_logged(f, UNSERVED), 0);
+    (void)fixture_start(worker, "nope.nope", "", NULL);
+    for (int i = 0; i < 3; i++) {
+        reads = stet_engine_reads(worker);
+        stet__unserved_look(worker);
+        CHECK(stet_engine_reads(worker) - reads <= 6);
+        CHECK_INT(fixture_logged(f, UNSERVED), 1);
+        CHECK_INT(fixture_logged(f, "runs of nope.nope are due"), 1);
+    }
+    (void)fixture_start(worker, "nope.two", "", NULL);
+    (void)fixture_start(worker, "nope.nope", "", NULL);
+    stet__unserved_look(worker);
+    CHECK_INT(fixture_logged(f, UNSERVED), 2);
+    CHECK_INT(fixture_logged(f, "runs of nope.two are due"), 1);
+    stet_close(worker);
+    fixture_end(f);
+}
+
+/* A look reads a few runs only, and the next one goes on behind them. */
+TEST(A7_a_handler_that_nobody_serves_is_found_among_many_runs)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *worker = fixture_open_with(f, serves);
+    int          looks = 0;
+
+    for (int i = 0; i < 560; i++)
+        (void)fixture_start(worker, i == 290 ? "nope.nope" : "my shop.pay", "",
+                            i == 290 ? NULL : STET_START(.delay = "1h"));
+    while (fixture_logged(f, UNSERVED) == 0 && looks++ < 3)
+        stet__unserved_look(worker);
+    CHECK_INT(looks, 2);
+    CHECK_INT(fixture_logged(f, "runs of nope.nope are due"), 1);
+    stet_close(worker);
+    fixture_end(f);
+}
