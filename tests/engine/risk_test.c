@@ -231,7 +231,8 @@ TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
     fixture_end(f);
 }
 
-/* No other code can mend that workers died: each start claimed it and recorded once more that it is stuck. */
+/* No other code can mend that workers died: each start claimed it and recorded once more that it is
+ * stuck. */
 TEST(I9_C1_a_worker_that_starts_leaves_a_run_alone_that_is_stuck_because_workers_died)
 {
     fixture     *f = fixture_begin();

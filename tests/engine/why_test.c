@@ -230,7 +230,7 @@ TEST(I1_why_of_a_run_that_does_not_exist)
     fixture_end(f);
 }
 
-/* ---- bodies beyond their time limit ----------------------------------------------------------- */
+/* ---- bodies beyond their time limit ---------------------------------------------------------- */
 
 static gate overrun_door = GATE_INIT;
 
