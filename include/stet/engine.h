@@ -281,6 +281,9 @@ typedef struct stet_handler_info {
     bool        is_shared;    /* of an object, and only reads */
 } stet_handler_info;
 typedef int (*stet_handler_info_fn)(void *arg, const stet_handler_info *handler);
+/** Handlers of this process as they were registered, then by name those that only other living workers serve. Of these
+ * description, category and default input are not known, and whether they are of an object not from workers of builds
+ * before that was told. A non-zero return of fn stops and is returned. */
 STET_API int stet_handler_list(stet_engine *engine, stet_handler_info_fn fn, void *arg);
 
 /** Milliseconds since 1970 by the store's clock. */

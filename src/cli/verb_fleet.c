@@ -100,6 +100,21 @@ workers_roles(uint32_t roles)
                                    : "-";
 }
 
+/* "orders.checkout, orders.refund": in a name may be spaces, but no comma. */
+static const char *
+workers_handlers(cli *c, const char *lines)
+{
+    const char *text = "";
+
+    while (*lines != '\0') {
+        size_t len = strcspn(lines, "\n");
+
+        text = stet__cli_printf(c, "%s%s%.*s", text, *text != '\0' ? ", " : "", (int)len, lines);
+        lines += len + (lines[len] == '\n');
+    }
+    return text;
+}
+
 static void
 workers_json(cli *c, const stet_worker_info *worker)
 {
@@ -121,16 +136,6 @@ workers_json(cli *c, const stet_worker_info *worker)
     stet__cli_json_end(&j, stdout);
 }
 
-static const char *
-fleet_joined(cli *c, const char *lines)
-{
-    char *joined = stet__arena_copy(c->arena, lines, strlen(lines));
-
-    for (char *at = joined; (at = strchr(at, '\n')) != NULL;)
-        *at = ' ';
-    return joined;
-}
-
 static int
 workers_each(void *arg, const stet_worker_info *worker)
 {
@@ -145,7 +150,7 @@ workers_each(void *arg, const stet_worker_info *worker)
                             stet__cli_relative(c, worker->started_ms, l->now_ms),
                             stet__cli_relative(c, worker->seen_ms, l->now_ms),
                             worker->is_dead ? "dead" : "alive",
-                            fleet_joined(c, worker->handlers) };
+                            workers_handlers(c, worker->handlers) };
 
     l->n++;
     if (c->json)

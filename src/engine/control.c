@@ -107,8 +107,9 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
     row->due_ms = fact.time_ms;
     op->row = row;
     op->mask = STET_RUN_STATUS;
-    /* In backoff: now. One that waits in its lane never executed and does not come here. */
-    if (l->row.session == 0 && l->row.due_ms != STET_NEVER)
+    /* In backoff: now. One that waits in its lane never executed and does not come here. A stuck one learns of it when
+     * somebody helps it. */
+    if (l->row.session == 0 && l->row.due_ms != STET_NEVER && l->run.status != STET_STATUS_STUCK)
         op->mask |= STET_RUN_DUE;
     /* One that is given back just now may be held, or in backoff: then nothing else would wake it for this. */
     if (l->run.status != STET_STATUS_STUCK &&

@@ -152,11 +152,14 @@ end_passing(stet_ctx *c, int code, int64_t *due_ms)
     return end_retry(c, c->judged == STET_EDEFER ? c->judged : code, due_ms);
 }
 
+/* Other code may agree with the record, so a worker that starts tries such a run again. No code makes up for workers
+ * that died: that one is held until somebody says `unstick`, or each start would claim it and record the same again. */
 static int
-end_stuck(stet_ctx *c)
+end_stuck(stet_ctx *c, int64_t *due_ms)
 {
     stet__fact fact = { 0 };
 
+    *due_ms = c->stuck_code == STET_ELOST ? STET__HELD_MS : STET_NEVER;
     fact.kind = STET__FACT_STUCK;
     fact.code = c->stuck_code;
     fact.text = stet_text(c->stuck_text != NULL ? c->stuck_text : stet_code_text(c->stuck_code));
@@ -228,7 +231,7 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
     }
     if ((is_final || is_none) && unasked != NULL) {
         (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
-        return end_stuck(c);
+        return end_stuck(c, due_ms);
     }
     /* Told in its last moment: it comes back to this when it is resumed. Not if it failed passingly, or its attempt
      * would not be counted. */
@@ -285,7 +288,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         return end_held_again(c, due_ms);
     }
     if (c->stuck_code != 0)
-        return end_stuck(c);
+        return end_stuck(c, due_ms);
     if (c->is_let_go)
         return end_release(c, due_ms);
     if (c->latch == STET_SUSPENDED)
@@ -305,7 +308,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     }
     if (c->latch == STET_EROLLBACK && end_is_partial(c, unasked)) {
         (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
-        return end_stuck(c);
+        return end_stuck(c, due_ms);
     }
     if (c->latch != 0)
         return end_passing(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);

@@ -460,6 +460,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->orphans);
     stet__map_free(&e->fenced);
     stet__map_free(&e->said);
+    stet__map_free(&e->unserved);
     stet__map_free(&e->shared);
     stet__ahead_free(e);
     stet__works_free(e);
@@ -545,6 +546,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->orphans, &p->alloc);
     stet__map_init(&e->fenced, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
+    stet__map_init(&e->unserved, &p->alloc);
     stet__map_init(&e->shared, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);

@@ -530,6 +530,9 @@ struct stet_engine {
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        shared;         /* handlers not served here -> until when (mono us) it is known, * 2, + 1 if shared */
     stet__map        said;           /* handlers not served here about which a line was logged */
+    stet__map        unserved;       /* … of which there are runs; unserved.c for these three */
+    stet_id          unserved_after;
+    size_t           unserved_next;
     stet__works      works;
     stet__map        orphans;        /* own claims nobody executes, seen in the last sweep: run -> epoch */
     stet__map        fenced;         /* of this session, the claims whose records the store refused: run -> epoch */
@@ -766,6 +769,15 @@ int  stet__reap(stet_engine *e); /* the last failure; a conflict is none, the ne
 /* Lock held. A crumb of the claim's session: -1, none is free or the session is over. */
 int  stet__crumb_get(stet__claim *claim);
 void stet__crumb_put(stet__claim *claim, int crumb); /* nothing if the session is over */
+/* What a session serves, by its record: one handler after the other, from *at = 0 on; false: no more. The name is no
+ * text, it points into the record. Of what an older build wrote the kind is not known. */
+typedef enum stet__serves {
+    STET__SERVES_UNKNOWN,
+    STET__SERVES_SERVICE,
+    STET__SERVES_OBJECT,
+    STET__SERVES_SHARED
+} stet__serves;
+bool stet__serves_next(const stet__fact *info, size_t *at, stet_bytes *name, stet__serves *kind);
 void stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session_row *row);
 
 /* hint.c */
@@ -788,6 +800,8 @@ void stet__hint_parked(stet_engine *e, const stet_id *run);
 void stet__keeper_on_hint(void *engine); /* another process committed something */
 /* Tell what is wrong with the store, if it is not what was told last. No lock held. */
 void stet__doctor_ask(stet_engine *e);
+/* unserved.c: name the handlers in the log that have due runs and no living worker, once each. No lock held. */
+void stet__unserved_look(stet_engine *e);
 int  stet__keeper_start(stet_engine *e);
 /* Runs that are stuck may go on: this may be the fixed code they wait for. Before the engine takes its first run, or
  * it would free one it has just found stuck itself. */
@@ -808,7 +822,7 @@ int stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *
 /* Which handlers have living workers. To be freed also after a failure. */
 typedef struct stet__living {
     stet__arena arena;
-    stet__map   names; /* handler -> count of workers */
+    stet__map   names; /* handler -> count of workers * 4 + stet__serves, of the one whose kind is known */
     bool        failed;
 } stet__living;
 int  stet__living_open(stet_engine *e, stet__living *served);

@@ -466,7 +466,7 @@ expect_status(stet_engine *e, stet__expect *x)
     default: expect_waits(x, STET_STATUS_PENDING, STET__DUE_NOW, 0); break;
     }
     if (run->status == STET_STATUS_STUCK && !x->is_unstuck)
-        expect_waits(x, STET_STATUS_STUCK, STET__DUE_NEVER, 0);
+        expect_waits(x, STET_STATUS_STUCK, run->code == STET_ELOST ? STET__DUE_AT : STET__DUE_NEVER, STET__HELD_MS);
     else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
         expect_waits(x, STET_STATUS_COMPENSATION_FAILED, x->stop != 0 && run->stop_code == 0 ? STET__DUE_NOW : STET__DUE_AT,
                      STET__HELD_MS);

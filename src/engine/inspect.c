@@ -1,6 +1,7 @@
 /* Looking: one run, its facts, workers, handlers, state, health. Lists of runs are in list.c. Reads only; any
  * thread, any process. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -56,31 +57,26 @@ inspect_audit(const stet_health *health, char *room, size_t size)
     return room;
 }
 
-/* Lines, because a name may have spaces. */
-static bool
-inspect_has_line(const char *lines, const char *line)
-{
-    size_t len = strlen(line);
-
-    for (const char *at = lines; at != NULL && *at != '\0'; at = strchr(at, '\n')) {
-        if (*at == '\n')
-            at++;
-        if (strncmp(at, line, len) == 0 && (at[len] == '\n' || at[len] == '\0'))
-            return true;
-    }
-    return false;
-}
-
 static int
-inspect_on_worker(void *arg, const stet_worker_info *info)
+inspect_on_living(void *arg, const stet_session_row *row)
 {
     inspect_serves *s = arg;
+    size_t          at = 0, len = s->handler != NULL ? strlen(s->handler) : 0;
+    stet_bytes      in = row->info, name;
+    stet__serves    kind;
+    stet__fact      info;
 
-    if (info->is_dead)
+    if (row->is_dead)
         return STET_OK;
     s->living++;
-    s->timers += (info->roles & STET_ROLE_TIMERS) != 0;
-    s->workers += s->handler != NULL && inspect_has_line(info->handlers, s->handler);
+    if (stet__fact_decode(&info, &in) != STET_OK)
+        return STET_OK;
+    s->timers += (info.flags & STET_ROLE_TIMERS) != 0;
+    while (s->handler != NULL && stet__serves_next(&info, &at, &name, &kind))
+        if (name.len == len && memcmp(name.data, s->handler, len) == 0) {
+            s->workers++;
+            break;
+        }
     return STET_OK;
 }
 
@@ -88,7 +84,7 @@ int
 stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_timers)
 {
     inspect_serves s = { handler, 0, 0, 0 };
-    int            err = stet_worker_list(e, inspect_on_worker, &s);
+    int            err = e->store->ops->sessions(e->store, inspect_on_living, &s);
 
     *workers = s.workers;
     *has_timers = s.timers > 0;
@@ -96,41 +92,61 @@ stet__served_by(stet_engine *e, const char *handler, size_t *workers, bool *has_
 }
 
 static int
-inspect_on_handlers(void *arg, const stet_worker_info *info)
+inspect_on_served(void *arg, const stet_session_row *row)
 {
     stet__living *h = arg;
-    const char       *at = info->handlers;
+    stet_bytes    in = row->info, name;
+    size_t        at = 0;
+    stet__serves  kind;
+    stet__fact    info;
 
-    while (!info->is_dead && *at != '\0') {
-        size_t    len = strcspn(at, "\n");
-        uintptr_t n = (uintptr_t)stet__map_find(&h->names, at, len);
+    if (row->is_dead || stet__fact_decode(&info, &in) != STET_OK)
+        return STET_OK;
+    while (stet__serves_next(&info, &at, &name, &kind)) {
+        uintptr_t n = (uintptr_t)stet__map_find(&h->names, name.data, name.len);
 
-        h->failed = h->failed || stet__map_put(&h->names, at, len, (void *)(n + 1)) != STET_OK;
-        at += len + (at[len] == '\n');
+        if (kind == STET__SERVES_UNKNOWN)
+            kind = (stet__serves)(n % 4);
+        n = (n / 4 + 1) * 4 + (uintptr_t)kind;
+        h->failed = h->failed || stet__map_put(&h->names, name.data, name.len, (void *)n) != STET_OK;
     }
     return STET_OK;
 }
 
 static int
+inspect_compare(const void *a, const void *b)
+{
+    return strcmp(((const stet_handler_info *)a)->name, ((const stet_handler_info *)b)->name);
+}
+
+/* Those that only others serve, by name: a map has them in an order that means nothing. */
+static int
 inspect_handler_elsewhere(stet_engine *e, stet__living *h, stet_handler_info_fn fn, void *arg)
 {
-    size_t      at = 0, len;
-    const void *key;
-    void       *value;
-    int         err = STET_OK;
+    stet_handler_info *found = stet__arena_get0(&h->arena, (h->names.used + 1) * sizeof *found);
+    size_t             at = 0, len, n = 0;
+    const void        *key;
+    void              *value;
+    int                err = STET_OK;
 
-    while (err == STET_OK && stet__map_next(&h->names, &at, &key, &len, &value)) {
-        stet_handler_info info = { 0 };
-        char             *name = stet__arena_copy(&h->arena, key, len);
+    if (found == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    while (stet__map_next(&h->names, &at, &key, &len, &value)) {
+        stet_handler_info *info = &found[n];
+        stet__serves       kind = (stet__serves)((uintptr_t)value % 4);
 
-        if (name == NULL)
+        if ((info->name = stet__arena_copy(&h->arena, key, len)) == NULL)
             return stet__fail(STET_ENOMEM, "out of memory");
-        if (stet__handler_find(e, name) != NULL)
+        if (stet__handler_find(e, info->name) != NULL)
             continue;
-        info.name = name;
-        info.workers = (size_t)(uintptr_t)value;
-        err = fn(arg, &info);
+        info->workers = (size_t)((uintptr_t)value / 4);
+        info->is_shared = kind == STET__SERVES_SHARED;
+        info->is_object = kind == STET__SERVES_OBJECT || kind == STET__SERVES_SHARED;
+        n++;
     }
+    qsort(found, n, sizeof *found, inspect_compare);
+    for (size_t i = 0; i < n && err == STET_OK; i++)
+        err = fn(arg, &found[i]);
     return err;
 }
 
@@ -142,7 +158,7 @@ stet__living_open(stet_engine *e, stet__living *h)
     stet__arena_init(&h->arena, &e->p->alloc);
     stet__map_init(&h->names, &e->p->alloc);
     h->failed = false;
-    if ((err = stet_worker_list(e, inspect_on_handlers, h)) == STET_OK && h->failed)
+    if ((err = e->store->ops->sessions(e->store, inspect_on_served, h)) == STET_OK && h->failed)
         err = stet__fail(STET_ENOMEM, "out of memory");
     return err;
 }
@@ -173,7 +189,7 @@ stet_handler_list(stet_engine *e, stet_handler_info_fn fn, void *arg)
         info.is_object = e->handlers[i].is_object;
         info.is_shared = e->handlers[i].is_shared;
         info.is_here = true;
-        info.workers = (size_t)(uintptr_t)stet__map_find(&h.names, info.name, strlen(info.name));
+        info.workers = (size_t)((uintptr_t)stet__map_find(&h.names, info.name, strlen(info.name)) / 4);
         err = fn(arg, &info);
     }
     if (err == STET_OK)
@@ -208,7 +224,7 @@ stet_health_get(stet_engine *e, stet_health *health)
         health->text = stet_last_error();
         return STET_OK;
     }
-    (void)stet_worker_list(e, inspect_on_worker, &s);
+    (void)e->store->ops->sessions(e->store, inspect_on_living, &s);
     health->workers = s.living;
     health->has_timers = s.timers > 0;
     (void)stet__mirror_state(e, &health->is_mirrored, &health->has_teller);

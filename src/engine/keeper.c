@@ -714,6 +714,7 @@ keeper_main(void *arg)
             stet__unlock(e->p, &e->lock);
             (void)e->store->ops->maintain(e->store);
             stet__doctor_ask(e);
+            stet__unserved_look(e);
             stet__lock(e->p, &e->lock);
             continue;
         }

@@ -46,19 +46,69 @@ stet__crumb_put(stet__claim *claim, int crumb)
 
 /* ---- what a session says about itself --------------------------------------------------------------- */
 
+/* What it serves stands in its record twice. `value` is what counts: of each handler a letter for its kind, its name, a
+ * NUL, which no name can contain. `text` has the names with a space between them, for builds from before there was
+ * `value`: they live beside us and know no other. A record without `value` is of such a build, or of a session that
+ * serves nothing; a name with spaces falls to pieces in it, and nothing can mend that. */
+static const char session_kinds[] = { [STET__SERVES_SERVICE] = 's', [STET__SERVES_OBJECT] = 'o', [STET__SERVES_SHARED] = 'r' };
+
+static void
+session_serves(stet_engine *e, stet__buf *serves, stet__buf *words, stet__buf *shared)
+{
+    for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++) {
+        const stet__handler *h = &e->handlers[i];
+        size_t               len = strlen(h->name);
+
+        stet__buf_add(serves,
+                      &session_kinds[h->is_shared   ? STET__SERVES_SHARED
+                                     : h->is_object ? STET__SERVES_OBJECT
+                                                    : STET__SERVES_SERVICE],
+                      1);
+        stet__buf_add(serves, h->name, len + 1);
+        stet__buf_printf(words, "%s%s", i > 0 ? " " : "", h->name);
+        if (h->is_shared)
+            stet__buf_add(shared, h->name, len + 1);
+    }
+}
+
+bool
+stet__serves_next(const stet__fact *info, size_t *at, stet_bytes *name, stet__serves *kind)
+{
+    bool        is_old = info->value.data == NULL;
+    stet_bytes  list = is_old ? info->text : info->value;
+    const char *from = list.data, *end;
+    size_t      len;
+
+    *kind = STET__SERVES_UNKNOWN;
+    while (is_old && *at < list.len && from[*at] == ' ')
+        ++*at;
+    if (*at >= list.len)
+        return false;
+    if (!is_old) {
+        const void *found = memchr(session_kinds + 1, from[*at], sizeof session_kinds - 1);
+
+        *kind = found != NULL ? (stet__serves)((const char *)found - session_kinds) : STET__SERVES_UNKNOWN;
+        ++*at;
+    }
+    len = list.len - *at;
+    end = len > 0 ? memchr(from + *at, is_old ? ' ' : '\0', len) : NULL;
+    *name = (stet_bytes){ from + *at, end != NULL ? (size_t)(end - (from + *at)) : len };
+    *at += name->len + 1;
+    return true;
+}
+
 static void
 session_info(stet_engine *e, stet__buf *out)
 {
     stet__fact fact = { 0 };
-    stet__buf  handlers, functions, shared;
+    stet__buf  handlers, functions, shared, serves;
 
     stet__buf_init(&handlers, &e->p->alloc);
     stet__buf_init(&shared, &e->p->alloc);
-    for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
-        stet__buf_printf(&handlers, "%s%s", i > 0 ? "\n" : "", e->handlers[i].name);
-    for (size_t i = 0; i < e->n_handlers && (e->config.roles & STET_ROLE_WORKER); i++)
-        if (e->handlers[i].is_shared)
-            stet__buf_add(&shared, e->handlers[i].name, strlen(e->handlers[i].name) + 1);
+    stet__buf_init(&serves, &e->p->alloc);
+    session_serves(e, &serves, &handlers, &shared);
+    if (serves.len > 0)
+        fact.value = stet__buf_bytes(&serves);
     if (shared.len > 0)
         fact.labels = stet__buf_bytes(&shared);
     fact.kind = STET__FACT_ROW;
@@ -74,7 +124,8 @@ session_info(stet_engine *e, stet__buf *out)
     if (functions.len > 0 && (e->config.roles & STET_ROLE_TIMERS))
         fact.schedule = stet__buf_bytes(&functions);
     stet__fact_encode(out, &fact);
-    out->failed = out->failed || handlers.failed || functions.failed || shared.failed;
+    out->failed = out->failed || handlers.failed || functions.failed || shared.failed || serves.failed;
+    stet__buf_free(&serves);
     stet__buf_free(&shared);
     stet__buf_free(&handlers);
     stet__buf_free(&functions);
@@ -86,6 +137,28 @@ session_text(stet__arena *arena, stet_bytes b)
     const char *copy = b.data != NULL ? stet__arena_copy(arena, b.data, b.len) : "";
 
     return copy != NULL ? copy : "";
+}
+
+/* One a line. */
+static const char *
+session_handlers(stet__arena *arena, const stet__fact *info)
+{
+    char        *text = stet__arena_get(arena, info->text.len + info->value.len + 1), *to = text;
+    size_t       at = 0;
+    stet_bytes   name;
+    stet__serves kind;
+
+    if (text == NULL)
+        return "";
+    while (stet__serves_next(info, &at, &name, &kind)) {
+        if (to != text)
+            *to++ = '\n';
+        if (name.len > 0)
+            memcpy(to, name.data, name.len);
+        to += name.len;
+    }
+    *to = '\0';
+    return text;
 }
 
 void
@@ -106,7 +179,7 @@ stet__info_decode(stet_worker_info *info, stet__arena *arena, const stet_session
         return;
     info->name = session_text(arena, fact.who);
     info->host = session_text(arena, fact.where);
-    info->handlers = session_text(arena, fact.text);
+    info->handlers = session_handlers(arena, &fact);
     info->schedules = session_text(arena, fact.schedule);
     info->roles = (uint32_t)fact.flags;
     info->slots = (uint32_t)fact.attempt;

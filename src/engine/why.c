@@ -180,6 +180,34 @@ why_served(why *y, bool *has_timers)
     return workers;
 }
 
+/* A body that is beyond its time limit. Only the process that executes it knows: nothing of a body is stored before it
+ * returns, and its limit is in the code. */
+static bool
+why_overrun(why *y, const char *worker)
+{
+    stet_engine         *e = y->e;
+    const stet__limited *found;
+    stet__limited        l;
+    int64_t              limit_ms, now_ms = stet__store_now(e);
+    char                 timeout[64], over[64];
+
+    if (y->row.session != atomic_load(&e->session))
+        return false;
+    stet__lock(e->p, &e->lock);
+    if ((found = stet__exec_overrun(&e->exec, y->row.id, now_ms, &limit_ms)) != NULL)
+        l = *found;
+    stet__unlock(e->p, &e->lock);
+    if (found == NULL)
+        return false;
+    (void)stet_duration_text(timeout, sizeof timeout, l.timeout_ms);
+    (void)stet_duration_text(over, sizeof over, now_ms - limit_ms);
+    why_say(y, "running", NULL,
+            "is being executed by worker %s: step %s#%llu has overrun its time limit of %s by %s; a body cannot be killed, so it "
+            "keeps its slot, and no new attempt begins until it returns",
+            worker, l.step, (unsigned long long)l.occurrence, timeout, over);
+    return true;
+}
+
 static void
 why_claimed(why *y)
 {
@@ -190,6 +218,8 @@ why_claimed(why *y)
     (void)why_read(y, y->e->store->ops->sessions(y->e->store, why_on_session, &o));
     if (o.is_there)
         stet__id_text(worker, STET__ID_WORKER, o.id);
+    if (o.is_there && !o.is_dead && why_overrun(y, worker))
+        return;
     if (o.is_there && !o.is_dead)
         why_say(y, "running", NULL, "is being executed by worker %s (last sign of life %s)", worker, why_in(y, o.seen_ms));
     else if (why_served(y, &has_timers) > 0)
@@ -325,7 +355,7 @@ why_judge(why *y)
 {
     if (y->row.is_terminal)
         why_ended(y);
-    else if (y->row.status == STET_STATUS_STUCK && y->row.due_ms == STET_NEVER)
+    else if (y->row.status == STET_STATUS_STUCK && (y->row.due_ms == STET_NEVER || y->row.due_ms == STET__HELD_MS))
         why_say(y, "stuck", why_command(y, "unstick", y->id), "is stuck: %s", y->row.reason != NULL ? y->row.reason : "no reason recorded");
     else if (y->row.status == STET_STATUS_COMPENSATION_FAILED)
         why_say(y, "compensation-failed", why_command(y, "rollback", y->id), "could not be rolled back: %s%s%s",

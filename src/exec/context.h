@@ -85,7 +85,16 @@ struct stet_attempt {
     stet_future *future;
     const stet__log_fields *log_fields; /* as they were when it was started */
     stet_tx     *tx;     /* of a transactional step: from before the body until its record */
+    struct stet__slot *slot; /* on which its body runs */
 };
+
+/* A body with a time limit. */
+typedef struct stet__limited {
+    stet_id  run;
+    char     step[STET__UNDO_NAME_MAX];
+    uint64_t occurrence;
+    int64_t  timeout_ms;
+} stet__limited;
 
 typedef enum stet__future_kind { STET__FUTURE_STEP, STET__FUTURE_CMD } stet__future_kind;
 
@@ -314,6 +323,10 @@ struct stet__slot {
     _Atomic(const void *) self;   /* its thread, from its start on */
     _Atomic(stet_attempt *) current_body; /* body being executed, its own or another context's */
     int64_t        busy_since_us; /* 0: waits for work */
+    /* The last body with a time limit: written with the lock held, while limit_ms is 0. That is set when the body is
+     * entered and 0 again when it returns, without the lock. Who has the lock and sees it set sees all of it. */
+    stet__limited   limited;
+    _Atomic int64_t limit_ms; /* when its time is over */
     bool           is_idle;
 };
 
@@ -343,6 +356,8 @@ struct stet__exec {
 int  stet__exec_init(stet__exec *x, stet__platform *p, const stet__host_ops *host, stet__mutex *lock,
                      size_t n_slots, size_t stack_bytes);
 int  stet__exec_start(stet__exec *x);
+/* Lock held. Is a body of this run beyond its time limit? *limit_ms: since when. NULL: no. */
+const stet__limited *stet__exec_overrun(stet__exec *x, stet_id run, int64_t now_ms, int64_t *limit_ms);
 /* Ends the threads; waits for bodies that run. */
 void stet__exec_close(stet__exec *x);
 void stet__exec_free(stet__exec *x);

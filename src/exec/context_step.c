@@ -105,7 +105,11 @@ stet__attempt_run(stet_attempt *a)
     }
     if (a->future->timeout_ms > 0)
         a->deadline_ms = host->now_ms(a->ctx) + a->future->timeout_ms;
+    if (a->future->timeout_ms > 0)
+        atomic_store(&a->slot->limit_ms, a->deadline_ms);
     a->code = a->body(a, a->arg);
+    if (a->future->timeout_ms > 0)
+        atomic_store(&a->slot->limit_ms, 0);
     if (a->code > 0 || (a->code == STET_SUSPENDED) || (a->code == STET_END)) {
         int code = a->code;
 

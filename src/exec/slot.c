@@ -8,6 +8,7 @@
  *
  * Locks: exec->lock for queues, states and wakes; never held while foreign code runs.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "exec/context.h"
@@ -218,11 +219,41 @@ slot_enter(stet__co *co, void *arg)
     stet__rollback_after(c);
 }
 
+/* For who asks, from another thread, why a run does not go on: the attempt itself is gone as soon as its body returns. */
+static void
+slot_note_limit(stet__slot *slot, const stet_attempt *a)
+{
+    stet__limited *l = &slot->limited;
+
+    stet__lock(slot->exec->p, slot->exec->lock);
+    l->run = a->ctx->run.id;
+    (void)snprintf(l->step, sizeof l->step, "%s", a->step);
+    l->occurrence = a->occurrence;
+    l->timeout_ms = a->future->timeout_ms;
+    stet__unlock(slot->exec->p, slot->exec->lock);
+}
+
+const stet__limited *
+stet__exec_overrun(stet__exec *x, stet_id run, int64_t now_ms, int64_t *limit_ms)
+{
+    for (size_t i = 0; i < x->n_slots; i++) {
+        const stet__slot *slot = &x->slots[i];
+
+        *limit_ms = atomic_load(&slot->limit_ms);
+        if (*limit_ms != 0 && *limit_ms < now_ms && stet__id_equal(slot->limited.run, run))
+            return &slot->limited;
+    }
+    return NULL;
+}
+
 static void
 slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
 {
     stet__exec *x = slot->exec;
 
+    a->slot = slot;
+    if (a->future->timeout_ms > 0)
+        slot_note_limit(slot, a);
     atomic_store(&slot->current_body, a);
     if (c != NULL)
         c->is_in_body = true;

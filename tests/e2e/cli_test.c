@@ -967,6 +967,8 @@ TEST(G10_cli_workers_and_handlers_are_listed)
     CHECK_INT(json_lines(OK("handlers", "--json").out), 15);
     o = CHECK_EXIT(STET("handlers", "--db", "cli_app.db"), 0);
     CHECK_HAS(o.out, "orders.echo");
+    o = CHECK_EXIT(STET("handlers", "--json", "--db", "cli_app.db"), 0);
+    CHECK_HAS(o.out, "\"handler\":\"wallet.deposit\",\"kind\":\"object\",\"here\":false");
     CHECK_INT(worker_stop(&w, SIGTERM), 0);
 }
 

@@ -171,12 +171,11 @@ TEST(I2_a_run_whose_owner_died_and_that_nobody_takes_over_is_found)
     fixture_end(f);
 }
 
-TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
+/* Five workers die in its body; the next one finds it stuck. */
+static stet_run_id
+i9_five_deaths(fixture *f, stet_engine *doomed[5])
 {
-    fixture     *f = fixture_begin();
-    stet_engine *doomed[5];
-    stet_run_id  run;
-    fixture_run  look;
+    stet_run_id run = { "" };
 
     atomic_store(&i9_waiting, 5);
     for (int i = 0; i < 5; i++) {
@@ -198,7 +197,25 @@ TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
     }
     fixture_up_with(f, i9_handlers);
     fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
-    look = fixture_look(f->engine, &run);
+    return run;
+}
+
+static void
+i9_bury(stet_engine *doomed[5])
+{
+    for (int i = 0; i < 5; i++)
+        gate_open(&i9_doors[i]);
+    for (int i = 0; i < 5; i++)
+        stet_close(doomed[i]);
+}
+
+TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed[5];
+    stet_run_id  run = i9_five_deaths(f, doomed);
+    fixture_run  look = fixture_look(f->engine, &run);
+
     CHECK_INT(look.code, STET_ELOST);
     CHECK_HAS(look.error, "5 workers died");
     CHECK_HAS(look.error, "charge");
@@ -210,10 +227,58 @@ TEST(I9_C1_a_run_that_executed_in_five_dying_workers_is_stuck)
     }
     CHECK_OK(stet_unstick(f->engine, &run, "ann"));
     EXPECT_RESULT(f->engine, &run, "ok");
-    for (int i = 0; i < 5; i++)
-        gate_open(&i9_doors[i]);
-    for (int i = 0; i < 5; i++)
-        stet_close(doomed[i]);
+    i9_bury(doomed);
+    fixture_end(f);
+}
+
+/* No other code can mend that workers died: each start claimed it and recorded once more that it is
+ * stuck. */
+TEST(I9_C1_a_worker_that_starts_leaves_a_run_alone_that_is_stuck_because_workers_died)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed[5];
+    stet_run_id  run = i9_five_deaths(f, doomed), other;
+    int          claimed = fixture_facts(f->engine, &run, "claimed", NULL);
+
+    i9_bury(doomed);
+    for (int i = 0; i < 3; i++) {
+        fixture_down(f);
+        fixture_up_with(f, i9_handlers);
+        other = fixture_start(f->engine, "t.h", "other", NULL);
+        EXPECT_RESULT(f->engine, &other, "other");
+        CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_STUCK);
+        CHECK_INT(fixture_facts(f->engine, &run, "claimed", NULL), claimed);
+        CHECK_INT(fixture_facts(f->engine, &run, "stuck", NULL), 1);
+    }
+    CHECK_STR(fixture_why(f->engine, &run).kind, "stuck");
+    CHECK_HAS(fixture_why(f->engine, &run).help, "unstick");
+    (void)fixture_sound(f->engine);
+    CHECK_INT(atomic_load(&i9_n), 8);
+    CHECK_OK(stet_unstick(f->engine, &run, "ann"));
+    EXPECT_RESULT(f->engine, &run, "ok");
+    CHECK_INT(atomic_load(&i9_n), 9);
+    fixture_end(f);
+}
+
+TEST(I9_C1_a_stop_leaves_a_run_alone_that_is_stuck_because_workers_died)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed[5];
+    stet_run_id  run = i9_five_deaths(f, doomed), other;
+
+    i9_bury(doomed);
+    CHECK_OK(stet_cancel(f->engine, &run, "ann", NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    fixture_down(f);
+    fixture_up_with(f, i9_handlers);
+    other = fixture_start(f->engine, "t.h", "other", NULL);
+    EXPECT_RESULT(f->engine, &other, "other");
+    CHECK_INT(fixture_facts(f->engine, &run, "stuck", NULL), 1);
+    (void)fixture_sound(f->engine);
+    CHECK_OK(stet_unstick(f->engine, &run, "ann"));
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_INT(atomic_load(&i9_n), 6);
     fixture_end(f);
 }
 

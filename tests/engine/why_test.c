@@ -229,3 +229,80 @@ TEST(I1_why_of_a_run_that_does_not_exist)
     CHECK_CODE(stet_why(f->engine, &run, no_verdict, NULL), STET_ENOTFOUND);
     fixture_end(f);
 }
+
+/* ---- bodies beyond their time limit ---------------------------------------------------------- */
+
+static gate overrun_door = GATE_INIT;
+
+static int
+body_overruns(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("entered");
+    gate_pass(&overrun_door);
+    return stet_attempt_return(a, stet_text("late"));
+}
+
+static int
+h_overruns(stet_ctx *ctx, stet_bytes input)
+{
+    const char *timeout = input.len > 0 ? "1h" : "15ms";
+    int         code = stet_step(ctx, NULL, "slow", body_overruns, NULL,
+                                 STET_STEP(.timeout = timeout, .attempts = 1));
+
+    if (code == STET_SUSPENDED)
+        return code;
+    return stet_return(ctx, stet_text(code == STET_OK ? "in time" : "too late"));
+}
+
+/* On a slot that is not the handler's. */
+static int
+h_overruns_beside(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *f;
+    stet_bytes   out;
+    int          code;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "before", body_effect, (void *)(uintptr_t) "before", NULL));
+    STET_TRY(stet_step_start(ctx, &f, "beside", body_overruns, NULL,
+                             STET_STEP(.timeout = "15ms", .attempts = 1)));
+    if ((code = stet_await(ctx, &out, f)) == STET_SUSPENDED)
+        return code;
+    return stet_return(ctx, stet_text(code == STET_OK ? "in time" : "too late"));
+}
+
+static const stet_handler overrun_handlers[] = { { "here", h_overruns, NULL },
+                                                 { "beside", h_overruns_beside, NULL },
+                                                 { 0 } };
+
+/* It keeps its slot and its lease, so it looked like any run that is being executed. */
+TEST(I1_why_names_the_step_that_has_overrun_its_time_limit)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *looker = fixture_open(f);
+    stet_run_id  here, beside, patient;
+
+    fixture_up_with(f, overrun_handlers);
+    here = fixture_start(f->engine, "t.here", "", NULL);
+    beside = fixture_start(f->engine, "t.beside", "", NULL);
+    patient = fixture_start(f->engine, "t.here", "1h", NULL);
+    gate_await(&overrun_door, 3);
+    AWAIT(strstr(fixture_why(f->engine, &here).text, "overrun") != NULL);
+    AWAIT(strstr(fixture_why(f->engine, &beside).text, "overrun") != NULL);
+    expect_why(f->engine, &here, "running", ": step slow#1 has overrun its time limit of 15ms by ",
+               "");
+    expect_why(f->engine, &beside, "running",
+               ": step beside#1 has overrun its time limit of 15ms by ", "");
+    CHECK(strstr(fixture_why(f->engine, &patient).text, "overrun") == NULL);
+    /* Another process cannot know: nothing of a body is stored before it returns. */
+    expect_why(looker, &here, "running", "is being executed by worker wrk_", "");
+    CHECK(strstr(fixture_why(looker, &here).text, "overrun") == NULL);
+    gate_open(&overrun_door);
+    EXPECT_RESULT(f->engine, &here, "too late");
+    EXPECT_RESULT(f->engine, &beside, "too late");
+    EXPECT_RESULT(f->engine, &patient, "in time");
+    CHECK_INT(effects("entered"), 3);
+    stet_close(looker);
+    fixture_end(f);
+}

@@ -207,7 +207,7 @@ why_stuck(const fleet_run *run, const mem_run *row, const why_said *said)
         (void)snprintf(text, sizeof text, "fact %" PRIu64 " is not readable", bad);
         return bad != 0 && strstr(said->text, text) != NULL ? NULL : "it names another fact";
     }
-    if (row->row.status != STET_STATUS_STUCK || row->row.due_ms != STET_NEVER)
+    if (row->row.status != STET_STATUS_STUCK || row->row.due_ms != STET__HELD_MS)
         return "it is not stuck";
     if (row->row.reason == NULL || strstr(said->text, row->row.reason) == NULL)
         return "it does not give the recorded reason";
