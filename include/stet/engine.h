@@ -160,6 +160,8 @@ typedef struct stet_sample {
     uint64_t    occurrence; /* only of this one (1, 2 …); 0: of all that have none of their own */
 } stet_sample;
 
+/** retry, timeout, retention and shared hold wherever a run is started, also in a process that does not have the
+ * handler, once a worker that has it was started on the store. */
 typedef struct stet_handler_options {
     stet_retry  retry;
     const char *timeout;     /* of each run from its creation; NULL: none */

@@ -76,7 +76,8 @@ STET_API int stet_run_id_make(stet_engine *engine, stet_run_id *run);
  *
  * When it returns STET_OK the start is durable: it survives a crash of this process and power loss.
  * Repeating with one idempotency key gives the same run. The handler need not be served by this
- * process; a worker elsewhere picks it up. Any thread; not inside a handler (use stet_send).
+ * process; a worker elsewhere picks it up. What the handler's options say holds all the same, as the
+ * worker that was started last with it told the store. Any thread; not inside a handler (use stet_send).
  *
  * @param[out] run  the run's ID; may be NULL
  * @param input     copied before return

@@ -84,7 +84,8 @@
     X(SCHEDULE, 91, "schedule")     /* base.sched; core/schedule.h */                              \
     X(OCCURRENCE, 92, "occurrence") /* base.sched.log */                                           \
     X(QUESTION, 95, "question") /* ask; engine/query.c */                                          \
-    X(ANSWER, 96, "answer")     /* answer */
+    X(ANSWER, 96, "answer")     /* answer */                                                       \
+    X(HANDLER, 97, "handler")   /* handler; flags OBJECT and SHARED, deadline_ms: its timeout; engine/policy.c */
 
 typedef enum stet__fact_kind {
 #define STET__FACT_ENUM(name, number, text) STET__FACT_##name = number,

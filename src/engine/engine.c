@@ -462,6 +462,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->said);
     stet__map_free(&e->unserved);
     stet__map_free(&e->shared);
+    stet__policies_free(e);
     stet__ahead_free(e);
     stet__works_free(e);
     p->ops->cond_destroy(p, &e->answer_cond);
@@ -548,6 +549,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->said, &p->alloc);
     stet__map_init(&e->unserved, &p->alloc);
     stet__map_init(&e->shared, &p->alloc);
+    stet__map_init(&e->policies, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
     store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;
@@ -687,6 +689,7 @@ engine_start_threads(stet_engine *e)
     e->has_threads = true;
     if ((err = stet__committer_start(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
         return err;
+    stet__policies_tell(e);
     stet__requeue_stuck(e);
     engine_set_life(e, STET__LIFE_STARTED);
     if ((err = stet__exec_start(&e->exec)) != STET_OK || (err = stet__renewer_start(e)) != STET_OK)
@@ -780,6 +783,7 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
         e->is_polled = true;
         if ((err = engine_prepare(e)) != STET_OK || (err = stet__session_open(e)) != STET_OK)
             return err;
+        stet__policies_tell(e);
         stet__requeue_stuck(e);
         engine_set_life(e, STET__LIFE_STARTED);
         if ((err = stet__keeper_start(e)) != STET_OK)

@@ -36,6 +36,7 @@
 #define STET__SPACE_UPDATE "update" /* run, idempotency key of an update -> fact UPDATE: what came of it */
 #define STET__SPACE_ASK "ask"      /* ID of a question -> fact QUESTION, until a worker takes it; follows from nothing */
 #define STET__SPACE_ANSWER "answer" /* the same -> fact ANSWER, until who asked has it */
+#define STET__SPACE_HANDLER "handler" /* "service.handler" -> HANDLER: what the worker that started last says of it; policy.c */
 #define STET__SPACE_MEND "mend"    /* put by the store: projections it lost and the engine has to rebuild */
 
 /* Baselines: what facts said that retention removed, and what is said about ended runs, which take no facts. */
@@ -64,8 +65,9 @@
     { STET__SPACE_IDEM,  STET__SPACE_CHILD, STET__SPACE_AWAKEABLE,                                 \
       STET__SPACE_LABEL, STET__SPACE_RETRY, STET__SPACE_DISCARD, STET__SPACE_TOPIC, \
       STET__SPACE_BOUNDARY, STET__SPACE_UPDATE }
-/* What an object holds; a move takes it over as it is, whatever facts say. */
-#define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED }
+/* What a move takes over as it is, whatever facts say: what objects hold, and what workers said of their handlers. That
+ * makes no store one in which there is something to move, or that cannot be moved into. */
+#define STET__SPACES_STATE { STET__SPACE_STATE, STET__SPACE_CLEARED, STET__SPACE_HANDLER }
 #define STET__SPACE_BASE_MOVE "base.move" /* "stop" -> the other store, see stop.c; "from" -> where it was moved from */
 
 /* Completions of timers that answer no command; those of commands are revisions >= 2. */
@@ -401,6 +403,14 @@ struct stet__handler {
     atomic_int      patience; /* so many starts are not begun ahead: it had to wait for the store */
 };
 
+/* What a start has to know of a handler. Zeros: it says nothing about that. */
+typedef struct stet__policy {
+    bool       is_known; /* else nobody told of it, and the rest is zero */
+    bool       is_object, is_shared;
+    stet_retry retry;
+    int64_t    timeout_ms, retention_ms;
+} stet__policy;
+
 typedef struct stet__service {
     struct stet__service *next;
     char                 *name;
@@ -529,6 +539,7 @@ struct stet_engine {
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */
     stet__map        shared;         /* handlers not served here -> until when (mono us) it is known, * 2, + 1 if shared */
+    stet__map        policies;       /* handlers not served here -> what the store said of them; policy.c */
     stet__map        said;           /* handlers not served here about which a line was logged */
     stet__map        unserved;       /* … of which there are runs; unserved.c for these three */
     stet_id          unserved_after;
@@ -649,10 +660,8 @@ typedef struct stet__start {
 int stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char *handler, stet_bytes input,
                       const stet_start_options *options);
 /* The same for a handler that need not exist here: of a schedule, which was checked when it was made. */
-int stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__handler *h, const char *handler,
+int stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__policy *policy, const char *handler,
                      stet_bytes input, const stet_start_options *o);
-/* STET_OK; what is wrong with a handler or key, as far as it is known here; with h (NULL: not served here). */
-int stet__start_target(stet_engine *e, const char *handler, const char *key, stet__handler **h);
 /* STET_OK; STET_EINVAL, naming the handler. */
 int stet__retry_check(const char *handler, const stet_retry *r);
 /* Conditions and operations that create the run. False: out of memory. */
@@ -660,6 +669,16 @@ bool stet__start_ops(stet_engine *e, stet__work *w, const stet__fact *fact, stet
                      const stet__buf *more_facts, uint32_t n_more);
 const char *stet__lane_name(stet__arena *arena, const char *handler, const char *key);
 bool        stet__idem_key(stet__arena *arena, stet_bytes *out, stet_bytes handler, stet_bytes key, stet_bytes idem);
+
+/* policy.c */
+void stet__policy_of(const stet__handler *h, stet__policy *policy);
+/* Of a handler that is not registered here: what a worker said of it, asked for now and then. STET_OK, also if nobody
+ * did; else why it could not be read. Lock not held. */
+int  stet__policy_elsewhere(stet_engine *e, const char *handler, stet__policy *policy);
+/* Say it of one's own, if this is a worker and the store does not say so yet. A failure is logged: runs are executed
+ * all the same. */
+void stet__policies_tell(stet_engine *e);
+void stet__policies_free(stet_engine *e);
 
 /* project.c: the rows and timers a fact of a run implies. False: out of memory. */
 bool stet__project(stet_engine *e, stet__work *w, const stet__run *run, const stet__fact *fact,

@@ -52,6 +52,16 @@ host_check_deadlock(stet_ctx *c, const stet__fact *started, const char *handler)
     return err;
 }
 
+/* A misuse is the handler's to see. That the store could not say what the other handler asks for is not: nothing is recorded of
+ * it, so a handler that went another way would not find it again in its next execution. No attempt is used. */
+static int
+host_child_refused(stet_ctx *c, int err)
+{
+    return stet_code_class(err) == STET_CLASS_USAGE || err == STET_EKIND || err == STET_ENOMEM
+               ? err
+               : stet__ctx_latch(c, STET_EIO);
+}
+
 int
 stet__host_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler, stet_bytes input, const stet_start_options *options,
            bool is_call)
@@ -62,7 +72,7 @@ stet__host_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *hand
     int          err;
 
     if ((err = stet__start_check(claim->engine, &c->arena, &s, handler, input, options)) != STET_OK)
-        return err;
+        return host_child_refused(c, err);
     if (is_call && (err = host_held(c, &s.fact)) != STET_OK)
         return err;
     if (is_call && (err = host_check_deadlock(c, &s.fact, handler)) != STET_OK)

@@ -134,8 +134,8 @@ fire_text(stet__arena *arena, stet_bytes from, bool *is_out)
     return copy;
 }
 
-/* The run, as if its handler were not known here where it is not: which of the workers looks first
- * must not decide whether it is started. */
+/* The run, whatever is known of its handler here: which of the workers looks first must not decide
+ * whether it is started. What its handler asks for it gets from any of them. */
 static int
 fire_start(stet_engine *e, stet__work *w, const stet__sched *s, const stet__sched_act *act,
            stet_id *run)
@@ -144,7 +144,9 @@ fire_start(stet_engine *e, stet__work *w, const stet__sched *s, const stet__sche
     const char        *handler = fire_text(&w->arena, s->f.name, &is_out);
     stet_start_options o = { .size = sizeof o };
     stet__start        start;
-    int                err;
+    stet__policy       policy;
+    stet__handler     *h;
+    int                err = STET_OK;
 
     o.key = fire_text(&w->arena, s->f.key, &is_out);
     o.group = fire_text(&w->arena, s->f.group, &is_out);
@@ -152,8 +154,12 @@ fire_start(stet_engine *e, stet__work *w, const stet__sched *s, const stet__sche
     o.timeout_ms = s->f.deadline_ms;
     if (is_out)
         return stet__fail(STET_ENOMEM, "out of memory");
-    if ((err = stet__start_fill(e, &w->arena, &start, stet__handler_find(e, handler), handler,
-                                s->f.value, &o)) != STET_OK)
+    if ((h = stet__handler_find(e, handler)) != NULL)
+        stet__policy_of(h, &policy);
+    else
+        err = stet__policy_elsewhere(e, handler, &policy);
+    if (err != STET_OK ||
+        (err = stet__start_fill(e, &w->arena, &start, &policy, handler, s->f.value, &o)) != STET_OK)
         return err;
     start.fact.schedule = stet_text(s->name);
     start.fact.planned_ms = act->planned_ms;

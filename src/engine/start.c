@@ -74,17 +74,17 @@ start_say_elsewhere(stet_engine *e, const char *name)
         stet__log(e, STET_LOG_INFO, NULL, name, NULL, 0, "this worker does not serve %s; a worker elsewhere has to", name);
 }
 
-/* "service.handler", and known if its service is served here. */
+/* "service.handler", and known if its service is served here; else what the store says of it counts. */
 static int
-start_handler(stet_engine *e, const char *name, stet__handler **found)
+start_handler(stet_engine *e, const char *name, stet__policy *policy)
 {
     char           service[STET__NAME_MAX + 1];
     const char    *dot = name != NULL ? strchr(name, '.') : NULL;
     stet__service *s;
+    stet__handler *h;
     stet__buf      list;
     int            err;
 
-    *found = NULL;
     if (dot == NULL || strlen(name) > 2 * STET__NAME_MAX + 1 || (size_t)(dot - name) >= sizeof service)
         return stet__fail(STET_ENAME, "\"%.140s\" is no handler: write service.handler, like orders.checkout",
                           name != NULL ? name : "");
@@ -92,13 +92,15 @@ start_handler(stet_engine *e, const char *name, stet__handler **found)
     service[dot - name] = '\0';
     if ((err = stet__part_check("service", service)) != STET_OK || (err = stet__part_check("handler", dot + 1)) != STET_OK)
         return err;
-    if ((*found = stet__handler_find(e, name)) != NULL)
+    if ((h = stet__handler_find(e, name)) != NULL) {
+        stet__policy_of(h, policy);
         return STET_OK;
+    }
     for (s = e->services; s != NULL && strcmp(s->name, service) != 0; s = s->next)
         ;
     if (s == NULL) {
         start_say_elsewhere(e, name);
-        return STET_OK;
+        return stet__policy_elsewhere(e, name, policy);
     }
     stet__buf_init(&list, &e->p->alloc);
     (void)start_list(e, service, &list);
@@ -108,13 +110,13 @@ start_handler(stet_engine *e, const char *name, stet__handler **found)
 }
 
 static int
-start_key(const stet__handler *h, const char *handler, const char *key)
+start_key(const stet__policy *policy, const char *handler, const char *key)
 {
     if (key != NULL && (key[0] == '\0' || strlen(key) > START_KEY_MAX))
         return stet__fail(STET_EKEY, "%s: a key has 1 to %d bytes", handler, START_KEY_MAX);
-    if (h != NULL && h->is_object && key == NULL)
+    if (policy->is_known && policy->is_object && key == NULL)
         return stet__fail(STET_EKEY, "%s belongs to an object: give the key of the object", handler);
-    if (h != NULL && !h->is_object && key != NULL)
+    if (policy->is_known && !policy->is_object && key != NULL)
         return stet__fail(STET_EKEY, "%s belongs to a service, which has no keys; leave key away", handler);
     return STET_OK;
 }
@@ -134,7 +136,7 @@ start_span(const char *handler, const char *what, const char *text, int64_t ms, 
 }
 
 static int
-start_times(stet__start *s, const stet__handler *h, const char *handler, const stet_start_options *o, int64_t now_ms)
+start_times(stet__start *s, const stet__policy *policy, const char *handler, const stet_start_options *o, int64_t now_ms)
 {
     int64_t delay_ms, timeout_ms, retention_ms;
     int     err;
@@ -146,10 +148,10 @@ start_times(stet__start *s, const stet__handler *h, const char *handler, const s
     if (o->run_at_ms < 0 || o->deadline_ms < 0 || o->run_at_ms > START_TIME_MAX_MS ||
         o->deadline_ms > START_TIME_MAX_MS || delay_ms > START_TIME_MAX_MS || timeout_ms > START_TIME_MAX_MS)
         return stet__fail(STET_EINVAL, "%s: a time outside the years 1970 to 9999", handler);
-    if (timeout_ms == 0 && h != NULL)
-        timeout_ms = h->timeout_ms;
-    if (retention_ms == 0 && h != NULL)
-        retention_ms = h->retention_ms;
+    if (timeout_ms == 0)
+        timeout_ms = policy->timeout_ms;
+    if (retention_ms == 0)
+        retention_ms = policy->retention_ms;
     s->due_ms = o->run_at_ms > 0 ? o->run_at_ms : now_ms + delay_ms;
     if (s->due_ms < now_ms)
         s->due_ms = now_ms;
@@ -175,11 +177,10 @@ stet__retry_check(const char *handler, const stet_retry *r)
 }
 
 static int
-start_retry(stet_engine *e, stet__fact *f, const stet__handler *h, const char *handler, const stet_retry *r)
+start_retry(stet_engine *e, stet__fact *f, const stet__policy *policy, const char *handler, const stet_retry *r)
 {
-    static const stet_retry none = { 0 };
-    const stet_retry       *hr = h != NULL ? &h->retry : &none;
-    int                     err = stet__retry_check(handler, r);
+    const stet_retry *hr = &policy->retry;
+    int               err = stet__retry_check(handler, r);
 
     if (err != STET_OK)
         return err;
@@ -267,14 +268,6 @@ start_trace_inherit(stet__arena *arena, stet__fact *f, const stet__run *parent)
     return STET_OK;
 }
 
-int
-stet__start_target(stet_engine *e, const char *handler, const char *key, stet__handler **h)
-{
-    int err = start_handler(e, handler, h);
-
-    return err != STET_OK ? err : start_key(*h, handler, key);
-}
-
 typedef struct start_look {
     const char *handler;
     bool        is_shared;
@@ -299,8 +292,8 @@ start_on_session(void *arg, const stet_session_row *row)
     return STET_OK;
 }
 
-/* Of a handler that others serve: what they say of it, asked for now and then. If nobody lives who could say it, the run
- * waits for its turn as any other: that is late, and never wrong. */
+/* Of a handler that others serve and the store says nothing of: what the living say, asked for now and then. If nobody
+ * lives who could say it, the run waits for its turn as any other: that is late, and never wrong. */
 static bool
 start_is_shared(stet_engine *e, const char *handler)
 {
@@ -329,22 +322,22 @@ stet__start_check(stet_engine *e, stet__arena *arena, stet__start *s, const char
 {
     static const stet_start_options none = { .size = sizeof none };
     const stet_start_options       *o = options != NULL ? options : &none;
-    stet__handler                  *h;
+    stet__policy                    policy;
     int                             err;
 
     if (o->size != sizeof *o)
         return stet__fail(STET_EINVAL, "stet_start_options.size is %zu; use STET_START(…) or stet_start_options_init()",
                           o->size);
-    if ((err = stet__start_target(e, handler, o->key, &h)) != STET_OK ||
-        (err = stet__start_fill(e, arena, s, h, handler, input, o)) != STET_OK)
+    if ((err = start_handler(e, handler, &policy)) != STET_OK || (err = start_key(&policy, handler, o->key)) != STET_OK ||
+        (err = stet__start_fill(e, arena, s, &policy, handler, input, o)) != STET_OK)
         return err;
-    if (h == NULL && o->key != NULL && start_is_shared(e, handler))
+    if (!policy.is_known && o->key != NULL && start_is_shared(e, handler))
         s->fact.flags |= STET__FACT_SHARED;
     return STET_OK;
 }
 
 int
-stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__handler *h, const char *handler,
+stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet__policy *policy, const char *handler,
                  stet_bytes input, const stet_start_options *o)
 {
     int64_t now_ms = stet__store_now(e);
@@ -354,8 +347,8 @@ stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet_
     if ((err = start_text(handler, "an idempotency key", o->idempotency_key)) != STET_OK ||
         (err = start_text(handler, "a fairness group", o->group)) != STET_OK ||
         (err = start_text(handler, "a child key", o->child_key)) != STET_OK ||
-        (err = start_times(s, h, handler, o, now_ms)) != STET_OK ||
-        (err = start_retry(e, &s->fact, h, handler, &o->retry)) != STET_OK ||
+        (err = start_times(s, policy, handler, o, now_ms)) != STET_OK ||
+        (err = start_retry(e, &s->fact, policy, handler, &o->retry)) != STET_OK ||
         (err = start_trace(&s->fact, handler, o)) != STET_OK ||
         (err = start_labels(arena, &s->fact, handler, o->labels)) != STET_OK)
         return err;
@@ -376,7 +369,7 @@ stet__start_fill(stet_engine *e, stet__arena *arena, stet__start *s, const stet_
     if (o->key != NULL) {
         s->fact.key = stet_text(o->key);
         s->fact.flags |= STET__FACT_OBJECT;
-        if (h != NULL && h->is_shared)
+        if (policy->is_shared)
             s->fact.flags |= STET__FACT_SHARED;
     }
     if (o->group != NULL)

@@ -108,6 +108,20 @@ TEST(cli_plain_stet_asks_which_store)
     CHECK_HAS(OK("help").out, "\n  worker ");
 }
 
+/* What it says of a handler's kind is what a worker said. */
+TEST(A2_cli_plain_stet_knows_which_handlers_need_a_key)
+{
+    const char *const db = "cli_app.db";
+
+    OK("start", "orders.echo", "1");
+    drain();
+    CHECK_HAS(CHECK_EXIT(STET("start", "wallet.deposit", "1", "--db", db), 2).err,
+              "give the key of the object");
+    CHECK_HAS(CHECK_EXIT(STET("start", "orders.echo", "1", "--key", "k", "--db", db), 2).err,
+              "leave key away");
+    CHECK_EXIT(STET("start", "wallet.deposit", "1", "--key", "k", "--db", db), 0);
+}
+
 /* The worker polls once an hour: it heard of the run. */
 TEST(G9_cli_a_queue_is_named_in_the_address)
 {

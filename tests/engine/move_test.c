@@ -137,6 +137,42 @@ TEST(I5_what_was_moved_can_be_moved_again)
     fixture_end(f);
 }
 
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+/* That a worker was tried in the target makes it no store that is in use, and what the source's
+ * workers said is what counts. */
+TEST(I5_what_workers_said_of_their_handlers_is_moved_and_stands_in_no_way)
+{
+    static const stet_handler_options five = { .retry = { .attempts = 5 }, .timeout = "1h" };
+    static const stet_handler         here[] = { { "f", h_echo, &five }, { 0 } };
+    static const stet_handler         there[] = { { "f", h_echo, NULL }, { 0 } };
+    static const fixture_service      real[] = { { "p", here, false, NULL }, { 0 } };
+    static const fixture_service      tried[] = { { "p", there, false, NULL },
+                                                  { "q", there, false, NULL },
+                                                  { 0 } };
+    fixture                          *f = fixture_begin(), *t = target_begin(false, "target.db");
+    stet_run_id                       run;
+
+    fixture_up(f, real);
+    fixture_down(f);
+    CHECK_CODE(move_now(f, t, NULL, NULL), STET_ENOTFOUND); /* there is nothing in it */
+    fixture_up(f, real);
+    (void)fixture_start(f->engine, "p.f", "", STET_START(.delay = "1h"));
+    fixture_down(f);
+    fixture_up(t, tried);
+    fixture_down(t);
+    CHECK_OK(move_now(f, t, NULL, NULL));
+    t->options.roles = STET_ROLE_CLIENT;
+    t->engine = fixture_open(t);
+    run = fixture_start(t->engine, "p.f", "", NULL);
+    CHECK_INT(fixture_look(t->engine, &run).attempts_max, 5);
+    CHECK(fixture_look(t->engine, &run).deadline_ms > 0);
+    (void)fixture_start(t->engine, "q.f", "",
+                        STET_START(.key = "k")); /* nobody said anything of it */
+    fixture_end(t);
+    fixture_end(f);
+}
+
 /* ---- schedules ------------------------------------------------------------------------------- */
 
 typedef struct plan {

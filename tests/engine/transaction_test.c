@@ -594,6 +594,60 @@ TEST(I4_a_start_in_a_transaction_is_there_if_it_commits)
     bank_end(f, db);
 }
 
+static int
+body_starts_elsewhere(stet_attempt *a, void *engine)
+{
+    return stet_start_in(engine, stet_conn_sqlite(stet_attempt_sqlite(a)), NULL, "p.later",
+                         stet_text(""), NULL);
+}
+
+static int
+h_starts_elsewhere(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "s", body_starts_elsewhere, the_fixture->engine,
+                       STET_STEP(.transaction = true)));
+    return stet_return(ctx, input);
+}
+
+static int
+on_attempts(void *arg, const stet_run_info *info)
+{
+    *(uint32_t *)arg = info->attempts_max;
+    return STET_OK;
+}
+
+/* Its options are read while the transaction is open. */
+TEST(D15_a_start_in_a_transaction_has_the_options_of_a_handler_that_is_elsewhere)
+{
+    static const stet_handler_options seven = { .retry = { .attempts = 7 } };
+    static const stet_handler         elsewhere[] = { { "f", h_nothing, &seven },
+                                                      { "later", h_nothing, &seven },
+                                                      { 0 } };
+    static const stet_handler         here[] = { { "starts", h_starts_elsewhere, NULL }, { 0 } };
+    fixture                          *f = fixture_begin();
+    sqlite3                          *db;
+    stet_run_id                       run;
+    uint32_t                          attempts = 0;
+
+    fixture_up(f, (fixture_service[]){ { "p", elsewhere, false, NULL }, { 0 } });
+    fixture_down(f);
+    db = bank_up(f, here);
+    the_fixture = f;
+    CHECK_OK(stet_engine_start(f->engine));
+    bank_sql(db, "BEGIN IMMEDIATE; INSERT INTO paid VALUES('ann', 1)");
+    CHECK_OK(stet_start_in(f->engine, stet_conn_sqlite(db), &run, "p.f", stet_text(""), NULL));
+    CHECK_CODE(stet_start_in(f->engine, stet_conn_sqlite(db), NULL, "p.f", stet_text(""),
+                             STET_START(.key = "k")),
+               STET_EKEY);
+    bank_sql(db, "COMMIT");
+    CHECK_INT(fixture_look(f->engine, &run).attempts_max, 7);
+    run = fixture_start(f->engine, "t.starts", "done", NULL);
+    EXPECT_RESULT(f->engine, &run, "done");
+    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "p.later"), on_attempts, &attempts));
+    CHECK_INT(attempts, 7);
+    bank_end(f, db);
+}
+
 TEST(I4_an_idempotency_key_holds_inside_a_transaction)
 {
     fixture           *f = fixture_begin();
