@@ -358,14 +358,14 @@ typedef struct stet_finding {
     const char *run;      /* or NULL */
     uint64_t    revision; /* or 0 */
     const char *rule;     /* "facts", "projection", "wake-up", "owner", "lane", "timer", "value",
-                             "schedule" */
+                             "schedule", "index" */
     const char *text;
     bool        is_repaired; /* by stet_repair() */
 } stet_finding;
 typedef int (*stet_finding_fn)(void *arg, const stet_finding *finding);
 /** Check every run of the store: facts readable; rows, timers, lanes, keys, labels, awakeables and object
- * state equal to what the facts say; every open run has a wake-up source and every running one an owner
- * that lives, or died no longer ago than living workers need to find it: two sweeps (sweep_ms of this
+ * state equal to what the facts say; every run, value and timer where the store looks for it; every open run
+ * has a wake-up source and every running one an owner that lives, or died no longer ago than living workers need to find it: two sweeps (sweep_ms of this
  * engine). Without workers nobody is to take it over, and that is no finding. Reads only; workers may be
  * at work. @param[out] checked runs; may be NULL */
 STET_API int stet_verify(stet_engine *engine, size_t *checked, stet_finding_fn fn, void *arg);

@@ -10,7 +10,7 @@ typedef struct verify {
     stet_finding_fn fn;
     void           *arg;
     size_t          checked;
-    bool            is_repairing, has_lost_values;
+    bool            is_repairing, has_lost_values, has_mended;
     /* Of what is under the glass. */
     const char *rule;
     char        text[512];

@@ -291,4 +291,5 @@ const stet_store_ops stet__store_postgres_ops = {
     .hint = pg_hint,
     .tell = stet__pg_tell,
     .load = stet__pg_read_load,
+    .check = stet__pg_check,
 };

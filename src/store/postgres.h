@@ -14,6 +14,7 @@
  *   postgres_session.c   sessions, upkeep
  *   postgres_crumbs.c    crumbs, in files of this machine (crumbs.c)
  *   postgres_read.c      reads
+ *   postgres_mend.c      is the column right by which idle runs are found? And set right what is not
  *   postgres_hint.c      LISTEN and NOTIFY
  *   postgres_ends.c      ... of runs that end: which of them somebody waits for
  *
@@ -62,6 +63,9 @@
     "r.handler<$4)) AND ($5::bytea IS NULL OR r.key=$5) "                                          \
     "AND ($6::bigint=0 OR (r.status BETWEEN 0 AND 63 AND ($6>>r.status)&1=1)) "                    \
     "AND r.created>=$7 AND ($8::bigint=0 OR r.created<=$8) "
+/* Nobody may execute it; and STET_OP_REQUEUE may ask for it, $2 are the statuses it never does. */
+#define PG_IDLE      "(r.session=0 AND r.due IS NULL AND NOT r.terminal)"
+#define PG_IDLE_WANT PG_IDLE " AND NOT (r.status BETWEEN 0 AND 63 AND ($2::bigint>>r.status)&1=1)"
 /* Every statement but the commit, once. '@' stands for the schema. */
 #define PG_SQL_LIST(X)                                                                             \
     X(COMMIT, "SELECT * FROM @commit($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17,"  \
@@ -131,6 +135,15 @@
     X(LANE, "SELECT id FROM @runs WHERE lane=$1 ORDER BY lane_pos LIMIT $2")                       \
     X(DUE, "SELECT min(d.due) FROM unnest($1::bytea[]) h,LATERAL (SELECT due FROM @runs WHERE "    \
            "handler=h AND session=0 AND due IS NOT NULL AND NOT terminal ORDER BY due LIMIT 1) d") \
+    /* Those that are wrong, and the last of the page. To be found by a status nobody asks for is no harm. */ \
+    X(IDLE_LOOK, "WITH p AS (SELECT r.id,r.idle,CASE WHEN r.idle THEN NOT " PG_IDLE " ELSE "       \
+                 PG_IDLE_WANT " END AS bad FROM @runs r WHERE r.id>$1 ORDER BY r.id LIMIT $3) "    \
+                 "SELECT * FROM p WHERE bad OR id=(SELECT id FROM p ORDER BY id DESC LIMIT 1) "    \
+                 "ORDER BY id")                                                                    \
+    X(IDLE_MEND, "UPDATE @runs r SET idle=" PG_IDLE_WANT " WHERE r.id IN (SELECT q.id FROM "       \
+                 "@runs q WHERE q.id=ANY($1) ORDER BY q.id FOR NO KEY UPDATE) RETURNING CASE "     \
+                 "current_setting('synchronous_commit') WHEN 'off' THEN "                          \
+                 "set_config('synchronous_commit','on',true) END")                                 \
     X(PING, "SELECT " PG_NOW ",current_setting('transaction_read_only')='on' FROM @meta LIMIT 1")  \
     X(NOTIFY, "SELECT pg_notify($1,$2)")                                                           \
     /* If one of these locks is taken: somebody waits. */                                          \
@@ -452,6 +465,8 @@ int  stet__pg_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, ste
 void stet__pg_tx_close(pg_store *st); /* all that are not lent */
 
 /* ---- postgres_read.c ---- */
+
+int stet__pg_check(stet_store *s, bool is_repairing, stet_check_fn fn, void *arg); /* postgres_mend.c */
 
 int  stet__pg_reader_take(pg_store *st, pg_link **out);
 void stet__pg_reader_give(pg_store *st, pg_link *c);

@@ -213,8 +213,6 @@ redis_first_look(redis_store *st)
         return err;
     for (int i = 0; err == STET_OK && i < REDIS_SCRIPTS; i++)
         err = stet__redis_load(st, &st->side, (redis_script)i);
-    if (err == STET_OK && st->may_mend)
-        err = stet__redis_mend(st);
     return err;
 }
 
@@ -316,4 +314,5 @@ const stet_store_ops stet__store_redis_ops = {
     .doctor = stet__redis_doctor,
     .tell = stet__redis_tell,
     .load = stet__redis_read_load,
+    .check = stet__redis_check,
 };

@@ -11,7 +11,7 @@
  *   redis_quick.c      batches that a small script of their own may take
  *   redis_session.c    sessions, crumbs, upkeep
  *   redis_read.c       reads; redis_runs.c  rows and lists of runs
- *   redis_mend.c       lost indexes
+ *   redis_mend.c       are all records in their indexes? And set right what is not
  *   redis_hint.c       publish and subscribe, and a stream with a consumer group
  *   redis_*.lua        what the server executes; a commit: redis_state, redis_ops, redis_commit, or one of the
  *                      quick ones: redis_steps, redis_wake, redis_one, redis_starts
@@ -103,7 +103,7 @@ typedef struct redis_store {
     int     db;
     char   *user, *password; /* NULL: none */
     char    prefix[REDIS_PREFIX_MAX + 1];
-    bool    is_lossy_allowed, may_mend, must_exist;
+    bool    is_lossy_allowed, must_exist;
     int64_t connect_ms, answer_ms;
     char    name[REDIS_HOST_MAX + REDIS_PREFIX_MAX + 64]; /* for texts: no password */
     char    key[REDIS_PREFIX_MAX + 8];                    /* "{prefix}:" */
@@ -231,7 +231,7 @@ bool stet__redis_info(const char *info, const char *field, char *out, size_t siz
 
 /* ---- redis_mend.c ---- */
 
-int stet__redis_mend(redis_store *st);
+int stet__redis_check(stet_store *s, bool is_repairing, stet_check_fn fn, void *arg);
 
 /* ---- redis_pack.c ---- */
 

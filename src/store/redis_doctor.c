@@ -209,7 +209,7 @@ static const char doctor_probe[] =
     "call('ZADD', a, 0, 1) call('ZRANGE', a, 0, 0) call('ZRANGEBYLEX', a, '-', '+') "
     "call('ZREVRANGEBYLEX', a, '+', '-') call('ZSCORE', a, 1) call('ZREM', a, 1) "
     "call('HSET', a, 1, 1) call('HGET', a, 1) call('HGETALL', a) call('HLEN', a) "
-    "call('HINCRBY', a, 1, 1) call('HKEYS', a) call('HDEL', a, 1) call('EXISTS', a) "
+    "call('HINCRBY', a, 1, 1) call('HSCAN', a, 0) call('HDEL', a, 1) call('EXISTS', a) "
     "call('HEXISTS', a, 1) call('TIME') "
     "return 1";
 

@@ -96,11 +96,9 @@ url_option(redis_store *st, const char *text, size_t len)
         return url_unknown(st, text, name);
     if (!url_is(value, value_len, "0") && !url_is(value, value_len, "1"))
         return stet__fail(STET_EURL, "store %s: %.*s is 0 or 1", st->name, (int)name, text);
-    if (url_is(text, name, "repair"))
-        st->may_mend = value[0] == '1';
-    else if (url_is(text, name, "create"))
+    if (url_is(text, name, "create"))
         st->must_exist = value[0] == '0';
-    else
+    else if (url_is(text, name, "allow_lossy")) /* repair: there is no table that could be missing */
         st->is_lossy_allowed = value[0] == '1';
     return STET_OK;
 }

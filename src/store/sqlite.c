@@ -416,4 +416,5 @@ const stet_store_ops stet__store_sqlite_ops = {
     .tx_rollback = stet__sqlite_tx_rollback,
     .apply_in = stet__sqlite_apply_in,
     .hint = sqlite_hint,
+    .check = stet__sqlite_check_indexes,
 };

@@ -9,6 +9,7 @@
  *   sqlite_runs.c        rows of runs in memory, written back once a commit
  *   sqlite_stretch.c     in which stretches of time there are runs of a handler, a status, a key
  *   sqlite_list.c        lists of runs by what they are asked for
+ *   sqlite_mend.c        are all runs where they are looked for? And set right what is not
  *   sqlite_session.c     sessions, proofs of death, crumbs
  *   sqlite_read.c        reads, each on a connection of the pool
  *   sqlite_live.c        the sidecar file: writers' queue, hints, slots of sessions
@@ -143,6 +144,11 @@
     X(STRETCH_AFTER, "SELECT what,stretch FROM $stretches WHERE (what,stretch)>(?1,?2) "           \
                      "ORDER BY what,stretch LIMIT 1")                                              \
     X(STRETCH_NAME, "SELECT what FROM $stretches WHERE what>?1 ORDER BY what LIMIT 1")             \
+    X(STRETCH_HAS, "SELECT 1 FROM $stretches WHERE what=?1 AND stretch=?2")                        \
+    X(MEND_PAGE, "SELECT id,handler,status,terminal,work,due,created,key FROM $runs "              \
+                 "WHERE id>?1 ORDER BY id LIMIT ?2")                                               \
+    X(MEND_ROW, "SELECT id,handler,status,terminal,work,due,created,key FROM $runs WHERE id=?1")   \
+    X(MEND_WORK, "UPDATE $runs SET work=?2 WHERE id=?1")                                           \
     X(STRETCH_FILL, "SELECT id,handler,status,work,created,key FROM $runs")                        \
     X(STRETCH_HAS_HANDLER, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 AND handler=?3 LIMIT 1")   \
     X(STRETCH_HAS_STATUS, "SELECT 1 FROM $runs WHERE id>=?1 AND id<=?2 AND "                       \
@@ -571,6 +577,8 @@ int  stet__sqlite_run_find(sqlite_store *st, const stet_id *id, sqlite_run **out
 void stet__sqlite_run_touch(sqlite_store *st, sqlite_run *run, uint8_t dirty);
 int  stet__sqlite_run_put(sqlite_store *st, sqlite_run *run, const stet_run_row *row);
 int  stet__sqlite_runs_flush(sqlite_store *st);
+/* What its column `work` has to say, by its session, status and due time; false: NULL. */
+bool stet__sqlite_run_work(const sqlite_store *st, const sqlite_run *run, int64_t *work);
 /* At the begin of a transaction: forget everything if another connection wrote. */
 void stet__sqlite_runs_begin(sqlite_store *st);
 /* After COMMIT: forget what needs no remembering. */
@@ -593,6 +601,32 @@ int  stet__sqlite_stretch_flush(sqlite_store *st);
 void stet__sqlite_stretch_clear(sqlite_store *st);
 /* Of all runs there are, inside a transaction. */
 int stet__sqlite_stretch_fill(sqlite_store *st, sqlite_conn *c);
+/* What a run must have entries for. */
+typedef struct sqlite_listed {
+    stet_id     id;
+    const char *handler, *key; /* no key: NULL */
+    uint32_t    status;
+    bool        has_work;
+    int64_t     created_ms;
+} sqlite_listed;
+enum {
+    LITE_LACKS_WORK = 1, /* its column `work` is wrong */
+    LITE_LACKS_HANDLER = 2,
+    LITE_LACKS_STATUS = 4,
+    LITE_LACKS_TIME = 8,
+    LITE_LACKS_KEY = 16
+};
+/* Which entries are missing but for its key's: to find that, all lots must be read. */
+int stet__sqlite_stretch_lacks(sqlite_store *st, sqlite_conn *c, const sqlite_listed *run,
+                               unsigned *lacks);
+/* Write them, inside a transaction; its key's goes to `keys`, which are written behind all others. */
+int stet__sqlite_stretch_mend(sqlite_store *st, sqlite_conn *c, const sqlite_listed *run,
+                              unsigned lacks, stet__buf *keys);
+int stet__sqlite_stretch_write_keys(sqlite_store *st, sqlite_conn *c, const stet__buf *keys);
+/* An entry of a lot in 64 bits, and those of a lot. */
+uint64_t stet__sqlite_stretch_print(uint32_t hash, int64_t stretch);
+typedef void (*sqlite_print_fn)(void *arg, uint64_t print);
+void stet__sqlite_stretch_prints(stet_bytes lot, sqlite_print_fn fn, void *arg);
 /* Upkeep, in small transactions on `side`. Locks: takes side_lock. */
 int stet__sqlite_stretch_tend(sqlite_store *st);
 
@@ -601,6 +635,10 @@ int stet__sqlite_stretch_tend(sqlite_store *st);
 /* Newest first, on a connection of the pool; *is_done false: it has nothing to go by, walk all runs. */
 int stet__sqlite_list(sqlite_store *st, const stet_run_query *query, stet_run_row_fn fn, void *arg,
                       bool *is_done);
+
+/* ---- sqlite_mend.c ---- */
+
+int stet__sqlite_check_indexes(stet_store *s, bool is_repairing, stet_check_fn fn, void *arg);
 
 /* ---- sqlite_lanes.c ---- */
 

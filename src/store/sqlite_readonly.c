@@ -115,6 +115,7 @@ readonly_ops(void)
         .ping = stet__sqlite_ping,
         .due = stet__sqlite_read_due,
         .apply_in = readonly_apply_in,
+        .check = stet__sqlite_check_indexes,
     };
 
     return &ops;

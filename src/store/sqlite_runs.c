@@ -260,17 +260,28 @@ runs_has_work(const sqlite_store *st, const sqlite_run *run)
     return run->session != 0 || !(run->is_terminal || (run->due_ms == STET_NEVER && is_quiet));
 }
 
+bool
+stet__sqlite_run_work(const sqlite_store *st, const sqlite_run *run, int64_t *work)
+{
+    *work = 0;
+    if (run->session != 0)
+        *work = (int64_t)run->session;
+    else if (!runs_has_work(st, run))
+        return false;
+    else if (run->due_ms == STET_NEVER)
+        *work = -1 - (int64_t)run->status;
+    return true;
+}
+
 static void
 runs_bind_work(const sqlite_store *st, sqlite3_stmt *stmt, int at, const sqlite_run *run)
 {
-    if (run->session != 0)
-        sqlite_bind_u64(stmt, at, run->session);
-    else if (!runs_has_work(st, run))
-        sqlite3_bind_null(stmt, at);
-    else if (run->due_ms == STET_NEVER)
-        sqlite3_bind_int64(stmt, at, -1 - (int64_t)run->status);
+    int64_t work;
+
+    if (stet__sqlite_run_work(st, run, &work))
+        sqlite3_bind_int64(stmt, at, work);
     else
-        sqlite3_bind_int64(stmt, at, 0);
+        sqlite3_bind_null(stmt, at);
 }
 
 /* Rows are written several at a time: most of what a statement costs for a row is its begin and its end, and behind

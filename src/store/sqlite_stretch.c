@@ -203,8 +203,8 @@ stet__sqlite_stretch_status(sqlite_store *st, const sqlite_run *run)
     return stretch_add_status(st, &st->writer, run->status, stretch);
 }
 
-static int
-stretch_write_keys(sqlite_store *st, sqlite_conn *c, const stet__buf *keys)
+int
+stet__sqlite_stretch_write_keys(sqlite_store *st, sqlite_conn *c, const stet__buf *keys)
 {
     int           err = STET_OK;
     sqlite3_stmt *stmt;
@@ -223,7 +223,7 @@ stretch_write_keys(sqlite_store *st, sqlite_conn *c, const stet__buf *keys)
 int
 stet__sqlite_stretch_flush(sqlite_store *st)
 {
-    int err = stretch_write_keys(st, &st->writer, &st->stretches.keys);
+    int err = stet__sqlite_stretch_write_keys(st, &st->writer, &st->stretches.keys);
 
     stet__buf_cut(&st->stretches.keys, 0);
     return err;
@@ -252,7 +252,7 @@ stretch_fill_row(sqlite_store *st, sqlite_conn *c, sqlite3_stmt *row, stet__buf 
         stretch_add_key(keys, key, stretch);
     if (keys->len < STRETCH_LOT * STRETCH_KEY_BYTES)
         return STET_OK;
-    err = stretch_write_keys(st, c, keys);
+    err = stet__sqlite_stretch_write_keys(st, c, keys);
     stet__buf_cut(keys, 0);
     return err;
 }
@@ -274,8 +274,93 @@ stet__sqlite_stretch_fill(sqlite_store *st, sqlite_conn *c)
         err = stet__sqlite_fail(st, c->db, rc, "read it");
     sqlite3_reset(row);
     if (err == STET_OK)
-        err = stretch_write_keys(st, c, &keys);
+        err = stet__sqlite_stretch_write_keys(st, c, &keys);
     stet__buf_free(&keys);
+    return err;
+}
+
+/* ---- entries that were lost ------------------------------------------------------------------ */
+
+uint64_t
+stet__sqlite_stretch_print(uint32_t hash, int64_t stretch)
+{
+    uint64_t mixed = (uint64_t)stretch * 0x9e3779b97f4a7c15u ^ hash * 0xc2b2ae3d27d4eb4fu;
+
+    return mixed ^ mixed >> 29;
+}
+
+void
+stet__sqlite_stretch_prints(stet_bytes lot, sqlite_print_fn fn, void *arg)
+{
+    for (size_t at = 0; at + STRETCH_KEY_BYTES <= lot.len; at += STRETCH_KEY_BYTES) {
+        const uint8_t *entry = (const uint8_t *)lot.data + at;
+
+        fn(arg,
+           stet__sqlite_stretch_print(stet__load_u32(entry), (int64_t)stet__load_u64(entry + 4)));
+    }
+}
+
+static int
+stretch_lacks(sqlite_store *st, sqlite_conn *c, char kind, const char *name, int64_t stretch,
+              unsigned bit, unsigned *lacks)
+{
+    int           err = STET_OK, rc;
+    char          room[128], *what = room;
+    size_t        len = strlen(name);
+    sqlite3_stmt *stmt = stet__sqlite_stmt(st, c, LITE_SQL_STRETCH_HAS, &err);
+
+    if (stmt == NULL)
+        return err;
+    if (len + 2 > sizeof room && (what = stet__get(st->base.alloc, len + 2)) == NULL)
+        return stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
+    what[0] = kind;
+    memcpy(what + 1, name, len + 1);
+    sqlite_bind_text(stmt, 1, what);
+    sqlite3_bind_int64(stmt, 2, stretch);
+    rc = sqlite3_step(stmt);
+    if (rc == SQLITE_DONE)
+        *lacks |= bit;
+    else if (rc != SQLITE_ROW)
+        err = stet__sqlite_fail(st, c->db, rc, "look for runs");
+    sqlite3_reset(stmt);
+    if (what != room)
+        stet__free(st->base.alloc, what);
+    return err;
+}
+
+int
+stet__sqlite_stretch_lacks(sqlite_store *st, sqlite_conn *c, const sqlite_listed *run,
+                           unsigned *lacks)
+{
+    int64_t stretch = stet__sqlite_stretch_of(&run->id);
+    char    status[16];
+    int     err;
+
+    (void)snprintf(status, sizeof status, "%u", run->status);
+    if ((err = stretch_lacks(st, c, 'h', run->handler, stretch, LITE_LACKS_HANDLER, lacks)) ==
+            STET_OK &&
+        !run->has_work)
+        err = stretch_lacks(st, c, 's', status, stretch, LITE_LACKS_STATUS, lacks);
+    if (err == STET_OK && stretch_is_odd(&run->id, run->created_ms))
+        err = stretch_lacks(st, c, 'o', "", stretch, LITE_LACKS_TIME, lacks);
+    return err;
+}
+
+int
+stet__sqlite_stretch_mend(sqlite_store *st, sqlite_conn *c, const sqlite_listed *run,
+                          unsigned lacks, stet__buf *keys)
+{
+    int64_t stretch = stet__sqlite_stretch_of(&run->id);
+    int     err = STET_OK;
+
+    if ((lacks & LITE_LACKS_HANDLER) != 0)
+        err = stretch_add(st, c, 'h', run->handler, stretch);
+    if (err == STET_OK && (lacks & LITE_LACKS_STATUS) != 0)
+        err = stretch_add_status(st, c, run->status, stretch);
+    if (err == STET_OK && (lacks & LITE_LACKS_TIME) != 0)
+        err = stretch_add(st, c, 'o', "", stretch);
+    if ((lacks & LITE_LACKS_KEY) != 0 && run->key != NULL)
+        stretch_add_key(keys, run->key, stretch);
     return err;
 }
 
@@ -435,7 +520,7 @@ stretch_gather(sqlite_store *st, sqlite_conn *c, bool *is_end)
     for (size_t i = 0; err == STET_OK && n > 1 && i < n; i++)
         err = stretch_remove_lot(st, c, lots[i]);
     if (err == STET_OK && n > 1)
-        err = stretch_write_keys(st, c, &keys);
+        err = stet__sqlite_stretch_write_keys(st, c, &keys);
     stet__buf_free(&keys);
     return err;
 }
@@ -468,7 +553,7 @@ stretch_sweep_lot(sqlite_store *st, sqlite_conn *c)
     if (err == STET_OK && keys.failed)
         err = stet__fail(STET_ENOMEM, "store %s: out of memory", st->path);
     if (err == STET_OK && keys.len < len && (err = stretch_remove_lot(st, c, lot)) == STET_OK)
-        err = stretch_write_keys(st, c, &keys);
+        err = stet__sqlite_stretch_write_keys(st, c, &keys);
     stet__buf_free(&keys);
     return err;
 }

@@ -97,3 +97,58 @@ TEST(F1_postgres_a_unit_the_server_refuses_does_not_spoil_its_neighbours)
     CHECK(!has_run(&c, 1));
     contract_end(&c);
 }
+
+/* ==== only here: the column idle runs are found by ============================================ */
+
+static void
+by_sql(const char *sql)
+{
+    const char *address = stamp_url(), *schema = strstr(address, "&schema=");
+    char        url[512], text[256];
+    PGconn     *db;
+    PGresult   *res;
+
+    CHECK(schema != NULL);
+    (void)snprintf(url, sizeof url, "%.*s", (int)(schema - address), address);
+    (void)snprintf(text, sizeof text, "SET search_path=%s; %s", schema + 8, sql);
+    db = PQconnectdb(url);
+    CHECK(PQstatus(db) == CONNECTION_OK);
+    res = PQexec(db, text);
+    if (PQresultStatus(res) != PGRES_COMMAND_OK)
+        test_fail(__FILE__, __LINE__, "%s: %s", sql, PQerrorMessage(db));
+    PQclear(res);
+    PQfinish(db);
+}
+
+TEST(F2_postgres_a_run_that_is_not_found_by_its_status_is_found_and_requeued_again)
+{
+    static const char *const handlers[] = { "a.one" };
+    stet_claimer claimer = { .running_status = RUNNING, .handlers = handlers, .n_handlers = 1 };
+    contract     c;
+    unit         end = { 0 }, requeue = { 0 };
+
+    contract_begin(&c);
+    c.store->quiet = 1u << SLEEPING;
+    claimer.session = contract_session(c.store);
+    put_ten(&c); /* odd ones a.one; 1 … 5 stuck, the others pending; due never */
+    put_due(&c, 11, "a.one", 5);
+    put_claimed(&c, 12, claimer.session);
+    put_claimed(&c, 13, claimer.session);
+    unit_release(&end, 12, SLEEPING, STET_NEVER);
+    unit_finish(&end, 10);
+    CHECK_CODE(decide(&c, &end), STET_OK);
+    CHECK_INT(contract_check(c.store, false), 0);
+    by_sql("UPDATE runs SET idle=NOT idle");
+    /* 12 is quiet: to be found is no harm. */
+    CHECK_INT(contract_check(c.store, false), 9 + 3);
+    CHECK_INT(contract_check(c.store, true), 12);
+    CHECK_INT(contract_check(c.store, false), 0);
+    unit_op(&requeue,
+            (stet_op){
+                .kind = STET_OP_REQUEUE, .status = STUCK, .number = PENDING, .claimer = &claimer });
+    CHECK_CODE(decide(&c, &requeue), STET_OK);
+    CHECK(see_run(&c, 1).due_ms != STET_NEVER);
+    CHECK(see_run(&c, 5).due_ms != STET_NEVER);
+    CHECK(see_run(&c, 7).due_ms == STET_NEVER);
+    contract_end(&c);
+}

@@ -339,3 +339,17 @@ TEST(I2_a_run_whose_owner_is_unknown_is_found)
     expect_finding(f->engine, 1, &run, "owner");
     damage_end(f);
 }
+
+/* Whether it stands still cannot be told from its options. */
+TEST(I2_a_row_whose_options_cannot_be_read_is_found)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, ended;
+
+    if (!f->is_sqlite)
+        test_skip("the memory store has no way to damage a column");
+    i2_prepare(f, &run, &ended);
+    damage_sql(f, "UPDATE runs SET extra = x'0102' WHERE id = ?1", &run, (stet_bytes){ NULL, 0 });
+    expect_finding(f->engine, 3, &run, "projection");
+    damage_end(f);
+}

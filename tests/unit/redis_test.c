@@ -586,33 +586,81 @@ one_timer(void *arg, const stet_timer *timer)
     return 0;
 }
 
+typedef struct missing {
+    int  n, repaired, without_run;
+    char text[256];
+} missing;
+
+static int
+one_missing(void *arg, const stet_id *run, const char *sentence, bool is_repaired)
+{
+    missing *to = arg;
+
+    to->n++;
+    to->repaired += is_repaired;
+    to->without_run += run == NULL;
+    (void)snprintf(to->text, sizeof to->text, "%s", sentence);
+    return STET_OK;
+}
+
+static missing
+check_now(world *w, bool is_repairing)
+{
+    missing found = { .n = 0 };
+
+    CHECK_OK(w->store->ops->check(w->store, is_repairing, one_missing, &found));
+    CHECK_INT(found.repaired, is_repairing ? found.n : 0);
+    return found;
+}
+
+/* Lost, found by one look after the other, repaired, sound. */
+static void
+expect_missing(world *w, const char *lose, int n, const char *text)
+{
+    CHECK_INT(check_now(w, false).n, 0);
+    CHECK(by_hand(w, lose) > 0);
+    CHECK_INT(check_now(w, false).n, n);
+    CHECK_HAS(check_now(w, false).text, text);
+    CHECK_INT(check_now(w, true).n, n);
+    CHECK_INT(check_now(w, false).n, 0);
+    CHECK_INT(check_now(w, true).n, 0);
+}
+
 /* Rows and values are there, what finds them is not. */
-TEST(F2_redis_lost_indexes_are_made_again)
+TEST(F2_redis_lost_indexes_are_found_and_made_again)
 {
     static const char *const handlers[] = { "h.b" };
-    stet_claimer claimer = { .running_status = 2, .handlers = handlers, .n_handlers = 1 };
-    stet_op ops[] = { { .kind = STET_OP_TIMER_PUT, .run = run_id(1), .fire_ms = 5, .number = 1 },
-                      op_value("s", "a", "v"),
-                      op_value("s", "b", "v") };
-    stet_op claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
-    char    url[300];
-    int64_t due_ms;
-    int     values = 0, timers = 0;
-    world   w;
+    stet_claimer             claimer = { .running_status = 2, .handlers = handlers,
+                                         .n_handlers = 1 };
+    stet_op                  ops[] = { { .kind = STET_OP_TIMER_PUT, .run = run_id(1), .fire_ms = 5,
+                                         .number = 1 },
+                                       op_value("s", "a", "v"), op_value("s", "b", "v") };
+    stet_op                  claim = { .kind = STET_OP_CLAIM_DUE, .claimer = &claimer, .count = 1 };
+    stet_run_row             idle = { .id = run_id(3), .status = 4, .due_ms = STET_NEVER,
+                                      .ended_ms = STET_NEVER };
+    stet_op                  park = { .kind = STET_OP_RUN_SET, .row = &idle, .run = run_id(3),
+                                      .mask = STET_RUN_STATUS | STET_RUN_DUE };
+    int64_t                  due_ms;
+    int                      values = 0, timers = 0;
+    world                    w;
 
     world_begin(&w, NULL);
     CHECK_OK(
         w.store->ops->session_open(w.store, &claimer.session, run_id(9), 600000, stet_text("")));
     put_run(&w, 1, "h.b");
     put_run(&w, 2, "h.b");
+    put_run(&w, 3, "h.c");
     CHECK_CODE(commit_on(w.store, ++w.seq, ops, 3, NULL), STET_OK);
     CHECK_CODE(commit_on(w.store, ++w.seq, &claim, 1, NULL), STET_OK);
-    CHECK_INT(by_hand(&w, "DEL {a}:ids {a}:q:h.b {a}:o:1 {a}:x:s {a}:t"), 5);
-    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 0);
-    stet__store_close(w.store);
-    (void)snprintf(url, sizeof url, "%s&repair=1", redis_server_url(w.server, "a"));
-    CHECK_OK(stet__store_open(&w.store, stet__platform_real(), url));
-    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 2);
+    CHECK_CODE(commit_on(w.store, ++w.seq, &park, 1, NULL), STET_OK);
+    expect_missing(&w, "ZREMRANGEBYRANK {a}:ids 0 1", 2, "list of all runs");
+    expect_missing(&w, "DEL {a}:q:h.b", 1, "queue");
+    expect_missing(&w, "DEL {a}:o:1", 1, "its session");
+    expect_missing(&w, "DEL {a}:w:4:h.c", 1, "by its status");
+    expect_missing(&w, "DEL {a}:x:s", 2, "space s");
+    expect_missing(&w, "DEL {a}:t", 1, "timer");
+    expect_missing(&w, "DEL {a}:ids {a}:q:h.b {a}:o:1 {a}:w:4:h.c {a}:x:s {a}:t", 9, "");
+    CHECK_INT(count_runs(w.store, (stet_run_query){ 0 }), 3);
     CHECK_INT(count_runs(w.store, (stet_run_query){ .session = claimer.session }), 1);
     CHECK_OK(w.store->ops->due(w.store, handlers, 1, &due_ms));
     CHECK(due_ms != STET_NEVER);
@@ -620,6 +668,36 @@ TEST(F2_redis_lost_indexes_are_made_again)
     CHECK_INT(values, 2);
     CHECK_OK(w.store->ops->timers(w.store, 100, 9, one_timer, &timers, NULL));
     CHECK_INT(timers, 1);
+    /* Of a status that nobody asks for it need not be found. */
+    w.store->quiet = 1u << 4;
+    CHECK_INT(by_hand(&w, "DEL {a}:w:4:h.c"), 1);
+    CHECK_INT(check_now(&w, false).n, 0);
+    world_end(&w);
+}
+
+/* More than one call looks at: pages of keys, and of a space's values. */
+TEST(F2_redis_lost_indexes_of_many_are_found)
+{
+    char    key[16];
+    world   w;
+    missing found;
+
+    world_begin(&w, NULL);
+    for (uint32_t n = 1; n <= 1200; n++) {
+        stet_op op;
+
+        (void)snprintf(key, sizeof key, "key %u", n);
+        op = op_value("s", key, "v");
+        put_run(&w, n, "h.b");
+        CHECK_CODE(commit_on(w.store, ++w.seq, &op, 1, NULL), STET_OK);
+    }
+    CHECK_INT(by_hand(&w, "DEL {a}:ids {a}:x:s"), 2);
+    found = check_now(&w, false);
+    CHECK_INT(found.n, 2400);
+    CHECK_INT(check_now(&w, true).n, 2400);
+    CHECK_INT(check_now(&w, false).n, 0);
+    CHECK_INT(by_hand(&w, "ZCARD {a}:x:s"), 1200);
+    CHECK_INT(count_runs(w.store, (stet_run_query){ .limit = 2000 }), 1200);
     world_end(&w);
 }
 

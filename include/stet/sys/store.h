@@ -278,6 +278,8 @@ typedef int (*stet_session_fn)(void *arg, const stet_session_row *row);
 typedef void (*stet_hint_fn)(void *arg);
 typedef void (*stet_told_fn)(void *arg, const void *bytes, size_t len);
 typedef int (*stet_doctor_fn)(void *arg, const char *sentence);
+/* `run` is NULL where it is about none; `sentence` begins behind "run_…: ". */
+typedef int (*stet_check_fn)(void *arg, const stet_id *run, const char *sentence, bool is_repaired);
 
 /* ---- transactions that are lent --------------------------------------------------------------- */
 
@@ -385,6 +387,12 @@ typedef struct stet_store_ops {
      * most `limit` rows; with if_ended only that of a terminal run. */
     int (*load)(stet_store *s, stet_id run, bool if_ended, size_t limit, stet_run_row_fn row_fn,
                 stet_facts_fn facts_fn, void *arg);
+    /* May be NULL: whatever the methods above find, they find in the records themselves. Does what the store made of its
+     * own records to find them by (queues, lists, columns of indexes) have every record where it belongs? Each that is
+     * missing, or in the wrong place where that does harm, is told; with is_repairing it is set right first, durably. What
+     * is left of records that are gone is no finding if it does no harm. Others may be at work: what they change meanwhile
+     * is no finding either. In short transactions or calls; interrupted anywhere it can be repeated. */
+    int (*check)(stet_store *s, bool is_repairing, stet_check_fn fn, void *arg);
 } stet_store_ops;
 
 struct stet_store {
