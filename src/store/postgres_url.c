@@ -171,6 +171,17 @@ url_ask_libpq(pg_store *st, const char *rest)
     return STET_OK;
 }
 
+/* A password with a '@', '/' or '?' that was not written as %XX: libpq would take parts of it for a
+ * host, a port, a database or an option, and those are told. One '@' ends user and password, and
+ * there is no other. */
+static bool
+url_is_torn(const char *address)
+{
+    const char *at = strchr(address, '@'), *end = strpbrk(address + 2, "/?");
+
+    return at != NULL && ((end != NULL && end < at) || strchr(at + 1, '@') != NULL);
+}
+
 int
 stet__pg_url_parse(pg_store *st, const char *address)
 {
@@ -186,6 +197,12 @@ stet__pg_url_parse(pg_store *st, const char *address)
         return err;
     if (strncmp(address, "//", 2) != 0)
         return stet__fail(STET_EURL, "store %s: the address begins with postgres://", st->name);
+    if (url_is_torn(address))
+        return stet__fail(STET_EURL,
+                          "store %s: the address has an '@' that does not end user and password; "
+                          "other characters than letters and digits in them, and an '@' anywhere "
+                          "else, are written as %%XX ('@' is %%40, '/' %%2F, '?' %%3F)",
+                          st->name);
     stet__buf_init(&rest, st->base.alloc);
     stet__buf_str(&rest, "postgresql:");
     stet__buf_add(&rest, address, len);

@@ -335,3 +335,15 @@ TEST(G3_an_address_that_is_none_does_not_show_its_password)
                    STET_EURL, "unknown option", "an_option_with");
     expect_refused("postgre://u:hush@h/db", STET_EURL, "no store for", "postgres://");
 }
+
+/* libpq would take parts of such a password for a host, a port, a database or an option, and those
+ * are told. */
+TEST(G3_a_password_with_characters_that_were_not_written_as_xx_is_not_shown)
+{
+    expect_refused("postgres://u:p@hush@h/db", STET_EURL, "'@'", "%XX");
+    expect_refused("postgres://u:p/hush@h/db", STET_EURL, "'@'", "%XX");
+    expect_refused("postgres://u:p?hush=1@h/db", STET_EURL, "'@'", "%XX");
+    expect_refused("postgres://u:p?x&hush@h/db?schema=s", STET_EURL, "'@'", "%XX");
+    expect_refused("postgres://u:p@h?host=hush@h/db", STET_EURL, "'@'", "%XX");
+    expect_refused("postgre://u:p?hush@h/db", STET_EURL, "no store for", "postgres://");
+}
