@@ -28,6 +28,54 @@ cut_url(cuts *c, size_t n)
     return proxy_url(c->proxy, schema, "");
 }
 
+/* ---- a store by itself ----------------------------------------------------------------------- */
+
+static bool
+store_is_cut(int code)
+{
+    return code == STET_EIO || code == STET_EUNCERTAIN;
+}
+
+/* At each request in turn, until none is left; thinned as the engine's lives are. */
+static void
+store_everywhere(proxy_fault fault)
+{
+    proxy *p = proxy_new();
+    char   url[256], clean[512], schema[32], where[64];
+    size_t n = 0, cut = 0, step = cuts_stride(9) / 9 + (cuts_stride(9) < 9);
+    bool   was_cut;
+
+    (void)snprintf(schema, sizeof schema, "bare_%s", test_unique());
+    (void)snprintf(url, sizeof url, "%s", proxy_url(p, schema, ""));
+    (void)snprintf(clean, sizeof clean, "%s", cluster_url(schema));
+    do {
+        store_life l = { .platform = stet__platform_real(), .url = url, .clean = clean,
+                         .n = (uint32_t)n, .where = where, .is_expected = store_is_cut };
+
+        (void)snprintf(where, sizeof where, "cut %s request %zu",
+                       fault == PROXY_LOSE_REQUEST ? "before" : "after", n);
+        if (n > 0) /* the first life makes the schema, which has tests of its own */
+            proxy_fault_at(p, fault, NULL, n);
+        store_life_live(&l);
+        was_cut = n == 0 || !proxy_calm(p);
+        n += n == 0 ? 1 : step;
+        cut += was_cut;
+    } while (was_cut && n < STORE_REQUESTS_MAX);
+    CHECK(n > 30 && n < STORE_REQUESTS_MAX);
+    test_note("cut at %zu requests", cut - 1);
+    proxy_free(p);
+}
+
+TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_request, 300)
+{
+    store_everywhere(PROXY_LOSE_REQUEST);
+}
+
+TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_answer, 300)
+{
+    store_everywhere(PROXY_LOSE_ANSWER);
+}
+
 /* ---- transactions ---------------------------------------------------------------------------- */
 
 /* $$ is the schema of this test. The key is a parameter, so that the statement is called the same
@@ -162,54 +210,6 @@ TEST_LIMIT(F6_postgres_an_engine_whose_connection_is_cut_before_each_request, 90
 TEST_LIMIT(F6_postgres_an_engine_whose_connection_is_cut_before_each_answer, 900)
 {
     cut_everywhere(PROXY_LOSE_ANSWER);
-}
-
-/* ---- a store by itself ----------------------------------------------------------------------- */
-
-static bool
-store_is_cut(int code)
-{
-    return code == STET_EIO || code == STET_EUNCERTAIN;
-}
-
-/* At each request in turn, until none is left; thinned as the engine's lives are. */
-static void
-store_everywhere(proxy_fault fault)
-{
-    proxy *p = proxy_new();
-    char   url[256], clean[512], schema[32], where[64];
-    size_t n = 0, cut = 0, step = cuts_stride(9) / 9 + (cuts_stride(9) < 9);
-    bool   was_cut;
-
-    (void)snprintf(schema, sizeof schema, "bare_%s", test_unique());
-    (void)snprintf(url, sizeof url, "%s", proxy_url(p, schema, ""));
-    (void)snprintf(clean, sizeof clean, "%s", cluster_url(schema));
-    do {
-        store_life l = { .platform = stet__platform_real(), .url = url, .clean = clean,
-                         .n = (uint32_t)n, .where = where, .is_expected = store_is_cut };
-
-        (void)snprintf(where, sizeof where, "cut %s request %zu",
-                       fault == PROXY_LOSE_REQUEST ? "before" : "after", n);
-        if (n > 0) /* the first life makes the schema, which has tests of its own */
-            proxy_fault_at(p, fault, NULL, n);
-        store_life_live(&l);
-        was_cut = n == 0 || !proxy_calm(p);
-        n += n == 0 ? 1 : step;
-        cut += was_cut;
-    } while (was_cut && n < STORE_REQUESTS_MAX);
-    CHECK(n > 30 && n < STORE_REQUESTS_MAX);
-    test_note("cut at %zu requests", cut - 1);
-    proxy_free(p);
-}
-
-TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_request, 300)
-{
-    store_everywhere(PROXY_LOSE_REQUEST);
-}
-
-TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_answer, 300)
-{
-    store_everywhere(PROXY_LOSE_ANSWER);
 }
 
 /* ---- a schema that is being made ------------------------------------------------------------- */
