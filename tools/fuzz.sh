@@ -42,20 +42,35 @@ seconds=${FUZZ_SECONDS:-$([ -n "${MINUTES:-}" ] && echo $((MINUTES * 60 / ${#sou
 
 mkdir -p "$out/bin" "$out/crashes" || exit 2
 CC=$CLANG cmake -S . -B "$out/lib" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DSTET_TESTS=OFF \
-    -DSTET_SANITIZE=address -DSTET_POSTGRES=OFF -DSTET_REDIS=OFF -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >"$out/build.log" 2>&1 &&
+    -DSTET_SANITIZE=address -DCMAKE_C_FLAGS=-fsanitize=fuzzer-no-link >"$out/build.log" 2>&1 &&
     cmake --build "$out/lib" -j "$JOBS" --target stet_static >>"$out/build.log" 2>&1 || {
     cat "$out/build.log"
     echo "fuzz: the library does not build" >&2
     exit 1
 }
-rabbitmq=()
-grep -q '^STET_RABBITMQ_LIBRARY:.*=/' "$out/lib/CMakeCache.txt" && rabbitmq=(-lrabbitmq)
+
+# The servers' libraries, where they are; what needs one that is not there is left out, and told.
+cached() { # NAME: what the build found, or nothing
+    sed -n "s,^$1:[A-Z]*=\\(/.*\\),\\1,p" "$out/lib/CMakeCache.txt"
+}
+servers=()
+missing=()
+for server in LIBPQ:postgres:-lpq HIREDIS:redis:-lhiredis RABBITMQ:rabbitmq:-lrabbitmq; do
+    IFS=: read -r variable name link <<<"$server"
+    if [ -n "$(cached "STET_${variable}_LIBRARY")" ] && [ -n "$(cached "STET_${variable}_INCLUDE")" ]; then
+        servers+=("$link")
+        flags+=("-DSTET_WITH_${name^^}=1" -isystem "$(cached "STET_${variable}_INCLUDE")")
+    else
+        missing+=("fuzz/fuzz_${name}_")
+        echo "fuzz: without $link nothing of $name is fuzzed"
+    fi
+done
 library=$(find "$out/lib" -name 'libstet.a' | head -n 1)
 
 build() { # SOURCE PROGRAM [FLAG …]
     local source=$1 program=$2
     shift 2
-    "$CLANG" "${flags[@]}" "$@" "$source" "$library" -lsqlite3 "${rabbitmq[@]}" -lpthread -lm -o "$program"
+    "$CLANG" "${flags[@]}" "$@" "$source" "$library" -lsqlite3 "${servers[@]}" -lpthread -lm -o "$program"
 }
 
 # The planted bug: found within a minute, with the input kept.
@@ -72,6 +87,9 @@ echo "fuzz: the planted bug was found"
 
 failed=0
 for source in "${sources[@]}"; do
+    for prefix in "${missing[@]}"; do
+        [[ $source != "$prefix"* ]] || continue 2
+    done
     name=$(basename "$source" .c)
     name=${name#fuzz_}
     mkdir -p "$out/corpus/$name" "$seeds/$name"

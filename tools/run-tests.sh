@@ -162,6 +162,7 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     asan/crash_power_test) thin STET_POWER_SEEDS=1 STET_POWER_STRIDE=10 ;;
     plain/fault_postgres_cut_test) thin STET_CUT_STRIDE=18 ;;
     asan/fault_*_cut_test) thin STET_CUT_STRIDE=120 STET_CUT_KINDS=3 ;;
+    plain/fault_rabbitmq_test | asan/fault_rabbitmq_test) thin STET_CUT_STRIDE=12 ;;
     plain/fault_api_test) thin STET_FAULT_THIN=20 ;;
     asan/fault_api_test) thin STET_FAULT_STRIDE=1000 STET_FAULT_FIRST=2 ;;
     asan/fault_sqlite_test) thin STET_FAULT_STRIDE=20 ;;

@@ -220,6 +220,10 @@ stet__rabbit_parse(rabbit_port *r, const char *address)
     address += 3;
     len = strcspn(address, "?");
     options = address + len;
+    if (strchr(options, '@') != NULL) /* what stands before it would be told as host and option */
+        return stet__fail(STET_EURL,
+                          "queue amqp://…: there is an '@' behind the '?'; in a password '?' is "
+                          "written as %%3F, in an option '@' as %%40");
     if ((err = url_place(r, address, len)) != STET_OK)
         return err;
     while (options[0] != '\0' && options[1] != '\0') {

@@ -233,19 +233,20 @@ tx_check_database(pg_store *st, pg_link *c)
     PGresult *res = NULL;
     char      sql[256], instance[33];
     bool      is_ours;
+    int       err;
 
     for (size_t i = 0; i < sizeof st->instance; i++)
         (void)snprintf(instance + 2 * i, 3, "%02x", st->instance[i]);
     (void)snprintf(sql, sizeof sql,
                    "SELECT convert_from(v,'SQL_ASCII') FROM \"%s\".meta WHERE k='instance'",
                    st->schema);
-    is_ours = stet__pg_exec(st, c, sql, &res, "find the store") == STET_OK && PQntuples(res) == 1 &&
-              strcmp(PQgetvalue(res, 0, 0), instance) == 0;
+    err = stet__pg_exec(st, c, sql, &res, "find the store");
+    is_ours = err == STET_OK && PQntuples(res) == 1 && strcmp(PQgetvalue(res, 0, 0), instance) == 0;
     PQclear(res);
-    if (is_ours)
-        return STET_OK;
+    if (is_ours || c->db == NULL) /* lost: nothing is known of the database */
+        return err;
     return stet__fail(STET_EMISMATCH, "the connection is to the database %s, where %s is not",
-                      c->db != NULL ? PQdb(c->db) : "?", st->name);
+                      PQdb(c->db), st->name);
 }
 
 static int

@@ -158,25 +158,13 @@ url_make_name(pg_store *st)
     return url_set_name(st, name);
 }
 
-/* A password with a raw '/' or '@' in it: libpq takes a part of it for the host, the port or the database, and all
- * three are told. */
-static bool
-url_is_torn(const pg_store *st)
-{
-    const char *port = stet__pg_url_option(st, "port");
-
-    return port[strspn(port, "0123456789,")] != '\0' ||
-           strchr(stet__pg_url_option(st, "host"), '@') != NULL ||
-           strchr(stet__pg_url_option(st, "dbname"), '@') != NULL;
-}
-
 /* `rest` is a URL without options of ours. */
 static int
 url_ask_libpq(pg_store *st, const char *rest)
 {
     char *said = NULL;
 
-    if ((st->options = PQconninfoParse(rest, &said)) == NULL || url_is_torn(st)) {
+    if ((st->options = PQconninfoParse(rest, &said)) == NULL) {
         PQfreemem(said); /* it may repeat a part of the password */
         return stet__fail(STET_EURL,
                           "store %s: the address is no PostgreSQL URL; it is "
@@ -186,6 +174,17 @@ url_ask_libpq(pg_store *st, const char *rest)
                           st->name);
     }
     return STET_OK;
+}
+
+/* A password with a '@', '/' or '?' that was not written as %XX: libpq would take parts of it for a
+ * host, a port, a database or an option, and those are told. One '@' ends user and password, and
+ * there is no other. */
+static bool
+url_is_torn(const char *address)
+{
+    const char *at = strchr(address, '@'), *end = strpbrk(address + 2, "/?");
+
+    return at != NULL && ((end != NULL && end < at) || strchr(at + 1, '@') != NULL);
 }
 
 int
@@ -203,6 +202,12 @@ stet__pg_url_parse(pg_store *st, const char *address)
         return err;
     if (strncmp(address, "//", 2) != 0)
         return stet__fail(STET_EURL, "store %s: the address begins with postgres://", st->name);
+    if (url_is_torn(address))
+        return stet__fail(STET_EURL,
+                          "store %s: the address has an '@' that does not end user and password; "
+                          "other characters than letters and digits in them, and an '@' anywhere "
+                          "else, are written as %%XX ('@' is %%40, '/' %%2F, '?' %%3F)",
+                          st->name);
     stet__buf_init(&rest, st->base.alloc);
     stet__buf_str(&rest, "postgresql:");
     stet__buf_add(&rest, address, len);

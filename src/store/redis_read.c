@@ -249,7 +249,10 @@ stet__redis_read_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, 
     stet__redis_word_int(&w, read_limit(limit));
     if ((err = stet__redis_read_script(st, &w, &reply, "read an inbox")) != STET_OK)
         return err;
-    before = reply->elements > 0 ? strtoull(reply->element[0]->str, NULL, 10) : 0;
+    for (size_t i = 0; i < reply->elements; i++)
+        if (reply->element[i]->type != REDIS_REPLY_STRING)
+            err = read_damaged(st, "an inbox");
+    before = err == STET_OK && reply->elements > 0 ? strtoull(reply->element[0]->str, NULL, 10) : 0;
     for (size_t i = 1; err == STET_OK && i < reply->elements; i++)
         err =
             fn(arg, before + i, 1, (stet_bytes){ reply->element[i]->str, reply->element[i]->len });

@@ -293,7 +293,10 @@ lost_take(redis_store *st, const redisReply *keys, stet__buf *found)
     err = ids.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
                      : stet__redis_read_script(st, &w, &reply, "look for lost runs");
     if (err == STET_OK) {
-        stet__buf_add(found, reply->str, reply->len);
+        if (reply->len % sizeof(stet_id) == 0)
+            stet__buf_add(found, reply->str, reply->len);
+        else
+            err = stet__fail(STET_ECORRUPT, "store %s: a list of lost runs is damaged", st->name);
         freeReplyObject(reply);
     }
     stet__buf_free(&ids);
@@ -318,7 +321,10 @@ lost_scan(redis_store *st, stet__buf *found)
         stet__redis_word(&w, "COUNT");
         stet__redis_word(&w, "1000");
         err = stet__redis_read(st, &w, 1, &reply, "look for lost runs");
-        if (err == STET_OK && reply->elements == 2) {
+        if (err == STET_OK &&
+            (reply->elements != 2 || reply->element[0]->type != REDIS_REPLY_STRING)) {
+            err = stet__fail(STET_ECORRUPT, "store %s: a list of keys is damaged", st->name);
+        } else if (err == STET_OK) {
             (void)snprintf(cursor, sizeof cursor, "%s", reply->element[0]->str);
             err = lost_take(st, reply->element[1], found);
         }

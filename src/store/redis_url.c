@@ -250,6 +250,9 @@ stet__redis_url_parse(redis_store *st, const char *address)
     (void)snprintf(st->name, sizeof st->name, "redis://…");
     if (strncmp(address, "//", 2) != 0)
         return url_bad(st, "it begins with redis://");
+    if (strchr(options, '@') != NULL) /* what stands before it would be told as host and option */
+        return url_bad(st, "there is an '@' behind the '?', so the '?' is in the password: write "
+                           "it as %3F");
     for (const char *c = address + 2; c < address + len; c++)
         if (*c == '@')
             at = c; /* the last: a password may have one that was not written as %40 */

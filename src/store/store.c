@@ -78,11 +78,11 @@ store_new(stet__platform *p, const stet_store_ops *ops)
     return s;
 }
 
-/* Between "//" and the last '@' before the path, behind ':', is a password; so is password=…. */
+/* Between "//" and the last '@', behind ':', is a password; so is password=…. */
 const char *
 stet__store_shown(char *out, size_t size, const char *address)
 {
-    const char *from = strstr(address, "://"), *at = NULL, *colon, *end, *word;
+    const char *from = strstr(address, "://"), *at = NULL, *colon, *end, *word, *other;
     int         len;
 
     if (from == NULL) {
@@ -91,11 +91,14 @@ stet__store_shown(char *out, size_t size, const char *address)
     }
     from += 3;
     end = from + strcspn(from, "?");
-    for (const char *c = from; c < end; c++)
+    other = strstr(end, "://");
+    for (const char *c = from; *c != '\0' && c != other; c++)
         if (*c == '@')
-            at = c; /* a password may have a '@' or '/' that was not written as %XX */
+            at = c; /* a password may have a '@', '/' or '?' that was not written as %XX */
     colon = at != NULL ? memchr(from, ':', (size_t)(at - from)) : NULL;
-    if (strstr(end, "://") != NULL)
+    if (at != NULL && at > end)
+        end = other != NULL ? at : at + strcspn(at, "?&");
+    if (other != NULL)
         word = end; /* an address in an option has a password of its own */
     else if ((word = strstr(end, "password=")) == NULL)
         word = end + strlen(end);
@@ -104,8 +107,7 @@ stet__store_shown(char *out, size_t size, const char *address)
                  colon != NULL ? ":…" : "", (int)(word - (at != NULL && colon != NULL ? at : from)),
                  at != NULL && colon != NULL ? at : from);
     if (*word != '\0' && len > 0 && (size_t)len < size)
-        (void)snprintf(out + len, size - (size_t)len, *word == '?' ? "?…" : "password=…%s",
-                       word + strcspn(word, "&"));
+        (void)snprintf(out + len, size - (size_t)len, other != NULL ? "?…" : "password=…%s", word + strcspn(word, "&"));
     return out;
 }
 

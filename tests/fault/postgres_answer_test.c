@@ -66,7 +66,7 @@ answer_everywhere(const uint8_t *answer, size_t len, const char *what, bool is_s
     char              url[256], clean[256], where[160];
     proxy            *p = proxy_new();
     store_life        l = { .platform = stet__platform_real(), .url = url, .clean = clean,
-                            .where = where };
+                            .where = where, .is_lied_to = !has_prepare };
     size_t            n_kinds, hits = 0;
 
     (void)snprintf(url, sizeof url, "%s", proxy_url(p, answer_schema(), ""));

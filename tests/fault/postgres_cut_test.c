@@ -1,13 +1,15 @@
-/* PostgreSQL with the connection cut at each request in turn: an engine (see cuts.h), and the
- * making of a schema. */
+/* PostgreSQL with the connection cut at each request in turn: an engine (see cuts.h), a store by
+ * itself, and the making of a schema. */
+#include <libpq-fe.h>
 #include <unistd.h>
 
 #include "cuts.h"
 #include "fixture.h"
 #include "store/store.h"
+#include "store_life.h"
 #include "test.h"
 
-enum { OPEN_PATIENCE_MS = 30000, OPEN_REQUESTS_MAX = 200 };
+enum { OPEN_PATIENCE_MS = 30000, OPEN_REQUESTS_MAX = 200, STORE_REQUESTS_MAX = 400 };
 
 __attribute__((constructor)) static void
 cut_server(void)
@@ -26,12 +28,177 @@ cut_url(cuts *c, size_t n)
     return proxy_url(c->proxy, schema, "");
 }
 
+/* ---- a store by itself ----------------------------------------------------------------------- */
+
+static bool
+store_is_cut(int code)
+{
+    return code == STET_EIO || code == STET_EUNCERTAIN;
+}
+
+/* At each request in turn, until none is left; thinned as the engine's lives are. */
+static void
+store_everywhere(proxy_fault fault)
+{
+    proxy *p = proxy_new();
+    char   url[256], clean[512], schema[32], where[64];
+    size_t n = 0, cut = 0, step = cuts_stride(9) / 9 + (cuts_stride(9) < 9);
+    bool   was_cut;
+
+    (void)snprintf(schema, sizeof schema, "bare_%s", test_unique());
+    (void)snprintf(url, sizeof url, "%s", proxy_url(p, schema, ""));
+    (void)snprintf(clean, sizeof clean, "%s", cluster_url(schema));
+    do {
+        store_life l = { .platform = stet__platform_real(), .url = url, .clean = clean,
+                         .n = (uint32_t)n, .where = where, .is_expected = store_is_cut };
+
+        (void)snprintf(where, sizeof where, "cut %s request %zu",
+                       fault == PROXY_LOSE_REQUEST ? "before" : "after", n);
+        if (n > 0) /* the first life makes the schema, which has tests of its own */
+            proxy_fault_at(p, fault, NULL, n);
+        store_life_live(&l);
+        was_cut = n == 0 || !proxy_calm(p);
+        n += n == 0 ? 1 : step;
+        cut += was_cut;
+    } while (was_cut && n < STORE_REQUESTS_MAX);
+    CHECK(n > 30 && n < STORE_REQUESTS_MAX);
+    test_note("cut at %zu requests", cut - 1);
+    proxy_free(p);
+}
+
+TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_request, 300)
+{
+    store_everywhere(PROXY_LOSE_REQUEST);
+}
+
+TEST_LIMIT(F6_postgres_a_store_whose_connection_is_cut_before_each_answer, 300)
+{
+    store_everywhere(PROXY_LOSE_ANSWER);
+}
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* $$ is the schema of this test. The key is a parameter, so that the statement is called the same
+ * in every life. */
+static bool
+bank_do(PGconn *db, const char *sql, const char *key, int *answer)
+{
+    const char    *at = strstr(sql, "$$");
+    char           text[128];
+    PGresult      *res;
+    ExecStatusType status;
+
+    if (at != NULL)
+        (void)snprintf(text, sizeof text, "%.*sbank_%s%s", (int)(at - sql), sql, test_unique(),
+                       at + 2);
+    res = PQexecParams(db, at != NULL ? text : sql, key != NULL, NULL, &key, NULL, NULL, 0);
+    status = PQresultStatus(res);
+
+    if (status == PGRES_TUPLES_OK && answer != NULL)
+        *answer = (int)strtol(PQgetvalue(res, 0, 0), NULL, 10);
+    PQclear(res);
+    return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+}
+
+/* Not by way of the proxy. */
+static PGconn *
+bank_open(void)
+{
+    const char *url = cluster_url("x");
+    char        own[512];
+    PGconn     *db;
+
+    (void)snprintf(own, sizeof own, "%.*s", (int)(strstr(url, "&schema=") - url), url);
+    db = PQconnectdb(own);
+    CHECK(PQstatus(db) == CONNECTION_OK);
+    return db;
+}
+
+static void
+bank_make(void)
+{
+    PGconn *db = bank_open();
+
+    CHECK(bank_do(db, "CREATE SCHEMA $$", NULL, NULL) &&
+          bank_do(db, "CREATE TABLE $$.paid(key text)", NULL, NULL) &&
+          bank_do(db, "CREATE TABLE $$.asked(key text)", NULL, NULL));
+    PQfinish(db);
+}
+
+static void
+bank_drop(void)
+{
+    PGconn *db = bank_open();
+
+    CHECK(bank_do(db, "DROP SCHEMA $$ CASCADE", NULL, NULL));
+    PQfinish(db);
+}
+
+static int
+bank_pay(stet_attempt *a, void *key)
+{
+    PGconn *db = stet_attempt_postgres(a);
+
+    if (!bank_do(db, "INSERT INTO $$.paid VALUES($1)", key, NULL))
+        return stet_attempt_fail(a, STET_ERETRY, "%s", PQerrorMessage(db));
+    return STET_OK;
+}
+
+/* The row and the run are there together, or neither: if the answer to COMMIT is lost the key tells
+ * whether they are. */
+static int
+bank_start_in(cuts *c, stet_engine *e, const char *key)
+{
+    char    url[128], idempotency[64];
+    bool    existed = false;
+    PGconn *db;
+    int     err = STET_EIO;
+
+    (void)snprintf(url, sizeof url, "postgres://%s@127.0.0.1:%d/postgres?sslmode=disable",
+                   CLUSTER_USER, proxy_port(c->proxy));
+    (void)snprintf(idempotency, sizeof idempotency, "%s inside", key);
+    db = PQconnectdb(url);
+    if (PQstatus(db) == CONNECTION_OK && bank_do(db, "BEGIN", NULL, NULL)) {
+        err = stet_start_in(e, stet_conn_postgres(db), NULL, "cut.inside", stet_text(key),
+                            STET_START(.idempotency_key = idempotency, .existed = &existed));
+        if (err == STET_OK && !existed &&
+            !bank_do(db, "INSERT INTO $$.asked VALUES($1)", key, NULL))
+            err = STET_EIO;
+        if (err == STET_OK && !bank_do(db, "COMMIT", NULL, NULL))
+            err = STET_EIO;
+    }
+    PQfinish(db);
+    if (err == STET_OK)
+        stet_engine_nudge(e);
+    return err;
+}
+
+static void
+bank_count(cuts *c, const char *key, int *paid, int *asked)
+{
+    PGconn *db = bank_open();
+
+    (void)c;
+    CHECK(bank_do(db, "SELECT count(*) FROM $$.paid WHERE key=$1", key, paid) &&
+          bank_do(db, "SELECT count(*) FROM $$.asked WHERE key=$1", key, asked));
+    PQfinish(db);
+}
+
+/* ---- an engine ------------------------------------------------------------------------------- */
+
 static void
 cut_everywhere(proxy_fault fault)
 {
-    cuts c = { .proxy = proxy_new(), .url = cut_url, .stride = cuts_stride(9) };
+    cuts c = { .proxy = proxy_new(),
+               .url = cut_url,
+               .stride = cuts_stride(9),
+               .pay = bank_pay,
+               .start_in = bank_start_in,
+               .count = bank_count };
 
+    bank_make();
     cuts_everywhere(&c, fault);
+    bank_drop();
     proxy_free(c.proxy);
 }
 

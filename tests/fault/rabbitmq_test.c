@@ -474,13 +474,24 @@ TEST_LIMIT(G5_a_broker_whose_memory_is_short_delays_nobody, 120)
 
 #define RELAY_PAIRS 16
 
-/* Between the engines and the broker: forwards, cuts, or swallows everything. */
+/* Bytes of one direction that are not yet a whole frame. */
+typedef struct relay_bytes {
+    uint8_t at[262144]; /* a frame has 131072 bytes at most */
+    size_t  len;
+} relay_bytes;
+
+/* Between the engines and the broker: forwards frame by frame, cuts before one, or swallows
+ * everything. */
 typedef struct relay {
     int          listener, port;
     pthread_t    thread;
     _Atomic bool is_over, must_cut, must_hang;
     _Atomic int  accepted;
+    _Atomic int  cut_from;    /* whose frame is lost: 0 a client's, 1 the broker's */
+    _Atomic int  frames_left; /* of these, until it is lost with its connection; 0: none is */
+    _Atomic int  frames[2];   /* that were forwarded, but for heartbeats */
     int          fds[RELAY_PAIRS][2];
+    relay_bytes *bytes[RELAY_PAIRS][2];
 } relay;
 
 static void
@@ -490,6 +501,8 @@ relay_drop(relay *r, int i)
         if (r->fds[i][k] >= 0)
             close(r->fds[i][k]);
         r->fds[i][k] = -1;
+        if (r->bytes[i][k] != NULL)
+            r->bytes[i][k]->len = 0;
     }
 }
 
@@ -511,14 +524,62 @@ relay_accept(relay *r)
         relay_drop(r, i);
 }
 
+/* Bytes of the first frame, 0: more has to come. A frame is a type, a channel of two bytes, the
+ * size of what follows in four, that, and one byte; before the first a client says "AMQP" and a
+ * version, eight bytes that are counted as one. */
+static size_t
+relay_frame(const relay_bytes *b)
+{
+    size_t len = 8;
+
+    if (b->len < 8)
+        return 0;
+    if (memcmp(b->at, "AMQP", 4) != 0)
+        len = 8 + ((size_t)b->at[3] << 24 | (size_t)b->at[4] << 16 | (size_t)b->at[5] << 8 |
+                   b->at[6]);
+    return b->len >= len ? len : 0;
+}
+
+/* When heartbeats come is chance, so they are not counted. */
+static bool
+relay_is_cut(relay *r, int from, uint8_t type)
+{
+    if (type == AMQP_FRAME_HEARTBEAT)
+        return false;
+    if (from == atomic_load(&r->cut_from) && atomic_load(&r->frames_left) > 0 &&
+        atomic_fetch_sub(&r->frames_left, 1) == 1)
+        return true;
+    atomic_fetch_add(&r->frames[from], 1);
+    return false;
+}
+
+static bool
+relay_pass(relay *r, int i, int from)
+{
+    relay_bytes *b = r->bytes[i][from];
+    size_t       len;
+    ssize_t      got;
+
+    if (b == NULL && (b = r->bytes[i][from] = calloc(1, sizeof *b)) == NULL)
+        abort();
+    if ((got = read(r->fds[i][from], b->at + b->len, sizeof b->at - b->len)) <= 0)
+        return false;
+    b->len += (size_t)got;
+    while ((len = relay_frame(b)) > 0) {
+        if (!atomic_load(&r->must_hang) &&
+            (relay_is_cut(r, from, b->at[0]) ||
+             send(r->fds[i][1 - from], b->at, len, MSG_NOSIGNAL) != (ssize_t)len))
+            return false;
+        b->len -= len;
+        memmove(b->at, b->at + len, b->len);
+    }
+    return true;
+}
+
 static void
 relay_forward(relay *r, int i, int from)
 {
-    char    bytes[16384];
-    ssize_t len = read(r->fds[i][from], bytes, sizeof bytes);
-
-    if (len <= 0 || (!atomic_load(&r->must_hang) &&
-                     send(r->fds[i][1 - from], bytes, (size_t)len, MSG_NOSIGNAL) != len))
+    if (!relay_pass(r, i, from))
         relay_drop(r, i);
 }
 
@@ -568,8 +629,11 @@ relay_free(relay *r)
 {
     atomic_store(&r->is_over, true);
     pthread_join(r->thread, NULL);
-    for (int i = 0; i < RELAY_PAIRS; i++)
+    for (int i = 0; i < RELAY_PAIRS; i++) {
         relay_drop(r, i);
+        free(r->bytes[i][0]);
+        free(r->bytes[i][1]);
+    }
     close(r->listener);
     free(r);
 }
@@ -598,6 +662,76 @@ TEST_LIMIT(G5_a_connection_that_is_cut_again_and_again, 120)
     stet_close(worker);
     fixture_end(f);
     relay_free(r);
+}
+
+/* ---- cut at every frame ---------------------------------------------------------------------- */
+
+/* A life of two engines: connected, declared, consuming; hints that are published, confirmed,
+ * delivered and acknowledged; closed. False: the frame at which it was to be cut never came.
+ *
+ * They are cut once, at that frame: everything ends all the same, and then both are connected. */
+static bool
+frames_live(relay *r, int from, int n)
+{
+    fixture     *f = polled_begin("sqlite", r->port);
+    stet_engine *worker, *client;
+    bool         was_reached;
+
+    atomic_store(&r->cut_from, from);
+    atomic_store(&r->frames_left, n);
+    worker = rabbit_engine(f, 0, common_services);
+    client = rabbit_engine(f, STET_ROLE_CLIENT, NULL);
+    run_some(client);
+    AWAIT(hint_health(worker).is_connected && hint_health(client).is_connected);
+    run_some(client);
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+    was_reached = atomic_load(&r->frames_left) <= 0;
+    atomic_store(&r->frames_left, 0);
+    return was_reached;
+}
+
+/* Afterwards hints alone are enough again, also with what the cuts left in the broker. */
+static void
+frames_quiet(relay *r)
+{
+    fixture     *f = quiet_begin("sqlite", r->port);
+    stet_engine *worker = rabbit_engine(f, 0, common_services);
+    stet_engine *client = rabbit_engine(f, STET_ROLE_CLIENT, NULL);
+
+    run_some(client);
+    stet_close(client);
+    stet_close(worker);
+    fixture_end(f);
+}
+
+/* STET_CUT_STRIDE=1: each; else the first ten, which are the greeting, and then every so many. */
+static void
+frames_everywhere(int from)
+{
+    int    stride = (int)test_count("STET_CUT_STRIDE", 3), n = 1, cuts = 0;
+    relay *r;
+
+    rabbit_server_need();
+    r = relay_new();
+    for (; frames_live(r, from, n); n += n < 10 ? 1 : stride)
+        cuts++;
+    frames_quiet(r);
+    test_note("cut before %d frames of %d that %s sends in a life", cuts, n - 1,
+              from == 0 ? "a client" : "the broker");
+    CHECK(n > 20);
+    relay_free(r);
+}
+
+TEST_LIMIT(G5_a_connection_that_is_cut_before_each_frame_of_a_client, 300)
+{
+    frames_everywhere(0);
+}
+
+TEST_LIMIT(G5_a_connection_that_is_cut_before_each_frame_of_the_broker, 300)
+{
+    frames_everywhere(1);
 }
 
 /* Nothing is cut, nothing comes: only the missing heartbeats tell. */

@@ -103,6 +103,36 @@ TEST_LIMIT(G4_redis_every_command_is_answered_with_nonsense_once, 120)
     proxy_free(w.proxy);
 }
 
+/* One script reads many things: it is asked for each of them, and each request is answered so. */
+TEST_LIMIT(G4_redis_every_single_request_is_answered_with_nonsense, 300)
+{
+    static const char *const nonsense[] = {
+        "*2\r\n:1\r\n:1\r\n",
+        "$17\r\n0123456789abcdefg\r\n",
+        "*2\r\n$-1\r\n*1\r\n$25\r\n0123456789abcdef012345678\r\n",
+    };
+    answer_world w;
+
+    answer_begin(&w);
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        bool was_there = true;
+
+        for (size_t n = 1; was_there; n += i == 0 ? 1 : 3) {
+            store_life l;
+
+            (void)snprintf(w.where, sizeof w.where, "%.*s to request %zu",
+                           (int)strcspn(nonsense[i], "\r"), nonsense[i], n);
+            proxy_answer(w.proxy, nonsense[i], strlen(nonsense[i]));
+            proxy_fault_at(w.proxy, PROXY_ANSWER, NULL, n);
+            answer_live(&w, &l);
+            was_there = !proxy_calm(w.proxy);
+        }
+    }
+    CHECK(w.lives > 60);
+    test_note("%u lives", (unsigned)w.lives);
+    proxy_free(w.proxy);
+}
+
 /* ---- spoiled ones ---------------------------------------------------------------------------- */
 
 typedef struct answer_spoil {

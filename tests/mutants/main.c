@@ -2,9 +2,9 @@
  *
  * For each mutant of src/util/mutant.h, or those named: the standard seeds of the simulator, 1 to
  * N (2000), until one fails; if none does, the crash programs in DIRECTORY, until one fails. Those
- * of a store on a server (postgres_…, redis_…) are hunted by that store's programs instead. First
- * all seeds without any mutant: what fails then is no catch. Prints what found which, and fails if
- * one survived.
+ * of a store on a server (postgres_…, redis_…) are hunted by that store's programs instead. Last
+ * come tests that show one thing each. First all seeds without any mutant: what fails then is no
+ * catch. Prints what found which and of what kind that is, and fails if one survived.
  *
  * Each hunt is a process of its own: a mutant may crash it, or never come to an end.
  */
@@ -25,14 +25,22 @@
 
 enum {
     HUNT_SEED_S = 60, /* as long as the tests give a quarter of all seeds */
-    HUNT_TEXT = 200
+    HUNT_TEXT = 200,
+    HUNT_RANKS = 6
 };
+
+/* What found one. "Other" are tests that show what it breaks, and contracts of stores. */
+typedef enum hunt_kind { HUNT_SEED, HUNT_CRASH, HUNT_CUT, HUNT_OTHER, HUNT_KINDS } hunt_kind;
+
+static const char *const hunt_kinds[HUNT_KINDS] = { "seed", "crash", "cut", "other" };
 
 typedef struct hunt {
     uint64_t           seeds;
     const char        *crash; /* a directory, or NULL */
     volatile uint64_t *seed;  /* the one that is lived now; shared with the process that does */
     uint64_t           done;  /* seeds of this mutant */
+    hunt_kind          kind;
+    int                found[HUNT_KINDS];
     char               by[64];
     char               what[HUNT_TEXT];
 } hunt;
@@ -143,6 +151,7 @@ hunt_seeds(hunt *h, int mutant)
     is_found = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
     h->done = *h->seed;
     (void)snprintf(h->by, sizeof h->by, "seed %" PRIu64, h->done);
+    h->kind = HUNT_SEED;
     if (is_found && WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
         (void)snprintf(h->what, sizeof h->what, "no end after %d s", HUNT_SEED_S);
     else if (is_found && !hunt_line(log, " failed: ", h->what) &&
@@ -154,6 +163,16 @@ hunt_seeds(hunt *h, int mutant)
 }
 
 /* ---- crash everywhere ------------------------------------------------------------------------ */
+
+static hunt_kind
+hunt_kind_of(const char *program)
+{
+    const char *name = strrchr(program, '/') + 1;
+
+    return strncmp(name, "crash_", 6) == 0 ? HUNT_CRASH
+           : strstr(name, "_cut_") != NULL || strstr(name, "_lost_") != NULL ? HUNT_CUT
+                                                                             : HUNT_OTHER;
+}
 
 /* Until the first test that fails; then the runner is asked to end, and ends what it has begun. */
 static bool
@@ -184,20 +203,26 @@ hunt_program(hunt *h, int mutant, char *program)
     status = hunt_wait(pid);
     (void)fclose(log);
     (void)snprintf(h->by, sizeof h->by, "%s", strrchr(program, '/') + 1);
+    h->kind = hunt_kind_of(program);
     if (status != 0 && h->what[0] == '\0')
         (void)snprintf(h->what, sizeof h->what, "it did not end well");
     return h->what[0] != '\0';
 }
 
 /* Those that take minutes come last, but for those about files when the store in a file has the
- * bug. */
+ * bug; and behind all of them the tests that show one thing each, or the table would hide whether
+ * crash everywhere finds it. Of a server's programs those that cut it come before its contract. */
 static int
 hunt_rank(const char *program, int mutant)
 {
     bool is_file = strncmp(hunt_names[mutant], "file_", 5) == 0;
 
-    return strstr(program, "/engine_") != NULL || strstr(program, "/unit_") != NULL ? 0
-           : strstr(program, "crash_pairs") != NULL     ? (is_file ? 4 : 1)
+    switch (hunt_kind_of(program)) {
+    case HUNT_CUT: return 0;
+    case HUNT_OTHER: return HUNT_RANKS - 1;
+    default: break;
+    }
+    return strstr(program, "crash_pairs") != NULL       ? (is_file ? 4 : 1)
            : strstr(program, "crash_power") != NULL     ? (is_file ? 1 : 3)
            : strstr(program, "crash_processes") != NULL ? 2
            : strstr(program, "crash_kill") != NULL      ? 4
@@ -238,7 +263,7 @@ hunt_crashes(hunt *h, int mutant)
         fprintf(stderr, "no programs for %s in %s\n", hunt_names[mutant], h->crash);
         exit(2);
     }
-    for (int rank = 0; rank < 5; rank++)
+    for (int rank = 0; rank < HUNT_RANKS; rank++)
         for (size_t i = 0; i < programs.gl_pathc && !is_found; i++)
             if (hunt_rank(programs.gl_pathv[i], mutant) == rank)
                 is_found = hunt_program(h, mutant, programs.gl_pathv[i]);
@@ -256,11 +281,12 @@ hunt_one(hunt *h, int mutant)
         (hunt_server(mutant) == NULL && hunt_seeds(h, mutant)) || hunt_crashes(h, mutant);
 
     if (is_found)
-        printf("%-23s %-26s %6.1f s  %s\n%51s %s\n", hunt_names[mutant], h->by,
-               hunt_now_s() - start_s, hunt_texts[mutant], "found:", h->what);
+        printf("%-23s %-5s %-26s %6.1f s  %s\n%57s %s\n", hunt_names[mutant], hunt_kinds[h->kind],
+               h->by, hunt_now_s() - start_s, hunt_texts[mutant], "found:", h->what);
     else
-        printf("%-23s %-26s %6.1f s  %s\n", hunt_names[mutant], "SURVIVED", hunt_now_s() - start_s,
-               hunt_texts[mutant]);
+        printf("%-23s %-5s %-26s %6.1f s  %s\n", hunt_names[mutant], "-", "SURVIVED",
+               hunt_now_s() - start_s, hunt_texts[mutant]);
+    h->found[h->kind] += is_found;
     return is_found ? 1 : 0;
 }
 
@@ -315,6 +341,9 @@ main(int argc, char **argv)
     }
     for (int i = 0; i < n; i++)
         found += hunt_one(&h, chosen[i]);
-    printf("%d of %d mutants found\n", found, n);
+    printf("%d of %d mutants found: %d by seeds, %d by crash everywhere, %d by cuts and lost replies "
+           "of a server, %d by other tests\n",
+           found, n, h.found[HUNT_SEED], h.found[HUNT_CRASH], h.found[HUNT_CUT],
+           h.found[HUNT_OTHER]);
     return found < n;
 }

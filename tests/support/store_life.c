@@ -41,18 +41,29 @@ life_is_well(store_life *l, int line, int err, const char *what)
     do {                                                                                           \
     } while (!life_is_well(l, __LINE__, call, #call))
 
-/* A unit the store would not have, because of what was answered to it, is decided again. */
+static void
+life_number(store_life *l, stet_unit *units, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        units[i].seq = ++l->seq;
+}
+
+/* A unit the store would not have, because of what was answered to it, is decided again. So are
+ * all after a failure that says that nothing was done: under other numbers, so that a store that
+ * did it nevertheless does it twice. */
 static void
 life_commit(store_life *l, stet_unit *units, size_t n)
 {
     stet_outcome outs[LIFE_RUNS] = { { 0 } };
     bool         is_done = false;
+    int          err;
 
     CHECK(n <= LIFE_RUNS);
     while (!is_done) {
-        for (size_t i = 0; i < n; i++)
-            units[i].seq = ++l->seq;
-        AGAIN(l, l->s->ops->commit(l->s, units, n, outs));
+        life_number(l, units, n);
+        while (!life_is_well(l, __LINE__, err = l->s->ops->commit(l->s, units, n, outs), "commit"))
+            if (err != STET_EUNCERTAIN && err != STET_EPOISONED)
+                life_number(l, units, n);
         is_done = true;
         for (size_t i = 0; i < n; i++) {
             stet__free(l->s->alloc, outs[i].grants);
@@ -108,6 +119,21 @@ life_make(store_life *l)
     life_commit(l, units, LIFE_RUNS);
 }
 
+/* Nothing but these refuses it: what is applied twice is seen. */
+static void
+life_append(store_life *l)
+{
+    char      key[32];
+    stet_op   ops[] = { { .kind = STET_OP_VALUE_PUT, .space = "n", .data = stet_text("v") },
+                        { .kind = STET_OP_INBOX, .run = life_id(l, 1),
+                          .data = stet_text("second letter") } };
+    stet_unit unit = { .ops = ops, .n_ops = 2 };
+
+    (void)snprintf(key, sizeof key, "key %u", (unsigned)l->n);
+    ops[0].key = stet_text(key);
+    life_commit(l, &unit, 1);
+}
+
 /* The last goes as retention would have it; one more is claimed. */
 static void
 life_end(store_life *l)
@@ -129,8 +155,8 @@ life_end(store_life *l)
 static void
 life_transaction(store_life *l)
 {
-    stet_op op = { .kind = STET_OP_VALUE_PUT, .space = "t", .key = stet_text("k"),
-                   .data = stet_text("v") };
+    char         key[32] = "";
+    stet_op      op = { .kind = STET_OP_VALUE_PUT, .space = "t", .data = stet_text("v") };
     stet_unit    unit = { .seq = 1, .ops = &op, .n_ops = 1 };
     stet_outcome out = { 0 };
     stet_tx     *tx;
@@ -138,12 +164,15 @@ life_transaction(store_life *l)
 
     if (l->s->ops->tx_begin == NULL)
         return;
+    (void)snprintf(key, sizeof key, "key %u", (unsigned)l->n);
+    op.key = stet_text(key);
     AGAIN(l, l->s->ops->tx_begin(l->s, 10000, &tx));
     l->s->ops->tx_rollback(l->s, tx);
     do {
         AGAIN(l, l->s->ops->tx_begin(l->s, 10000, &tx));
         err = l->s->ops->tx_commit(l->s, tx, &unit, &out);
         stet__free(l->s->alloc, out.grants);
+        l->open_ends += err == STET_EUNCERTAIN || err == STET_EPOISONED;
     } while (!life_is_well(l, __LINE__, err == STET_OK ? out.result : err, "a transaction"));
 }
 
@@ -298,22 +327,36 @@ life_watch(store_life *l)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* What the clean handle sees: each unit was applied, and once. */
+static void
+life_check_value(const store_life *l, stet_store *s, const char *space, int least, int most)
+{
+    stet_value value;
+    char       key[32];
+
+    (void)snprintf(key, sizeof key, "key %u", (unsigned)l->n);
+    CHECK_OK(s->ops->value(s, space, stet_text(key), &value));
+    stet__free(s->alloc, (void *)(uintptr_t)value.data.data);
+    if (value.version < (uint64_t)least || value.version > (uint64_t)most)
+        test_fail(__FILE__, __LINE__, "%s: the value in %s has version %llu, expected %d to %d",
+                  l->where, space, (unsigned long long)value.version, least, most);
+}
+
+/* What the clean handle sees: each unit was applied, and once; a transaction whose end is not known
+ * may have been. */
 static void
 life_check(store_life *l)
 {
     stet_store *s;
-    stet_value  value;
-    char        key[32];
-    int         runs = 0;
+    int         runs = 0, letters = 0;
 
-    (void)snprintf(key, sizeof key, "key %u", (unsigned)l->n);
     CHECK_OK(stet__store_open(&s, stet__platform_real(), l->clean != NULL ? l->clean : l->url));
-    CHECK_OK(s->ops->value(s, "s", stet_text(key), &value));
-    stet__free(s->alloc, (void *)(uintptr_t)value.data.data);
-    if (value.version != LIFE_RUNS)
-        test_fail(__FILE__, __LINE__, "%s: the value has version %llu, expected %d", l->where,
-                  (unsigned long long)value.version, LIFE_RUNS);
+    life_check_value(l, s, "s", LIFE_RUNS, LIFE_RUNS);
+    life_check_value(l, s, "n", 1, 1);
+    if (s->ops->tx_begin != NULL && !l->is_lied_to)
+        life_check_value(l, s, "t", 1, 1 + l->open_ends);
+    CHECK_OK(s->ops->inbox(s, life_id(l, 1), 1, 9, on_facts, &letters));
+    if (letters != 2)
+        test_fail(__FILE__, __LINE__, "%s: %d letters, expected 2", l->where, letters);
     CHECK_OK(s->ops->run(s, life_id(l, 0), on_run, &runs));
     CHECK_OK(s->ops->run(s, life_id(l, 1), on_run, &runs));
     CHECK_CODE(s->ops->run(s, life_id(l, 2), on_run, &runs), STET_ENOTFOUND);
@@ -329,11 +372,13 @@ store_life_live(store_life *l)
     l->s = NULL;
     l->seq = 0;
     l->failures = 0;
+    l->open_ends = 0;
     AGAIN(l, stet__store_open(&l->s, l->platform, l->url));
     AGAIN(l, l->s->ops->session_open(l->s, &l->session, life_id(l, 9), 600000, stet_text("i")));
     if (l->s->ops->watch != NULL)
         AGAIN(l, life_watch(l));
     life_make(l);
+    life_append(l);
     AGAIN(l, life_renew(l));
     life_look(l);
     life_transaction(l);

@@ -15,12 +15,14 @@ typedef struct store_life {
     const char     *where; /* told when something is wrong */
     /* Codes by which the fault may show; NULL: all. */
     bool (*is_expected)(int code);
+    bool is_lied_to; /* a COMMIT may be answered that never reached the server */
     void (*calm)(void); /* NULL, or: called before the other handle looks */
     /* The life's own. */
     stet_store *s;
     uint64_t    session, seq;
     int64_t     until_ms;
     int         failures; /* calls that had to be made again */
+    int         open_ends; /* transactions of which it is not known whether they were committed */
 } store_life;
 
 void store_life_live(store_life *l);

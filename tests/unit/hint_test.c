@@ -269,6 +269,8 @@ TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
     expect_refused("amqp://u:hush@h?prefix=" HINT_LONG, STET_EURL, "a prefix is");
     expect_refused("amqp://u:hush@h?" HINT_LONG "=x", STET_EURL, "unknown option \"aaaaaaaaaa");
     expect_refused("amqp://u:hush@h?verify=0", STET_EURL, "amqps://");
+    expect_refused("amqp://u:12?hush=1@h", STET_EURL, "'@' behind the '?'");
+    expect_refused("amqp://u:12?prefix=a&hush@h=1", STET_EURL, "'@' behind the '?'");
     expect_refused("amqp://u%:hush@h", STET_EURL, "'%' in the user");
     expect_refused("amqp://u%4:hush@h", STET_EURL, "'%' in the user");
     expect_refused("amqp://u:hush%4g@h", STET_EURL, "'%' in the password");

@@ -20,6 +20,9 @@ TEST(G3_an_address_is_shown_without_its_password)
     expect_shown("postgres://u:hush@h:5432/db", "postgres://u:…@h:5432/db");
     expect_shown("postgres://u:hu@sh@h/db", "postgres://u:…@h/db");
     expect_shown("postgres://u:hu/sh@h/db?schema=s", "postgres://u:…@h/db?schema=s");
+    expect_shown("postgres://u:hu?sh@h/db?schema=s", "postgres://u:…@h/db?schema=s");
+    expect_shown("postgres://u:hu?sh@h?queue=amqp://x:hush@y", "postgres://u:…?…");
+    expect_shown("postgres://h:1/db?queue=amqp://x:hush@y", "postgres://h:1/db?…");
     expect_shown("postgres://h/db?password=hush&schema=s", "postgres://h/db?password=…&schema=s");
     expect_shown("postgres://h/db?user=u&password=hush", "postgres://h/db?user=u&password=…");
     expect_shown("redis://:hush@h:6379/0", "redis://:…@h:6379/0");
