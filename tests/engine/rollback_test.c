@@ -359,6 +359,54 @@ TEST(B11_an_undo_that_says_never_is_not_tried_again)
     fixture_end(f);
 }
 
+static const stet_store_ops *taking;
+static atomic_int            refused_ends;
+
+/* The first record of a rollback that failed is not taken. */
+static int
+refuses_failed(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    for (size_t i = 0; n == 1 && i < units[0].n_ops; i++) {
+        stet_bytes in = units[0].ops[i].data;
+        stet__fact fact;
+
+        while (units[0].ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_COMPENSATION_FAILED &&
+                atomic_fetch_add(&refused_ends, 1) == 0) {
+                outcomes[0] = (stet_outcome){ .result = STET_EFULL };
+                return STET_OK;
+            }
+    }
+    return taking->commit(s, units, n, outcomes);
+}
+
+/* The run is given back, its rollback goes on and may come to another end: then that one is the answer. */
+TEST(B11_nobody_is_told_of_a_failed_rollback_that_could_not_be_recorded)
+{
+    static stet_store_ops refusing;
+    fixture              *f = fixture_begin();
+    stet_run_id           run;
+    stet_result           result;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    f->engine = fixture_open(f);
+    taking = f->engine->store->ops;
+    refusing = *taking;
+    refusing.commit = refuses_failed;
+    f->engine->store->ops = &refusing;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(atomic_load(&refused_ends), 1);
+    CHECK_INT(result.status, STET_STATUS_FAILED);
+    CHECK_INT(result.code, STET_EPERMANENT);
+    stet_result_free(&result);
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
 TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
 {
     fixture    *f = fixture_begin();
