@@ -67,6 +67,8 @@ enum {
     FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
     FLEET_SCHEDULES_MAX = 3,
     FLEET_NAMED = 64,     /* places for runs that were asked for by text */
+    FLEET_DAMAGED_MAX = 3, /* rows of facts of one seed */
+    FLEET_ROWS_BACK = 16, /* so many rows before the last one of a run may be damaged */
     FLEET_REFUSED_MS = 1500, /* so long takes an undo that fails for good */
     FLEET_ROUND_US = 500000, /* people who decide come at the same time */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
@@ -102,7 +104,10 @@ typedef struct fleet_node fleet_node;
     X(STORE_BACK, 0, "jumps of the store's clock back")                                            \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
     X(DAMAGE, 0, "facts damaged")                                                                  \
-    X(AUDIT_REFUSED, 5, "audit entries refused")
+    X(AUDIT_REFUSED, 5, "audit entries refused")                                                   \
+    X(READ_LATE, 150, "reads answered late")                                                       \
+    X(TORN, 0, "rows of facts cut short")                                                          \
+    X(INBOX_DAMAGE, 0, "inbox entries damaged or cut short")
 
 typedef enum fleet_fault_kind {
 #define FLEET_FAULT_ENUM(name, one_in, text) FLEET_##name,
@@ -110,6 +115,9 @@ typedef enum fleet_fault_kind {
 #undef FLEET_FAULT_ENUM
     FLEET_FAULTS
 } fleet_fault_kind;
+
+/* Those behind it came later: the plan draws them by themselves, or they go with DAMAGE. */
+enum { FLEET_FAULTS_FIRST = FLEET_AUDIT_REFUSED + 1 };
 
 extern const char *const fleet_fault_names[FLEET_FAULTS];
 
@@ -841,6 +849,8 @@ struct fleet {
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     stet__rng        planner; /* of schedules: seeds that have none are what they were without */
     stet__rng        hiccups; /* … of the store's clock */
+    stet__rng        torn;    /* … of which facts are damaged, and how */
+    stet__rng        late;    /* … of reads that are answered late */
     stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */
@@ -853,6 +863,7 @@ struct fleet {
     bool             is_over;
     bool             is_helped;  /* the helper has done what it can */
     unsigned         crashes;
+    unsigned         damaged;   /* rows of facts */
     bool             is_verified; /* a recovery: at its end */
     int              same_name; /* nodes below this index share a worker's name */
     fleet_node       nodes[FLEET_NODES_MAX];
@@ -988,8 +999,10 @@ void     fleet_check_history(fleet *w);
 /* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
 
 void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
-/* Is no fact of it damaged? */
+/* Is no fact of it, and no entry of its inbox, damaged? */
 bool     fleet_is_readable(const mem_run *run);
+/* Can all facts of this row be read, and are they all there? How many can, in *readable (may be NULL). */
+bool     fleet_facts_are_whole(const mem_facts *facts, uint32_t *readable);
 /* Are they the same, of those that begin not after revision `upto`? */
 bool     fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto);
 /* A run's row and facts, but for session, epoch and due_ms. */
