@@ -581,7 +581,8 @@ operator_is_behind_state(const fleet_run *run, const char *step)
 
     for (size_t i = 0; i <= op; i++)
         if (run->program.ops[i].kind == FLEET_OP_DEPOSIT ||
-            run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
+            run->program.ops[i].kind == FLEET_OP_SCRIBBLE ||
+            run->program.ops[i].kind == FLEET_OP_MOTTO)
             return true;
     return run->is_skipped || run->is_retry;
 }

@@ -47,7 +47,8 @@ fate_child(fate_walk *f, const fleet_order *parent, const fleet_op *op, int part
         child.floor = op->key;
     if (is_awakened)
         child.awakeable[0] = 'a';
-    return fate_program(f, &child, key, reach);
+    return fate_program(f, &child, key, reach) |
+           (op->child_ms > 0 && !is_awakened ? FATE_CHANCE : 0);
 }
 
 static unsigned

@@ -46,6 +46,7 @@
 #define FLEET_OWED_MAX 8u /* generations of one run */
 
 #define FLEET_FAILED "enough of it" /* what an operator says who fails a run */
+#define FLEET_MOTTO "as it was" /* of an object, before somebody writes another one */
 #define FLEET_GIVEN "given " /* results operators give: this and the number of the deed */
 
 enum {
@@ -167,7 +168,9 @@ void fleet_chaos(void *arg);
     X(RANDOM, 4, 2, 2, "random")                                                                   \
     X(DEFER, 3, 1, 2, "defer")                                                                     \
     X(SCOPE, 4, 2, 2, "scopes")                                                                    \
-    X(SETTLE, 0, 0, 0, "settle")
+    X(SETTLE, 0, 0, 0, "settle")                                                                   \
+    X(ROLLBACK, 0, 0, 0, "rollback")                                                               \
+    X(MOTTO, 0, 0, 0, "initial state")
 
 typedef enum fleet_op_kind {
 #define FLEET_OP_ENUM(name, service, object, shared, text) FLEET_OP_##name,
@@ -203,6 +206,8 @@ typedef struct fleet_body {
     bool    is_late;      /* takes longer than its timeout, the first time */
     uint8_t verdict;      /* fleet_verdict, of its passing failures; DEFER: it has one, once */
     uint16_t takes_ms;
+    uint16_t later_ms;    /* the first time it says not to be tried again before so long; 0: never */
+    bool    has_print;    /* its step has a fingerprint */
 } fleet_body;
 
 typedef enum fleet_wait {
@@ -225,6 +230,8 @@ typedef struct fleet_op {
     bool          has_limit; /* awakeable, signal: with a timeout; send: with an idempotency key */
     bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside; signal: by itself */
     bool          is_reject;
+    int64_t       child_ms;  /* call, send, futures: the deadline of who is started; 0: none */
+    bool          is_at;     /* send: at a time, not after a while */
 } fleet_op;
 
 typedef struct fleet_program {
@@ -236,6 +243,8 @@ typedef struct fleet_program {
     uint8_t  verdict;      /* of that */
     bool     is_doomed;    /* fails for good at the end */
     bool     is_undone;    /* … and undoes its steps if it does */
+    bool     has_undo;     /* its steps can be undone: because of that, or by an operation of its own: */
+    size_t   rollback;     /* this one; 0: none */
     uint8_t  turns;        /* so often it begins anew before it does all that */
 } fleet_program;
 
@@ -320,6 +329,7 @@ typedef struct fleet_step {
     uint64_t revision; /* of its first fact; 0: none */
     uint32_t repeats;  /* how often it was forgotten */
     size_t   given;    /* the deed whose result it has; 0: its own */
+    int64_t  until_ms; /* it is not entered again before; 0: at any time */
 } fleet_step;
 
 /* A write of an object's state. */
@@ -393,6 +403,8 @@ struct fleet_run {
     int64_t       asked_back_ms[FLEET_OPS_MAX]; /* by how much it had been set back then */
     bool          was_deferred[FLEET_OPS_MAX];
     uint8_t       was_put_off[FLEET_OPS_MAX + 1]; /* a bit for each body of an operation */
+    int64_t       later_ms[FLEET_OPS_MAX + 1]; /* not before this, its body said last; 0: it did not */
+    uint8_t       was_later[FLEET_OPS_MAX + 1]; /* a bit for each body that did */
     bool          is_judged;   /* a classifier has called its failure permanent */
     fleet_entry  *entries;
     fleet_step   *steps;
@@ -522,6 +534,8 @@ typedef struct fleet_object {
     char     account[48]; /* "writes sum"; "" before the first */
     char     scribble[32];
     bool     has_scribble;
+    char     motto[32];   /* "": FLEET_MOTTO, with which every key begins */
+    bool     has_no_motto; /* it was cleared, and not written since */
     uint64_t writes, sum;
     uint64_t (*states)[FLEET_ENTRIES]; /* all it ever had, in order, as handlers note what they read */
     size_t   n_states, cap_states;     /* without the first, in which there was nothing */
@@ -543,6 +557,8 @@ fleet_run *fleet_run_named(const fleet *w, const char *text);
 
 /* The step of that name, made if it is not known. */
 fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
+/* Which operation is it of? FLEET_OPS_MAX: of none. */
+size_t      fleet_step_op(const fleet_step *s);
 /* The step that this one undoes is undone. */
 void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given);
 /* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */

@@ -337,7 +337,10 @@ why_broken(const fleet_run *run, const mem_run *row, const why_said *said)
         return "none of its undos failed";
     if (strcmp(why_named(said, "stet rollback "), run->text) != 0)
         return "it does not say how to try again";
-    return strstr(said->text, "no refunds") != NULL ? NULL : "it does not say what failed";
+    /* Its last attempt may have ended in the middle of it. */
+    return strstr(said->text, "no refunds") != NULL || strstr(said->text, "out of memory") != NULL
+               ? NULL
+               : "it does not say what failed";
 }
 
 static const char *

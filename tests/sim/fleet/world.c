@@ -692,7 +692,7 @@ world_begin(fleet *w, const fleet_options *options)
     w->events = world_events;
     w->n_nodes = options->is_large ? 10 : 3;
     /* With the children they start, some 40 and 2,000 runs. */
-    w->n_tasks = options->is_large ? 815 : 19;
+    w->n_tasks = options->is_large ? 870 : 20;
     w->ops_max = options->is_large ? 30 : 10;
     stet__arena_init(&w->arena, &stet__platform_real()->alloc);
     stet__map_init(&w->runs, &stet__platform_real()->alloc);
