@@ -59,6 +59,8 @@ fate_futures(fate_walk *f, const fleet_order *order, const fleet_op *op, unsigne
     for (int i = 0; i < op->parts; i++) {
         if (op->part[i] == FLEET_OP_STEP && op->body[i].is_late)
             flags |= FATE_CHANCE;
+        if (op->part[i] == FLEET_OP_SIGNAL || op->part[i] == FLEET_OP_AWAKE)
+            flags |= FATE_BLOCKS;
         if (op->part[i] == FLEET_OP_CALL)
             flags |= fate_child(f, order, op, i, false, reach);
     }

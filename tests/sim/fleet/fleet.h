@@ -57,6 +57,8 @@ enum {
     FLEET_ENTRIES = 2,    /* of an object's state: account and scribble */
     FLEET_HOLDS = 5,      /* handlers and services that can be paused */
     FLEET_SIGNALS = 2,    /* names */
+    FLEET_SIGNAL_PART = 2, /* … and one that only futures wait for */
+    FLEET_SIGNAL_NAMES = 3,
     FLEET_ONCE = 8,       /* keys that are given out once */
     FLEET_EVENTS = 1024,
     FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
@@ -225,7 +227,7 @@ typedef struct fleet_op {
     int           key;     /* of a child that is an object; -1: a service */
     bool          is_shared; /* … and only looks at it */
     uint8_t       parts;   /* futures */
-    uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP or _CALL */
+    uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP, _CALL, _SIGNAL or _AWAKE */
     fleet_wait    wait;
     bool          has_limit; /* awakeable, signal: with a timeout; send: with an idempotency key */
     bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside; signal: by itself */
@@ -269,6 +271,8 @@ static inline void fleet_text(char *to, size_t size, const void *from, size_t le
 }
 
 void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max);
+/* How many of its futures before this one wait for a signal? */
+size_t fleet_signal_parts(const fleet_program *p, size_t op, size_t part);
 size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
 bool fleet_order_parse(fleet_order *order, stet_bytes input);
 
@@ -393,8 +397,8 @@ struct fleet_run {
     bool          is_retry;
     uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
-    uint32_t      signals[FLEET_SIGNALS][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
-    size_t        n_signals[FLEET_SIGNALS];
+    uint32_t      signals[FLEET_SIGNAL_NAMES][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
+    size_t        n_signals[FLEET_SIGNAL_NAMES];
     int64_t       created_ms;
     /* What no replay may contradict any more. */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
@@ -867,6 +871,7 @@ struct fleet {
     stet__rng        hiccups; /* … of the store's clock */
     stet__rng        torn;    /* … of which facts are damaged, and how */
     stet__rng        late;    /* … of reads that are answered late */
+    stet__rng        calls;   /* … of signals that futures wait for */
     stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */

@@ -559,6 +559,45 @@ handler_decide(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
 /* ---- futures --------------------------------------------------------------------------------- */
 
+/* An awakeable, and a step that hands it out. */
+static int
+handler_part_awake(stet_ctx *ctx, fleet_execution *x, size_t op, const char *name,
+                   stet_future **future)
+{
+    stet_awakeable_id id;
+    handler_arg      *arg = handler_arg_new(ctx, x, op, &(fleet_body){ .attempts = 0 });
+    char              hand_out[16];
+    int               rc;
+
+    if (arg == NULL)
+        return STET_ENOMEM;
+    if ((rc = stet_awakeable(ctx, &id, future, name)) != STET_OK)
+        return rc;
+    arg->hand_out = id;
+    handler_name(hand_out, op, -1);
+    hand_out[0] = 'h';
+    return stet_step(ctx, NULL, hand_out, handler_body, arg, NULL);
+}
+
+/* The waits of futures have a name of their own, so the first of them has the first signal, and so on. */
+static void
+handler_check_part(stet_ctx *ctx, fleet_execution *x, size_t op, size_t part, stet_bytes out)
+{
+    fleet_run *run = x->w->of == NULL ? fleet_run_named(x->w, stet_info(ctx)->run) : NULL;
+    size_t     at = fleet_signal_parts(&x->program, op, part);
+    char       text[16];
+
+    if (x->program.ops[op].part[part] != FLEET_OP_SIGNAL || run == NULL || run->is_retry ||
+        run->is_rewritten || run->is_damaged || at >= FLEET_SIGNALS_MAX)
+        return;
+    fleet_text(text, sizeof text, out.data, out.len);
+    if (at >= run->n_signals[FLEET_SIGNAL_PART] ||
+        run->signals[FLEET_SIGNAL_PART][at] != strtoul(text, NULL, 10))
+        fleet_fail(x->w, run, "part %zu of operation %zu got signal %s, and is wait %zu of %zu",
+                   part, op, text, at + 1, run->n_signals[FLEET_SIGNAL_PART]);
+    x->w->stats.checks++;
+}
+
 static int
 handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future **future)
 {
@@ -579,6 +618,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
     case FLEET_OP_SLEEP:
         duration = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / (part + 1));
         return duration == NULL ? STET_ENOMEM : stet_sleep_start(ctx, future, name, duration);
+    case FLEET_OP_SIGNAL: return stet_signal_start(ctx, future, "g2", STET_SIGNAL(.id = name));
+    case FLEET_OP_AWAKE: return handler_part_awake(ctx, x, op, name, future);
     default:
         if ((input = handler_child(ctx, x, op, part, true, NULL, &options)) == NULL)
             return STET_ENOMEM;
@@ -588,7 +629,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
 }
 
 static int
-handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64_t *value)
+handler_await_part(stet_ctx *ctx, fleet_execution *x, size_t op, size_t part, stet_future *future,
+                   const char *limit, uint64_t *value)
 {
     stet_bytes out = { NULL, 0 };
     int        rc =
@@ -596,6 +638,8 @@ handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64
 
     if (handler_is_outcome(rc))
         *value = *value * 31 + handler_hash(out) + (uint64_t)-rc;
+    if (rc == STET_OK)
+        handler_check_part(ctx, x, op, part, out);
     return rc;
 }
 
@@ -611,11 +655,12 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
     const fleet_op *o = &x->program.ops[op];
     stet_future    *futures[FLEET_PARTS_MAX];
-    size_t          n = 0, chosen = 0;
+    size_t          parts[FLEET_PARTS_MAX], n = 0, chosen = 0;
     const char     *limit = NULL;
     int             rc = STET_OK;
 
     for (int i = 0; i < o->parts; i++) {
+        parts[n] = (size_t)i;
         rc = handler_part(ctx, x, op, i, &futures[n]);
         if (rc == STET_OK)
             n++;
@@ -631,13 +676,14 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         if ((rc = stet_await_any(ctx, &chosen, futures, n, limit)) != STET_OK)
             return rc;
         *value = chosen + 1;
-        rc = handler_await_part(ctx, futures[chosen], NULL, value);
+        rc = handler_await_part(ctx, x, op, parts[chosen], futures[chosen], NULL, value);
         return handler_goes_on(rc) ? STET_OK : rc;
     }
     if (o->wait == FLEET_WAIT_ALL && (rc = stet_await_all(ctx, futures, n)) != STET_OK)
         return rc;
     for (size_t i = 0; i < n; i++)
-        if (!handler_goes_on(rc = handler_await_part(ctx, futures[i], limit, value)))
+        if (!handler_goes_on(
+                rc = handler_await_part(ctx, x, op, parts[i], futures[i], limit, value)))
             return rc;
     return STET_OK;
 }
