@@ -279,7 +279,9 @@ run_apply_failed_attempt(stet__run *run, const stet__fact *f)
 {
     int err;
 
-    if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_RETRYING, f)) != STET_OK)
+    /* How its rollback failed was told, and is how it ends: no attempt to go on with it changes that. */
+    if ((!run->is_told && (err = run_keep_failure(run, f)) != STET_OK) ||
+        (err = run_wait(run, STET_STATUS_RETRYING, f)) != STET_OK)
         return err;
     run->due_ms = f->until_ms;
     if (f->kind == STET__FACT_ATTEMPT_FAILED && !(STET__MUTANT(attempt_uncounted) && run->failed == 1))

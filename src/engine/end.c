@@ -491,6 +491,7 @@ end_bare(stet_ctx *c, stet_status status, const char *reason, int64_t due_ms)
     c->run.status = status;
     c->run.reason = reason;
     c->run.ended_ms = STET_NEVER; /* an end that was refused is none */
+    c->run.is_told = false;       /* nor is a failed rollback; who was told of one that stands knows it already */
     if (!end_risks(claim, false) ||
         !stet__project_row(claim->open, &c->run, (status != 0 ? STET_RUN_STATUS : 0) | STET_RUN_OWNER | STET_RUN_REASON,
                            due_ms))

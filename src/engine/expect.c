@@ -293,6 +293,8 @@ expect_on_fact(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
         ok = expect_fact(x, f);
     } else {
         x->inbox = seq > x->inbox ? seq : x->inbox;
+        if (f->kind == 0 && x->bad_entry == 0)
+            x->bad_entry = seq;
         ok = (f->kind != STET__FACT_SETTLED || expect_settled(x, f)) &&
              (f->kind != STET__FACT_DECIDED || expect_decided(x, f)) &&
              (is_taken || expect_untaken(x, f));

@@ -546,7 +546,7 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
     verify_note(v, err);
     if (err != STET_OK)
         return true; /* gone, or not to be looked at now */
-    v->is_unreadable = x.is_unreadable;
+    v->is_unreadable = x.is_unreadable || x.bad_entry != 0;
     if (x.is_unreadable)
         ok = stet__verify_bad(v, "facts", x.l.bad_revision, "%s", stet_last_error());
     else {
@@ -554,7 +554,10 @@ verify_look(verify *v, stet_id id, stet_run_row *row, bool is_first_look)
             verify_note(v, stet__verify_wrote(v, &x));
             verify_note(v, verify_timed(v, &x));
         }
-        ok = verify_check(v, &x);
+        /* What follows from such an entry is not known: a repair would take back, say, a settlement. */
+        ok = x.bad_entry != 0 ? stet__verify_bad(v, "facts", 0, "inbox entry %llu is not readable",
+                                                 (unsigned long long)x.bad_entry)
+                              : verify_check(v, &x);
     }
     *row = x.l.row;
     row->handler = row->key = row->lane = row->group = row->reason = NULL;

@@ -342,8 +342,11 @@ why_paused(why *y)
     stet__loaded l;
     int          err = stet__load_next(y->e, &l, y->row.id);
 
-    if (!why_read(y, err))
+    if (!why_read(y, err)) {
+        if (err == STET_ECORRUPT) /* who paused it, or what came behind that, is not known */
+            why_say(y, "paused", "stet verify", "is paused, and will be stuck: %s", stet_last_error());
         return;
+    }
     why_say(y, "paused", why_command(y, "resume", y->id), "was paused%s%s %s%s%s", l.run.said_who != NULL ? " by " : "",
             l.run.said_who != NULL ? l.run.said_who : "", why_in(y, l.run.said_ms), l.run.said_why != NULL ? ": " : "",
             l.run.said_why != NULL ? l.run.said_why : "");

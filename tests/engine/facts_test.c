@@ -781,6 +781,46 @@ TEST(F6_a_run_with_a_corrupt_fact_is_stuck_and_others_go_on)
     damage_end(f);
 }
 
+static void
+f6_say(void *arg, const stet_verdict *verdict)
+{
+    (void)snprintf(arg, 256, "%s: %s", verdict->kind, verdict->text);
+}
+
+/* An entry of the inbox that is still to be taken in: verify names it, no repair takes it for something that never
+ * came, and why says what there is to say of a run that is paused before it. */
+TEST(F6_an_inbox_entry_that_cannot_be_read_is_told_before_it_is_taken_in)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    f6_found    found = { 0 };
+    char        said[256] = "";
+    stet_op     op = { .kind = STET_OP_INBOX };
+
+    fixture_up_with(f, facts_handlers);
+    run = fixture_start(f->engine, "t.nap", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_run_pause(f->engine, &run, "ops", "a look"));
+    op.run = damage_id(&run);
+    op.data = stet_text("\x0c garbage here!!");
+    damage_do(f, &op, 1);
+    CHECK_OK(stet_verify(f->engine, NULL, f6_keep, &found));
+    CHECK_INT(found.n, 1);
+    CHECK_STR(found.rule, "facts");
+    CHECK_STR(found.run, run.text);
+    CHECK_OK(stet_why(f->engine, &run, f6_say, said));
+    CHECK(strncmp(said, "paused: ", 8) == 0);
+    CHECK(strstr(said, "inbox entry 2 is not readable") != NULL);
+    memset(&found, 0, sizeof found);
+    CHECK_OK(stet_repair(f->engine, NULL, f6_keep, &found));
+    CHECK_INT(found.n, 1);
+    CHECK_STR(found.rule, "facts");
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
+    damage_end(f);
+}
+
 /* Every byte of every stored fact of a suspended run, one after the other: never replayed, always
  * found. */
 TEST_LIMIT(F6_every_flipped_byte_is_found, 120)

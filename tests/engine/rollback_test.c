@@ -381,6 +381,98 @@ TEST(B11_an_undo_that_says_never_is_not_tried_again)
     fixture_end(f);
 }
 
+static const stet_store_ops *taking;
+static atomic_int            refused_ends;
+
+/* The first record of a rollback that failed is not taken. */
+static int
+refuses_failed(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    for (size_t i = 0; n == 1 && i < units[0].n_ops; i++) {
+        stet_bytes in = units[0].ops[i].data;
+        stet__fact fact;
+
+        while (units[0].ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_COMPENSATION_FAILED &&
+                atomic_fetch_add(&refused_ends, 1) == 0) {
+                outcomes[0] = (stet_outcome){ .result = STET_EFULL };
+                return STET_OK;
+            }
+    }
+    return taking->commit(s, units, n, outcomes);
+}
+
+/* The run is given back, its rollback goes on and may come to another end: then that one is the answer. */
+TEST(B11_nobody_is_told_of_a_failed_rollback_that_could_not_be_recorded)
+{
+    static stet_store_ops refusing;
+    fixture              *f = fixture_begin();
+    stet_run_id           run;
+    stet_result           result;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    f->engine = fixture_open(f);
+    taking = f->engine->store->ops;
+    refusing = *taking;
+    refusing.commit = refuses_failed;
+    f->engine->store->ops = &refusing;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(atomic_load(&refused_ends), 1);
+    CHECK_INT(result.status, STET_STATUS_FAILED);
+    CHECK_INT(result.code, STET_EPERMANENT);
+    stet_result_free(&result);
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
+static atomic_int stumbles;
+
+/* Fails for now on its way to the rollback it asks for itself, so often. */
+static int
+h_stumbles(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(done(ctx, "charge"));
+    if (atomic_load(&stumbles) > 0 && atomic_fetch_sub(&stumbles, 1) > 0)
+        return stet_fail(ctx, STET_EBUSY, "not now");
+    STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, stet_text("rolled back"));
+}
+
+/* What waiters were told of it, and a failure that comes later must not replace. */
+TEST(B11_a_run_whose_rollback_failed_and_was_done_later_ends_as_it_was_told)
+{
+    static const stet_handler_options patient = { .retry = { 5, 1, 1, 100, 0 } };
+    static const stet_handler         stumbling[] = { { "stumbles", h_stumbles, &patient }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_run_id                       run;
+    stet_result                       told, result;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    fixture_up_with(f, stumbling);
+    run = fixture_start(f->engine, "t.stumbles", "", NULL);
+    told = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(told.code, STET_ECOMPENSATION);
+    atomic_store(&stumbles, 1);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 1);
+    fixture_down(f); /* which remembers what it told */
+    fixture_up_with(f, stumbling);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, told.code);
+    CHECK_STR(result.error, told.error);
+    stet_result_free(&told);
+    stet_result_free(&result);
+    CHECK_STR(undone(), "charge");
+    fixture_end(f);
+}
+
 TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
 {
     fixture    *f = fixture_begin();

@@ -44,7 +44,10 @@ check_child(const fleet_run *child, const fleet_seen *seen)
         return child->end == STET__FACT_COMPLETED &&
                seen->value == (stet__hash64(child->result, child->result_len, 3) | 1u);
     return seen->code == STET_ECHILD &&
-           (child->is_stopped || (child->end != 0 && child->end != STET__FACT_COMPLETED));
+           (child->is_stopped ||
+            child
+                ->is_broken || /* its waiters were told; it may be damaged afterwards and not end */
+            (child->end != 0 && child->end != STET__FACT_COMPLETED));
 }
 
 /* The child is this run's, or that of the run it retries, which it may have inherited. After a rewind there are
@@ -279,23 +282,29 @@ check_failure(fleet *w, const fleet_run *run)
 }
 
 /* One that failed has undone all, one that completed nothing, one that was stopped all or nothing:
- * its handler may have returned well. */
+ * its handler may have returned well. What stands before a rollback of its own is undone if the
+ * handler came to that, and it did if it completed. */
 static void
 check_undone(fleet *w, const fleet_run *run)
 {
-    size_t undone = 0, left = 0;
+    const fleet_program *p = &run->program;
+    size_t               undone[2] = { 0 }, left[2] = { 0 }; /* behind its own rollback, before */
+    bool                 is_failed =
+             p->is_undone && run->end == STET__FACT_FAILED && !(p->rollback && run->is_broken),
+         is_kept = run->end == STET__FACT_COMPLETED || !p->is_undone;
 
     if (run->is_forced) /* in the middle of it */
         return;
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
         if (fleet_step_is_undoable(run, s)) {
-            undone += s->is_undone;
-            left += !s->is_undone;
+            undone[fleet_step_op(s) < p->rollback] += s->is_undone;
+            left[fleet_step_op(s) < p->rollback] += !s->is_undone;
         }
-    if (run->program.is_undone && run->end == STET__FACT_FAILED       ? left > 0
-        : run->end == STET__FACT_COMPLETED || !run->program.is_undone ? undone > 0
-                                                                      : undone > 0 && left > 0)
-        fleet_fail(w, run, "%zu steps are undone, %zu are not", undone, left);
+    if (is_failed ? left[0] > 0 : is_kept ? undone[0] > 0 : undone[0] > 0 && left[0] > 0)
+        fleet_fail(w, run, "%zu steps are undone, %zu are not", undone[0], left[0]);
+    if (is_failed || run->end == STET__FACT_COMPLETED ? left[1] > 0 : undone[1] > 0 && left[1] > 0)
+        fleet_fail(w, run, "before its rollback %zu steps are undone, %zu are not", undone[1],
+                   left[1]);
 }
 
 /* While there are faults a deadline may be late; not for long after. */

@@ -384,7 +384,7 @@ fleet_settle_first(fleet_node *node)
 void
 fleet_signal(fleet_node *node, const fleet_run *run, int name, bool has_key)
 {
-    static const char *const names[FLEET_SIGNALS] = { "g0", "g1" };
+    static const char *const names[FLEET_SIGNAL_NAMES] = { "g0", "g1", "g2" };
     fleet                   *w = node->w;
     uint32_t                 number = ++w->signals;
     stet_signal_options      options = { .size = sizeof options };
@@ -581,7 +581,8 @@ operator_is_behind_state(const fleet_run *run, const char *step)
 
     for (size_t i = 0; i <= op; i++)
         if (run->program.ops[i].kind == FLEET_OP_DEPOSIT ||
-            run->program.ops[i].kind == FLEET_OP_SCRIBBLE)
+            run->program.ops[i].kind == FLEET_OP_SCRIBBLE ||
+            run->program.ops[i].kind == FLEET_OP_MOTTO)
             return true;
     return run->is_skipped || run->is_retry;
 }
@@ -806,6 +807,9 @@ operator_act(fleet_node *node)
             while (run->next != NULL)
                 run = run->next;
         signal = (int)client_draw(w, FLEET_SIGNALS);
+        if (fleet_signal_parts(&run->program, run->program.n, 0) > 0 &&
+            fleet_draw(&w->calls, 2) == 0)
+            signal = FLEET_SIGNAL_PART;
         fleet_signal(node, run, signal, client_draw(w, 2) == 0);
         break;
     case 4:

@@ -158,6 +158,14 @@ deed_forget_step(fleet_run *run, fleet_step *s)
     for (fleet_entry *e = run->entries; e != NULL; e = e->next)
         if (strcmp(e->step, s->step) == 0)
             e->is_forgotten = true;
+    for (fleet_step *undone = run->steps; undone != NULL; undone = undone->next) {
+        char undo[48];
+
+        (void)snprintf(undo, sizeof undo, "rollback:%s#1", undone->step);
+        if (strcmp(undo, s->step) == 0) /* it will be undone again, or not */
+            undone->is_undone = false;
+    }
+    s->until_ms = 0;
     s->is_recorded = s->is_undone = s->is_met = s->is_skipped = false;
     s->attempts = s->done = s->failed = 0;
     s->revision = 0;

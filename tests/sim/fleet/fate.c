@@ -47,7 +47,8 @@ fate_child(fate_walk *f, const fleet_order *parent, const fleet_op *op, int part
         child.floor = op->key;
     if (is_awakened)
         child.awakeable[0] = 'a';
-    return fate_program(f, &child, key, reach);
+    return fate_program(f, &child, key, reach) |
+           (op->child_ms > 0 && !is_awakened ? FATE_CHANCE : 0);
 }
 
 static unsigned
@@ -58,6 +59,8 @@ fate_futures(fate_walk *f, const fleet_order *order, const fleet_op *op, unsigne
     for (int i = 0; i < op->parts; i++) {
         if (op->part[i] == FLEET_OP_STEP && op->body[i].is_late)
             flags |= FATE_CHANCE;
+        if (op->part[i] == FLEET_OP_SIGNAL || op->part[i] == FLEET_OP_AWAKE)
+            flags |= FATE_BLOCKS;
         if (op->part[i] == FLEET_OP_CALL)
             flags |= fate_child(f, order, op, i, false, reach);
     }

@@ -214,6 +214,22 @@ fault_crumbs(stet_store *s, uint64_t session, size_t n)
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
+/* What was read is on its way for so long that others have written since: there is no other way in which a
+ * store gives something old (docs/guarantees.md). */
+static void
+fault_late(stet_store *s)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    if (w->has_faults && w->plan.one_in[FLEET_READ_LATE] != 0 &&
+        fleet_draw(&w->late, w->plan.one_in[FLEET_READ_LATE]) == 0) {
+        w->stats.faults[FLEET_READ_LATE]++;
+        fleet_trace(w, fault_of(s)->node, NULL, "FAULT", fleet_fault_names[FLEET_READ_LATE], 0, 0);
+        fleet_nap(s->platform,
+                  1000 * (int64_t)(1 + fleet_draw(&w->late, (uint64_t)w->plan.lease_ms * 2)));
+    }
+}
+
 #define FAULT_READ(call, ...)                                                                      \
     int err;                                                                                       \
                                                                                                    \
@@ -221,6 +237,7 @@ fault_crumbs(stet_store *s, uint64_t session, size_t n)
     if (fleet_fault(fault_of(s)->node->w, FLEET_READ_FAILED, fault_of(s)->node))                   \
         return stet__fail(STET_EIO, "a read failed by the simulator");                             \
     err = fault_inner(s)->ops->call(fault_inner(s), __VA_ARGS__);                                  \
+    fault_late(s);                                                                                 \
     fault_way(s, FLEET_CRASH_AFTER);                                                               \
     return err
 

@@ -26,12 +26,14 @@ fleet_plan_draw(fleet *w)
     bool        is_calm = fleet_draw(&w->faults, 16) == 0;
 
     memset(p, 0, sizeof *p);
-    for (int i = 0; i < FLEET_FAULTS; i++) {
+    for (int i = 0; i < FLEET_FAULTS_FIRST; i++) {
         uint64_t most = fault_rates[i] > 0 ? fault_rates[i] : 2;
 
         if (fleet_draw(&w->faults, 2) == 0 && !is_calm)
             p->one_in[i] = most << fleet_draw(&w->faults, 4);
     }
+    if (fleet_draw(&w->late, 2) == 0 && !is_calm)
+        p->one_in[FLEET_READ_LATE] = fault_rates[FLEET_READ_LATE] << fleet_draw(&w->late, 4);
     if (fleet_draw(&w->faults, 4) != 0)
         p->one_in[FLEET_DAMAGE] = 0;
     if (fleet_draw(&w->faults, 2) != 0)
@@ -66,27 +68,47 @@ fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node)
 
 /* ---- chaos ----------------------------------------------------------------------------------- */
 
-/* Turn one byte of a fact of an open run; what is in memory somewhere may still be right. */
+/* A row of that tree: the last one, which was written last, or any. */
+static mem_facts *
+chaos_row(fleet *w, const mem_tree *rows)
+{
+    mem_node *node = stet__mem_tree_last(rows);
+
+    for (uint64_t back = fleet_draw(&w->torn, 2) * fleet_draw(&w->torn, FLEET_ROWS_BACK);
+         back > 0 && node != NULL && stet__mem_tree_prev(node) != NULL; back--)
+        node = stet__mem_tree_prev(node);
+    return node != NULL ? MEM_OF(mem_facts, node, node) : NULL;
+}
+
+/* Turn one bit of a row of some run, or cut it short, as a page that was written in part; what is in memory
+ * somewhere may still be right. */
 static void
 chaos_damage(fleet *w)
 {
     unsigned   skip = (unsigned)fleet_draw(&w->faults, w->n_runs + 1);
+    bool       is_inbox = fleet_draw(&w->torn, 3) == 0, is_cut = fleet_draw(&w->torn, 2) == 0;
     fleet_run *run = w->first;
     mem_run   *row;
     mem_facts *facts;
 
     while (run != NULL && skip-- > 0)
         run = run->next;
-    if (run == NULL || run->is_damaged || (row = stet__mem_run(w->db, run->id)) == NULL ||
-        stet__mem_tree_first(&row->journal) == NULL)
+    if (run == NULL || run->is_damaged || (row = stet__mem_run(w->db, run->id)) == NULL)
         return;
-    facts = MEM_OF(mem_facts, node, stet__mem_tree_last(&row->journal));
-    if (facts->len < 8)
+    is_inbox = is_inbox && row->row.inbox > 0;
+    if ((facts = chaos_row(w, is_inbox ? &row->inbox : &row->journal)) == NULL || facts->len < 8 ||
+        (is_inbox &&
+         facts->first <= run->turned_at)) /* of a generation that is gone: nobody reads it */
         return;
-    facts->data[2 + fleet_draw(&w->faults, facts->len - 2)] ^= 0x40;
+    if (is_cut)
+        facts->len = (size_t)fleet_draw(&w->torn, facts->len);
+    else
+        facts->data[2 + fleet_draw(&w->faults, facts->len - 2)] ^= 0x40;
     run->is_damaged = run->was_damaged = true;
-    w->stats.faults[FLEET_DAMAGE]++;
-    fleet_trace(w, NULL, run, "FAULT: a fact is damaged", NULL, (int64_t)facts->first, 0);
+    w->damaged++;
+    w->stats.faults[is_inbox ? FLEET_INBOX_DAMAGE : is_cut ? FLEET_TORN : FLEET_DAMAGE]++;
+    fleet_trace(w, NULL, run, is_cut ? "FAULT: a row is cut short" : "FAULT: a fact is damaged",
+                is_inbox ? "inbox" : "journal", (int64_t)facts->first, (int64_t)facts->len);
 }
 
 static int64_t
@@ -174,7 +196,7 @@ chaos_turn(fleet *w)
         chaos_store_jump(w);
     if (fleet_fault(w, FLEET_STORE_BACK, NULL))
         fleet_store_back(w);
-    if (w->plan.one_in[FLEET_DAMAGE] != 0 && w->stats.faults[FLEET_DAMAGE] < 2 &&
+    if (w->plan.one_in[FLEET_DAMAGE] != 0 && w->damaged < FLEET_DAMAGED_MAX &&
         fleet_draw(&w->faults, w->plan.one_in[FLEET_DAMAGE]) == 0)
         chaos_damage(w);
 }

@@ -46,6 +46,7 @@
 #define FLEET_OWED_MAX 8u /* generations of one run */
 
 #define FLEET_FAILED "enough of it" /* what an operator says who fails a run */
+#define FLEET_MOTTO "as it was" /* of an object, before somebody writes another one */
 #define FLEET_GIVEN "given " /* results operators give: this and the number of the deed */
 
 enum {
@@ -56,6 +57,8 @@ enum {
     FLEET_ENTRIES = 2,    /* of an object's state: account and scribble */
     FLEET_HOLDS = 5,      /* handlers and services that can be paused */
     FLEET_SIGNALS = 2,    /* names */
+    FLEET_SIGNAL_PART = 2, /* … and one that only futures wait for */
+    FLEET_SIGNAL_NAMES = 3,
     FLEET_ONCE = 8,       /* keys that are given out once */
     FLEET_EVENTS = 1024,
     FLEET_SIGNALS_MAX = 96, /* of one name to one run; more are not checked */
@@ -67,6 +70,8 @@ enum {
     FLEET_DEPTH_PLANNED = 8, /* … a schedule's: a small one, which ends without help */
     FLEET_SCHEDULES_MAX = 3,
     FLEET_NAMED = 64,     /* places for runs that were asked for by text */
+    FLEET_DAMAGED_MAX = 3, /* rows of facts of one seed */
+    FLEET_ROWS_BACK = 16, /* so many rows before the last one of a run may be damaged */
     FLEET_REFUSED_MS = 1500, /* so long takes an undo that fails for good */
     FLEET_ROUND_US = 500000, /* people who decide come at the same time */
     FLEET_CLIENTS = 2     /* fibers of each node that play clients; one more plays the operator */
@@ -102,7 +107,10 @@ typedef struct fleet_node fleet_node;
     X(STORE_BACK, 0, "jumps of the store's clock back")                                            \
     X(NO_MEMORY, 4000, "allocations failed")                                                       \
     X(DAMAGE, 0, "facts damaged")                                                                  \
-    X(AUDIT_REFUSED, 5, "audit entries refused")
+    X(AUDIT_REFUSED, 5, "audit entries refused")                                                   \
+    X(READ_LATE, 150, "reads answered late")                                                       \
+    X(TORN, 0, "rows of facts cut short")                                                          \
+    X(INBOX_DAMAGE, 0, "inbox entries damaged or cut short")
 
 typedef enum fleet_fault_kind {
 #define FLEET_FAULT_ENUM(name, one_in, text) FLEET_##name,
@@ -110,6 +118,9 @@ typedef enum fleet_fault_kind {
 #undef FLEET_FAULT_ENUM
     FLEET_FAULTS
 } fleet_fault_kind;
+
+/* Those behind it came later: the plan draws them by themselves, or they go with DAMAGE. */
+enum { FLEET_FAULTS_FIRST = FLEET_AUDIT_REFUSED + 1 };
 
 extern const char *const fleet_fault_names[FLEET_FAULTS];
 
@@ -159,7 +170,9 @@ void fleet_chaos(void *arg);
     X(RANDOM, 4, 2, 2, "random")                                                                   \
     X(DEFER, 3, 1, 2, "defer")                                                                     \
     X(SCOPE, 4, 2, 2, "scopes")                                                                    \
-    X(SETTLE, 0, 0, 0, "settle")
+    X(SETTLE, 0, 0, 0, "settle")                                                                   \
+    X(ROLLBACK, 0, 0, 0, "rollback")                                                               \
+    X(MOTTO, 0, 0, 0, "initial state")
 
 typedef enum fleet_op_kind {
 #define FLEET_OP_ENUM(name, service, object, shared, text) FLEET_OP_##name,
@@ -195,6 +208,8 @@ typedef struct fleet_body {
     bool    is_late;      /* takes longer than its timeout, the first time */
     uint8_t verdict;      /* fleet_verdict, of its passing failures; DEFER: it has one, once */
     uint16_t takes_ms;
+    uint16_t later_ms;    /* the first time it says not to be tried again before so long; 0: never */
+    bool    has_print;    /* its step has a fingerprint */
 } fleet_body;
 
 typedef enum fleet_wait {
@@ -212,11 +227,13 @@ typedef struct fleet_op {
     int           key;     /* of a child that is an object; -1: a service */
     bool          is_shared; /* … and only looks at it */
     uint8_t       parts;   /* futures */
-    uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP or _CALL */
+    uint8_t       part[FLEET_PARTS_MAX]; /* FLEET_OP_STEP, _SLEEP, _CALL, _SIGNAL or _AWAKE */
     fleet_wait    wait;
     bool          has_limit; /* awakeable, signal: with a timeout; send: with an idempotency key */
     bool          is_inside; /* awakeable: settled by a run we send; otherwise by the outside; signal: by itself */
     bool          is_reject;
+    int64_t       child_ms;  /* call, send, futures: the deadline of who is started; 0: none */
+    bool          is_at;     /* send: at a time, not after a while */
 } fleet_op;
 
 typedef struct fleet_program {
@@ -228,6 +245,8 @@ typedef struct fleet_program {
     uint8_t  verdict;      /* of that */
     bool     is_doomed;    /* fails for good at the end */
     bool     is_undone;    /* … and undoes its steps if it does */
+    bool     has_undo;     /* its steps can be undone: because of that, or by an operation of its own: */
+    size_t   rollback;     /* this one; 0: none */
     uint8_t  turns;        /* so often it begins anew before it does all that */
 } fleet_program;
 
@@ -252,6 +271,8 @@ static inline void fleet_text(char *to, size_t size, const void *from, size_t le
 }
 
 void fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max);
+/* How many of its futures before this one wait for a signal? */
+size_t fleet_signal_parts(const fleet_program *p, size_t op, size_t part);
 size_t fleet_order_text(char *text, size_t size, const fleet_order *order);
 bool fleet_order_parse(fleet_order *order, stet_bytes input);
 
@@ -291,6 +312,7 @@ typedef struct fleet_entry {
     bool     is_at_risk, is_stale;
     bool     is_inside;       /* the body has not returned */
     bool     is_settled, is_lost;
+    bool     is_unsure;       /* nobody can tell from outside whether what settled it knew of it */
     bool     is_forgotten;    /* a rewind went back behind it */
     uint64_t token;           /* hash of it */
     uint32_t repeats;         /* how often the step had been forgotten */
@@ -312,6 +334,7 @@ typedef struct fleet_step {
     uint64_t revision; /* of its first fact; 0: none */
     uint32_t repeats;  /* how often it was forgotten */
     size_t   given;    /* the deed whose result it has; 0: its own */
+    int64_t  until_ms; /* it is not entered again before; 0: at any time */
 } fleet_step;
 
 /* A write of an object's state. */
@@ -375,8 +398,8 @@ struct fleet_run {
     bool          is_retry;
     uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
-    uint32_t      signals[FLEET_SIGNALS][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
-    size_t        n_signals[FLEET_SIGNALS];
+    uint32_t      signals[FLEET_SIGNAL_NAMES][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
+    size_t        n_signals[FLEET_SIGNAL_NAMES];
     int64_t       created_ms;
     /* What no replay may contradict any more. */
     fleet_seen    seen[FLEET_OPS_MAX + 1];
@@ -385,6 +408,8 @@ struct fleet_run {
     int64_t       asked_back_ms[FLEET_OPS_MAX]; /* by how much it had been set back then */
     bool          was_deferred[FLEET_OPS_MAX];
     uint8_t       was_put_off[FLEET_OPS_MAX + 1]; /* a bit for each body of an operation */
+    int64_t       later_ms[FLEET_OPS_MAX + 1]; /* not before this, its body said last; 0: it did not */
+    uint8_t       was_later[FLEET_OPS_MAX + 1]; /* a bit for each body that did */
     bool          is_judged;   /* a classifier has called its failure permanent */
     fleet_entry  *entries;
     fleet_step   *steps;
@@ -514,6 +539,8 @@ typedef struct fleet_object {
     char     account[48]; /* "writes sum"; "" before the first */
     char     scribble[32];
     bool     has_scribble;
+    char     motto[32];   /* "": FLEET_MOTTO, with which every key begins */
+    bool     has_no_motto; /* it was cleared, and not written since */
     uint64_t writes, sum;
     uint64_t (*states)[FLEET_ENTRIES]; /* all it ever had, in order, as handlers note what they read */
     size_t   n_states, cap_states;     /* without the first, in which there was nothing */
@@ -535,6 +562,8 @@ fleet_run *fleet_run_named(const fleet *w, const char *text);
 
 /* The step of that name, made if it is not known. */
 fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
+/* Which operation is it of? FLEET_OPS_MAX: of none. */
+size_t      fleet_step_op(const fleet_step *s);
 /* The step that this one undoes is undone. */
 void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given);
 /* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */
@@ -841,6 +870,9 @@ struct fleet {
     stet__rng        draws, faults, moments; /* moments: at which an image is taken */
     stet__rng        planner; /* of schedules: seeds that have none are what they were without */
     stet__rng        hiccups; /* … of the store's clock */
+    stet__rng        torn;    /* … of which facts are damaged, and how */
+    stet__rng        late;    /* … of reads that are answered late */
+    stet__rng        calls;   /* … of signals that futures wait for */
     stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */
@@ -853,6 +885,7 @@ struct fleet {
     bool             is_over;
     bool             is_helped;  /* the helper has done what it can */
     unsigned         crashes;
+    unsigned         damaged;   /* rows of facts */
     bool             is_verified; /* a recovery: at its end */
     int              same_name; /* nodes below this index share a worker's name */
     fleet_node       nodes[FLEET_NODES_MAX];
@@ -988,8 +1021,10 @@ void     fleet_check_history(fleet *w);
 /* ---- recovery repeated (image.c, fate.c, recover.c) ------------------------------------------ */
 
 void     fleet_image_copy(stet__memory_db *to, const stet__memory_db *from); /* `to` is empty */
-/* Is no fact of it damaged? */
+/* Is no fact of it, and no entry of its inbox, damaged? */
 bool     fleet_is_readable(const mem_run *run);
+/* Can all facts of this row be read, and are they all there? How many can, in *readable (may be NULL). */
+bool     fleet_facts_are_whole(const mem_facts *facts, uint32_t *readable);
 /* Are they the same, of those that begin not after revision `upto`? */
 bool     fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto);
 /* A run's row and facts, but for session, epoch and due_ms. */

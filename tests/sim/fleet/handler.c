@@ -155,6 +155,28 @@ handler_nap(fleet *w, stet__platform *p, int64_t ms)
     fleet_nap(p, ms * 1000);
 }
 
+/* It was told not to come before that time, or its policy says so; 0: at any time. */
+static int64_t
+handler_until(fleet *w, const stet_attempt *a)
+{
+    fleet_run *run = w->of == NULL ? fleet_run_named(w, stet_attempt_run(a)) : NULL;
+
+    return run != NULL ? fleet_step_of(w, run, stet_text(a->step))->until_ms : 0;
+}
+
+/* Not before a later time, it says, once as far as the world remembers. */
+static bool
+handler_is_later(fleet *w, const stet_attempt *a, const handler_arg *b, int64_t *time_ms)
+{
+    fleet_run *run = b->body.later_ms > 0 ? fleet_run_named(w, stet_attempt_run(a)) : NULL;
+
+    if (run == NULL || (run->was_later[b->op] >> b->part & 1u) != 0)
+        return false;
+    run->was_later[b->op] |= (uint8_t)(1u << b->part);
+    *time_ms = run->later_ms[b->op] = fleet_now_ms(w) + b->body.later_ms;
+    return true;
+}
+
 static int
 handler_body(stet_attempt *a, void *arg)
 {
@@ -162,12 +184,20 @@ handler_body(stet_attempt *a, void *arg)
     fleet_execution *x = b->x;
     fleet           *w = x->w;
     uint32_t         number = b->body.attempts > 0 ? stet_attempt_number(a) : b->attempt;
+    int64_t until_ms = handler_until(w, a), now_ms = until_ms != 0 ? fleet_peak_ms(w) : 0, later_ms;
 
-    if (fleet_enter(w, a, x, b->seen, b->op) && b->hand_out.text[0] != '\0')
-        handler_hand_out(w, a, b);
+    if (fleet_enter(w, a, x, b->seen, b->op)) {
+        if (now_ms < until_ms)
+            fleet_fail(w, fleet_run_named(w, stet_attempt_run(a)),
+                       "body %s is entered %lld ms early", a->step, (long long)(until_ms - now_ms));
+        if (b->hand_out.text[0] != '\0')
+            handler_hand_out(w, a, b);
+    }
     if (b->body.takes_ms > 0 && (!b->body.is_late || stet_attempt_number(a) == 1))
         handler_nap(w, a->ctx->exec->p, b->body.takes_ms);
     fleet_leave(w, a);
+    if (handler_is_later(w, a, b, &later_ms))
+        return stet_attempt_not_before(a, later_ms, "come again");
     if (b->body.verdict == FLEET_VERDICT_DEFER
             ? handler_is_put_off(w, stet_attempt_run(a), b->op, b->part, b->body.verdict)
             : number <= b->body.fails) {
@@ -243,7 +273,9 @@ handler_policy(const fleet_body *body)
                                 .attempts = body->attempts,
                                 .first_ms = body->attempts > 0 ? 20 : 0,
                                 .max_ms = body->attempts > 0 ? 500 : 0,
-                                .timeout = body->is_late ? "20ms" : NULL };
+                                .timeout = body->is_late ? "20ms" : NULL,
+                                .fingerprint = { body->has_print ? "print" : NULL,
+                                                 body->has_print ? 5 : 0 } };
 }
 
 static int
@@ -256,7 +288,7 @@ handler_step_with(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body
     int               rc;
 
     handler_name(name, op, -1);
-    policy.undo = x->program.is_undone ? handler_undo : NULL;
+    policy.undo = x->program.has_undo ? handler_undo : NULL;
     rc = arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
     if (rc == STET_OK && policy.undo != NULL && !x->is_asked &&
         (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
@@ -303,6 +335,7 @@ handler_child(stet_ctx *ctx, const fleet_execution *x, size_t op, int part, bool
     if (awakeable != NULL)
         (void)snprintf(child.awakeable, sizeof child.awakeable, "%s", awakeable);
     options->size = sizeof *options;
+    options->timeout_ms = awakeable == NULL ? o->child_ms : 0;
     options->key = o->key >= 0 && awakeable == NULL ? handler_keys[o->key] : NULL;
     return fleet_order_text(text, 160, &child) > 0 ? text : NULL;
 }
@@ -343,7 +376,10 @@ handler_send(stet_ctx *ctx, fleet_execution *x, size_t op, const char *awakeable
     if (input == NULL)
         return STET_ENOMEM;
     if (awakeable == NULL) {
-        options.delay_ms = o->ms;
+        if (o->is_at) /* whatever its node's clock says of it */
+            options.run_at_ms = stet_info(ctx)->created_ms + o->ms;
+        else
+            options.delay_ms = o->ms;
         if (o->has_limit &&
             (options.idempotency_key = stet_ctx_printf(ctx, "send-%" PRIu64, o->seed % 64)) == NULL)
             return STET_ENOMEM;
@@ -523,6 +559,45 @@ handler_decide(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
 /* ---- futures --------------------------------------------------------------------------------- */
 
+/* An awakeable, and a step that hands it out. */
+static int
+handler_part_awake(stet_ctx *ctx, fleet_execution *x, size_t op, const char *name,
+                   stet_future **future)
+{
+    stet_awakeable_id id;
+    handler_arg      *arg = handler_arg_new(ctx, x, op, &(fleet_body){ .attempts = 0 });
+    char              hand_out[16];
+    int               rc;
+
+    if (arg == NULL)
+        return STET_ENOMEM;
+    if ((rc = stet_awakeable(ctx, &id, future, name)) != STET_OK)
+        return rc;
+    arg->hand_out = id;
+    handler_name(hand_out, op, -1);
+    hand_out[0] = 'h';
+    return stet_step(ctx, NULL, hand_out, handler_body, arg, NULL);
+}
+
+/* The waits of futures have a name of their own, so the first of them has the first signal, and so on. */
+static void
+handler_check_part(stet_ctx *ctx, fleet_execution *x, size_t op, size_t part, stet_bytes out)
+{
+    fleet_run *run = x->w->of == NULL ? fleet_run_named(x->w, stet_info(ctx)->run) : NULL;
+    size_t     at = fleet_signal_parts(&x->program, op, part);
+    char       text[16];
+
+    if (x->program.ops[op].part[part] != FLEET_OP_SIGNAL || run == NULL || run->is_retry ||
+        run->is_rewritten || run->is_damaged || at >= FLEET_SIGNALS_MAX)
+        return;
+    fleet_text(text, sizeof text, out.data, out.len);
+    if (at >= run->n_signals[FLEET_SIGNAL_PART] ||
+        run->signals[FLEET_SIGNAL_PART][at] != strtoul(text, NULL, 10))
+        fleet_fail(x->w, run, "part %zu of operation %zu got signal %s, and is wait %zu of %zu",
+                   part, op, text, at + 1, run->n_signals[FLEET_SIGNAL_PART]);
+    x->w->stats.checks++;
+}
+
 static int
 handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future **future)
 {
@@ -543,6 +618,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
     case FLEET_OP_SLEEP:
         duration = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / (part + 1));
         return duration == NULL ? STET_ENOMEM : stet_sleep_start(ctx, future, name, duration);
+    case FLEET_OP_SIGNAL: return stet_signal_start(ctx, future, "g2", STET_SIGNAL(.id = name));
+    case FLEET_OP_AWAKE: return handler_part_awake(ctx, x, op, name, future);
     default:
         if ((input = handler_child(ctx, x, op, part, true, NULL, &options)) == NULL)
             return STET_ENOMEM;
@@ -552,7 +629,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
 }
 
 static int
-handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64_t *value)
+handler_await_part(stet_ctx *ctx, fleet_execution *x, size_t op, size_t part, stet_future *future,
+                   const char *limit, uint64_t *value)
 {
     stet_bytes out = { NULL, 0 };
     int        rc =
@@ -560,6 +638,8 @@ handler_await_part(stet_ctx *ctx, stet_future *future, const char *limit, uint64
 
     if (handler_is_outcome(rc))
         *value = *value * 31 + handler_hash(out) + (uint64_t)-rc;
+    if (rc == STET_OK)
+        handler_check_part(ctx, x, op, part, out);
     return rc;
 }
 
@@ -575,11 +655,12 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
     const fleet_op *o = &x->program.ops[op];
     stet_future    *futures[FLEET_PARTS_MAX];
-    size_t          n = 0, chosen = 0;
+    size_t          parts[FLEET_PARTS_MAX], n = 0, chosen = 0;
     const char     *limit = NULL;
     int             rc = STET_OK;
 
     for (int i = 0; i < o->parts; i++) {
+        parts[n] = (size_t)i;
         rc = handler_part(ctx, x, op, i, &futures[n]);
         if (rc == STET_OK)
             n++;
@@ -595,13 +676,14 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         if ((rc = stet_await_any(ctx, &chosen, futures, n, limit)) != STET_OK)
             return rc;
         *value = chosen + 1;
-        rc = handler_await_part(ctx, futures[chosen], NULL, value);
+        rc = handler_await_part(ctx, x, op, parts[chosen], futures[chosen], NULL, value);
         return handler_goes_on(rc) ? STET_OK : rc;
     }
     if (o->wait == FLEET_WAIT_ALL && (rc = stet_await_all(ctx, futures, n)) != STET_OK)
         return rc;
     for (size_t i = 0; i < n; i++)
-        if (!handler_goes_on(rc = handler_await_part(ctx, futures[i], limit, value)))
+        if (!handler_goes_on(
+                rc = handler_await_part(ctx, x, op, parts[i], futures[i], limit, value)))
             return rc;
     return STET_OK;
 }
@@ -660,6 +742,42 @@ handler_scribble(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         (void)snprintf(text, sizeof text, "%" PRIx64, o->seed);
         return stet_state_set(ctx, "scribble", stet_text(text));
     }
+}
+
+/* What every key begins with, until it is written or cleared. */
+static int
+handler_motto(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    const fleet_op *o = &x->program.ops[op];
+    stet_bytes      out;
+    char            text[32];
+    int             rc;
+
+    switch (o->seed % 4) {
+    case 0: return stet_state_clear(ctx, "motto");
+    case 1:
+        (void)snprintf(text, sizeof text, "%" PRIx64, o->seed);
+        return stet_state_set(ctx, "motto", stet_text(text));
+    default:
+        if ((rc = stet_state_get(ctx, &out, "motto")) == STET_OK)
+            *value = handler_hash(out);
+        return rc;
+    }
+}
+
+static int
+handler_random(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    char text[37];
+
+    if (x->program.ops[op].seed % 2 == 0) {
+        *value = stet_random(ctx);
+        return STET_OK;
+    }
+    *value = handler_hash(stet_text(stet_uuid(ctx, text)));
+    if (strlen(text) != 36 || text[14] != '4' || strchr("89ab", text[19]) == NULL)
+        fleet_fail(x->w, NULL, "%s is no UUID", text);
+    return STET_OK;
 }
 
 /* A shared handler reads an entry, beside who writes it. Now and then it tries to write, and is refused. */
@@ -846,7 +964,9 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         rc = stet_now(ctx, &now_ms);
         *value = (uint64_t)now_ms;
         return rc;
-    case FLEET_OP_RANDOM: *value = stet_random(ctx); return STET_OK;
+    case FLEET_OP_RANDOM: return handler_random(ctx, x, op, value);
+    case FLEET_OP_ROLLBACK: return stet_rollback(ctx);
+    case FLEET_OP_MOTTO: return handler_motto(ctx, x, op, value);
     case FLEET_OP_DEFER: return handler_defer(ctx, x, op);
     case FLEET_OP_SCOPE: return handler_scope(ctx, x, op, value);
     default: return handler_settle(ctx, x, op);
@@ -949,7 +1069,7 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         if (handler_is_unlucky(ctx, x))
             return STET_ENOMEM;
         rc = handler_op(ctx, x, op, &value);
-        if (!handler_is_outcome(rc))
+        if (!handler_is_outcome(rc) || rc == STET_ECOMPENSATION)
             return rc;
         x->seen[x->n++] = (fleet_seen){ .code = rc,
                                         .kind = (uint16_t)x->program.ops[op].kind,
@@ -981,9 +1101,11 @@ fleet_register(stet_engine *e)
     static const stet_handler of_object[] = { { "run", fleet_handler, &options },
                                               { "peek", fleet_handler, &shared },
                                               { NULL, NULL, NULL } };
+    static const stet_entry   initial[] = { { "motto", { FLEET_MOTTO, sizeof FLEET_MOTTO - 1 } },
+                                            { NULL, { NULL, 0 } } };
     int                       err;
 
     if ((err = stet_register(e, "svc", of_service)) != STET_OK)
         return err;
-    return stet_register_object(e, "obj", of_object, NULL);
+    return stet_register_object(e, "obj", of_object, initial);
 }

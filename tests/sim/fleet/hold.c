@@ -64,7 +64,7 @@ hold_is_prompt(const fleet *w, const fleet_node *node)
     static const fleet_fault_kind delays[] = { FLEET_READ_FAILED,    FLEET_SLOW,
                                                FLEET_POISONED,       FLEET_NO_MEMORY,
                                                FLEET_COMMIT_REFUSED, FLEET_REPLY_LOST,
-                                               FLEET_LEASE_SLOW };
+                                               FLEET_LEASE_SLOW,     FLEET_READ_LATE };
 
     for (size_t i = 0; i < sizeof delays / sizeof delays[0]; i++)
         if (w->plan.one_in[delays[i]] != 0)

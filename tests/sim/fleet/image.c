@@ -120,22 +120,35 @@ fleet_image_copy(stet__memory_db *to, const stet__memory_db *from)
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
+bool
+fleet_facts_are_whole(const mem_facts *facts, uint32_t *readable)
+{
+    stet_bytes in = { facts->data, facts->len };
+    stet__fact fact;
+    uint32_t   n = 0;
+    int        err;
+
+    while ((err = stet__fact_decode(&fact, &in)) == STET_OK)
+        n++;
+    if (readable != NULL)
+        *readable = n;
+    return err == STET_END && n == facts->count;
+}
+
+static bool
+image_is_whole(const mem_tree *rows)
+{
+    for (mem_node *n = stet__mem_tree_first(rows); n != NULL; n = stet__mem_tree_next(n))
+        if (!fleet_facts_are_whole(MEM_OF(mem_facts, node, n), NULL))
+            return false;
+    return true;
+}
+
 /* What the world knows of damage it may have learnt after the image was taken. */
 bool
 fleet_is_readable(const mem_run *run)
 {
-    for (mem_node *n = stet__mem_tree_first(&run->journal); n != NULL; n = stet__mem_tree_next(n)) {
-        const mem_facts *f = MEM_OF(mem_facts, node, n);
-        stet_bytes       in = { f->data, f->len };
-        stet__fact       fact;
-        int              err;
-
-        while ((err = stet__fact_decode(&fact, &in)) == STET_OK)
-            continue;
-        if (err != STET_END)
-            return false;
-    }
-    return true;
+    return image_is_whole(&run->journal) && image_is_whole(&run->inbox);
 }
 
 /* ---- hashes ---------------------------------------------------------------------------------- */
@@ -276,6 +289,8 @@ fleet_hash_db(const stet__memory_db *db, const fleet *w)
 
         if (strcmp(v->space, STET__SPACE_BASE_EMIT) == 0)
             continue; /* goes with time, for whoever subscribes */
+        if (strcmp(v->space, STET__SPACE_HANDLER) == 0)
+            continue; /* the next worker writes what the last one could not */
         h = hash_bytes(v->key, hash_text(v->space, h));
         h = hash_bytes(v->value.data, hash_number(v->value.version, h));
         h = stet__hash64(v->value.run.bytes, sizeof v->value.run.bytes, h);

@@ -280,7 +280,7 @@ bool
 fleet_is_at_risk(const fleet_run *run, uint64_t epoch, stet_bytes name)
 {
     for (const fleet_entry *e = run->entries; e != NULL; e = e->next)
-        if (e->fence == epoch && !e->is_settled && ledger_is(e, name))
+        if (e->fence == epoch && (!e->is_settled || e->is_unsure) && ledger_is(e, name))
             return true;
     return false;
 }
@@ -310,6 +310,9 @@ void
 fleet_settle_failed(fleet_run *run, uint64_t epoch)
 {
     for (fleet_entry *e = run->entries; e != NULL; e = e->next)
-        if (e->fence == epoch && e->has_failed)
+        if (e->fence == epoch && e->has_failed) {
+            /* The fact was made before it was stored, and a body beside the handler may have failed in between. */
+            e->is_unsure = e->is_unsure || !e->is_settled;
             e->is_settled = true;
+        }
 }

@@ -224,6 +224,21 @@ fleet_step_is_undoable(const fleet_run *run, const fleet_step *s)
     return s->done > 0 && (s->revision > run->inherited || s->is_met);
 }
 
+size_t
+fleet_step_op(const fleet_step *s)
+{
+    return s->step[0] == 's' || s->step[0] == 'h' ? (size_t)strtoul(s->step + 1, NULL, 10)
+                                                  : FLEET_OPS_MAX;
+}
+
+/* Do both stand before the rollback the handler asks for, or behind it? What a retry inherits from behind it is
+ * nothing the handler has come to then. */
+static bool
+model_are_beside(const fleet_run *run, const fleet_step *a, const fleet_step *b)
+{
+    return (fleet_step_op(a) < run->program.rollback) == (fleet_step_op(b) < run->program.rollback);
+}
+
 /* The last one that was done and is not undone yet comes first; an operator may skip any (is_given). */
 void
 fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given)
@@ -241,9 +256,20 @@ fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given)
         return;
     }
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (!is_given && s->done > undone->done && !s->is_undone && fleet_step_is_undoable(run, s))
+        if (!is_given && s->done > undone->done && !s->is_undone &&
+            fleet_step_is_undoable(run, s) && model_are_beside(run, s, undone))
             fleet_fail(w, run, "%s, and %s was done later", undo, s->step);
     undone->is_undone = true;
+}
+
+/* The rollback its handler asked for is over: all that could be undone is. */
+static void
+model_rolled_back(fleet *w, const fleet_run *run)
+{
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (fleet_step_op(s) < run->program.rollback && fleet_step_is_undoable(run, s) &&
+            !s->is_undone)
+            fleet_fail(w, run, "it is rolled back, and %s is not undone", s->step);
 }
 
 static bool
@@ -288,6 +314,29 @@ model_inherited(fleet *w, fleet_run *run, fleet_step *s, const stet__fact *fact)
                    (int)fact->value.len, (const char *)fact->value.data, s->step, text);
 }
 
+/* When it may be entered again; not before the time it asked for itself. */
+static void
+model_until(fleet *w, const fleet_run *run, fleet_step *s, const stet__fact *fact)
+{
+    size_t op = fleet_step_op(s);
+
+    s->until_ms = run->is_stopped || run->news != NULL ? 0 : fact->until_ms;
+    if (fact->code == STET_EDEFER && (fact->flags & STET__FACT_INHERITED) == 0 &&
+        op < FLEET_OPS_MAX && fact->until_ms < run->later_ms[op] &&
+        run->program.ops[op].kind != FLEET_OP_FUTURES)
+        fleet_fail(w, run, "step %s asked for %lld ms more, and is tried before that", s->step,
+                   (long long)(run->later_ms[op] - fact->until_ms));
+}
+
+/* A stop, or what an operator does to the run, ends its waits. */
+static void
+model_hasten(fleet_run *run)
+{
+    run->not_before_ms = 0;
+    for (fleet_step *s = run->steps; s != NULL; s = s->next)
+        s->until_ms = 0;
+}
+
 static void
 model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
@@ -312,8 +361,10 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     if (fact->kind == STET__FACT_STEP) {
         s->is_recorded = true;
         s->code = (int)fact->code;
-    } else
+    } else {
         s->attempts = (uint32_t)fact->attempt;
+        model_until(w, run, s, fact);
+    }
     if (fact->flags & STET__FACT_INHERITED) {
         model_inherited(w, run, s, fact);
         return;
@@ -323,6 +374,10 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
         fleet_fail(w, run, "attempt %lld of step %s is recorded, and was not executed",
                    (long long)fact->attempt, s->step);
     fleet_settle(w, run, epoch, fact->name);
+    if (fact->code ==
+        STET_EDEFER) /* of an attempt that was told of those before it, and counts as none */
+        for (fleet_entry *e = run->entries; e != NULL; e = e->next)
+            e->is_settled = e->is_settled || (e->fence < epoch && strcmp(e->step, s->step) == 0);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -442,6 +497,30 @@ model_account(fleet *w, fleet_run *run, fleet_object *o, stet_bytes value)
         o->writers[writes] = run;
 }
 
+/* An entry every key begins with; one that was cleared has none. */
+static void
+model_motto(fleet *w, const fleet_run *run, fleet_object *o, const stet__fact *fact)
+{
+    const char *text = o->motto[0] != '\0' ? o->motto : FLEET_MOTTO;
+
+    switch (fact->kind) {
+    case STET__FACT_STATE_GET:
+        if (o->has_no_motto != ((fact->flags & STET__FACT_ABSENT) != 0) ||
+            (!o->has_no_motto && !model_is(fact->value, text)))
+            fleet_fail(w, run, "key %d: its motto is read as \"%.*s\", and is \"%s\"", run->key,
+                       (int)fact->value.len,
+                       fact->value.data != NULL ? (const char *)fact->value.data : "",
+                       o->has_no_motto ? "(none)" : text);
+        w->stats.checks++;
+        break;
+    case STET__FACT_STATE_SET:
+        fleet_text(o->motto, sizeof o->motto, fact->value.data, fact->value.len);
+        o->has_no_motto = false;
+        break;
+    default: o->has_no_motto = true; break;
+    }
+}
+
 static void
 model_state_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact)
 {
@@ -459,9 +538,13 @@ model_state_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fac
         model_looked(w, run, epoch, fact);
         return;
     }
+    o = &w->objects[run->key];
+    if (model_is(fact->name, "motto")) {
+        model_motto(w, run, o, fact);
+        return;
+    }
     if (run->touched == 0)
         run->touched = ++w->touches;
-    o = &w->objects[run->key];
     switch (fact->kind) {
     case STET__FACT_STATE_GET:
         text = is_account ? o->account : o->scribble;
@@ -600,10 +683,15 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
                        (const char *)fact->name.data);
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
     case STET__FACT_STUCK: run->is_paused = false; break;
-    case STET__FACT_ROLLBACK: /* the record of how it failed */
+    case STET__FACT_ROLLBACK: /* because it failed it is the record of that */
         run->is_rolled_back = true;
-        fleet_settle_failed(run,
-                            epoch); /* a body beside the handler may go on, and be recorded later */
+        if (fact->flags & STET__FACT_AUTO)
+            fleet_settle_failed(
+                run, epoch); /* a body beside the handler may go on, and be recorded later */
+        break;
+    case STET__FACT_ROLLED_BACK: /* its handler asked for it, and goes on */
+        run->is_rolled_back = false;
+        model_rolled_back(w, run);
         break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:
@@ -745,7 +833,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
             fleet_fail(w, run, "it is stopped, and its waiters were told that it failed");
         run->is_stopped = true;
         run->is_paused = false;
-        run->not_before_ms = 0;
+        model_hasten(run);
         break;
     case STET__FACT_SKIP:
     case STET__FACT_EDIT:
@@ -754,7 +842,7 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
             run->awaits_help = false;
         fleet_deed_put(w, run, &fact);
         if (run->grants > 0)
-            run->not_before_ms = 0; /* it tries again at once */
+            model_hasten(run); /* it tries again at once */
         break;
     case STET__FACT_ROLLBACK_RETRY: run->awaits_help = false; break;
     case STET__FACT_LOST: model_lost(w, run, unit, &fact); break;

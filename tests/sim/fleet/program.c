@@ -161,6 +161,71 @@ program_op(fleet_op *op, stet__rng *r, const fleet_order *order, int of)
     }
 }
 
+/* What came later is drawn by itself, so that programs are for the rest what they were without. */
+/* Some wait for what comes from outside; one of them at most for an awakeable. */
+static void
+program_more_parts(fleet_op *op, stet__rng *r)
+{
+    bool has_awakeable = false;
+
+    for (uint8_t i = 0; i < op->parts; i++) {
+        if (!program_one_in(r, 4))
+            continue;
+        op->part[i] = !has_awakeable && program_one_in(r, 2) ? FLEET_OP_AWAKE : FLEET_OP_SIGNAL;
+        has_awakeable = has_awakeable || op->part[i] == FLEET_OP_AWAKE;
+    }
+}
+
+size_t
+fleet_signal_parts(const fleet_program *p, size_t op, size_t part)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < p->n && i <= op; i++)
+        for (size_t k = 0;
+             p->ops[i].kind == FLEET_OP_FUTURES && k < p->ops[i].parts && (i < op || k < part); k++)
+            n += p->ops[i].part[k] == FLEET_OP_SIGNAL;
+    return n;
+}
+
+static void
+program_more_op(fleet_op *op, stet__rng *r)
+{
+    for (size_t i = 0; i < FLEET_PARTS_MAX; i++) {
+        op->body[i].has_print = program_one_in(r, 2);
+        if (program_one_in(r, 12) && !op->body[i].is_late)
+            op->body[i].later_ms = (uint16_t)(1 + fleet_draw(r, program_one_in(r, 4) ? 4000 : 200));
+    }
+    if ((op->kind == FLEET_OP_CALL || op->kind == FLEET_OP_SEND || op->kind == FLEET_OP_FUTURES) &&
+        program_one_in(r, 10))
+        op->child_ms = 1 + (int64_t)fleet_draw(r, program_one_in(r, 2) ? 100 : 8000);
+    if (op->kind == FLEET_OP_SEND)
+        op->is_at = program_one_in(r, 4);
+    if (op->kind == FLEET_OP_SCRIBBLE && program_one_in(r, 3))
+        op->kind = FLEET_OP_MOTTO;
+}
+
+static void
+program_more(fleet_program *p, const fleet_order *order)
+{
+    stet__rng r;
+
+    stet__rng_seed(&r, order->seed * 131 + 29);
+    for (size_t i = 0; i < p->n; i++)
+        program_more_op(&p->ops[i], &r);
+    for (size_t i = 0; i < p->n && order->depth != FLEET_DEPTH_PLANNED; i++)
+        if (p->ops[i].kind == FLEET_OP_FUTURES)
+            program_more_parts(&p->ops[i], &r);
+    if (p->n > 1 && program_one_in(&r, 6)) {
+        p->rollback = 1 + (size_t)fleet_draw(&r, p->n - 1);
+        if (p->ops[p->rollback].kind == FLEET_OP_SETTLE)
+            p->rollback = 0; /* somebody waits for that */
+        else
+            p->ops[p->rollback] = (fleet_op){ .kind = FLEET_OP_ROLLBACK, .key = -1 };
+    }
+    p->has_undo = p->is_undone || p->rollback > 0;
+}
+
 void
 fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max)
 {
@@ -190,6 +255,7 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
             (fleet_op){ .kind = FLEET_OP_SETTLE, .key = -1, .is_reject = program_one_in(&r, 4) };
     if (program_one_in(&r, 6))
         p->turns = (uint8_t)(1 + fleet_draw(&r, 3));
+    program_more(p, order);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ fleet_image_take(fleet *w, bool is_end)
     fleet_image_copy(image->db, w->db);
     image->now_ms = fleet_now_ms(w) + w->back_ms; /* what is hours late is not waited for */
     image->is_end = is_end;
-    image->is_damaged = w->stats.faults[FLEET_DAMAGE] > 0;
+    image->is_damaged = w->damaged > 0;
     w->n_images++;
 }
 

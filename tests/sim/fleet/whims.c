@@ -211,7 +211,7 @@ static bool
 whim_is_undone(const fleet *w, const fleet_run *run)
 {
     (void)w;
-    return run->end == 0 && run->program.is_undone && !run->is_stopped && !run->is_damaged &&
+    return run->end == 0 && run->program.has_undo && !run->is_stopped && !run->is_damaged &&
            run->entries != NULL && run->entries->is_inside &&
            strncmp(run->entries->step, "rollback:", 9) == 0;
 }

@@ -50,21 +50,44 @@ why_count(const mem_tree *facts, why_fact_fn is, const void *arg)
     return n;
 }
 
-/* The revision of the first fact that cannot be read; 0: all can. */
-static uint64_t
-why_bad_fact(const mem_run *row)
+/* Is one of these entries of the inbox damaged? */
+static bool
+why_is_bad_entry(const mem_run *row, uint64_t from, uint64_t upto)
 {
+    mem_node *node = stet__mem_tree_first(&row->inbox);
+
+    for (; node != NULL; node = stet__mem_tree_next(node)) {
+        const mem_facts *f = MEM_OF(mem_facts, node, node);
+
+        if (f->first >= from && f->first <= upto && !fleet_facts_are_whole(f, NULL))
+            return true;
+    }
+    return false;
+}
+
+/* The revision of the first fact that cannot be read, or takes an entry in that cannot be; 0: all can.
+ * *taken: the last entry they take. */
+static uint64_t
+why_bad_fact(const mem_run *row, uint64_t *taken)
+{
+    *taken = 0;
     for (mem_node *node = stet__mem_tree_first(&row->journal); node != NULL;
          node = stet__mem_tree_next(node)) {
         const mem_facts *f = MEM_OF(mem_facts, node, node);
         stet_bytes       in = { f->data, f->len };
         stet__fact       fact;
         uint64_t         revision = f->first;
-        int              err;
 
-        while ((err = stet__fact_decode(&fact, &in)) == STET_OK)
-            revision++;
-        if (err != STET_END || revision != f->first + f->count)
+        for (; stet__fact_decode(&fact, &in) == STET_OK; revision++) {
+            if (fact.kind == STET__FACT_STARTED)
+                *taken = (uint64_t)fact.taken;
+            if (fact.kind != STET__FACT_TAKEN)
+                continue;
+            if (why_is_bad_entry(row, *taken + 1, (uint64_t)fact.number))
+                return revision;
+            *taken = (uint64_t)fact.number;
+        }
+        if (!fleet_facts_are_whole(f, NULL))
             return revision;
     }
     return 0;
@@ -197,16 +220,37 @@ why_lane(fleet *w, const fleet_run *run, const mem_run *row, const why_said *sai
     return holder->end != 0 ? "the holder has ended" : NULL;
 }
 
+/* It names the fact that cannot be read; of an entry that is still to be taken in, its row has the reason. */
 static const char *
-why_stuck(const fleet_run *run, const mem_run *row, const why_said *said)
+why_damaged(const mem_run *row, const why_said *said)
 {
+    uint64_t taken, bad = why_bad_fact(row, &taken);
     char     text[64];
-    uint64_t bad = why_bad_fact(row);
 
-    if (run->is_damaged) {
-        (void)snprintf(text, sizeof text, "fact %" PRIu64 " is not readable", bad);
-        return bad != 0 && strstr(said->text, text) != NULL ? NULL : "it names another fact";
-    }
+    (void)snprintf(text, sizeof text, "fact %" PRIu64 " is not readable", bad);
+    if (bad != 0)
+        return strstr(said->text, text) != NULL ? NULL : "it names another fact";
+    if (row->row.status != STET_STATUS_STUCK || row->row.due_ms != STET_NEVER)
+        return "it is not stuck";
+    if (row->row.reason == NULL || strstr(said->text, row->row.reason) == NULL)
+        return "it does not give the recorded reason";
+    return why_is_bad_entry(row, taken + 1, UINT64_MAX) ? NULL : "all it has can be read";
+}
+
+/* Is what is damaged an entry that it has not come to? Then it waits as others do. */
+static bool
+why_is_ahead(const mem_run *row)
+{
+    uint64_t taken;
+
+    return why_bad_fact(row, &taken) == 0 && row->row.status != STET_STATUS_STUCK;
+}
+
+static const char *
+why_stuck(const mem_run *row, const why_said *said)
+{
+    char text[64];
+
     if (row->row.status != STET_STATUS_STUCK || row->row.due_ms != STET__HELD_MS)
         return "it is not stuck";
     if (row->row.reason == NULL || strstr(said->text, row->row.reason) == NULL)
@@ -233,8 +277,8 @@ why_time(fleet *w, int64_t when_ms, const why_said *said)
     char    in[64], text[72];
 
     for (int64_t ago_ms = 0; ago_ms <= 20; ago_ms++) {
-        (void)stet_duration_text(in, sizeof in, when_ms - now_ms + ago_ms);
-        (void)snprintf(text, sizeof text, " in %s", in);
+        (void)snprintf(text, sizeof text, " %s",
+                       stet__time_relative(in, sizeof in, when_ms, now_ms - ago_ms));
         if (strlen(said->text) > strlen(text) &&
             strcmp(said->text + strlen(said->text) - strlen(text), text) == 0)
             return NULL;
@@ -293,7 +337,10 @@ why_broken(const fleet_run *run, const mem_run *row, const why_said *said)
         return "none of its undos failed";
     if (strcmp(why_named(said, "stet rollback "), run->text) != 0)
         return "it does not say how to try again";
-    return strstr(said->text, "no refunds") != NULL ? NULL : "it does not say what failed";
+    /* Its last attempt may have ended in the middle of it. */
+    return strstr(said->text, "no refunds") != NULL || strstr(said->text, "out of memory") != NULL
+               ? NULL
+               : "it does not say what failed";
 }
 
 static const char *
@@ -303,6 +350,8 @@ why_paused(const fleet_run *run, const mem_run *row, const why_said *said)
         return "it is not paused";
     if (!run->is_paused)
         return "nobody paused it";
+    if (run->is_damaged) /* who did it may be what cannot be read */
+        return strstr(said->text, "paused") != NULL ? NULL : "it does not say so";
     return strstr(said->text, "was paused by operator") != NULL ? NULL : "it does not say by whom";
 }
 
@@ -314,8 +363,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
 
     if (row == NULL)
         return "it is not in the store";
-    if (run->is_damaged)
-        return strcmp(said->kind, "stuck") == 0 ? why_stuck(run, row, said) : "it is damaged";
+    if (run->is_damaged && !why_is_ahead(row))
+        return strcmp(said->kind, "stuck") == 0 ? why_damaged(row, said) : "it is damaged";
     if (strcmp(said->kind, "awakeable") == 0)
         return why_awakeable(w, run, row, said);
     if (strcmp(said->kind, "signal") == 0)
@@ -326,10 +375,10 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return why_child(w, run, row, said);
     if (strcmp(said->kind, "lane") == 0)
         return why_lane(w, run, row, said);
-    if (is_helped)
+    if (is_helped && !run->is_damaged)
         return "it was helped";
     if (strcmp(said->kind, "stuck") == 0)
-        return why_stuck(run, row, said);
+        return why_stuck(row, said);
     if (strcmp(said->kind, "compensation-failed") == 0)
         return why_broken(run, row, said);
     if (strcmp(said->kind, "paused") == 0)

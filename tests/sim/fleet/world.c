@@ -516,6 +516,9 @@ world_help_on(void *arg)
         for (size_t i = 0; i < run->program.n && run->end == 0; i++)
             if (run->program.ops[i].kind == FLEET_OP_SIGNAL && !run->is_unserved)
                 fleet_signal(node, run, (int)(run->program.ops[i].seed % FLEET_SIGNALS), false);
+        for (size_t i = fleet_signal_parts(&run->program, run->program.n, 0);
+             i > 0 && run->end == 0 && !run->is_unserved; i--)
+            fleet_signal(node, run, FLEET_SIGNAL_PART, false);
         for (size_t i = 0; i < run->program.n && run->end == 0; i++)
             if (run->program.ops[i].kind == FLEET_OP_APPROVE && !run->is_unserved)
                 fleet_decide(node, run, true);
@@ -692,7 +695,7 @@ world_begin(fleet *w, const fleet_options *options)
     w->events = world_events;
     w->n_nodes = options->is_large ? 10 : 3;
     /* With the children they start, some 40 and 2,000 runs. */
-    w->n_tasks = options->is_large ? 650 : 18;
+    w->n_tasks = options->is_large ? 890 : 21;
     w->ops_max = options->is_large ? 30 : 10;
     stet__arena_init(&w->arena, &stet__platform_real()->alloc);
     stet__map_init(&w->runs, &stet__platform_real()->alloc);
@@ -708,6 +711,9 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->planner, options->seed * 131 + 11);
     stet__rng_seed(&w->whims, options->seed * 131 + 13);
     stet__rng_seed(&w->hiccups, options->seed * 131 + 17);
+    stet__rng_seed(&w->torn, options->seed * 131 + 19);
+    stet__rng_seed(&w->late, options->seed * 131 + 23);
+    stet__rng_seed(&w->calls, options->seed * 131 + 31);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
