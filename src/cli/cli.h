@@ -197,7 +197,8 @@ const char *stet__cli_command(cli *c, const char *words);
 int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4);
 /* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
 int      stet__cli_fail_code(cli *c, int code);
-/* The store could not be opened: whatever the reason, a database or a password that is wrong is no run that is not there. */
+/* The store could not be opened: whatever the reason, a database or a password that is wrong is no
+ * run that is not there. */
 int      stet__cli_fail_open(cli *c, int code);
 cli_exit stet__cli_exit_of(int code);
 /* Who acts, for the run's journal: --by, else USER, LOGNAME, the name of the process's user, or

@@ -277,8 +277,8 @@ const cli_verb stet__cli_skip = {
     .name = "skip",
     .args = "RUN STEP [VALUE|-|@FILE]",
     .summary = "do not execute a step (again): this is its result",
-    .details = "Also of undos that fail (rollback:charge#1). A stuck run tries again. A step that is\n"
-               "still to come has the result when it comes; the second of a name is charge#2.\n"
+    .details = "Also of undos that fail (rollback:charge#1). A stuck run tries again. A step that\n"
+               "is still to come has the result when it comes; the second of a name is charge#2.\n"
                "    stet skip run_… charge '{\"paid\":true}' --why 'paid by hand'\n"
                "    stet skip --all charge --handler orders.checkout --status retrying",
     .args_max = 3,

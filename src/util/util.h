@@ -380,7 +380,8 @@ uint64_t stet__rng_next(stet__rng *r);
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* As stet_duration_parse(), for what lasts: no time at all is refused. The text says of what it is. */
+/* As stet_duration_parse(), for what lasts: no time at all is refused. The text says of what it
+ * is. */
 int stet__span_parse(int64_t *ms, const char *of, const char *what, const char *text);
 
 /* The longest duration stet_duration_parse() accepts, 10,000 years: as microseconds and added to

@@ -110,7 +110,8 @@ TEST(F2_sqlite_runs_that_have_facts_and_no_row_are_listed_and_restored)
 
 /* ==== only here: what finds them is lost ====================================================== */
 
-/* Found by the first look, told again by the second, repaired by the third, sound in the fourth. A handle that was open
+/* Found by the first look, told again by the second, repaired by the third, sound in the fourth. A
+ * handle that was open
  * all the time sees it, and one that is opened behind it. */
 static void
 check_lost(contract *c, const char *sql, int n)

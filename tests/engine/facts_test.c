@@ -787,7 +787,8 @@ f6_say(void *arg, const stet_verdict *verdict)
     (void)snprintf(arg, 256, "%s: %s", verdict->kind, verdict->text);
 }
 
-/* An entry of the inbox that is still to be taken in: verify names it, no repair takes it for something that never
+/* An entry of the inbox that is still to be taken in: verify names it, no repair takes it for
+ * something that never
  * came, and why says what there is to say of a run that is paused before it. */
 TEST(F6_an_inbox_entry_that_cannot_be_read_is_told_before_it_is_taken_in)
 {

@@ -230,7 +230,8 @@ parking_has_news(stet_engine *e)
     return has_news;
 }
 
-/* It is not parked yet as far as its worker knows, so it is not asked for by name; nobody tells again. */
+/* It is not parked yet as far as its worker knows, so it is not asked for by name; nobody tells
+ * again. */
 TEST(G9_what_comes_while_a_suspension_is_answered_is_not_slept_over)
 {
     fixture     *f = quiet_begin();

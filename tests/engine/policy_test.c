@@ -1,11 +1,13 @@
-/* What a handler is and asks for holds for its runs wherever they are started: workers leave it in the store, and who
+/* What a handler is and asks for holds for its runs wherever they are started: workers leave it in
+ * the store, and who
  * does not have the handler reads it there. Rows A2, A4, C1, C5, D15. tsan: yes
  */
 #include "damage.h"
 
 #include "engine/engine.h"
 
-/* ---- two programs: one has the handlers, one does not ------------------------------------------- */
+/* ---- two programs: one has the handlers, one does not
+ * ------------------------------------------- */
 
 static const stet_handler_options stern = {
     .retry = { .attempts = 5, .max_ms = 7000, .jitter_percent = STET_NONE },
@@ -92,7 +94,8 @@ stored(fixture *f, const char *handler)
     return v;
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------- */
+/* ---- keys
+ * ---------------------------------------------------------------------------------------- */
 
 TEST(A2_who_does_not_have_the_handler_knows_whether_it_needs_a_key)
 {
@@ -158,7 +161,8 @@ TEST(A3_a_handler_is_known_to_be_shared_when_no_worker_lives)
     fixture_end(f);
 }
 
-/* ---- options ------------------------------------------------------------------------------------- */
+/* ---- options
+ * ------------------------------------------------------------------------------------- */
 
 TEST(D15_options_of_a_handler_hold_for_runs_that_are_started_where_it_is_not)
 {
@@ -293,7 +297,8 @@ TEST(C1_attempts_are_those_of_the_handler_when_the_run_was_started_elsewhere)
     fixture_end(f);
 }
 
-/* ---- who writes ------------------------------------------------------------------------------------ */
+/* ---- who writes
+ * ------------------------------------------------------------------------------------ */
 
 TEST(D15_a_worker_writes_only_what_is_not_there_and_nobody_else_writes)
 {
@@ -361,7 +366,8 @@ TEST(D15_workers_that_start_together_tell_once)
     fixture_end(f);
 }
 
-/* ---- a store that does not do as it is told ------------------------------------------------------- */
+/* ---- a store that does not do as it is told
+ * ------------------------------------------------------- */
 
 static fixture    *between;    /* where another worker writes between the look and the unit … */
 static _Atomic int n_between;  /* … so often */
@@ -532,7 +538,8 @@ TEST(A4_a_send_that_cannot_learn_what_the_handler_asks_for_is_tried_again_and_us
     fixture_end(f);
 }
 
-/* ---- what is remembered ---------------------------------------------------------------------------- */
+/* ---- what is remembered
+ * ---------------------------------------------------------------------------- */
 
 TEST(D15_thousands_of_starts_cost_one_look)
 {

@@ -150,7 +150,8 @@ i2_begin(i2_world *w)
     return f;
 }
 
-/* It is found, with the run and the rule (NULL: one of several); repaired; and then nothing is wrong. */
+/* It is found, with the run and the rule (NULL: one of several); repaired; and then nothing is
+ * wrong. */
 static void
 i2_expect(fixture *f, const stet_run_id *run, const char *rule)
 {
@@ -211,7 +212,8 @@ TEST(I2_a_row_that_lies_is_repaired)
 }
 
 #ifdef STET_WITH_SQLITE
-/* Columns that no unit writes twice. Those that lists go by are found there first (rule index), unless a
+/* Columns that no unit writes twice. Those that lists go by are found there first (rule index),
+ * unless a
  * run of the same time does not lie. */
 TEST(I2_a_row_with_another_start_or_end_is_repaired)
 {

@@ -402,7 +402,8 @@ refuses_failed(stet_store *s, const stet_unit *units, size_t n, stet_outcome *ou
     return taking->commit(s, units, n, outcomes);
 }
 
-/* The run is given back, its rollback goes on and may come to another end: then that one is the answer. */
+/* The run is given back, its rollback goes on and may come to another end: then that one is the
+ * answer. */
 TEST(B11_nobody_is_told_of_a_failed_rollback_that_could_not_be_recorded)
 {
     static stet_store_ops refusing;

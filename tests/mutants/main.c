@@ -341,8 +341,8 @@ main(int argc, char **argv)
     }
     for (int i = 0; i < n; i++)
         found += hunt_one(&h, chosen[i]);
-    printf("%d of %d mutants found: %d by seeds, %d by crash everywhere, %d by cuts and lost replies "
-           "of a server, %d by other tests\n",
+    printf("%d of %d mutants found: %d by seeds, %d by crash everywhere, %d by cuts and lost "
+           "replies of a server, %d by other tests\n",
            found, n, h.found[HUNT_SEED], h.found[HUNT_CRASH], h.found[HUNT_CUT],
            h.found[HUNT_OTHER]);
     return found < n;

@@ -369,7 +369,8 @@ flow_say(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *
     flow_unlock();
 }
 
-/* One of them pauses it in its body, and resumes it at once: that may come when it was given back. */
+/* One of them pauses it in its body, and resumes it at once: that may come when it was given back.
+ * */
 static void
 flow_resume_late(const flow *f, stet_engine *e, flow_ledger *ledger, const stet_run_id *run,
                  const char *where)

@@ -19,8 +19,10 @@ typedef struct cuts {
     const char *(*url)(struct cuts *c, size_t n);
     /* Every so many of the requests of a kind are tried, the first always. */
     size_t stride;
-    /* Where the store has transactions, else NULL: the body of a transactional step, which pays for a key; a start
-     * of "cut.inside" in a transaction that asks for that key (STET_EIO: the connection was lost, call it again); and
+    /* Where the store has transactions, else NULL: the body of a transactional step, which pays
+     * for a key; a start
+     * of "cut.inside" in a transaction that asks for that key (STET_EIO: the connection was lost,
+     * call it again); and
      * how often a key was paid and asked for, by a connection that is not cut. */
     stet_body_fn pay;
     int (*start_in)(struct cuts *c, stet_engine *e, const char *key);
