@@ -883,6 +883,30 @@ TEST(B11_rollbacks_begin_and_end_in_pairs)
     subject_free(&s);
 }
 
+/* Which interventions let a rollback that failed be tried again: a rewind, and the skip of an undo; of the one that
+ * failed, if it is known. */
+TEST(B11_C8_only_a_skip_of_the_undo_that_failed_helps_a_rollback)
+{
+    stet__run  run = { 0 };
+    stet__fact skip = { .kind = STET__FACT_SKIP }, edit = { .kind = STET__FACT_EDIT },
+               rewind = { .kind = STET__FACT_REWIND };
+
+    CHECK(!stet__run_helps_rollback(&run, &edit));
+    CHECK(stet__run_helps_rollback(&run, &rewind));
+    skip.name = stet_text("charge");
+    CHECK(!stet__run_helps_rollback(&run, &skip));
+    skip.name = stet_text("charge card");
+    CHECK(!stet__run_helps_rollback(&run, &skip));
+    skip.name = stet_text("rollback:charge#1");
+    CHECK(stet__run_helps_rollback(&run, &skip));
+    run.undo = "rollback:charge#1";
+    CHECK(stet__run_helps_rollback(&run, &skip));
+    skip.name = stet_text("rollback:charge#2");
+    CHECK(!stet__run_helps_rollback(&run, &skip));
+    skip.name = stet_text("rollback:charge#10");
+    CHECK(!stet__run_helps_rollback(&run, &skip));
+}
+
 TEST(B11_an_undo_that_failed_is_told_once_and_the_answer_stays)
 {
     subject  s;
