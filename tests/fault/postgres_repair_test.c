@@ -52,7 +52,8 @@ static const char repair_runs[] =
 static const char repair_timers[] =
     "SELECT 'timer',fire,run,completion FROM timers ORDER BY fire,run,completion";
 static const char repair_values[] =
-    "SELECT 'value',space,key,data,run,rev,space='awk' AND version>1 FROM vals ORDER BY space,key";
+    "SELECT 'value',space,key,data,run,rev,space='awk' AND version>1 FROM vals "
+    "WHERE space<>'handler' ORDER BY space,key"; /* workers write what their handlers ask for */
 static const char repair_parts[] =
     "SELECT 'part',relkind,relname FROM pg_class WHERE relnamespace=current_schema()::regnamespace "
     "AND relkind IN ('r','i') ORDER BY relname";

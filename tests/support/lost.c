@@ -338,7 +338,7 @@ static const char lost_timers[] =
     "SELECT 'timer',fire,hex(run),completion FROM timers ORDER BY fire,run,completion";
 static const char lost_values[] =
     "SELECT 'value',space,hex(key),hex(data),hex(run),rev,space='awk' AND version>1 "
-    "FROM values_ ORDER BY space,key";
+    "FROM values_ WHERE space<>'handler' ORDER BY space,key"; /* workers write those anew */
 static const char lost_parts[] = "SELECT 'part',type,name FROM sqlite_schema ORDER BY name";
 
 static const char *const lost_queries[] = { lost_runs, lost_timers, lost_values, lost_parts };
