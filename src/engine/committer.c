@@ -196,8 +196,10 @@ committer_deliver(stet_engine *e, stet__work *w, stet_outcome *outcome)
             stet__keeper_poke(e);
         } else if (w->is_left)
             e->has_backlog = true;
-    } else
+    } else {
         stet__ahead_settled(e, w, outcome); /* before `done`: a unit that is refused may be its run's again behind it */
+        stet__emit_refused(e, w, outcome);
+    }
     is_kept = w->done != NULL && w->done(e, w, outcome);
     for (size_t i = 0; i < outcome->n_grants; i++)
         if (!w->is_resume || !stet__id_equal(outcome->grants[i].run, w->run))

@@ -443,6 +443,13 @@ typedef struct stet__served {
 
 #define STET__WANTED_MAX 16u
 
+/* A wait for an event, by its run and the revision of its record. */
+#define STET__LATE_WAITS 64u
+typedef struct stet__late_wait {
+    stet_id  run;
+    uint64_t completion;
+} stet__late_wait;
+
 struct stet_engine {
     stet__platform *p;
     stet_store     *store;
@@ -541,6 +548,9 @@ struct stet_engine {
     stet__map        shared;         /* handlers not served here -> until when (mono us) it is known, * 2, + 1 if shared */
     stet__map        policies;       /* handlers not served here -> what the store said of them; policy.c */
     stet__map        said;           /* handlers not served here about which a line was logged */
+    /* Waits for events whose timers were found gone while their marks stood, the last ones in a ring; topic.c */
+    stet__late_wait  late_waits[STET__LATE_WAITS];
+    size_t           n_late_waits;
     stet__map        unserved;       /* … of which there are runs; unserved.c for these three */
     stet_id          unserved_after;
     size_t           unserved_next;
@@ -899,6 +909,8 @@ bool stet__topic_wait_put(stet__work *w, stet_id run, const stet__fact *wait);
 bool stet__topic_wait_gone(stet__work *w, stet_id run, const char *topic, uint64_t completion);
 int  stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact);
 /* Finish emissions whose process is gone, forget old ones. */
+/* Lock held: a unit that tells of an event was refused by this condition. */
+void stet__emit_refused(stet_engine *e, const stet__work *w, const stet_outcome *outcome);
 bool stet__emit_sweep(stet_engine *e); /* true: an event is on its way, or was; look again */
 /* subscribe.c: there may be events. Lock held. */
 void stet__events_look(stet_engine *e);

@@ -7,7 +7,9 @@
  * or for an emission from outside a value, which the sweep of any worker takes up.
  *
  * Whom it is for: runs that waited when it began, by the store's clock. One that waits anew meanwhile is behind the
- * place where it stood. A wait whose time is up is passed over, though its run may not know it yet.
+ * place where it stood. A wait whose time is up is passed over, though its run may not know it yet. Whose timer has fired
+ * its time is up, also if the store's clock was set back since: such waits are kept in mind when a unit is refused because
+ * of one, or an emission would be refused until their runs are executed.
  */
 #include <stddef.h>
 #include <string.h>
@@ -100,7 +102,40 @@ typedef struct emission {
     size_t       n, seen;
     stet_bytes   after;
     int64_t      now_ms;
+    stet__late_wait late[STET__LATE_WAITS];
+    size_t       n_late;
 } emission;
+
+void
+stet__emit_refused(stet_engine *e, const stet__work *w, const stet_outcome *outcome)
+{
+    const stet_cond *cond = outcome->cond < w->unit.n_conds ? &w->conds[outcome->cond] : NULL;
+
+    if (outcome->result != STET_ECONFLICT || cond == NULL || cond->kind != STET_COND_TIMER)
+        return;
+    e->late_waits[e->n_late_waits++ % STET__LATE_WAITS] = (stet__late_wait){ cond->run, cond->number };
+}
+
+/* A copy: the store is asked without the lock. */
+static void
+emission_recall(emission *m)
+{
+    stet_engine *e = m->e;
+
+    stet__lock(e->p, &e->lock);
+    m->n_late = e->n_late_waits < STET__LATE_WAITS ? e->n_late_waits : STET__LATE_WAITS;
+    memcpy(m->late, e->late_waits, m->n_late * sizeof *m->late);
+    stet__unlock(e->p, &e->lock);
+}
+
+static bool
+emission_is_late(const emission *m, const topic_wait *wait)
+{
+    for (size_t i = 0; i < m->n_late; i++)
+        if (m->late[i].completion == wait->completion && stet__id_equal(m->late[i].run, wait->run))
+            return true;
+    return false;
+}
 
 static size_t
 emission_lot(stet_bytes value)
@@ -131,7 +166,8 @@ emission_on_mark(void *arg, stet_bytes key, const stet_value *value)
                           .until_ms = mark.until_ms,
                           .completion = (uint64_t)mark.completion };
     memcpy(wait->run.bytes, (const char *)key.data + m->topic.len + 1, sizeof wait->run.bytes);
-    m->n++;
+    if (!emission_is_late(m, wait))
+        m->n++;
     return STET_OK;
 }
 
@@ -145,6 +181,7 @@ emission_gather(emission *m)
     int         err = STET_OK;
 
     stet__arena_free(&m->arena);
+    emission_recall(m);
     m->n = 0;
     m->is_last = false;
     m->now_ms = stet__store_now(m->e);

@@ -247,7 +247,7 @@ TEST_LIMIT(E2_schedule_verbs_refuse_what_is_wrong, DEADLINE_S)
     CHECK_HAS(SAYS(2, "ensure", "n", "orders.echo"), "has no time");
     CHECK_HAS(SAYS(2, "ensure", "n", "orders.echo", "{", "--every", "1h"), "JSON");
     CHECK_HAS(SAYS(2, "ensure", "n"), "HANDLER");
-    CHECK_HAS(OK("ls"), "no schedules"); /* ensure made the file, and nothing in it */
+    CHECK_HAS(SAYS(8, "ls"), "there is no store"); /* what is refused makes none */
     (void)OK("ensure", "nightly", "orders.echo", "--every", "1h");
     CHECK_HAS(SAYS(3, "show", "nigthly"), "there is nightly");
     CHECK_HAS(SAYS(3, "pause", "other"), "no schedule other");

@@ -157,8 +157,7 @@ TEST(F2_a_baseline_goes_with_the_write_that_replaced_it)
     AWAIT(fixture_count(f->engine, NULL) == 0);
     stet__memory_db_advance(f->db, -HOUR_MS);
     clock_do(f, "o.set", "b", "b");
-    clear = fixture_start(f->engine, "o.clear", "-",
-                          STET_START(.key = "k", .retention = "1h"));
+    clear = fixture_start(f->engine, "o.clear", "-", STET_START(.key = "k", .retention = "1h"));
     EXPECT_RESULT(f->engine, &clear, "-");
     AWAIT(fixture_count(f->engine, NULL) == 1);
     clock_is(f, NULL);
@@ -226,4 +225,62 @@ TEST(G2_what_was_refused_by_a_clock_that_was_ahead_is_at_risk)
         tries++;
     }
     CHECK_INT(effects("body"), tries);
+}
+
+/* ---- a wait whose time was up before the clock was set back ------------------------------------
+ * */
+
+static int
+clock_waits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes event;
+    int        rc = stet_await_event(ctx, &event, "news", "30m");
+
+    (void)input;
+    if (rc != STET_ETIMEOUT)
+        return rc;
+    return stet_return(ctx, stet_text("too late"));
+}
+
+static int
+clock_emits(stet_ctx *ctx, stet_bytes input)
+{
+    size_t n;
+
+    (void)input;
+    STET_TRY(stet_ctx_emit(ctx, &n, "news", stet_text("late")));
+    return stet_return(ctx, stet_text(stet_ctx_printf(ctx, "%zu", n)));
+}
+
+/* Its timer has fired and its run was not executed since: its mark stands, and by the clock it
+ * would still wait. Nobody
+ * who emits may be refused because of it until somebody executes that run. */
+TEST(B9_an_event_passes_over_a_wait_whose_timer_fired_before_the_clock_was_set_back)
+{
+    static const stet_handler waits[] = { { "waits", clock_waits, NULL }, { 0 } };
+    static const stet_handler emits[] = { { "emits", clock_emits, NULL }, { 0 } };
+    const fixture_service     services[] = { { "w", waits, false, NULL },
+                                             { "e", emits, false, NULL },
+                                             { 0 } };
+    fixture                  *f = clock_begin();
+    stet_run_id               run, emitter;
+    size_t                    told = 7;
+
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "w.waits", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_handler_pause(f->engine, "w.waits", NULL, NULL));
+    fixture_down(f); /* nothing of it is parked any more */
+    stet__memory_db_advance(f->db, HOUR_MS);
+    fixture_up(f, services);
+    AWAIT(fixture_look(f->engine, &run).status != STET_STATUS_SUSPENDED); /* the timer has fired */
+    stet__memory_db_advance(f->db, -HOUR_MS);
+    emitter = fixture_start(f->engine, "e.emits", "", NULL);
+    EXPECT_RESULT(f->engine, &emitter, "0");
+    CHECK_OK(stet_emit(f->engine, &told, "news", stet_text("later")));
+    CHECK_INT(told, 0);
+    CHECK_OK(stet_handler_resume(f->engine, "w.waits", NULL, NULL));
+    stet__memory_db_advance(f->db, HOUR_MS); /* it is due when its timer fired */
+    EXPECT_RESULT(f->engine, &run, "too late");
+    fixture_end(f);
 }
