@@ -14,7 +14,8 @@
 
 #define FLEET_WORKERS    4
 #define FLEET_ROUND_S    1.2
-#define FLEET_HAND_ROUNDS 5
+#define FLEET_ROUNDS     7 /* of workers: each has two backlogs to be put there */
+#define FLEET_HAND_ROUNDS 3
 #define FLEET_LOT        256  /* runs that one call starts */
 #define FLEET_LEAD_MS    1500 /* time to start a backlog in */
 #define FLEET_WARM_UP    1024
@@ -164,7 +165,7 @@ bench_fleet_workers(const bench_server *s, bench_result *r)
     four = fleet_client(four_url);
     one_total = fleet_total(fleet_backlog(one, FLEET_WARM_UP));
     four_total = fleet_total(fleet_backlog(four, FLEET_WARM_UP));
-    for (int i = 0; i < BENCH_ROUNDS; i++) {
+    for (int i = 0; i < FLEET_ROUNDS; i++) {
         double four_rate = fleet_backlog(four, four_total);
 
         bench_rounds_add(&rounds, four_rate, fleet_backlog(one, one_total));
