@@ -48,7 +48,8 @@ STET_API void *stet_attempt_arg(const stet_attempt *a);
 /** 1 for the first execution that counts. */
 STET_API uint32_t stet_attempt_number(const stet_attempt *a);
 /** This body was entered before and what came of it was not recorded, because its worker died or its
- * record could not be written: it may have happened already. */
+ * record could not be written: it may have happened already. So for every execution until one has a
+ * result: a body that cannot find out now may fail, or ask to be tried later, and is told again. */
 STET_API bool stet_attempt_is_at_risk(const stet_attempt *a);
 /** The same for all executions of this step: hand it to the outside world to deduplicate. */
 STET_API const char *stet_attempt_token(const stet_attempt *a);
@@ -219,6 +220,7 @@ STET_API STET_MUST_USE int stet_await_for(stet_ctx *ctx, stet_bytes *out, stet_f
 /** Wait until all have ended; read each with stet_await(). STET_OK even if some failed. */
 STET_API STET_MUST_USE int stet_await_all(stet_ctx *ctx, stet_future *const *futures, size_t n);
 /** Wait for the first of them; *chosen is its index, recorded, the same on every replay.
+ * STET_ERETRY, pass it on: one without a policy failed passingly before any other had ended, and with it the attempt.
  * @param timeout NULL: none; else STET_ETIMEOUT when the time is up first */
 STET_API STET_MUST_USE int stet_await_any(stet_ctx *ctx, size_t *chosen, stet_future *const *futures,
                                           size_t n, const char *timeout);
@@ -298,7 +300,8 @@ typedef struct stet_run_look {
     const char *error; /* … and its text, or NULL */
 } stet_run_look;
 /** What is known of a run now; recorded, and so on every replay.
- * @return STET_OK; STET_ENOTFOUND (recorded too); STET_EKIND; STET_EINVAL; and as stet_step(). */
+ * @return STET_OK; STET_ENOTFOUND, and STET_ECORRUPT, its record is damaged (both recorded too); STET_EKIND;
+ *         STET_EINVAL; and as stet_step(). */
 STET_API STET_MUST_USE int stet_run_look_at(stet_ctx *ctx, stet_run_look *look, const stet_run_id *run);
 #define stet_run_look_at(ctx, ...) stet_run_look_at(STET_AT(ctx), __VA_ARGS__)
 

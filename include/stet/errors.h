@@ -4,7 +4,7 @@
  *   STET_CLASS_RETRY      passing; the same call may work later
  *   STET_CLASS_PERMANENT  will fail the same way again; a run that returns it fails for good
  *   STET_CLASS_FENCED     another worker owns the run now; nothing was written
- *   STET_CLASS_UNKNOWN    the store did not answer; repeat with the same idempotency key
+ *   STET_CLASS_UNKNOWN    the store did not answer; repeat with the same idempotency key, or look first
  *   STET_CLASS_USAGE      the program calls it wrongly; the error text names the right call
  */
 #ifndef STET_ERRORS_H

@@ -3,7 +3,7 @@
  *
  * Everything here is recorded in the run's journal with who did it and why (both may be NULL), and is durable on
  * return. A run that is being executed learns of it when it records something next; all others at once. On a run that
- * has ended only stet_run_fork() and stet_dlq_retry() are possible: they start a new one. A step is named as "charge",
+ * has ended only stet_run_fork() and stet_run_retry() are possible: they start a new one. A step is named as "charge",
  * or "charge#2" for the second of that name.
  *
  * All return STET_OK; STET_ENOTFOUND, there is no such run or step (the text names the steps there are); STET_EENDED;
@@ -40,6 +40,7 @@ STET_API int stet_run_edit(stet_engine *engine, const stet_run_id *run, const ch
 /** Forget what was recorded from this step (or sleep, call, wait …) on, and go on from there: steps are executed again,
  * with other tokens (stet_attempt_token()), and attempts count anew. Signals consumed since are there again, runs it
  * called and still waits for are cancelled. What it wrote and sent stays: object state, sends, signals, events.
+ * STET_ESTATE: a step before this one was undone since, and would count as done; the text names it.
  * @param step  NULL: from the beginning; without a number it is the last of that name */
 STET_API int stet_run_rewind(stet_engine *engine, const stet_run_id *run, const char *step, const char *by,
                              const char *why);
@@ -49,9 +50,16 @@ STET_API int stet_run_rewind(stet_engine *engine, const stet_run_id *run, const 
 STET_API int stet_run_fail(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
 
 /** A new run of the same handler, input, key and options that inherits what was recorded before this step, from a run
- * in whatever state; its `retry_of` names that. @param step NULL: it inherits nothing */
+ * in whatever state; its `retry_of` names that. Signals that run consumed from the step on, and those nobody took, are
+ * the new one's too, in the order they came: its waits take them at once, before any that is sent to it. The other run
+ * keeps what it has; what it is sent from now on is its own. @param step NULL: it inherits nothing but those signals */
 STET_API int stet_run_fork(stet_engine *engine, stet_run_id *forked, const stet_run_id *run, const char *step,
                            const char *by, const char *why);
+
+/** As stet_dlq_retry(): a new run that inherits the recorded steps of a failed, cancelled or expired one, with who
+ * retried it and why in its first fact. STET_EOPEN, it has not ended; STET_EEXISTS, retried before (by which). */
+STET_API int stet_run_retry(stet_engine *engine, stet_run_id *retried, const stet_run_id *run, const char *by,
+                            const char *why);
 
 /** No run of this handler ("orders.checkout") or service ("orders") is begun or goes on until stet_handler_resume(),
  * on any worker of the store; others learn of it with their next sweep (sweep_ms). What is being executed goes on until

@@ -186,7 +186,10 @@ STET_API int stet_boundary_list(stet_engine *engine, stet_boundary_fn fn, void *
  * this process dies in the middle, a worker tells the rest when nobody was at it for lease_ms (30 s).
  * @param[out] resumed  how many waited; may be NULL
  * @return STET_OK; STET_ENAME; STET_ETOOBIG; STET_EUSAGE, in a handler (use stet_ctx_emit); STET_EBUSY,
- *         STET_EUNCERTAIN, STET_EIO …: *resumed were told, the rest is if the event was recorded.
+ *         STET_EIO …: *resumed were told, the rest is if the event was recorded; STET_EUNCERTAIN: the same, and it is
+ *         not known whether it was. An event has no idempotency key. Runs that were told wait no more, so look who still
+ *         does (stet_run_filter.waits_for_topic, `ls --waits-for-topic TOPIC`): to emit again tells those, and a
+ *         second time who went on and waits on the topic anew.
  */
 STET_API int stet_emit(stet_engine *engine, size_t *resumed, const char *topic, stet_bytes value);
 
@@ -231,10 +234,13 @@ STET_API int stet_signal(stet_engine *engine, const stet_run_id *run, const char
                          stet_bytes value, const stet_signal_options *options);
 
 /** Read an entry of an object's state. *value is allocated; free with stet_free().
- * STET_ENOTFOUND if there is none (the initial state counts if the object is registered here). */
+ * STET_ENOTFOUND if there is none (the initial state counts if the object is registered here), or no such object is known:
+ * not registered here, and no worker that has it was ever started on this store; STET_EKEY, it is a service without keys. */
 STET_API int  stet_state_read(stet_engine *engine, stet_bytes *value, const char *service,
                               const char *key, const char *name);
 typedef int (*stet_entry_fn)(void *arg, const char *name, stet_bytes value);
+/** The entries that were written. STET_OK, also if there are none; STET_ENOTFOUND, no such object is known; STET_EKEY: as
+ * above. */
 STET_API int  stet_state_list(stet_engine *engine, const char *service, const char *key,
                               stet_entry_fn fn, void *arg);
 STET_API void stet_free(void *p);

@@ -314,15 +314,18 @@ stet__cli_ensure(cli *c)
     return CLI_OK;
 }
 
-/* As the first option: a queue's address goes on to the end. */
+/* As the first option: a queue's address goes on to the end. What the address says itself stays. */
 static const char *
-app_with(cli *c, const char *option)
+app_with(cli *c, const char *address, const char *name, int value)
 {
-    const char *options = strchr(c->db, '?');
+    const char *options = strchr(address, '?');
 
     if (options == NULL)
-        return stet__cli_printf(c, "%s?%s", c->db, option);
-    return stet__cli_printf(c, "%.*s?%s&%s", (int)(options - c->db), c->db, option, options + 1);
+        return stet__cli_printf(c, "%s?%s=%d", address, name, value);
+    if (stet__option_is_set(options + 1, name))
+        return address;
+    return stet__cli_printf(c, "%.*s?%s=%d&%s", (int)(options - address), address, name, value,
+                            options + 1);
 }
 
 const char *
@@ -384,20 +387,22 @@ app_try(cli *c, const stet_options *options)
 int
 stet__cli_open_with(cli *c, const stet_options *options)
 {
-    int exit, err;
+    const char *address;
+    int         exit, err;
 
     if ((exit = stet__cli_address(c)) != CLI_OK)
         return exit;
     exit = c->verb->creates_store ? app_try(c, options) : app_must_exist(c);
     if (exit != CLI_OK)
         return exit;
+    address = c->db; /* what is added is not told */
     if (!c->verb->creates_store && app_is_server(c->db))
-        c->db = app_with(c, "create=0");
+        address = app_with(c, address, "create", 0);
     if (c->has_repair && strncmp(c->db, "memory:", 7) != 0)
-        c->db = app_with(c, "repair=1");
+        address = app_with(c, address, "repair", 1);
     if (c->is_readonly && app_is_file(c->db))
-        c->db = app_with(c, "readonly=1");
-    if ((err = stet_open(&c->engine, c->db, options)) != STET_OK)
+        address = app_with(c, address, "readonly", 1);
+    if ((err = stet_open(&c->engine, address, options)) != STET_OK)
         return stet__cli_fail_open(c, err);
     return app_register(c);
 }

@@ -126,6 +126,8 @@ struct cli {
 
 /* NULL past the last. */
 const cli_verb *stet__cli_verb_at(size_t index);
+/* Of those, the ones this program can do: without handlers some are for others. */
+const cli_verb *stet__cli_own_verb_at(const cli *c, size_t index);
 
 extern const cli_verb stet__cli_worker, stet__cli_start, stet__cli_send, stet__cli_wait,
     stet__cli_ls, stet__cli_show, stet__cli_why, stet__cli_cancel, stet__cli_resolve,
@@ -197,6 +199,8 @@ const char *stet__cli_command(cli *c, const char *words);
 int stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...) STET_PRINTF(3, 4);
 /* The same for a failed stet call of this thread; returns the exit code that belongs to it. */
 int      stet__cli_fail_code(cli *c, int code);
+/* … that was about this file. */
+int      stet__cli_fail_file(cli *c, int code, const char *path);
 /* The store could not be opened: whatever the reason, a database or a password that is wrong is no
  * run that is not there. */
 int      stet__cli_fail_open(cli *c, int code);

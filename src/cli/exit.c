@@ -100,8 +100,9 @@ stet__cli_fail(cli *c, cli_exit exit, const char *fmt, ...)
     return exit_say(c, exit, exit_name(exit), line);
 }
 
+/* About: a file it happened to, which the library does not know; or NULL. */
 static int
-exit_say_code(cli *c, cli_exit exit, int code)
+exit_say_code(cli *c, cli_exit exit, int code, const char *about)
 {
     const char *name = stet_code_name(code);
     /* Copied: making the message may itself call stet. */
@@ -109,13 +110,21 @@ exit_say_code(cli *c, cli_exit exit, int code)
 
     if (*text == '\0')
         text = stet_code_text(code);
+    if (about != NULL)
+        text = stet__cli_printf(c, "%s: %s", about, text);
     return exit_say(c, exit, name ? name : "unknown", text);
 }
 
 int
 stet__cli_fail_code(cli *c, int code)
 {
-    return exit_say_code(c, stet__cli_exit_of(code), code);
+    return exit_say_code(c, stet__cli_exit_of(code), code, NULL);
+}
+
+int
+stet__cli_fail_file(cli *c, int code, const char *path)
+{
+    return exit_say_code(c, stet__cli_exit_of(code), code, path);
 }
 
 int
@@ -125,7 +134,8 @@ stet__cli_fail_open(cli *c, int code)
     /* A setting of the engine; what a store says begins with its name. */
     bool is_setting = code == STET_ECONFIG && strncmp(stet_last_error(), "store ", 6) != 0;
 
-    return exit_say_code(c, is_moved || is_setting ? stet__cli_exit_of(code) : CLI_STORE, code);
+    return exit_say_code(c, is_moved || is_setting ? stet__cli_exit_of(code) : CLI_STORE, code,
+                         NULL);
 }
 
 void

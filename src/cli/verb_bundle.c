@@ -73,18 +73,22 @@ replay_read(cli *c, const char *path, stet_bytes *out)
     stet__buf b;
     size_t    n;
     char      piece[16384];
+    bool      is_read;
+    int       error;
 
     if (file == NULL)
         return stet__cli_fail(c, CLI_NOTFOUND, "%s: %s", path, strerror(errno));
     stet__buf_init(&b, c->alloc);
     while (b.len <= STET_BUNDLE_BYTES_MAX && (n = fread(piece, 1, sizeof piece, file)) > 0)
         stet__buf_add(&b, piece, n);
+    is_read = ferror(file) == 0;
+    error = errno;
     if (file != stdin)
         fclose(file);
     out->data = stet__arena_copy(c->arena, b.data, b.len);
     out->len = b.len;
     stet__buf_free(&b);
-    return CLI_OK;
+    return is_read ? CLI_OK : stet__cli_fail(c, CLI_OTHER, "%s: %s", path, strerror(error));
 }
 
 typedef struct replay_out {
@@ -205,7 +209,7 @@ replay_run(cli *c)
     if ((exit = replay_read(c, stet__cli_arg(c, 0), &bundle)) != CLI_OK)
         return exit;
     if ((err = stet_bundle_read(&info, bundle)) != STET_OK)
-        return stet__cli_fail_code(c, err);
+        return stet__cli_fail_file(c, err, stet__cli_arg(c, 0));
     c->db = "memory:"; /* an engine without a store; only its handlers are used */
     if ((exit = stet__cli_open(c)) != CLI_OK)
         return exit;

@@ -16,12 +16,12 @@ completion_options(const cli_option *options)
 
 /* The first words of verbs, or behind `group` the second ones; each once. */
 static void
-completion_words(const char *group)
+completion_words(cli *c, const char *group)
 {
     const cli_verb *verb, *before;
     size_t          skip = group != NULL ? strlen(group) + 1 : 0;
 
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++) {
         bool   is_first = true;
         size_t len;
 
@@ -29,7 +29,8 @@ completion_words(const char *group)
                               strncmp(verb->name, group, skip - 1) != 0))
             continue;
         len = strcspn(verb->name + skip, " ");
-        for (size_t k = 0; k < i && group == NULL && (before = stet__cli_verb_at(k)) != NULL; k++)
+        for (size_t k = 0; k < i && group == NULL && (before = stet__cli_own_verb_at(c, k)) != NULL;
+             k++)
             is_first = is_first && (strncmp(before->name, verb->name, len) != 0 ||
                                     (before->name[len] != ' ' && before->name[len] != '\0'));
         if (is_first)
@@ -39,17 +40,17 @@ completion_words(const char *group)
 
 /* Options behind which a value stands, of all verbs, each once; as a pattern of the shell. */
 static void
-completion_valued(void)
+completion_valued(cli *c)
 {
     const cli_verb *verb;
     bool            is_first = true;
 
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++)
         for (const cli_option *o = verb->options; o != NULL && o->name != NULL; o++) {
             bool is_new = o->value != NULL && *o->value != '[';
 
             for (size_t k = 0; is_new && k <= i; k++)
-                for (const cli_option *before = stet__cli_verb_at(k)->options;
+                for (const cli_option *before = stet__cli_own_verb_at(c, k)->options;
                      before != NULL && before->name != NULL && before != o; before++)
                     is_new = is_new && strcmp(before->name, o->name) != 0;
             if (is_new)
@@ -67,15 +68,15 @@ completion_families(cli *c, const char *before_it)
 {
     const cli_verb *verb;
 
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++) {
         size_t          len = strcspn(verb->name, " ");
-        const cli_verb *before = i > 0 ? stet__cli_verb_at(i - 1) : NULL;
+        const cli_verb *before = i > 0 ? stet__cli_own_verb_at(c, i - 1) : NULL;
 
         if (verb->name[len] == '\0' ||
             (before != NULL && strncmp(before->name, verb->name, len + 1) == 0))
             continue;
         printf("    '%s%.*s ') words=\"", before_it, (int)len, verb->name);
-        completion_words(stet__cli_printf(c, "%.*s", (int)len, verb->name));
+        completion_words(c, stet__cli_printf(c, "%.*s", (int)len, verb->name));
         printf("\" ;;\n");
     }
 }
@@ -100,7 +101,7 @@ completion_run(cli *c)
            "        case $w in\n"
            "        ",
            name, name, function);
-    completion_valued();
+    completion_valued(c);
     printf(") value=1 ;;\n"
            "        -*) ;;\n"
            "        *) verb=\"$verb${verb:+ }$w\" ;;\n"
@@ -110,12 +111,12 @@ completion_run(cli *c)
            "    [ -n \"$value\" ] && return\n"
            "    case \"$verb \" in\n"
            "    ' ') words=\"");
-    completion_words(NULL);
+    completion_words(c, NULL);
     printf("\" ;;\n    'help ') words=\"config exit-codes");
-    completion_words(NULL);
+    completion_words(c, NULL);
     printf("\" ;;\n");
     completion_families(c, "help ");
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++) {
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++) {
         printf("    '%s '*) words=\"", verb->name);
         completion_options(verb->options);
         completion_options(stet__cli_common_options());
@@ -194,6 +195,21 @@ man_verb(const cli_verb *verb)
     man_options(verb->options);
 }
 
+static void
+man_elsewhere(void)
+{
+    const cli_verb *verb;
+
+    printf(".PP\nPrograms that call stet_main() with their handlers have also:");
+    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
+        if (verb->needs_handlers) {
+            printf("\n\\fB");
+            man_text(verb->name);
+            printf("\\fR");
+        }
+    printf("\n");
+}
+
 static int
 man_run(cli *c)
 {
@@ -211,8 +227,10 @@ man_run(cli *c)
     printf(".TH \"%s\" 1 \"\" \"stet %s\"\n.SH NAME\n%s \\- durable runs: start, look, help\n"
            ".SH SYNOPSIS\n.B %s\nVERB [arguments] [options]\n.SH VERBS\n",
            name, STET_VERSION, name, name);
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++)
         man_verb(verb);
+    if (c->app->n_services == 0)
+        man_elsewhere();
     printf(".SH OPTIONS OF EVERY VERB\n");
     man_options(stet__cli_common_options());
     printf(".SH ENVIRONMENT\n.TP\nSTET_DB\nthe store, if \\-\\-db does not name one\n"

@@ -244,7 +244,9 @@ const cli_verb stet__cli_emit = {
     .name = "emit",
     .args = "TOPIC [VALUE|-|@FILE]",
     .summary = "emit an event: every run that waits on the topic now goes on",
-    .details = "Nothing is kept for runs that wait later.\n"
+    .details = "Nothing is kept for runs that wait later. If the store does not answer, `ls "
+               "--waits-for-topic\n"
+               "TOPIC` shows who waits still; to emit again tells those, and who waits anew.\n"
                "    stet emit prices '{\"EUR\":1.08}'",
     .args_min = 1,
     .args_max = 2,

@@ -175,7 +175,8 @@ dlq_act(cli *c, const dlq_ids *d, bool is_retry)
     for (size_t i = 0; i < dlq_count(d); i++) {
         stet_run_id run = dlq_at(d, i);
 
-        err = is_retry ? stet_dlq_retry(c->engine, &retried, &run)
+        err = is_retry ? stet_run_retry(c->engine, &retried, &run, stet__cli_by(c),
+                                        stet__cli_value(c, "why"))
                        : stet_dlq_discard(c->engine, &run);
         if (err == STET_OK) {
             dlq_said(c, &run, is_retry ? &retried : NULL);
@@ -241,6 +242,8 @@ dlq_discard_run(cli *c)
 }
 
 static const cli_option dlq_options[] = {
+    { "by", "WHO", "who does it (the user)" }, /* a discard has neither of the two */
+    { "why", "TEXT", "why, for the journal of the new run" },
     { "all", NULL, "all dead letters" },
     { "handler", "HANDLER", "with --all: only of this handler or service" },
     { 0 },
@@ -263,6 +266,6 @@ const cli_verb stet__cli_dlq_discard = {
     .summary = "take failed runs out of the dead letters; they stay readable",
     .details = "    stet dlq discard run_…",
     .args_max = SIZE_MAX,
-    .options = dlq_options,
+    .options = dlq_options + 2,
     .fn = dlq_discard_run,
 };

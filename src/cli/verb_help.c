@@ -68,6 +68,10 @@ help_verb(cli *c, const cli_verb *verb)
     }
     printf("%s %s%s%s [options]\n\n%s\n", c->program, verb->name, *verb->args ? " " : "",
            verb->args, verb->summary);
+    if (verb->needs_handlers && c->app->n_services == 0)
+        printf(
+            "\nThis command has no handlers and cannot do it; programs that call stet_main() with "
+            "theirs can.\n");
     if (verb->details != NULL)
         printf("\n%s\n", verb->details);
     if (verb->options != NULL)
@@ -96,17 +100,15 @@ help_elsewhere(void)
 static int
 help_all(cli *c)
 {
-    bool            has_handlers = c->app->n_services > 0;
     const cli_verb *verb;
 
     if (!c->json)
         printf("%s VERB [arguments] [options]\n\n", c->program);
-    for (size_t i = 0; (verb = stet__cli_verb_at(i)) != NULL; i++)
-        if (has_handlers || !verb->needs_handlers)
-            help_line(c, verb);
+    for (size_t i = 0; (verb = stet__cli_own_verb_at(c, i)) != NULL; i++)
+        help_line(c, verb);
     if (c->json)
         return CLI_OK;
-    if (!has_handlers)
+    if (c->app->n_services == 0)
         help_elsewhere();
     printf("\nOptions of every verb:\n");
     help_options(stet__cli_common_options());

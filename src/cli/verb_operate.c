@@ -366,6 +366,7 @@ const cli_verb stet__cli_fail_verb = {
 typedef struct operate_fresh {
     const char *step;
     const char *verb;
+    bool        is_retry;
 } operate_fresh;
 
 static int
@@ -389,41 +390,36 @@ fresh_said(cli *c, int err, const stet_run_id *run, const stet_run_id *fresh, co
 }
 
 static int
-fork_one(cli *c, const stet_run_id *run, void *arg)
+fresh_start(cli *c, const operate_fresh *f, stet_run_id *fresh, const stet_run_id *run)
 {
-    const operate_fresh *f = arg;
-    stet_run_id          fresh;
-    int err = stet_run_fork(c->engine, &fresh, run, f->step, stet__cli_by(c), operate_why(c));
-
-    return fresh_said(c, err, run, &fresh, f->verb);
+    if (f->is_retry)
+        return stet_run_retry(c->engine, fresh, run, stet__cli_by(c), operate_why(c));
+    return stet_run_fork(c->engine, fresh, run, f->step, stet__cli_by(c), operate_why(c));
 }
 
 static int
-retry_one(cli *c, const stet_run_id *run, void *arg)
+fresh_one(cli *c, const stet_run_id *run, void *arg)
 {
     const operate_fresh *f = arg;
     stet_run_id          fresh;
-    int                  err = stet_dlq_retry(c->engine, &fresh, run);
+    int                  err = fresh_start(c, f, &fresh, run);
 
     return fresh_said(c, err, run, &fresh, f->verb);
 }
 
 /* One: print the ID of the new run, for scripts. */
 static int
-fresh_run(cli *c, cli_act_fn fn, operate_fresh *f)
+fresh_run(cli *c, operate_fresh *f)
 {
     stet_run_id run, fresh;
     cli_json    j;
     int         exit, err;
 
     if (stet__cli_has(c, "all"))
-        return stet__cli_act(c, fn, f, f->verb);
+        return stet__cli_act(c, fresh_one, f, f->verb);
     if ((exit = stet__cli_act_one(c, &run)) != CLI_OK)
         return exit;
-    err = fn == fork_one
-              ? stet_run_fork(c->engine, &fresh, &run, f->step, stet__cli_by(c), operate_why(c))
-              : stet_dlq_retry(c->engine, &fresh, &run);
-    if (err != STET_OK)
+    if ((err = fresh_start(c, f, &fresh, &run)) != STET_OK)
         return stet__cli_fail_code(c, err);
     if (!c->json) {
         printf("%s\n", fresh.text);
@@ -443,7 +439,7 @@ fork_run(cli *c)
 {
     operate_fresh f = { .step = stet__cli_act_arg(c, 0), .verb = "forked" };
 
-    return fresh_run(c, fork_one, &f);
+    return fresh_run(c, &f);
 }
 
 const cli_verb stet__cli_fork = {
@@ -461,9 +457,9 @@ const cli_verb stet__cli_fork = {
 static int
 retry_run(cli *c)
 {
-    operate_fresh f = { .verb = "retried" };
+    operate_fresh f = { .verb = "retried", .is_retry = true };
 
-    return fresh_run(c, retry_one, &f);
+    return fresh_run(c, &f);
 }
 
 const cli_verb stet__cli_retry = {
@@ -471,7 +467,7 @@ const cli_verb stet__cli_retry = {
     .args = "RUN",
     .summary = "start a failed, cancelled or expired run again; recorded steps are not repeated",
     .details = "Prints the new run's ID. `dlq retry` does the same for dead letters.\n"
-               "    stet retry run_…\n"
+               "    stet retry run_… --why 'the bank is open again'\n"
                "    stet retry --all --status failed --handler orders.checkout --since 2h",
     .args_max = 1,
     .options = pause_options,

@@ -180,6 +180,7 @@ show_fact_detail(show_facts *s, const stet_fact_info *fact)
 {
     cli        *c = s->c;
     const char *code = fact->code ? stet_code_name(fact->code) : NULL, *text;
+    size_t      len = fact->value_len;
     stet__buf   detail;
 
     stet__buf_init(&detail, c->alloc);
@@ -191,10 +192,12 @@ show_fact_detail(show_facts *s, const stet_fact_info *fact)
     show_detail_add(&detail,
                     fact->until_ms ? stet__cli_relative(c, fact->until_ms, s->now_ms) : NULL);
     show_detail_add(&detail, fact->run);
-    if (fact->value.len > 0 && !s->with_payloads)
+    if (strcmp(fact->kind, "switch") == 0 && fact->text != NULL)
+        len = 0; /* its branch is both text and value, and is said already */
+    if (len > 0 && fact->value.len > 0 && !s->with_payloads)
         show_detail_add(&detail, stet__cli_payload_text(c, fact->value));
-    else if (fact->value_len > 0)
-        show_detail_add(&detail, stet__cli_printf(c, "%zu bytes", fact->value_len));
+    else if (len > 0)
+        show_detail_add(&detail, stet__cli_printf(c, "%zu bytes", len));
     text = stet__arena_str(c->arena, stet__buf_cstr(&detail));
     stet__buf_free(&detail);
     return text;

@@ -38,3 +38,12 @@ stet__cli_verb_at(size_t index)
 {
     return index < sizeof verbs / sizeof *verbs ? verbs[index] : NULL;
 }
+
+const cli_verb *
+stet__cli_own_verb_at(const cli *c, size_t index)
+{
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if ((c->app->n_services > 0 || !verbs[i]->needs_handlers) && index-- == 0)
+            return verbs[i];
+    return NULL;
+}

@@ -538,7 +538,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             cmd->has_timer = f->until_ms != 0;
             cmd->has_mark = f->kind == STET__FACT_TOPIC || f->kind == STET__FACT_BOUNDARY;
         }
-        if (f->code != 0) { /* refused or interrupted before anything was created */
+        if (f->code != 0) { /* refused or interrupted before anything was created, or while it waited */
+            cmd->chosen_at = f->revision;
             stet__journal_settle(j, cmd);
             return journal_copy_outcome(j, cmd, f);
         }
@@ -549,6 +550,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
+        cmd->fired_at = ++j->order;
         return stet__journal_index(j, cmd, f->revision);
     case STET__FACT_UPDATE:
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
@@ -560,6 +562,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, f->kind, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
+        if (f->code == STET_ECANCELLED || f->code == STET_EEXPIRED) /* a step that had been tried, and was told to stop */
+            cmd->chosen_at = f->revision;
         if (!(f->flags & STET__FACT_MORE))
             stet__journal_settle(j, cmd);
         return STET_OK;
@@ -573,7 +577,7 @@ static void
 journal_apply_retry(stet__journal *j)
 {
     for (stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->kind == STET__FACT_STEP && !cmd->is_settled && strncmp(cmd->name, "rollback:", 9) == 0)
+        if (cmd->kind == STET__FACT_STEP && !cmd->is_settled && stet__name_is_undo(stet_text(cmd->name)))
             cmd->attempt = 0;
 }
 
@@ -608,7 +612,7 @@ journal_apply_answer(stet__journal *j, const stet__fact *f)
         cmd->number = f->kind == STET__FACT_DECIDED ? f->time_ms : f->number;
     if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_TIMER)
         cmd->has_timer = false; /* a choice removes it with its record */
-    if (f->kind == STET__FACT_CHOICE)
+    if (f->kind == STET__FACT_CHOICE || f->kind == STET__FACT_ROLLED_BACK)
         cmd->chosen_at = f->revision;
     stet__journal_settle(j, cmd);
     if (STET__MUTANT(decision_yes) && f->kind == STET__FACT_DECIDED)
@@ -735,7 +739,7 @@ journal_forget(stet__journal *j, stet__cmd *cmd)
     return STET_OK;
 }
 
-/* A wait goes with what it came to: the one that came first may be forgotten. */
+/* A wait goes with what it came to: the one that came first may be forgotten. A rollback goes with its end. */
 static bool
 journal_is_behind(const stet__cmd *cmd, uint64_t from)
 {
@@ -794,15 +798,49 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
     return STET_OK;
 }
 
+static bool
+journal_is_done(const stet__cmd *step)
+{
+    return step != NULL && step->kind == STET__FACT_STEP && step->is_settled && step->code == 0;
+}
+
+const stet__cmd *
+stet__journal_undone(const stet__journal *j, uint64_t from)
+{
+    const stet__cmd *first = NULL;
+    size_t           at = 0, len;
+    const void      *key;
+    void            *value;
+
+    while (stet__map_next(&j->rows, &at, &key, &len, &value)) {
+        const stet__row_of_cmds *row = value;
+
+        for (size_t i = 0; i < row->n; i++) {
+            const stet__cmd *step = row->cmds[i], *undo;
+            char             name[STET__UNDO_NAME_MAX];
+
+            if (!journal_is_done(step) || journal_is_behind(step, from) || (first != NULL && first->revision < step->revision))
+                continue;
+            undo = stet__journal_find(j, STET__FACT_STEP, stet__undo_name(name, step->name, strlen(step->name), step->occurrence), 1);
+            if (journal_is_done(undo) && journal_is_behind(undo, from))
+                first = step;
+        }
+    }
+    return first;
+}
+
+/* What came too late: what it did is being undone, or was. */
 static int
 journal_apply_rewind(stet__journal *j, const stet__fact *f)
 {
+    bool is_late = stet__journal_undone(j, (uint64_t)f->number) != NULL;
+
     for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->kind == STET__FACT_ROLLBACK && !cmd->is_settled) {
-            j->anomalies++; /* it came too late: what it did is being undone */
-            return STET_OK;
-        }
-    return stet__journal_rewind(j, (uint64_t)f->number);
+        is_late = is_late || (cmd->kind == STET__FACT_ROLLBACK && !cmd->is_settled);
+    if (!is_late)
+        return stet__journal_rewind(j, (uint64_t)f->number);
+    j->anomalies++;
+    return STET_OK;
 }
 
 static int
@@ -844,7 +882,7 @@ stet__journal_apply(stet__journal *j, const stet__fact *fact)
 const char *
 stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence)
 {
-    (void)snprintf(room, STET__UNDO_NAME_MAX, "rollback:%.*s#%llu", (int)len, name, (unsigned long long)occurrence);
+    (void)snprintf(room, STET__UNDO_NAME_MAX, STET__UNDO_PREFIX "%.*s#%llu", (int)len, name, (unsigned long long)occurrence);
     return room;
 }
 
@@ -934,6 +972,20 @@ stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int6
     return STET_OK;
 }
 
+bool
+stet__journal_is_rollback(const stet__cmd *cmd)
+{
+    return cmd->kind == STET__FACT_ROLLBACK || (cmd->kind == STET__FACT_STEP && stet__name_is_undo(stet_text(cmd->name)));
+}
+
+static bool
+journal_is_before(const stet__cmd *a, const stet__cmd *b)
+{
+    bool is_rollback = stet__journal_is_rollback(a);
+
+    return is_rollback != stet__journal_is_rollback(b) ? !is_rollback : a->revision < b->revision;
+}
+
 const stet__cmd *
 stet__journal_unasked(const stet__journal *j)
 {
@@ -948,7 +1000,7 @@ stet__journal_unasked(const stet__journal *j)
         /* Asked for in their order: none behind the last one was. */
         for (size_t i = (size_t)row->asked; i < row->n; i++)
             if (row->cmds[i] != NULL && !row->cmds[i]->is_asked && journal_must_be_asked(row->cmds[i]) &&
-                (first == NULL || row->cmds[i]->revision < first->revision))
+                (first == NULL || journal_is_before(row->cmds[i], first)))
                 first = row->cmds[i];
     }
     assert((first != NULL) == (j->unasked > 0)); /* what is counted is in a row */

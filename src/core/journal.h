@@ -27,8 +27,8 @@ typedef struct stet__cmd {
     bool            is_approval;  /* BOUNDARY */
     bool            has_timer;    /* a timer at until_ms was put and has not fired */
     uint64_t        settled_at;   /* order among all settlements and firings of this run; 0: not yet */
-    uint64_t        chosen_at;    /* AWAIT, ANY: the revision of what it came to; 0: not yet */
-    uint64_t        fired_at;     /* the same for the timer of an AWAIT, ANY or a step's retry */
+    uint64_t        chosen_at;    /* AWAIT, ANY, ROLLBACK, or told to stop: the revision of what it came to; 0: not yet */
+    uint64_t        fired_at;     /* order, too: of the timer of an AWAIT, ANY or a step's retry; where a ROLLBACK began */
     uint32_t        attempt;      /* STEP: executions that failed so far, or were used when settled */
     int             code, cause;
     int64_t         until_ms;
@@ -106,6 +106,10 @@ int stet__journal_apply(stet__journal *j, const stet__fact *fact);
 /* How often this step was forgotten by a rewind: it is another execution then, with another token. */
 uint64_t stet__journal_repeats(const stet__journal *j, const char *step, uint64_t occurrence);
 
+/* The first step that stands before this revision and was undone behind it, or NULL: forgetting that would leave the step
+ * as done. */
+const stet__cmd *stet__journal_undone(const stet__journal *j, uint64_t from);
+
 /* Forget what was recorded from this revision on. Signals that were consumed since are there again. */
 int stet__journal_rewind(stet__journal *j, uint64_t from);
 
@@ -123,7 +127,9 @@ int stet__journal_index(stet__journal *j, stet__cmd *cmd, uint64_t completion);
 /* The step that undoes the step `name`#occurrence. */
 #define STET__UNDO_NAME_MAX (STET__NAME_MAX + 40)
 const char *stet__undo_name(char room[STET__UNDO_NAME_MAX], const char *name, size_t len, uint64_t occurrence);
-/* The first recorded command nobody asked for, or NULL. */
+/* Is it a rollback, or one of its undos: not the handler's own? */
+bool stet__journal_is_rollback(const stet__cmd *cmd);
+/* The first recorded command nobody asked for, or NULL. What the handler asks for comes before what a rollback does. */
 const stet__cmd *stet__journal_unasked(const stet__journal *j);
 /* A recorded command is made out of the order of its row. */
 void stet__journal_asked(stet__journal *j, stet__cmd *cmd);

@@ -347,6 +347,58 @@ run_apply_claimed(stet__run *run, const stet__fact *f)
     return run_move(run, STET_STATUS_RUNNING);
 }
 
+/* ---- bodies that may have happened --------------------------------------------------------------- */
+
+static bool
+run_is_risk_of(const stet__risk *risk, const char *step, size_t len, uint64_t occurrence)
+{
+    size_t cut = len < STET_CRUMB_MAX - 1 ? len : STET_CRUMB_MAX - 1;
+
+    return risk->step != NULL && risk->occurrence == occurrence && strlen(risk->step) == cut &&
+           (cut == 0 || memcmp(risk->step, step, cut) == 0);
+}
+
+static int
+run_add_risk(stet__run *run, stet_bytes step, uint64_t occurrence)
+{
+    stet__risk *risk = stet__arena_get0(run->arena, sizeof *risk);
+    int         err;
+
+    if (risk == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a run");
+    if (step.len > STET_CRUMB_MAX - 1)
+        step.len = STET_CRUMB_MAX - 1;
+    if ((err = run_text(run, &risk->step, step)) != STET_OK)
+        return err;
+    risk->occurrence = occurrence;
+    risk->next = run->risks;
+    run->risks = risk;
+    return STET_OK;
+}
+
+/* Told once, it is told with every execution until it has its result: one that was told may find out nothing, and ask to
+ * be tried later. */
+static int
+run_apply_at_risk(stet__run *run, const stet__fact *f)
+{
+    for (const stet__risk *risk = run->risks; risk != NULL; risk = risk->next)
+        if (run_is_risk_of(risk, f->name.data, f->name.len, (uint64_t)f->occurrence))
+            return STET_OK;
+    return run_add_risk(run, f->name, (uint64_t)f->occurrence);
+}
+
+static void
+run_forget_risk(stet__run *run, const stet__fact *step)
+{
+    stet__risk **at = &run->risks;
+
+    while (*at != NULL)
+        if (run_is_risk_of(*at, step->name.data, step->name.len, (uint64_t)step->occurrence))
+            *at = (*at)->next;
+        else
+            at = &(*at)->next;
+}
+
 static int
 run_apply_kind(stet__run *run, const stet__fact *f)
 {
@@ -369,11 +421,21 @@ run_apply_kind(stet__run *run, const stet__fact *f)
     case STET__FACT_COMPENSATION_FAILED: return run_apply_compensation_failed(run, f);
     case STET__FACT_ROLLBACK: return run_apply_rollback(run, f);
     case STET__FACT_ROLLED_BACK: return run_apply_rolled_back(run, f);
+    case STET__FACT_AT_RISK:
+        if (!STET__MUTANT(risk_once))
+            return run_apply_at_risk(run, f);
+        run_forget_risk(run, f);
+        return STET_OK;
     default: /* commands and notifications: core/journal.c */
-        /* The command by whose result the handler was told to stop. */
-        if (f->kind >= STET__FACT_STEP && f->kind < STET__FACT_TIMER && run->stop_code != 0 &&
-            f->code == run->stop_code)
+        /* The command by whose result the handler was told to stop. What its function says of an update is told to
+         * whoever asked for that, and may be any code. */
+        if (f->kind >= STET__FACT_STEP && f->kind < STET__FACT_TIMER && f->kind != STET__FACT_UPDATE && run->stop_code != 0 &&
+            f->code == run->stop_code) {
             run->is_stop_told = true;
+            run->stop_told_at = f->revision;
+        }
+        if (f->kind == STET__FACT_STEP)
+            run_forget_risk(run, f);
         return STET_OK;
     }
 }
@@ -407,21 +469,15 @@ stet__run_apply(stet__run *run, const stet__fact *fact)
 static int
 run_apply_lost(stet__run *run, const stet__fact *f)
 {
-    stet__risk *risk;
-    int         err;
+    int err;
 
     if (f->flags & STET__FACT_EXECUTING)
         run->lost++;
     if (!(f->flags & (STET__FACT_IN_BODY | STET__FACT_UNKNOWN)))
         return STET_OK;
-    if ((risk = stet__arena_get0(run->arena, sizeof *risk)) == NULL)
-        return stet__fail(STET_ENOMEM, "out of memory while loading a run");
-    if ((err = run_text(run, &risk->step, f->name)) != STET_OK)
+    if ((err = run_add_risk(run, f->name, (uint64_t)f->occurrence)) != STET_OK)
         return err;
-    risk->occurrence = (uint64_t)f->occurrence;
-    risk->is_lasting = run->rewound == run->journal + 1; /* taken together: the worker was still ahead of it */
-    risk->next = run->risks;
-    run->risks = risk;
+    run->risks->is_lasting = run->rewound == run->journal + 1; /* taken together: the worker was still ahead of it */
     return STET_OK;
 }
 
@@ -483,7 +539,7 @@ stet__run_helps_rollback(const stet__run *run, const stet__fact *f)
     if (f->kind != STET__FACT_SKIP)
         return f->kind == STET__FACT_REWIND;
     return run->undo != NULL ? f->name.len == strlen(run->undo) && memcmp(f->name.data, run->undo, f->name.len) == 0
-                             : f->name.len > 9 && memcmp(f->name.data, "rollback:", 9) == 0;
+                             : stet__name_is_undo(f->name);
 }
 
 /* What was recorded is another thing now: what waits for help can try again. */
@@ -497,6 +553,8 @@ run_apply_rewrite(stet__run *run, const stet__fact *f)
     if (f->kind == STET__FACT_REWIND && run->rollback == 0) {
         run->failed = 0;
         run->rewound = run->journal + 1;
+        if ((uint64_t)f->number <= run->stop_told_at)
+            run->is_stop_told = false; /* forgotten with the rest: it would wait where it was stopped */
         for (stet__risk *risk = run->risks; risk != NULL; risk = risk->next)
             risk->is_lasting = !STET__MUTANT(rewind_riskless);
     }
@@ -576,19 +634,13 @@ stet__run_answer(const stet__run *run)
 }
 
 bool
-stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence, bool only_named)
+stet__run_is_at_risk(const stet__run *run, const char *step, uint64_t occurrence, bool only_named)
 {
-    bool is_at_risk = false;
-
-    for (stet__risk **at = &run->risks; *at != NULL; at = &(*at)->next) {
-        if ((*at)->step == NULL)
-            is_at_risk = !only_named; /* stays: futures may have had several bodies running */
-        else if ((*at)->occurrence == occurrence && strncmp((*at)->step, step, STET_CRUMB_MAX - 1) == 0) {
-            *at = (*at)->next;
+    for (const stet__risk *risk = run->risks; risk != NULL; risk = risk->next)
+        if (run_is_risk_of(risk, step, strlen(step), occurrence) ||
+            (risk->step == NULL && !only_named)) /* futures may have had several bodies running */
             return true;
-        }
-    }
-    return is_at_risk;
+    return false;
 }
 
 void

@@ -70,6 +70,7 @@ typedef struct stet__run {
     int         stop_code; /* 0, STET_ECANCELLED or STET_EEXPIRED */
     const char *stop_who, *stop_why;
     bool        is_stop_told;
+    uint64_t    stop_told_at; /* revision of the fact that told it */
     bool        is_answer_owed; /* the caller stopped it and is answered when it has ended */
 
     /* Compensation. */
@@ -120,9 +121,9 @@ bool stet__run_helps_rollback(const stet__run *run, const stet__fact *f);
 bool stet__run_is_answered(const stet__run *run);
 /* STET_OK for completed, else the code a waiter gets: STET_ERUN, STET_ECANCELLED, STET_EEXPIRED. */
 int stet__run_answer(const stet__run *run);
-/* Forget the risk of this step; true if there was one. Where it is not known what a dead worker was
- * executing, every step is at risk until stet__run_settle_risks(), except (only_named) one that cannot be. */
-bool stet__run_take_risk(stet__run *run, const char *step, uint64_t occurrence, bool only_named);
+/* May a body of this step have happened without a record, and it has no result? Where it is not known what a dead worker
+ * was executing, every step is at risk until stet__run_settle_risks(), except (only_named) one that cannot be. */
+bool stet__run_is_at_risk(const stet__run *run, const char *step, uint64_t occurrence, bool only_named);
 /* The handler waits for what the journal does not have: no step it asks for from here on can have been
  * entered by a worker that died before. */
 void stet__run_settle_risks(stet__run *run);

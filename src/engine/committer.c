@@ -8,6 +8,7 @@
  *
  * Locks: committer.lock for the queue; engine->lock while outcomes are delivered.
  */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -288,6 +289,8 @@ committer_poisoned(stet_engine *e, const char *trouble)
 {
     bool is_poisoned = trouble != NULL;
 
+    if (!is_poisoned)
+        stet__store_back(e);
     stet__lock(e->p, &e->lock);
     if (is_poisoned)
         (void)snprintf(e->trouble, sizeof e->trouble, "%s", trouble);
@@ -410,9 +413,8 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         }
         if (err == STET_EUNCERTAIN || err == STET_EPOISONED)
             is_unknown = true;
-        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "a commit of %zu units %s: %s", n,
-                  is_unknown ? "has an unknown outcome and is submitted again" : "failed and is tried again",
-                  stet_last_error());
+        stet__log_store(e, NULL, NULL, err, "a commit of %zu units %s", n,
+                        is_unknown ? "has an unknown outcome and is submitted again" : "failed and is tried again");
         committer_poisoned(e, stet_last_error());
         for (size_t i = 0; is_unknown && i < n; i++)
             m->batch[i]->is_unknown = true;
@@ -430,8 +432,7 @@ committer_settle(stet_engine *e, size_t n, bool is_thread)
         if (n == 0)
             return 0;
         if (err == STET_EPOISONED && e->store->ops->reopen(e->store) != STET_OK)
-            stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "the store cannot be reopened yet: %s",
-                      stet_last_error());
+            stet__log_store(e, NULL, NULL, err, "the store cannot be reopened yet");
     }
 }
 
@@ -730,21 +731,42 @@ stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond)
     return stet__commit_failed(e, result);
 }
 
+/* What the store said, " (…)", if it is in trouble. */
+static const char *
+committer_trouble(stet_engine *e, char *out, size_t size)
+{
+    out[0] = '\0';
+    stet__lock(e->p, &e->lock);
+    if (e->is_poisoned)
+        (void)snprintf(out, size, " (%s)", e->trouble);
+    stet__unlock(e->p, &e->lock);
+    return out;
+}
+
+int
+stet__commit_unknown(stet_engine *e, const char *what_to_do, ...)
+{
+    char    trouble[sizeof e->trouble + 4], advice[400];
+    va_list args;
+
+    va_start(args, what_to_do);
+    (void)vsnprintf(advice, sizeof advice, what_to_do, args);
+    va_end(args);
+    return stet__fail(STET_EUNCERTAIN, "%s: the store did not answer in time%s; %s", e->url,
+                      committer_trouble(e, trouble, sizeof trouble), advice);
+}
+
 int
 stet__commit_failed(stet_engine *e, int result)
 {
-    char trouble[sizeof e->trouble + 4] = "";
+    char trouble[sizeof e->trouble + 4];
 
     if (result == STET_OK || result == STET_ECONFLICT)
         return result;
     if (result == STET_EMOVED)
         return stet__stop_refused(e);
-    stet__lock(e->p, &e->lock);
-    if (e->is_poisoned)
-        (void)snprintf(trouble, sizeof trouble, " (%s)", e->trouble);
-    stet__unlock(e->p, &e->lock);
-    return stet__fail(result, "%s: the store %s%s", e->url,
-                      result == STET_EUNCERTAIN
-                          ? "did not answer in time; repeat with the same idempotency key to learn the outcome"
-                          : "could not be written; nothing was changed", trouble);
+    if (result == STET_EUNCERTAIN)
+        return stet__commit_unknown(e, "this was done, will be, or will not; look at what is there before you repeat it");
+    return stet__fail(result, "%s: the store could not be written; nothing was changed%s", e->url,
+                      committer_trouble(e, trouble, sizeof trouble));
 }

@@ -262,6 +262,14 @@ stet__stop_run(stet_engine *e, stet_id run, int code, const char *by, const char
 }
 
 int
+stet__said_check(const char *by, const char *why)
+{
+    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
+        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    return STET_OK;
+}
+
+int
 stet_cancel(stet_engine *e, const stet_run_id *run, const char *by, const char *why)
 {
     stet_id id;
@@ -269,8 +277,8 @@ stet_cancel(stet_engine *e, const stet_run_id *run, const char *by, const char *
 
     if ((err = stet__alive(e, "stet_cancel")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
-    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
-        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((err = stet__said_check(by, why)) != STET_OK)
+        return err;
     if ((err = stet__stop_run(e, id, STET_ECANCELLED, by, why, NULL)) == STET_EENDED) {
         char text[512];
 
@@ -474,15 +482,15 @@ control_revive(stet_engine *e, const stet_run_id *run, stet_status from, stet_st
 
     if ((err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
-    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
-        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((err = stet__said_check(by, why)) != STET_OK)
+        return err;
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)
         return STET_ENOMEM;
     if ((err = stet__load_row(e, id, &w->arena, &row, &extra)) != STET_OK)
         goto refused;
     if (row.status != (uint32_t)from) {
-        err = stet__fail(STET_ESTATE, "%s is not %s, it is %s", run->text, stet_status_name(from),
-                         stet_status_name((stet_status)row.status));
+        err = stet__fail(STET_ESTATE, "%s is not %s, it is %s; nothing was changed, `why %s` tells what helps", run->text,
+                         stet_status_name(from), stet_status_name((stet_status)row.status), run->text);
         goto refused;
     }
     fact->time_ms = stet__store_now(e);

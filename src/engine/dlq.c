@@ -108,10 +108,11 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
+/* An operator who skips an undo says that it is done. */
 static bool
-dlq_is_undo(const stet__fact *step)
+dlq_is_undoing(const stet__fact *f)
 {
-    return step->name.len > 9 && memcmp(step->name.data, "rollback:", 9) == 0;
+    return ((f->kind == STET__FACT_STEP && f->code == 0) || f->kind == STET__FACT_SKIP) && stet__name_is_undo(f->name);
 }
 
 /* Which wait got which signal, as the run itself found it. Those it did not come to take are there for whoever retries
@@ -122,7 +123,7 @@ dlq_replay(dlq_journal *d)
     int err;
 
     for (size_t i = 0; i < d->n; i++) {
-        d->has_undo = d->has_undo || (d->facts[i].kind == STET__FACT_STEP && dlq_is_undo(&d->facts[i]));
+        d->has_undo = d->has_undo || dlq_is_undoing(&d->facts[i]);
         if ((err = stet__journal_apply(&d->journal, &d->facts[i])) != STET_OK)
             return err;
     }
@@ -280,13 +281,12 @@ dlq_is_undone(const dlq_journal *d, const stet__fact *step)
 {
     char name[STET__UNDO_NAME_MAX];
 
-    if (dlq_is_undo(step))
+    if (stet__name_is_undo(step->name))
         return true;
     (void)stet__undo_name(name, (const char *)step->name.data, step->name.len, (uint64_t)step->occurrence);
     /* By the facts: a fork has forgotten what came behind its step, and yet it happened. */
     for (const stet__fact *f = step + 1; d->has_undo && f < d->facts + d->n; f++)
-        if (f->kind == STET__FACT_STEP && f->code == 0 && f->name.len == strlen(name) &&
-            memcmp(f->name.data, name, f->name.len) == 0)
+        if (dlq_is_undoing(f) && f->name.len == strlen(name) && memcmp(f->name.data, name, f->name.len) == 0)
             return true;
     return false;
 }
@@ -302,7 +302,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
             return false;
         if (f->flags & STET__FACT_SKIPPED)
             return false; /* dlq_skipped() has them all */
-        return f->code == 0 || STET__MUTANT(failure_inherited);
+        return dlq_stands(d, f)->code == 0 || STET__MUTANT(failure_inherited);
     case STET__FACT_SEND:
     case STET__FACT_STATE_SET:
     case STET__FACT_STATE_CLEAR:
@@ -328,7 +328,7 @@ dlq_is_inherited(const dlq_journal *d, const stet__fact *f)
     }
 }
 
-/* Steps whose results operators gave. */
+/* Steps whose results operators gave; not undos, which belong to the run that failed. */
 static uint32_t
 dlq_skipped(const dlq_journal *d, stet__buf *out, int64_t now_ms)
 {
@@ -344,7 +344,7 @@ dlq_skipped(const dlq_journal *d, stet__buf *out, int64_t now_ms)
             const stet__cmd *cmd = row->cmds[i];
             stet__fact       f = { .kind = STET__FACT_STEP, .time_ms = now_ms, .flags = STET__FACT_INHERITED | STET__FACT_SKIPPED };
 
-            if (cmd == NULL || !cmd->is_skipped)
+            if (cmd == NULL || !cmd->is_skipped || stet__name_is_undo(stet_text(cmd->name)))
                 continue;
             f.name = stet_text(cmd->name);
             f.occurrence = (int64_t)cmd->occurrence;
@@ -354,6 +354,18 @@ dlq_skipped(const dlq_journal *d, stet__buf *out, int64_t now_ms)
         }
     }
     return n;
+}
+
+/* An operator may have given a result to a step that had failed, too. */
+static void
+dlq_as_it_stands(stet__fact *step, const stet__cmd *cmd)
+{
+    step->value = cmd->value;
+    step->code = cmd->code;
+    if (cmd->code == 0) {
+        step->cause = 0;
+        step->text = step->origin = (stet_bytes){ NULL, 0 };
+    }
 }
 
 /* Facts from revision 2 on; a command's answer follows it at once. Signals nobody waited for come last. */
@@ -377,7 +389,7 @@ dlq_inherit(const dlq_journal *d, stet__buf *out, int64_t now_ms)
             f.idempotency_key = (stet_bytes){ NULL, 0 };
         }
         if (f.kind == STET__FACT_STEP)
-            f.value = dlq_stands(d, &f)->value;
+            dlq_as_it_stands(&f, dlq_stands(d, &f));
         stet__fact_encode(out, &f);
         if (f.kind == STET__FACT_SIGNAL) {
             const stet__cmd *cmd = dlq_signal(d, &d->facts[i]);
@@ -452,7 +464,7 @@ dlq_check(stet_engine *e, const char *call, const stet_run_id *run, stet_id *id,
     if (!row->is_terminal)
         return stet__fail(STET_EOPEN, "%s has not ended, it is %s", run->text, stet_status_name((stet_status)row->status));
     if (row->status == STET_STATUS_COMPLETED)
-        return stet__fail(STET_EENDED, "%s completed; there is nothing to retry or discard", run->text);
+        return stet__fail(STET_EENDED, "%s completed; there is nothing to retry or discard, `fork` starts it anew from any of its steps", run->text);
     if (extra->retried_by.data != NULL) {
         char by[STET_ID_TEXT_MAX];
 
@@ -490,10 +502,9 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
     started.child_key = (stet_bytes){ NULL, 0 };
     started.retry_of = stet__id_bytes(&old);
     started.flags = (started.flags & ~(int64_t)STET__FACT_FORKED) | flags;
-    if (by != NULL)
-        started.who = stet_text(by);
-    if (why != NULL)
-        started.text = stet_text(why);
+    /* Who started the old one by hand, and why, is not the story of this one. */
+    started.who = by != NULL ? stet_text(by) : (stet_bytes){ NULL, 0 };
+    started.text = why != NULL ? stet_text(why) : (stet_bytes){ NULL, 0 };
     stet__buf_init(&more, &e->p->alloc);
     n = dlq_inherit(d, &more, started.time_ms);
     err = more.failed ? STET_ENOMEM : STET_OK;
@@ -507,10 +518,11 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
 }
 
 static int
-dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row, stet__fact extra, stet_id fresh)
+dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row, stet__fact extra, stet_id fresh,
+          const char *by, const char *why)
 {
     stet_id old = row->id;
-    int     err = dlq_start(e, w, d, old, fresh, 0, NULL, NULL);
+    int     err = dlq_start(e, w, d, old, fresh, 0, by, why);
 
     if (err != STET_OK)
         return err;
@@ -520,8 +532,8 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
     return dlq_mark(w, STET__SPACE_RETRY, old, stet__id_bytes(&fresh));
 }
 
-int
-stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
+static int
+dlq_retry(stet_engine *e, const char *call, stet_run_id *retried, const stet_run_id *run, const char *by, const char *why)
 {
     dlq_journal  d = { 0 };
     stet__work  *w = NULL;
@@ -530,11 +542,11 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
     stet_id      id, fresh;
     int          err;
 
-    if ((err = stet__alive(e, "stet_dlq_retry")) != STET_OK ||
-        (err = stet__not_in_handler(e, "stet_dlq_retry", "stet_send")) != STET_OK)
+    if ((err = stet__alive(e, call)) != STET_OK || (err = stet__not_in_handler(e, call, "stet_send")) != STET_OK ||
+        (err = stet__said_check(by, why)) != STET_OK)
         return err;
     stet__arena_init(&d.arena, &e->p->alloc);
-    if ((err = dlq_check(e, "stet_dlq_retry", run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, id)) != STET_OK)
+    if ((err = dlq_check(e, call, run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, id)) != STET_OK)
         goto done;
     /* Retention may have removed it between the two looks. */
     if (d.n == 0 && (err = stet__load_row(e, id, &d.arena, &row, &extra)) == STET_ENOTFOUND)
@@ -548,7 +560,7 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
         err = STET_ENOMEM;
         goto done;
     }
-    if ((err = dlq_build(e, w, &d, &row, extra, fresh)) != STET_OK) {
+    if ((err = dlq_build(e, w, &d, &row, extra, fresh, by, why)) != STET_OK) {
         stet__work_free(w);
         goto done;
     }
@@ -559,6 +571,18 @@ stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
 done:
     dlq_free(&d);
     return err;
+}
+
+int
+stet_dlq_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run)
+{
+    return dlq_retry(e, "stet_dlq_retry", retried, run, NULL, NULL);
+}
+
+int
+stet_run_retry(stet_engine *e, stet_run_id *retried, const stet_run_id *run, const char *by, const char *why)
+{
+    return dlq_retry(e, "stet_run_retry", retried, run, by, why);
 }
 
 /* ---- fork ------------------------------------------------------------------------------------------ */
@@ -604,8 +628,8 @@ stet_run_fork(stet_engine *e, stet_run_id *forked, const stet_run_id *run, const
         (err = stet__not_in_handler(e, "stet_run_fork", "stet_send")) != STET_OK ||
         (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
         return err;
-    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
-        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((err = stet__said_check(by, why)) != STET_OK)
+        return err;
     fresh = stet__new_id(e);
     stet__arena_init(&d.arena, &e->p->alloc);
     err = dlq_fork(e, &d, id, run->text, step, fresh, by, why);

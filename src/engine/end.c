@@ -636,8 +636,7 @@ stet__host_end(stet_ctx *c)
         /* Out of memory: keep the claim and try again a little later. */
         if (claim->open != NULL && c->stuck_code != STET_ECORRUPT && !claim->is_refused)
             stet__host_rollback(c, claim->open);
-        stet__log(e, STET_LOG_ERROR, &claim->run, c->run.handler, NULL, err, "its end cannot be recorded yet: %s",
-                  stet_last_error());
+        stet__log_store(e, &claim->run, c->run.handler, err, "its end cannot be recorded yet");
         stet__lock(e->p, &e->lock);
         claim->is_starved = true;
         if (e->end_again_us == 0) {

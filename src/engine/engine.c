@@ -524,6 +524,8 @@ engine_name(stet_engine *e)
 int
 stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const char *url, const stet_options *options)
 {
+    /* How it was opened, by the command line mostly: not which store it is. */
+    static const char *const how[] = { "create", "repair", "readonly" };
     stet_engine *e = stet__get0(&p->alloc, sizeof *e);
     char         shown[512];
     int          err;
@@ -559,7 +561,10 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     store->more = stet__committer_more;
     store->more_arg = &e->committer;
     e->n_crumbs = ENGINE_CRUMBS((size_t)e->config.in_flight_max, (size_t)e->config.concurrency);
-    e->url = stet__strdup(&p->alloc, stet__store_shown(shown, sizeof shown, url));
+    (void)stet__store_shown(shown, sizeof shown, url);
+    for (size_t i = 0; i < sizeof how / sizeof *how; i++)
+        stet__option_drop(shown, how[i]);
+    e->url = stet__strdup(&p->alloc, shown);
     e->recent = stet__get(&p->alloc, STET__RECENT_MAX * sizeof *e->recent);
     e->crumb_uses = stet__get0(&p->alloc, e->n_crumbs * sizeof *e->crumb_uses);
     if (e->url == NULL || e->recent == NULL || e->crumb_uses == NULL)

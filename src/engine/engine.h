@@ -208,6 +208,9 @@ void stet__committer_free(stet_engine *e);
 bool stet__committer_heal(stet_engine *e);
 /* stet_store.more. Runs on: the committer's thread, inside the store's commit. */
 size_t stet__committer_more(void *arg, const stet_unit *units, size_t n);
+/* A call to the store failed with this, and stet_last_error() says how. "FMT: SAID", about a run or not. */
+void stet__log_store(stet_engine *e, const stet_id *run, const char *handler, int err, const char *fmt, ...) STET_PRINTF(5, 6);
+void stet__store_back(stet_engine *e); /* it took something */
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */
@@ -221,6 +224,8 @@ int  stet__commit_sync(stet_engine *e, stet__work *w, uint32_t *cond);
 int  stet__commit_all(stet_engine *e, stet__work **works, size_t n, int *results, uint32_t *conds);
 /* Leave the sentence for a result that is neither applied nor a conflict; returns it. */
 int  stet__commit_failed(stet_engine *e, int result);
+/* STET_EUNCERTAIN, for who knows better than that what to do about it. */
+int  stet__commit_unknown(stet_engine *e, const char *what_to_do, ...) STET_PRINTF(2, 3);
 
 /* Who wrote a state entry. */
 typedef struct stet__seen {
@@ -542,6 +547,7 @@ struct stet_engine {
     int64_t          hint_paid_us;   /* looks for nothing are paid for until here */
     atomic_bool      is_poisoned;    /* the store does not take commits; nothing new is begun */
     char             trouble[256];   /* … and this is what it said last; lock */
+    _Atomic int64_t  away_us, back_us; /* since when it is away, 0: it is not; when it came back last; away.c */
     stet__map        ahead_runs;     /* run -> its first facts; see ahead.c for these three */
     stet__map        ahead_lanes;    /* lane -> who waits */
     stet__map        ahead_state;    /* state key -> version and value */
@@ -685,6 +691,9 @@ void stet__policy_of(const stet__handler *h, stet__policy *policy);
 /* Of a handler that is not registered here: what a worker said of it, asked for now and then. STET_OK, also if nobody
  * did; else why it could not be read. Lock not held. */
 int  stet__policy_elsewhere(stet_engine *e, const char *handler, stet__policy *policy);
+/* Whether a service is registered here or a worker of this store ever told of it, and whether it has keys. STET_OK, or why
+ * the store could not be read. Lock not held. */
+int  stet__policy_service(stet_engine *e, const char *service, bool *is_known, bool *is_object);
 /* Say it of one's own, if this is a worker and the store does not say so yet. A failure is logged: runs are executed
  * all the same. */
 void stet__policies_tell(stet_engine *e);
@@ -863,6 +872,8 @@ int  stet__info_from_facts(stet__arena *arena, stet_run_info *info, const stet__
 /* control.c */
 /* *code: of a cancel or deadline that was asked for, taken or not; 0: none. Else why it is not known. */
 int stet__stop_asked(stet_engine *e, const stet__run *run, int *code);
+/* Who acts and why, as a caller gave them (either may be NULL). STET_OK; STET_ETOOBIG. */
+int stet__said_check(const char *by, const char *why);
 /* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
  * such run (any more), or could not be: tell it through its inbox. */
 bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);

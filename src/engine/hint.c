@@ -59,7 +59,12 @@ stet__hint_split(stet__platform *p, const char *url, char **store, char **queue)
     }
     if (at != NULL)
         memcpy(*queue, value, len);
-    return STET_OK;
+    if (hint_option(*store) == NULL)
+        return STET_OK;
+    stet__hint_wipe(p, *store);
+    stet__hint_wipe(p, *queue);
+    *store = *queue = NULL;
+    return stet__fail(STET_EURL, "the option \"queue\" is given twice in the store's address; keep the one that is meant");
 }
 
 void

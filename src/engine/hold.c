@@ -171,9 +171,7 @@ hold_check(stet_engine *e, const char *call, const char *what, const char *by, c
         return stet__fail(STET_ENAME, "%s: say which handler (\"orders.checkout\") or service (\"orders\")", call);
     if ((err = stet__name_check(dot != NULL ? "handler" : "service", what)) != STET_OK)
         return err;
-    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
-        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
-    return STET_OK;
+    return stet__said_check(by, why);
 }
 
 /* The value as it is, to be freed, and a unit that holds only while it is that. */

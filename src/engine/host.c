@@ -309,9 +309,10 @@ stet__host_is_durable(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    /* A claim we only believe in is not durable either. */
+    /* A claim we only believe in is not durable either, nor is what came back because of news. */
     return !claim->is_guess && !claim->is_resumed && !claim->is_soft && (claim->open == NULL || claim->open->n_facts == 0) &&
-           atomic_load(&claim->submitted) == atomic_load(&claim->answered);
+           atomic_load(&claim->submitted) == atomic_load(&claim->answered) &&
+           (claim->returned == NULL || STET__MUTANT(returned_durable)); /* in this order: who answers sets it before */
 }
 
 static bool

@@ -83,6 +83,16 @@ host_load(stet_ctx *c)
     return stet__load_facts_page(e, &c->run, &c->journal, &row, &page, &bad);
 }
 
+/* Its handler was paused while the unit that asked for work was on its way, or while it was read. One that is executed
+ * ahead of the unit that gives it to us (ahead.c) is that unit's to refuse. */
+static bool
+host_is_held(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+
+    return !claim->is_guess && stet__is_held(claim->engine, c->run.handler) && !STET__MUTANT(hold_passed);
+}
+
 /* Cases in which the handler is not entered: decided here, recorded by stet__host_end(). */
 static void
 host_judge(stet_ctx *c)
@@ -106,7 +116,7 @@ host_judge(stet_ctx *c)
         claim->verdict = STET__FACT_EXPIRED;
     else if (c->run.awaits_help && !STET__MUTANT(told_stopped)) /* a caller that did not know how it ended woke it to be stopped */
         claim->verdict = STET__FACT_COMPENSATION_FAILED;
-    if (claim->verdict != 0 || (c->run.is_paused && !STET__MUTANT(pause_unheld)) || c->run.is_failed)
+    if (claim->verdict != 0 || (c->run.is_paused && !STET__MUTANT(pause_unheld)) || c->run.is_failed || host_is_held(c))
         c->latch = STET_SUSPENDED;
 }
 
@@ -137,8 +147,7 @@ stet__host_begin(stet_ctx *c)
         claim->is_refused = true; /* half a picture of the journal is none */
     if (err == STET_OK && (h = stet__handler_find(e, c->run.handler)) == NULL)
         err = stet__fail(STET_ENOHANDLER, "%s is not served here", c->run.handler);
-    /* Its handler was paused while the unit that asked for work was on its way: it is given back. */
-    if (err == STET_OK && !claim->is_guess && stet__is_held(e, h->name) && !STET__MUTANT(hold_passed)) {
+    if (err == STET_OK && host_is_held(c)) { /* it is given back as it is */
         claim->is_refused = true;
         c->latch = STET_SUSPENDED;
         return STET_OK;
@@ -162,7 +171,7 @@ stet__host_begin(stet_ctx *c)
             c->stuck_code = STET_ECORRUPT;
             c->stuck_text = stet__arena_str(&c->arena, stet_last_error());
         }
-        stet__log(e, STET_LOG_ERROR, &claim->run, c->run.handler, NULL, err, "cannot be executed: %s", stet_last_error());
+        stet__log_store(e, &claim->run, c->run.handler, err, "cannot be executed");
         (void)stet__ctx_latch(c, err);
     }
     return STET_OK;

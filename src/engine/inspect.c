@@ -465,6 +465,21 @@ inspect_text(inspect_facts *f, const char **out, stet_bytes b)
     return b.data == NULL || *out != NULL;
 }
 
+/* "approved by ann: fine". A rejection has its code to tell it. */
+static const char *
+inspect_decided(inspect_facts *f, const stet__fact *fact, const char *said)
+{
+    const char *verb = fact->flags & STET__FACT_APPROVAL ? "approved" : "resumed";
+
+    if (said == NULL)
+        return verb;
+    return stet__arena_printf(&f->arena, "%s%s%s", verb,
+                              fact->who.data == NULL    ? ": "
+                              : fact->text.data == NULL ? " by "
+                                                        : " ",
+                              said);
+}
+
 static int
 inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64_t inbox)
 {
@@ -490,8 +505,13 @@ inspect_emit(inspect_facts *f, const stet__fact *fact, uint64_t revision, uint64
         info.name = info.text;
         info.text = NULL;
     }
+    if (fact->kind == STET__FACT_DECIDED && fact->code == 0 &&
+        (info.text = inspect_decided(f, fact, info.text)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory");
+    /* The topic of an update is the wait it came to: "signal wait fin#1". */
     if (fact->topic.data != NULL && info.text == NULL &&
-        (info.text = stet__arena_printf(&f->arena, "for signal %.*s", (int)fact->topic.len, (const char *)fact->topic.data)) == NULL)
+        (info.text = stet__arena_printf(&f->arena, fact->kind == STET__FACT_UPDATE ? "at %.*s" : "for signal %.*s",
+                                        (int)fact->topic.len, (const char *)fact->topic.data)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
     if ((fact->flags & STET__FACT_SEEN) != 0 && (fact->kind == STET__FACT_SIGNALLED || fact->kind == STET__FACT_UPDATE_ASKED)) {
         info.kind = "known key"; /* nothing came: it is remembered, for what may be sent again */
@@ -653,6 +673,22 @@ inspect_state_check(stet_engine *e, const char *call, const char *service, const
     return key == NULL || key[0] == '\0' ? stet__fail(STET_EKEY, "state belongs to a key of %s: give the key", service) : STET_OK;
 }
 
+/* Nothing is there. STET_OK: it could be. */
+static int
+inspect_no_state(stet_engine *e, const char *service)
+{
+    bool is_known, is_object;
+    int  err = stet__policy_service(e, service, &is_known, &is_object);
+
+    if (err != STET_OK)
+        return err;
+    if (!is_known)
+        return stet__fail(STET_ENOTFOUND,
+                          "no object %s is known: this program does not have it, and no worker that has it was started on this store; "
+                          "`handlers` lists those that are served", service);
+    return is_object ? STET_OK : stet__fail(STET_EKEY, "%s is a service, which has no keys and no state", service);
+}
+
 int
 stet_state_read(stet_engine *e, stet_bytes *value, const char *service, const char *key, const char *name)
 {
@@ -686,13 +722,15 @@ stet_state_read(stet_engine *e, stet_bytes *value, const char *service, const ch
         return err;
     if (initial != NULL)
         return inspect_copy_out(value, initial->value);
+    if ((err = inspect_no_state(e, service)) != STET_OK)
+        return err;
     return stet__fail(STET_ENOTFOUND, "%s/%s has no entry %s", service, key, name);
 }
 
 typedef struct inspect_entries {
     stet_entry_fn fn;
     void         *arg;
-    size_t        prefix;
+    size_t        prefix, n;
 } inspect_entries;
 
 static int
@@ -701,6 +739,7 @@ inspect_on_entry(void *arg, stet_bytes key, const stet_value *value)
     inspect_entries *s = arg;
     char             name[STET__NAME_MAX + 1];
 
+    s->n++;
     (void)snprintf(name, sizeof name, "%.*s", (int)(key.len - s->prefix), (const char *)key.data + s->prefix);
     return s->fn(s->arg, name, value->data);
 }
@@ -708,7 +747,7 @@ inspect_on_entry(void *arg, stet_bytes key, const stet_value *value)
 int
 stet_state_list(stet_engine *e, const char *service, const char *key, stet_entry_fn fn, void *arg)
 {
-    inspect_entries s = { fn, arg, 0 };
+    inspect_entries s = { fn, arg, 0, 0 };
     stet__arena     arena;
     stet_bytes      at;
     int             err;
@@ -723,5 +762,5 @@ stet_state_list(stet_engine *e, const char *service, const char *key, stet_entry
         err = e->store->ops->values(e->store, STET__SPACE_STATE, at, NULL, 100000, inspect_on_entry, &s);
     }
     stet__arena_free(&arena);
-    return err;
+    return err == STET_OK && s.n == 0 ? inspect_no_state(e, service) : err;
 }

@@ -646,7 +646,9 @@ offline_crumb_set(stet_ctx *c, stet_attempt *a)
         return true;
     a->body = offline_body;
     a->arg = o;
-    if (offline_is_over(o, c)) {
+    /* In a rollback the handler stands still: an undo that is not recorded may come before others that are, of a step that
+     * was done while it lasted. */
+    if (offline_is_over(o, c) || (o->question != NULL && a->future->is_undo)) {
         offline_over(o, c, offline_operation(o, STET__FACT_STEP, a->step, a->occurrence));
         return false;
     }

@@ -35,6 +35,17 @@ stet__once_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     return stet__host_append(c, fact, NULL);
 }
 
+static const char *
+look_text(stet_ctx *c, const stet__fact *fact, int err)
+{
+    char run[STET_ID_TEXT_MAX];
+
+    if (err == STET_ENOTFOUND)
+        return stet__arena_str(&c->arena, stet_last_error());
+    stet__id_text(run, STET__ID_RUN, stet__fact_id(fact->run));
+    return stet__arena_printf(&c->arena, "the record of %s is damaged: %s; see `stet why %s`", run, stet_last_error(), run);
+}
+
 int
 stet__look_in(stet_ctx *c, stet__fact *fact)
 {
@@ -44,8 +55,8 @@ stet__look_in(stet_ctx *c, stet__fact *fact)
     bool         ok = true;
     int          err = stet__load(e, &l, stet__fact_id(fact->run), false);
 
-    if (err == STET_ENOTFOUND) { /* recorded too: the same on every replay */
-        if ((text = stet__arena_str(&c->arena, stet_last_error())) == NULL)
+    if (err == STET_ENOTFOUND || err == STET_ECORRUPT) { /* recorded too: the same on every replay */
+        if ((text = look_text(c, fact, err)) == NULL)
             return stet__fail(STET_ENOMEM, "out of memory");
         fact->code = err;
         fact->text = stet_text(text);

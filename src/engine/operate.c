@@ -129,8 +129,8 @@ operate_is_undo(const stet__loaded *l, const char *text)
 {
     const stet__cmd *cmd;
 
-    return l->run.rollback != 0 && strncmp(text, "rollback:", 9) == 0 &&
-           stet__operate_find(&l->journal, "", text + 9, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
+    return l->run.rollback != 0 && stet__name_is_undo(stet_text(text)) &&
+           stet__operate_find(&l->journal, "", text + sizeof STET__UNDO_PREFIX - 1, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
 }
 
 /* Its handler is executed only to undo the rest. */
@@ -156,7 +156,7 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
         (void)snprintf(name, STET__UNDO_NAME_MAX, "%s%s", op->step, strchr(op->step, '#') != NULL ? "" : "#1");
     else if (l->run.awaits_help)
         return operate_may_help(op, &l->run);
-    else if (strncmp(op->step, "rollback:", 9) == 0)
+    else if (stet__name_is_undo(stet_text(op->step)))
         return stet__fail(STET_ENOTFOUND,
                           "%s has no undo %s to skip: they are called rollback:STEP#N, of a step with a result, and can be "
                           "skipped from the begin of a rollback on",
@@ -206,7 +206,7 @@ operate_may_edit(operation *op, const stet__loaded *l)
 static int
 operate_may_rewind(operation *op, const stet__loaded *l)
 {
-    const stet__cmd *cmd;
+    const stet__cmd *cmd, *undone;
     int              err;
 
     if (l->run.rollback != 0 || l->run.is_told)
@@ -218,6 +218,11 @@ operate_may_rewind(operation *op, const stet__loaded *l)
     }
     if ((err = stet__operate_find(&l->journal, op->run, op->step, &cmd)) != STET_OK)
         return err;
+    if ((undone = stet__journal_undone(&l->journal, cmd->revision)) != NULL)
+        return stet__fail(STET_ESTATE,
+                          "%s has undone %s#%llu, which would count as done before %s: rewind it to %s#%llu, or to what came before that",
+                          op->run, undone->name, (unsigned long long)undone->occurrence, op->step, undone->name,
+                          (unsigned long long)undone->occurrence);
     op->fact.name = stet_text(cmd->name);
     op->fact.occurrence = (int64_t)cmd->occurrence;
     op->fact.number = (int64_t)cmd->revision;
@@ -439,8 +444,8 @@ operate(stet_engine *e, const stet_run_id *run, operation *op, const char *by, c
     if ((err = stet__alive(e, op->call)) != STET_OK || (err = stet__not_in_handler(e, op->call, "stet_ctx_signal")) != STET_OK ||
         (err = stet__id_parse(&id, STET__ID_RUN, run != NULL ? run->text : NULL)) != STET_OK)
         return err;
-    if ((by != NULL && strlen(by) > 256) || (why != NULL && strlen(why) > 4096))
-        return stet__fail(STET_ETOOBIG, "who has at most 256 bytes, why at most 4096");
+    if ((err = stet__said_check(by, why)) != STET_OK)
+        return err;
     if ((int64_t)op->fact.value.len > e->config.payload_bytes_max)
         return stet__fail(STET_ETOOBIG, "%s: %zu bytes; the limit is payload_bytes_max, %lld", run->text, op->fact.value.len,
                           (long long)e->config.payload_bytes_max);

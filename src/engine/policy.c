@@ -320,3 +320,45 @@ stet__policy_elsewhere(stet_engine *e, const char *handler, stet__policy *policy
                   handler, stet_last_error());
     return STET_OK;
 }
+
+typedef struct policy_service {
+    bool is_known, is_object;
+} policy_service;
+
+static int
+policy_on_service(void *arg, stet_bytes key, const stet_value *value)
+{
+    policy_service *s = arg;
+    stet__policy    policy;
+
+    (void)key;
+    s->is_known = true;
+    /* One that cannot be read may be an object's: nothing is denied because of it. */
+    s->is_object |= policy_decode(&policy, "a handler", value->data) != STET_OK || policy.is_object;
+    return STET_OK;
+}
+
+int
+stet__policy_service(stet_engine *e, const char *service, bool *is_known, bool *is_object)
+{
+    policy_service s = { 0 };
+    stet__buf      prefix;
+    int            err;
+
+    for (size_t i = 0; i < e->n_handlers; i++)
+        if (strcmp(e->handlers[i].service->name, service) == 0) {
+            *is_known = true;
+            *is_object = e->handlers[i].is_object;
+            return STET_OK;
+        }
+    stet__buf_init(&prefix, &e->p->alloc);
+    stet__buf_printf(&prefix, "%s.", service);
+    err = prefix.failed ? policy_no_memory()
+                        : e->store->ops->values(e->store, STET__SPACE_HANDLER,
+                                                (stet_bytes){ prefix.data, prefix.len }, NULL,
+                                                POLICY_PAGE, policy_on_service, &s);
+    stet__buf_free(&prefix);
+    *is_known = s.is_known;
+    *is_object = s.is_object;
+    return err;
+}

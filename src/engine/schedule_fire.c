@@ -363,8 +363,7 @@ fire_look(stet_engine *e, const fire_entry *entry)
     }
     if (err != STET_OK || !stet__stop_guard(e, w)) {
         if (err != STET_OK)
-            stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, err, "schedule %s: %s", entry->name,
-                      stet_last_error());
+            stet__log_store(e, NULL, NULL, err, "schedule %s", entry->name);
         stet__work_free(w);
         return false;
     }

@@ -267,6 +267,7 @@ session_lost(stet_engine *e)
     size_t      at = 0, len;
     const void *key;
     void       *value;
+    int         err;
 
     stet__log(e, STET_LOG_WARN, NULL, NULL, NULL, STET_EFENCED,
               "this worker's lease ended; its runs are given up and nothing more is written for them");
@@ -286,8 +287,8 @@ session_lost(stet_engine *e)
         stet__exec_let_go(&e->exec, c, STET_EFENCED);
     }
     stet__unlock(e->p, &e->lock);
-    if (stet__session_open(e) != STET_OK)
-        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, STET_EIO, "no new session yet: %s", stet_last_error());
+    if ((err = stet__session_open(e)) != STET_OK)
+        stet__log_store(e, NULL, NULL, err, "no new session yet");
     stet__lock(e->p, &e->lock);
     e->next_sweep_us = 0; /* take our old runs up again */
     e->is_stirred = true;
@@ -323,6 +324,7 @@ stet__renew(stet_engine *e)
         bool was_short = !stet__lease_holds(e);
 
         atomic_store(&e->lease_us, before_us + e->config.lease_ms * 1000);
+        stet__store_back(e);
         if (was_short) { /* nothing was claimed meanwhile */
             stet__lock(e->p, &e->lock);
             e->wants_claim = true;
@@ -332,7 +334,7 @@ stet__renew(stet_engine *e)
     } else if (err == STET_EFENCED)
         session_lost(e);
     else
-        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, err, "the lease could not be renewed: %s", stet_last_error());
+        stet__log_store(e, NULL, NULL, err, "the lease could not be renewed");
 }
 
 static void
@@ -563,8 +565,7 @@ stet__reap(stet_engine *e)
             err = session_reap(e, dead.sessions[i], dead.ids[i]);
         if (err == STET_OK || err == STET_ECONFLICT)
             continue;
-        stet__log(e, STET_LOG_ERROR, NULL, NULL, NULL, STET_EIO, "the runs of a dead worker cannot be taken over yet: %s",
-                  stet_last_error());
+        stet__log_store(e, NULL, NULL, err, "the runs of a dead worker cannot be taken over yet");
         failed = err;
     }
     return failed;

@@ -59,8 +59,10 @@ signal_look(stet_engine *e, stet_id run, const stet__fact *signal, signal_target
                            row.session == 0 && (row.epoch == 0 || row.status == STET_STATUS_STUCK),
                            row.epoch };
     if (err == STET_OK && row.is_terminal)
-        err = stet__fail(STET_EENDED, "%s has ended (%s): nothing waits for %s %.*s any more", text,
-                         stet_status_name((stet_status)row.status),
+        err = stet__fail(STET_EENDED,
+                         "%s has ended (%s): nothing waits for %s %.*s any more; `fork` starts a "
+                         "new run from any of its steps",
+                         text, stet_status_name((stet_status)row.status),
                          signal->kind == STET__FACT_UPDATE_ASKED ? "update" : "signal",
                          (int)signal->name.len, (const char *)signal->name.data);
     stet__arena_free(&arena);
@@ -133,6 +135,15 @@ stet__signal_put(stet_engine *e, const stet_run_id *run, stet_id id, stet__fact 
         }
         err = stet__commit_sync(e, w, NULL);
     }
+    if (err == STET_EUNCERTAIN)
+        return fact->idempotency_key.data != NULL
+                   ? stet__commit_unknown(e, "repeat with the idempotency key %.*s: it counts once",
+                                          (int)fact->idempotency_key.len,
+                                          (const char *)fact->idempotency_key.data)
+                   : stet__commit_unknown(e,
+                                          "`show %s` tells whether it came; to be able to repeat a "
+                                          "signal, give it an idempotency key",
+                                          run->text);
     return err == STET_ECONFLICT
                ? stet__fail(STET_EBUSY, "%s changed all the time; nothing was written, try again",
                             run->text)

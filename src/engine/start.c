@@ -629,6 +629,18 @@ start_build(stet_engine *e, stet__start *s, stet_id *parent, const char *handler
     return NULL;
 }
 
+static int
+start_unknown(stet_engine *e, const stet__start *s)
+{
+    char id[STET_ID_TEXT_MAX];
+
+    if (s->fact.idempotency_key.data != NULL)
+        return stet__commit_unknown(e, "repeat with the same idempotency key to learn the outcome");
+    stet__id_text(id, STET__ID_RUN, s->run);
+    return stet__commit_unknown(e, "if the run was started it is %s (`show %s`); to be able to repeat a start, give it an "
+                                   "idempotency key", id, id);
+}
+
 /* The unit was answered. STET_ECONFLICT: build it again. */
 static int
 start_finish(stet_engine *e, stet_run_id *run, const stet__start *s, const stet_start_options *o, int result)
@@ -643,6 +655,8 @@ start_finish(stet_engine *e, stet_run_id *run, const stet__start *s, const stet_
         if (result == STET_OK && o->existed != NULL)
             *o->existed = true;
     }
+    if (result == STET_EUNCERTAIN)
+        return start_unknown(e, s);
     if (result == STET_OK && run != NULL)
         stet__id_text(run->text, STET__ID_RUN, found);
     return result;

@@ -352,6 +352,10 @@ stet_emit(stet_engine *e, size_t *resumed, const char *topic, stet_bytes value)
     if (err == STET_ECONFLICT)
         return stet__fail(STET_EBUSY, "topic %s: those who wait for it changed all the time; %llu were told, the rest will be "
                                       "by a worker", topic, (unsigned long long)m.count);
+    if (err == STET_EUNCERTAIN) /* no key: a topic keeps nothing, so a repeat has nothing to be compared with */
+        return stet__commit_unknown(e, "topic %.100s: %llu were told, and the rest if the event was recorded; "
+                                       "`ls --waits-for-topic` shows who waits still, and to emit again tells those and who "
+                                       "waits anew", topic, (unsigned long long)m.count);
     return err;
 }
 

@@ -102,7 +102,7 @@ update_look(stet_engine *e, void *arg)
         err = STET_EOPEN;
         /* Its end and the answer may have come between the two looks. */
         if (row.is_terminal && (err = update_find(e, u)) == STET_EOPEN)
-            err = stet__fail(STET_EENDED, "%s has ended (%s) before it came to the update",
+            err = stet__fail(STET_EENDED, "%s has ended (%s) before it came to the update; `fork` starts a new run from any of its steps",
                              u->run->text, stet_status_name((stet_status)row.status));
     }
     stet__arena_free(&arena);

@@ -216,6 +216,8 @@ verify_status(verify *v, const stet__expect *x)
         want = STET_STATUS_COMPENSATING;
     if (x->stop != 0 && want != STET_STATUS_STUCK && x->l.run.rollback == 0)
         want = STET_STATUS_CANCELLING;
+    if (x->stop != 0 && want == STET_STATUS_PAUSED) /* of a rollback: a stop lifts it */
+        want = STET_STATUS_COMPENSATING;
     if (x->pause != 0 && x->stop == 0)
         want = x->status;
     if (is == want)
@@ -280,6 +282,27 @@ verify_extra(verify *v, const stet__expect *x)
     return true;
 }
 
+/* Of these the row gives the reason that lists and `why` tell, or, at the end, none. */
+static bool
+verify_has_reason(stet_status status)
+{
+    return status == STET_STATUS_SUSPENDED || status == STET_STATUS_RETRYING || status == STET_STATUS_STUCK ||
+           status == STET_STATUS_COMPENSATION_FAILED || stet_status_is_terminal(status);
+}
+
+/* Who claims, wakes, pauses or gives back a run changes its status, and leaves what it waited for. */
+static bool
+verify_reason(verify *v, const stet__expect *x)
+{
+    const char *is = x->l.row.reason, *want = x->l.run.reason;
+
+    if (x->l.row.session != 0 || (stet_status)x->l.row.status != x->l.run.status ||
+        !verify_has_reason(x->l.run.status) || verify_same(is, want))
+        return true;
+    return stet__verify_bad(v, "projection", 0, "its row gives the reason \"%s\", its facts \"%s\"",
+                            is != NULL ? is : "(none)", want != NULL ? want : "(none)");
+}
+
 static bool
 verify_row(verify *v, const stet__expect *x)
 {
@@ -314,7 +337,7 @@ verify_row(verify *v, const stet__expect *x)
     if (row->session == 0 && row->attempt != stet__run_attempt(run))
         return stet__verify_bad(v, "projection", 0, "its row says attempt %u, its facts %u",
                                 row->attempt, stet__run_attempt(run));
-    if (!verify_extra(v, x))
+    if (!verify_extra(v, x) || !verify_reason(v, x))
         return false;
     if (!row->is_terminal)
         return verify_status(v, x) && verify_due(v, x);

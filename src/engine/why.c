@@ -245,7 +245,8 @@ why_due(why *y)
     else if (y->row.due_ms > y->now_ms)
         why_say(y, "delay", why_command(y, "cancel", y->id), "is delayed; it can begin %s", why_in(y, y->row.due_ms));
     else if (why_read(y, stet__hold_find(y->e, &held)) && held.what[0] != '\0')
-        why_say(y, "paused", stet__arena_printf(&y->arena, "stet resume --handler %s", held.what),
+        why_say(y, "paused", stet__arena_printf(&y->arena, "stet resume --%s %s",
+                                                strchr(held.what, '.') != NULL ? "handler" : "service", held.what),
                 "could be executed, but %s (since %s)", held.text, why_in(y, held.since_ms));
     else if (served == 0)
         why_say(y, "no-worker", "start a worker that serves it", "could be executed, but no living worker serves %s", y->row.handler);

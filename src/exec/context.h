@@ -476,6 +476,11 @@ stet__updates_here(stet_ctx *c, stet__fact_kind kind, const char *name, uint64_t
 /* Compensation (context_rollback.c). */
 /* The step was done and can be undone. */
 int  stet__undo_note(stet_ctx *c, const stet_future *f);
+/* For a handler that is executed again while its failure is rolled back. Did that begin before this? Then the handler
+ * never came to know it. */
+bool stet__rollback_is_before(const stet_ctx *c, uint64_t order);
+/* … Is there more on record that it has to come to? */
+bool stet__rollback_has_more(const stet_ctx *c);
 /* The handler returned. If it failed for good and wants that, undo what it did. */
 void stet__rollback_after(stet_ctx *c);
 

@@ -185,7 +185,7 @@ int
 stet__live_unknown(const stet__live *first, const char *kind, const char *name, stet_reply *reply)
 {
     int len = snprintf(reply->text, sizeof reply->text, "this run has no %s %s%s", kind, name,
-                       first != NULL ? "; it has " : "");
+                       first != NULL ? "; it has " : "; its handler has declared none so far");
 
     for (; first != NULL && len > 0 && (size_t)len < sizeof reply->text; first = first->next)
         len += snprintf(reply->text + len, sizeof reply->text - (size_t)len, "%s%s", first->name,

@@ -64,6 +64,48 @@ stet__undo_note(stet_ctx *c, const stet_future *f)
     return STET_OK;
 }
 
+/* ---- the one that is under way ------------------------------------------------------------------ */
+
+static stet__cmd *
+rollback_under_way(const stet_ctx *c)
+{
+    return stet__map_find(&c->journal.completions, &c->run.rollback, sizeof c->run.rollback);
+}
+
+/* The same for the handler, which is executed again because of it; NULL: it is not. */
+static const stet__cmd *
+rollback_taken_up(const stet_ctx *c)
+{
+    return c->run.is_auto && !c->is_undoing ? rollback_under_way(c) : NULL;
+}
+
+bool
+stet__rollback_is_before(const stet_ctx *c, uint64_t order)
+{
+    const stet__cmd *cmd = rollback_taken_up(c);
+
+    return cmd != NULL && cmd->fired_at < order && !STET__MUTANT(undone_goes_on);
+}
+
+/* Did the handler, executed again, come to all that was done before this rollback, and beside its begin? What it did not
+ * come to cannot be undone, and has to be before the rest is. */
+static bool
+rollback_knows_all(const stet_ctx *c, const stet__cmd *rollback)
+{
+    const stet__cmd *first = stet__journal_unasked(&c->journal);
+
+    return first == NULL || STET__MUTANT(undo_partial) ||
+           (first->revision >= rollback->revision && (stet__journal_is_rollback(first) || STET__MUTANT(undo_beside)));
+}
+
+bool
+stet__rollback_has_more(const stet_ctx *c)
+{
+    const stet__cmd *cmd = rollback_taken_up(c);
+
+    return cmd != NULL && !rollback_knows_all(c, cmd);
+}
+
 /* ---- which, in which order ----------------------------------------------------------------------- */
 
 /* Bodies of futures that run now may be done in a moment: what they do is undone too. */
@@ -93,18 +135,28 @@ rollback_insert(stet__undo **first, stet__undo *u)
     *first = u;
 }
 
+/* Was it done when the rollback ended? What was still tried beside it, and done later, is not its to undo: a replay would
+ * undo what was left standing. */
+static bool
+rollback_has(const stet__cmd *rollback, const stet_future *f)
+{
+    return f->undo != NULL && f->cmd != NULL && f->cmd->is_settled && f->cmd->code == 0 && !f->cmd->is_skipped &&
+           (!rollback->is_settled || f->cmd->settled_at < rollback->settled_at || STET__MUTANT(undo_late));
+}
+
 /* The last one first. What is in the list is undone by the end of this rollback, so there is none from then on. */
 static int
-rollback_gather(stet_ctx *c, stet__undo **all)
+rollback_gather(stet_ctx *c, const stet__cmd *rollback, stet__undo **all)
 {
     stet__undo *next;
-    int         err = rollback_await_bodies(c);
+    /* Where the host only looks (a query), no body ever ends. */
+    int err = rollback->is_settled || c->is_watched ? STET_OK : rollback_await_bodies(c);
 
     *all = NULL;
     for (stet_future *f = c->steps; err == STET_OK && f != NULL; f = f->next) {
         stet__undo *u;
 
-        if (f->undo == NULL || f->cmd == NULL || !f->cmd->is_settled || f->cmd->code != 0 || f->cmd->is_skipped)
+        if (!rollback_has(rollback, f))
             continue;
         if ((u = undo_make(c, f)) == NULL)
             return c->latch;
@@ -175,12 +227,13 @@ rollback_run(stet_ctx *c, stet__cmd *cmd)
 {
     stet__fact  fact = { 0 };
     stet__undo *all;
-    int         err = rollback_gather(c, &all);
+    int         err = rollback_gather(c, cmd, &all);
 
     for (stet__undo *u = all; err == STET_OK && u != NULL; u = u->next)
         err = rollback_one(c, u);
     if (err != STET_OK || cmd->is_settled || c->is_undoing)
         return err; /* one that failed has its end behind this, and no handler that goes on */
+    stet__run_settle_risks(&c->run);
     fact.kind = STET__FACT_ROLLED_BACK;
     fact.completion = (int64_t)cmd->completion;
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
@@ -192,13 +245,20 @@ rollback_run(stet_ctx *c, stet__cmd *cmd)
 int
 stet_rollback(stet_ctx *c)
 {
-    stet__fact fact = { 0 };
-    stet__cmd *cmd;
-    uint64_t   occurrence;
-    int        err;
+    const stet__cmd *taken_up = rollback_taken_up(c);
+    stet__fact       fact = { 0 };
+    stet__cmd       *cmd;
+    uint64_t         occurrence;
+    int              err;
 
-    if ((err = stet__ctx_enter(c, "stet_rollback")) != STET_OK ||
-        (err = stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, &cmd, &occurrence)) != STET_OK)
+    if ((err = stet__ctx_enter(c, "stet_rollback")) != STET_OK)
+        return err;
+    /* The one that is under way because it failed is not what it asks for here, and must be left to be found. */
+    if (taken_up != NULL && stet__journal_peek(&c->journal, STET__FACT_ROLLBACK, "rollback") == taken_up) {
+        (void)stet__ctx_is_undone(c);
+        return c->latch;
+    }
+    if ((err = stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, &cmd, &occurrence)) != STET_OK)
         return err;
     fact.occurrence = (int64_t)occurrence;
     if (cmd == NULL && ((err = stet__ctx_catch_up(c)) != STET_OK || (err = rollback_begin(c, &fact, &cmd)) != STET_OK))
@@ -222,7 +282,8 @@ rollback_is_end(const stet_ctx *c)
         return true;
     if (c->run.stop_code != 0 && !c->run.is_stop_told && c->was_stopped)
         return true;
-    if (c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0))
+    if (c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0 ||
+                          c->rc == STET_SUSPENDED || c->rc == STET_END))
         return true;
     return c->run.failed + 1 >= (uint32_t)c->run.retry.attempts;
 }
@@ -234,22 +295,6 @@ rollback_has_undo(const stet_ctx *c)
         if (f->undo != NULL)
             return true;
     return c->undos != NULL;
-}
-
-static stet__cmd *
-rollback_under_way(const stet_ctx *c)
-{
-    return stet__map_find(&c->journal.completions, &c->run.rollback, sizeof c->run.rollback);
-}
-
-/* Did the handler, executed again, come to all that was done before this rollback? What it did not come to cannot be
- * undone, and has to be before the rest is. */
-static bool
-rollback_knows_all(const stet_ctx *c, const stet__cmd *rollback)
-{
-    const stet__cmd *first = stet__journal_unasked(&c->journal);
-
-    return first == NULL || first->revision >= rollback->revision || STET__MUTANT(undo_partial);
 }
 
 void

@@ -233,8 +233,8 @@ stet_version(stet_ctx *c, int *version, const char *name, int oldest, int newest
         }
         return STET_OK;
     }
-    /* Recorded commands ahead of us: this run passed here under code that had no marker. */
-    *version = c->journal.unasked > 0 ? oldest : newest;
+    /* Recorded commands ahead of us, or a wait: this run passed here under code that had no marker. */
+    *version = c->journal.unasked > 0 || c->journal.choices > 0 ? oldest : newest;
     fact.kind = STET__FACT_VERSION;
     fact.name = stet_text(name);
     fact.occurrence = (int64_t)occurrence;

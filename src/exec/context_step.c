@@ -162,13 +162,23 @@ step_settle_local(stet_ctx *c, stet_future *f, const stet__fact *fact)
     return stet__ctx_out(c, &local->value, fact->value);
 }
 
+/* The record of an attempt. That the journal grew does not tell: the first fact of a claim is another one. */
 static int
-step_settle(stet_ctx *c, stet_future *f, stet__fact *fact)
+step_append(stet_ctx *c, stet_attempt *a, stet__fact *fact)
+{
+    int err = stet__ctx_append(c, fact, NULL);
+
+    a->is_unrecorded = err != STET_OK;
+    return err;
+}
+
+static int
+step_settle(stet_ctx *c, stet_future *f, stet_attempt *a, stet__fact *fact)
 {
     int err;
 
     step_fact(f, fact);
-    if ((err = stet__ctx_append(c, fact, NULL)) != STET_OK)
+    if ((err = step_append(c, a, fact)) != STET_OK)
         return err;
     if (f->is_sync)
         return step_settle_local(c, f, fact);
@@ -196,7 +206,7 @@ step_record_result(stet_ctx *c, stet_future *f, stet_attempt *a)
 {
     stet__fact fact = step_result(a);
 
-    return step_settle(c, f, &fact);
+    return step_settle(c, f, a, &fact);
 }
 
 /* The record of a transactional step: its body's SQL is committed with it. True: what became of it is known, *err
@@ -220,7 +230,7 @@ step_record_tx(stet_ctx *c, stet_future *f, stet_attempt *a, int *err)
 }
 
 static int
-step_record_failure(stet_ctx *c, stet_future *f, const stet_attempt *a, const char *text)
+step_record_failure(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text)
 {
     stet__fact fact = { 0 };
     char       origin[STET__NAME_MAX + 32];
@@ -231,11 +241,11 @@ step_record_failure(stet_ctx *c, stet_future *f, const stet_attempt *a, const ch
     fact.took_ms = a->took_us / 1000;
     fact.text = stet_text(text);
     fact.origin = stet_text(step_origin(c, f, origin, sizeof origin));
-    return step_settle(c, f, &fact);
+    return step_settle(c, f, a, &fact);
 }
 
 static int
-step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char *text)
+step_record_retry(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text)
 {
     stet__fact fact = { 0 };
     int64_t    now_ms = c->exec->host->now_ms(c);
@@ -255,7 +265,7 @@ step_record_retry(stet_ctx *c, stet_future *f, const stet_attempt *a, const char
         fact.attempt = a->number - 1;
         fact.until_ms = a->not_before_ms > now_ms ? a->not_before_ms : now_ms;
     }
-    if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
+    if ((err = step_append(c, a, &fact)) != STET_OK)
         return err;
     if (f->cmd == NULL && (f->cmd = stet__journal_add(&c->journal, STET__FACT_STEP, f->name, f->occurrence, 0)) == NULL)
         return stet__ctx_latch(c, STET_ENOMEM);
@@ -273,12 +283,20 @@ step_is_final(const stet_attempt *a)
     return (class_ == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT) || class_ == STET_CLASS_USAGE;
 }
 
+/* What the body said. Where there was no memory for that, the text of its code would pass for it. */
+static const char *
+step_text(stet_attempt *a)
+{
+    const char *text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
+
+    return a->text.failed ? "what it said is lost: out of memory" : text;
+}
+
 int
 stet__step_record(stet_ctx *c, stet_attempt *a)
 {
     stet_future *f = a->future;
     const char  *text;
-    uint64_t     before = c->run.journal;
     int          err = STET_OK;
     bool         is_done = false, is_over = c->latch != 0 || c->is_rewritten;
 
@@ -288,7 +306,7 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
         c->exec->host->tx_rollback(c, a);
     else if (a->tx != NULL)
         is_done = step_record_tx(c, f, a, &err);
-    text = a->text.len > 0 ? stet__buf_cstr(&a->text) : stet_code_text(a->code);
+    text = step_text(a);
     if (!is_over && c->latch == 0 && !a->is_skipped && !is_done) {
         if (a->code == STET_OK)
             err = step_record_result(c, f, a);
@@ -303,7 +321,6 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             f->broken_cause = a->code;
             f->broken_text = stet__arena_str(&c->arena, text);
         }
-        a->is_unrecorded = err != STET_OK && c->run.journal == before; /* else only its place found no memory */
     }
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
@@ -361,7 +378,7 @@ step_prepare(stet_ctx *c, stet_future *f, stet_attempt *a)
 
     if (!f->is_undo && stet__ctx_is_undone(c))
         return c->latch;
-    if (stet__run_take_risk(&c->run, f->name, f->occurrence, f->is_tx)) {
+    if (stet__run_is_at_risk(&c->run, f->name, f->occurrence, f->is_tx)) {
         fact.kind = STET__FACT_AT_RISK;
         fact.name = stet_text(f->name);
         fact.occurrence = (int64_t)f->occurrence;
@@ -400,7 +417,10 @@ step_run_here(stet_ctx *c, stet_future *f)
     c->job = a;
     stet__ctx_yield(c, STET__YIELD_BODY);
     c->job = NULL;
-    stet__run_settle_risks(&c->run);
+    /* What a dead worker was in, if nobody knows, was no later body than this one. Unless it is an undo: one of a step that was
+     * done since comes before those that worker had come to. */
+    if (!f->is_undo)
+        stet__run_settle_risks(&c->run);
     if (STET__MUTANT(step_before)) {
         stet__buf_free(&a->result);
         stet__buf_free(&a->text);

@@ -30,10 +30,17 @@ typedef struct wait_set {
     stet__cmd          *cmd;        /* its command, if recorded */
 } wait_set;
 
+/* What came behind a failure that is being rolled back the handler never knew. */
+static bool
+wait_is_settled(const stet_ctx *c, const stet__cmd *cmd)
+{
+    return cmd->is_settled && !stet__rollback_is_before(c, cmd->settled_at);
+}
+
 static bool
 wait_is_ready(const stet_future *f)
 {
-    return f->is_broken || (f->cmd != NULL && f->cmd->is_settled);
+    return f->is_broken || (f->cmd != NULL && wait_is_settled(f->ctx, f->cmd));
 }
 
 /* The one that settled first; n: none. A passing failure counts as the latest. */
@@ -201,12 +208,14 @@ stet__wait_settled(stet_ctx *c, stet_future *f, int (*record)(stet_ctx *c, stet_
     stet_future *const set[1] = { f };
     int                err;
 
-    while (!f->cmd->is_settled) {
+    while (!wait_is_settled(c, f->cmd)) {
         if ((err = stet__ctx_catch_up(c)) != STET_OK ||
             (err = stet__updates_here(c, f->cmd_kind, f->name, f->occurrence, false)) != STET_OK)
             return err;
-        if (f->cmd->is_settled)
+        if (wait_is_settled(c, f->cmd))
             break;
+        if (stet__ctx_is_undone(c))
+            return c->latch;
         if (c->run.stop_code != 0 && !c->run.is_stop_told)
             err = record(c, f, 0, c->run.stop_code);
         else
@@ -256,6 +265,12 @@ wait_run(stet_ctx *c, wait_set *w, size_t *chosen)
             continue; /* starting one took news in, by which another may have become due */
         *chosen = wait_first(w);
         is_over = wait_is_over(w);
+        /* Nothing new is recorded in a rollback that was taken up: the handler ends where it ended before. A wait for
+         * all may have been left with some that had failed passingly, and left no record. */
+        if (!is_over && w->is_all && stet__rollback_has_more(c))
+            return STET_OK;
+        if ((!is_over || w->must_record || w->cmd != NULL) && !STET__MUTANT(undone_goes_on) && stet__ctx_is_undone(c))
+            return c->latch;
         first_at = is_over && !w->futures[*chosen]->is_broken ? w->futures[*chosen]->cmd->settled_at : UINT64_MAX;
         if (w->cmd != NULL && w->cmd->fired_at != 0 && (!is_over || w->cmd->fired_at < first_at)) {
             if ((err = wait_choose(c, w, STET_ETIMEOUT, 0)) != STET_OK)
@@ -439,6 +454,9 @@ stet_await_any(stet_ctx *c, size_t *chosen, stet_future *const *futures, size_t 
         return err;
     if (first >= n)
         return wait_is_gone(c, &w, first);
+    /* That it came first is not on record, and its next execution may come last: nobody may go on from it. */
+    if (futures[first]->is_broken)
+        return wait_result(c, NULL, futures[first]);
     if (chosen != NULL)
         *chosen = first;
     return STET_OK;

@@ -61,6 +61,7 @@ typedef struct rabbit_port {
     /* The thread's own. */
     amqp_connection_state_t conn; /* NULL: none */
     bool                    is_listening, is_blocked;
+    bool                    is_met; /* it was a broker once */
     bool                    has_work;    /* it listens to the queue of work too */
     uint32_t                listens_for; /* `wants` of that */
     uint64_t                published, confirmed; /* all up to `confirmed` are */

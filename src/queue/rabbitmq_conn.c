@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/time.h>
 
+#include "platform/peer.h"
 #include "queue/rabbitmq.h"
 
 #define RABBIT_CHANNEL   1
@@ -244,6 +245,15 @@ conn_declare(rabbit_port *r)
     return conn_done_work(r, "declare the queue of work");
 }
 
+/* Once it was a broker it is one. */
+static int
+conn_judge(rabbit_port *r, int err)
+{
+    stet__peer peer = { "queue", r->name, "amqp", r->host, r->port, STET_ECONFIG };
+
+    return r->is_met || r->is_tls ? err : stet__peer_judge(&peer, err);
+}
+
 int
 stet__rabbit_connect(rabbit_port *r)
 {
@@ -257,8 +267,11 @@ stet__rabbit_connect(rabbit_port *r)
         goto failed;
     (void)amqp_set_handshake_timeout(r->conn, &limit);
     (void)amqp_set_rpc_timeout(r->conn, &limit);
-    if ((err = conn_login(r)) != STET_OK)
+    if ((err = conn_login(r)) != STET_OK) {
+        err = conn_judge(r, err);
         goto failed;
+    }
+    r->is_met = true;
     (void)amqp_channel_open(r->conn, RABBIT_CHANNEL);
     if ((err = conn_done(r, "open a channel")) != STET_OK)
         goto failed;

@@ -224,7 +224,9 @@ stet__rabbit_parse(rabbit_port *r, const char *address)
         return stet__fail(STET_EURL,
                           "queue amqp://…: there is an '@' behind the '?'; in a password '?' is "
                           "written as %%3F, in an option '@' as %%40");
-    if ((err = url_place(r, address, len)) != STET_OK)
+    if ((err = url_place(r, address, len)) != STET_OK ||
+        (options[0] == '?' &&
+         (err = stet__options_check(options + 1, "queue", "amqp://…")) != STET_OK))
         return err;
     while (options[0] != '\0' && options[1] != '\0') {
         options++;

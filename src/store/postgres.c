@@ -5,9 +5,11 @@
  * every method says so, and close() there leaves the parent's connections alone.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "platform/peer.h"
 #include "store/postgres.h"
 
 int
@@ -166,13 +168,31 @@ pg_make_sql(pg_store *st)
     return STET_OK;
 }
 
+/* One host is asked: of several nobody knows which answered so. */
+static int
+pg_judge(pg_store *st, int err)
+{
+    const char *host = stet__pg_url_option(st, "hostaddr"), *port = stet__pg_url_option(st, "port");
+    stet__peer  peer = { "store",    st->name, "postgres", host, (int)strtol(port, NULL, 10),
+                         STET_ENOTDB };
+
+    if (peer.port == 0)
+        peer.port = 5432;
+    if (host[0] == '\0')
+        peer.host = stet__pg_url_option(st, "host");
+    if (strchr(peer.host, ',') != NULL)
+        return err;
+    return stet__peer_judge(&peer, err);
+}
+
 static int
 pg_first_look(pg_store *st)
 {
     int err;
 
-    if ((err = stet__pg_conn_need(st, &st->side)) != STET_OK ||
-        (err = stet__pg_schema_prepare(st, &st->side)) != STET_OK)
+    if ((err = stet__pg_conn_need(st, &st->side)) == STET_EIO || err == STET_ENOTDB)
+        return pg_judge(st, err);
+    if (err != STET_OK || (err = stet__pg_schema_prepare(st, &st->side)) != STET_OK)
         return err;
     /* The first prepares the statement. */
     for (int i = 0; err == STET_OK && i < 3; i++)

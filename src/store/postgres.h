@@ -315,6 +315,9 @@ int stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, 
 /* The same with any text (for statements that are used once; no arguments), and what failed in the
  * server's words. */
 int stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **res, const char *what);
+/* COMMIT, and believe it only if the server says so: it answers ROLLBACK, and no error, if the
+ * transaction had failed. STET_EUNCERTAIN: it is not known; any other failure: rolled back. */
+int stet__pg_exec_commit(pg_store *st, pg_link *c, const char *what);
 /* For commits: `state` gets the SQLSTATE of a refusal, "" when the connection was lost and the
  * outcome is not known. */
 int stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args,

@@ -376,6 +376,35 @@ stet__pg_exec(pg_store *st, pg_link *c, const char *sql, PGresult **out, const c
 }
 
 int
+stet__pg_exec_commit(pg_store *st, pg_link *c, const char *what)
+{
+    PGresult *res = NULL;
+    bool      is_undone;
+    int       err = stet__pg_exec(st, c, "COMMIT", &res, what);
+
+    if (err != STET_OK)
+        return c->db != NULL
+                   ? err
+                   : stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
+                                stet_last_error());
+    if (strcmp(PQcmdStatus(res), "COMMIT") == 0) {
+        PQclear(res);
+        return STET_OK;
+    }
+    is_undone = strcmp(PQcmdStatus(res), "ROLLBACK") == 0;
+    PQclear(res);
+    stet__pg_conn_close(c); /* whatever is open on it ends */
+    return is_undone ? stet__fail(STET_EIO,
+                                  "store %s: cannot %s: the server rolled the transaction back; "
+                                  "nothing was written, try again",
+                                  st->name, what)
+                     : stet__fail(STET_EUNCERTAIN,
+                                  "store %s: cannot %s: the server answered nonsense to COMMIT; "
+                                  "what became of the commit is not known",
+                                  st->name, what);
+}
+
+int
 stet__pg_one(pg_store *st, const PGresult *res, const char *what)
 {
     if (PQntuples(res) == 1)

@@ -401,8 +401,9 @@ schema_create(pg_store *st, pg_link *c, schema_found *found, const char *hash)
         (err = schema_look(st, c, found)) == STET_OK &&
         (err = schema_judge(st, found)) == STET_OK && !schema_is_whole(found, hash))
         err = schema_make(st, c, found, hash);
-    if (err == STET_OK)
-        err = stet__pg_exec(st, c, "COMMIT", NULL, "make its tables");
+    /* Not known: opening it anew finds the tables, or makes them. */
+    if (err == STET_OK && (err = stet__pg_exec_commit(st, c, "make its tables")) == STET_EUNCERTAIN)
+        err = STET_EIO;
     if (err != STET_OK && c->db != NULL) {
         char text[1024]; /* the rollback must not change what went wrong */
 

@@ -82,7 +82,14 @@ tx_start(pg_store *st, pg_tx *tx, int64_t limit_ms)
     (void)snprintf(sql, sizeof sql,
                    "BEGIN; SET LOCAL statement_timeout=%lld; SET LOCAL stet.lent='%s'",
                    (long long)(limit_ms > 0 ? limit_ms : 1), tx->mark);
-    return stet__pg_exec(st, &tx->link, sql, NULL, "begin a transaction");
+    if ((err = stet__pg_exec(st, &tx->link, sql, NULL, "begin a transaction")) != STET_OK)
+        return err;
+    /* Without one each statement of the body would commit itself. */
+    if (PQtransactionStatus(tx->link.db) != PQTRANS_INTRANS)
+        return stet__fail(STET_EIO,
+                          "store %s: cannot begin a transaction: the server answered nonsense",
+                          st->name);
+    return STET_OK;
 }
 
 int
@@ -211,12 +218,9 @@ stet__pg_tx_commit(stet_store *s, stet_tx *base, const stet_unit *unit, stet_out
     memset(outcome, 0, sizeof *outcome);
     outcome->next_due_ms = STET_NEVER;
     if ((err = tx_check(st, tx)) == STET_OK &&
-        (err = tx_apply(st, &tx->link, unit, outcome)) == STET_OK && outcome->result == STET_OK) {
-        err = stet__pg_exec(st, &tx->link, "COMMIT", NULL, "commit");
-        if (err != STET_OK && tx->link.db == NULL)
-            err = stet__fail(STET_EUNCERTAIN, "%s; what became of the commit is not known",
-                             stet_last_error());
-    } else
+        (err = tx_apply(st, &tx->link, unit, outcome)) == STET_OK && outcome->result == STET_OK)
+        err = stet__pg_exec_commit(st, &tx->link, "commit");
+    else
         tx_undo(st, tx);
     if (err == STET_OK && outcome->result == STET_OK)
         st->base.ops->hint(s);

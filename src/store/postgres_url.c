@@ -208,6 +208,8 @@ stet__pg_url_parse(pg_store *st, const char *address)
                           "other characters than letters and digits in them, and an '@' anywhere "
                           "else, are written as %%XX ('@' is %%40, '/' %%2F, '?' %%3F)",
                           st->name);
+    if (options != NULL && (err = stet__options_check(options + 1, "store", st->name)) != STET_OK)
+        return err;
     stet__buf_init(&rest, st->base.alloc);
     stet__buf_str(&rest, "postgresql:");
     stet__buf_add(&rest, address, len);

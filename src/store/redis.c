@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "platform/peer.h"
+
 int
 stet__redis_enter(redis_store *st)
 {
@@ -201,12 +203,21 @@ redis_look_for(redis_store *st)
 }
 
 static int
+redis_judge(redis_store *st, int err)
+{
+    stet__peer peer = { "store", st->name, "redis", st->host, st->port, STET_ENOTDB };
+
+    return stet__peer_judge(&peer, err);
+}
+
+static int
 redis_first_look(redis_store *st)
 {
     int err;
 
-    if ((err = stet__redis_conn_need(st, &st->side)) != STET_OK ||
-        (err = redis_look_for(st)) != STET_OK ||
+    if ((err = stet__redis_conn_need(st, &st->side)) == STET_EIO || err == STET_ENOTDB)
+        return redis_judge(st, err);
+    if (err != STET_OK || (err = redis_look_for(st)) != STET_OK ||
         (err = stet__redis_doctor_open(st, &st->side)) != STET_OK ||
         (err = stet__redis_doctor_rights(st, &st->side)) != STET_OK ||
         (err = redis_claim_prefix(st)) != STET_OK)

@@ -517,7 +517,7 @@ stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64
     err = names.failed ? stet__fail(STET_ENOMEM, "store %s: out of memory", st->name)
                        : stet__redis_read_script(st, &w, &reply, "ask for due runs");
     if (err == STET_OK && reply->type == REDIS_REPLY_STRING && reply->len == 24)
-        *due_ms = (int64_t)stet__redis_get_be64(reply->str) - REDIS_DUE_BIAS;
+        *due_ms = (int64_t)((uint64_t)stet__redis_get_be64(reply->str) - (uint64_t)REDIS_DUE_BIAS);
     freeReplyObject(reply);
     stet__buf_free(&names);
     return err;

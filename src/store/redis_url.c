@@ -106,7 +106,7 @@ url_option(redis_store *st, const char *text, size_t len)
 static int
 url_all_options(redis_store *st, const char *text)
 {
-    int err = STET_OK;
+    int err = stet__options_check(text, "store", st->name);
 
     while (err == STET_OK && *text != '\0') {
         size_t len = strcspn(text, "&");

@@ -106,6 +106,8 @@ sqlite_parse(sqlite_store *st, const char *address)
         return stet__fail(STET_ENOMEM, "store %s: out of memory", address);
     memcpy(st->path, address, len);
     options = address + len;
+    if (*options == '?' && (err = stet__options_check(options + 1, "store", st->path)) != STET_OK)
+        return err;
     while (*options != '\0') {
         options++;
         len = strcspn(options, "&");

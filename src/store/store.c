@@ -78,6 +78,23 @@ store_new(stet__platform *p, const stet_store_ops *ops)
     return s;
 }
 
+/* An address in an option has a password of its own. NULL: there is none; "://" anywhere else is no address. */
+static const char *
+store_queue(const char *options)
+{
+    static const char name[] = "queue=";
+
+    for (; *options != '\0'; options += 1 + strcspn(options + 1, "&?"))
+        if (strncmp(options + 1, name, sizeof name - 1) == 0) {
+            const char *scheme = options + sizeof name;
+            size_t      len = strspn(scheme, "abcdefghijklmnopqrstuvwxyz");
+
+            if (len > 0 && strncmp(scheme + len, "://", 3) == 0)
+                return scheme + len;
+        }
+    return NULL;
+}
+
 /* Between "//" and the last '@', behind ':', is a password; so is password=…. */
 const char *
 stet__store_shown(char *out, size_t size, const char *address)
@@ -91,7 +108,7 @@ stet__store_shown(char *out, size_t size, const char *address)
     }
     from += 3;
     end = from + strcspn(from, "?");
-    other = strstr(end, "://");
+    other = store_queue(end);
     for (const char *c = from; *c != '\0' && c != other; c++)
         if (*c == '@')
             at = c; /* a password may have a '@', '/' or '?' that was not written as %XX */
@@ -99,7 +116,7 @@ stet__store_shown(char *out, size_t size, const char *address)
     if (at != NULL && at > end)
         end = other != NULL ? at : at + strcspn(at, "?&");
     if (other != NULL)
-        word = end; /* an address in an option has a password of its own */
+        word = end;
     else if ((word = strstr(end, "password=")) == NULL)
         word = end + strlen(end);
     len =
@@ -173,9 +190,13 @@ store_answers(stet__platform *p, const char *address)
     if (strncmp(address, "memory:", 7) == 0)
         return STET_OK;
     stet__buf_init(&asking, &p->alloc);
-    stet__buf_add(&asking, address, len);
-    stet__buf_printf(&asking, "?create=0%s%s", options != NULL ? "&" : "",
-                     options != NULL ? options + 1 : "");
+    if (options != NULL && stet__option_is_set(options + 1, "create"))
+        stet__buf_str(&asking, address);
+    else {
+        stet__buf_add(&asking, address, len);
+        stet__buf_printf(&asking, "?create=0%s%s", options != NULL ? "&" : "",
+                         options != NULL ? options + 1 : "");
+    }
     if (asking.failed)
         err = stet__fail(STET_ENOMEM, "out of memory");
     else if ((err = stet__store_open(&s, p, stet__buf_cstr(&asking))) == STET_OK)

@@ -34,7 +34,8 @@ typedef struct shim_script {
     /* NULL, or: what happens at this commit, whatever mode, which and at say; *code: of SHIM_ERROR.
      * No other call goes wrong then. */
     shim_mode      (*choose)(void *arg, const stet_unit *units, size_t n, int *code);
-    void           (*crash)(void *arg); /* does not return */
+    /* Does not return, unless the process was only stopped for a while. No write is on its way. */
+    void           (*crash)(void *arg);
     /* A unit was applied for the first time. Never runs at the same time as crash(). */
     void           (*applied)(void *arg, const stet_unit *unit);
     void            *arg;
@@ -47,9 +48,9 @@ typedef struct shim_script {
 /* Takes `inner`, also on failure. The script stays the caller's. */
 int stet__shim_store_new(stet_store **out, stet_store *inner, shim_script *script);
 
-/* Until it is let go of, no commit is between "applied" and "told to the script": whoever ends the
- * process itself, or compares what is told with what happens outside, holds it. For scripts that
- * have applied(). */
+/* Until it is let go of, no write is on its way, and no commit between "applied" and "told to the
+ * script": whoever ends or stops the process itself, or compares what is told with what happens
+ * outside, holds it. For scripts that have applied(). */
 void stet__shim_hold(stet_store *shim);
 void stet__shim_let_go(stet_store *shim);
 

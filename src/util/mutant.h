@@ -28,8 +28,9 @@
     X(due_early, "delays and backoffs are not waited for")                                         \
     /* the store in a file: crash everywhere finds these */                                        \
     X(file_unsynced, "commits to a file are not flushed")                                          \
+    X(file_fence_dropped, "in a file whoever records for a run need not hold its claim")           \
     X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
-    /* the stores on servers: their contract and their cuts find these */                          \
+    /* the stores on servers: crash everywhere on that server and its cuts find these */           \
     X(postgres_fence_dropped, "on PostgreSQL whoever records need not hold the claim")             \
     X(postgres_repeat_applied, "after a lost connection a handle is another one to PostgreSQL")    \
     X(postgres_lost_failed, "a commit whose answer is lost counts as not made, on PostgreSQL")     \
@@ -58,6 +59,7 @@
     X(death_untold, "what a dead worker was executing is not told to who takes over")              \
     X(release_untold, "a run that is given back does not say which bodies were entered")           \
     X(risk_recorded, "a run that is given back calls bodies at risk whose records come with it")   \
+    X(risk_once, "a step at risk is told once, also if that gives no result")                      \
     X(crumb_early, "the note of an entered body goes before its record is durable")                \
     X(ahead_unchecked, "a run that works ahead does not say which state it relies on")             \
     X(refused_durable, "a unit that was refused counts as durable")                                \
@@ -111,6 +113,7 @@
     X(told_stopped, "a caller that is rewound stops what has told that its undo failed")           \
     X(undone_inherited, "a retried dead letter inherits steps that were undone")                   \
     X(undo_forward, "undos run in the order of their steps")                                       \
+    X(undo_late, "the replay of a rollback undoes what was done behind it")                        \
     X(helped_unowned, "an operator does not ask whether the run is still with who had it")         \
     X(pause_unheld, "a run that is paused is executed when its turn comes")                        \
     X(rewind_deaf, "signals consumed behind the step of a rewind are gone")                        \
@@ -150,7 +153,10 @@
     X(renewed_late, "a lease counts from when its renewal was answered")                           \
     X(poll_by_anybody, "a wait on a polled engine executes runs, whatever thread it is on")        \
     X(purge_by_age, "retention counts from a run's start, not from its end")                       \
-    X(retention_forgotten, "a run's own retention does not count")
+    X(retention_forgotten, "a run's own retention does not count")                                 \
+    X(returned_durable, "what came back because of news counts as recorded")                       \
+    X(undo_beside, "what was done when a rollback began is not looked for to be undone")           \
+    X(undone_goes_on, "a handler whose failure is rolled back goes on with what came since")
 
 typedef enum stet__mutant_name {
     STET__MUTANT_none,

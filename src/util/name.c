@@ -24,6 +24,14 @@ name_begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
+bool
+stet__name_is_undo(stet_bytes name)
+{
+    size_t len = sizeof STET__UNDO_PREFIX - 1;
+
+    return name.len > len && memcmp(name.data, STET__UNDO_PREFIX, len) == 0;
+}
+
 /* A whole character for the error text, not a byte out of the middle of one. */
 static int
 name_fail_character(const char *what, const char *name, size_t at, const char *marks)
@@ -49,10 +57,10 @@ name_check(const char *what, const char *name, const char *marks)
     if (len > STET__NAME_MAX)
         return stet__fail(STET_ENAME, "%s name \"%.32s…\" is longer than %d bytes", what, name,
                           STET__NAME_MAX);
-    if (name_begins(name, "__") || name_begins(name, "rollback:"))
+    if (name_begins(name, "__") || name_begins(name, STET__UNDO_PREFIX))
         return stet__fail(STET_ENAME,
-                          "%s name \"%s\": names that begin with \"__\" or \"rollback:\" are "
-                          "reserved",
+                          "%s name \"%s\": names that begin with \"__\" or \"" STET__UNDO_PREFIX
+                          "\" are reserved",
                           what, name);
     for (i = 0; i < len; i++)
         if (!name_is_legal(name[i], marks) && (name[i] != ' ' || i == 0 || i == len - 1))

@@ -352,6 +352,9 @@ const char *stet__utc_text(char room[STET__UTC_MAX], int64_t ms);
  * bytes, not beginning with "__" or "rollback:". `what` ("step") goes into the error text.
  * STET_ENAME otherwise. */
 int stet__name_check(const char *what, const char *name);
+/* The name of an undo is this and that of the step it undoes (core/journal.h). */
+#define STET__UNDO_PREFIX "rollback:"
+bool stet__name_is_undo(stet_bytes name);
 /* The same without '.', for service and handler names (joined as "service.handler"). */
 int stet__part_check(const char *what, const char *name);
 
@@ -428,6 +431,15 @@ static inline char *stet__text_add_hex(char *at, const char *end, uint64_t v) /*
     digits[16] = '\0';
     return stet__text_add(at, end, digits);
 }
+
+/* ---- options of an address ------------------------------------------------------------------- */
+
+/* `options` is what stands behind the '?': NAME=VALUE&NAME=VALUE. Is there one of this name? */
+bool stet__option_is_set(const char *options, const char *name);
+/* The address without its option of this name, in place. */
+void stet__option_drop(char *address, const char *name);
+/* Each name is there once, or the first that is not is refused: "store X: the option …". */
+int stet__options_check(const char *options, const char *what, const char *address);
 
 /* ---- near names ------------------------------------------------------------------------------ */
 

@@ -85,12 +85,15 @@ post(stet_ctx *ctx, stet_bytes input)
 static int
 ask(stet_ctx *ctx, stet_bytes input)
 {
-    stet_decision decision;
-    int           err = stet_approve(ctx, &decision, "boss", input);
+    static const stet_branch ways[] = { { "by mail", NULL }, { 0 } };
+    stet_decision            decision;
+    size_t                   way;
+    int                      err = stet_approve(ctx, &decision, "boss", input);
 
     if (err == STET_EREJECTED)
         return stet_fail(ctx, STET_EPERMANENT, "%s says %s", decision.by, decision.note);
     STET_TRY(err);
+    STET_TRY(stet_switch(ctx, &way, "sent", ways, NULL));
     STET_TRY(stet_note(ctx, "approved by %s", decision.by));
     STET_TRY(stet_pause(ctx, NULL, "stocktaking", stet_text("")));
     return stet_return_json(ctx, "{\"by\":%Q}", decision.by);

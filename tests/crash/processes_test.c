@@ -7,53 +7,28 @@
  * not know of. Timing decides which call is the nth; points are tried one after the other until a
  * process ends before it comes so far.
  */
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cluster.h"
-#include "crash_flows.h"
-#include "engine/engine.h"
-#include "redis_server.h"
+#include "crash_life.h"
 #include "test.h"
-
-enum { PROCESSES_LIMIT_MS = 60000 };
-
-static bool
-processes_on_postgres(void)
-{
-    const char *store = getenv("STET_TEST_STORE");
-
-    return store != NULL && strcmp(store, "postgres") == 0;
-}
-
-static bool
-processes_on_redis(void)
-{
-    const char *store = getenv("STET_TEST_STORE");
-
-    return store != NULL && strcmp(store, "redis") == 0;
-}
 
 __attribute__((constructor)) static void
 processes_server(void)
 {
-    if (processes_on_postgres())
-        test_before(cluster_share);
-    if (processes_on_redis())
-        test_before(redis_server_share);
+    crash_server();
 }
 
 typedef struct processes_world {
+    const flow  *f;
     flow_ledger *ledger;
     shim_script *script;
+    bool         is_last;
     char         where[128];
     char         db[512];
-    size_t       points, lost, stores;
+    size_t       points, lost;
 } processes_world;
 
 static void
@@ -66,69 +41,36 @@ processes_crash(void *arg)
         (void)pause();
 }
 
-/* A store nobody has used. */
-static void
-processes_fresh(processes_world *w)
-{
-    static const char *const suffixes[] = { "", "-wal", "-shm", "-live" };
-    char                     path[600];
-
-    if (processes_on_postgres()) {
-        (void)snprintf(path, sizeof path, "c_%s_%zu", test_unique(), w->stores++);
-        (void)snprintf(w->db, sizeof w->db, "%s", cluster_url(path));
-        return;
-    }
-
-    if (processes_on_redis()) {
-        (void)snprintf(path, sizeof path, "c_%s_%zu", test_unique(), w->stores++);
-        (void)snprintf(w->db, sizeof w->db, "%s", redis_shared_url(path));
-        return;
-    }
-
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        (void)snprintf(path, sizeof path, "%s%s", w->db, suffixes[i]);
-        (void)unlink(path);
-    }
-}
-
 /* In a child: a worker with this script. */
 static void
-processes_life(processes_world *w, const flow *f, bool is_last)
+processes_life(void *arg)
 {
-    stet_store  *real, *store;
-    stet_engine *e;
-
-    flow_ledger_begin(w->ledger);
-    CHECK_OK(stet__store_open(&real, stet__platform_real(), w->db));
-    CHECK_OK(stet__shim_store_new(&store, real, w->script));
+    processes_world *w = arg;
     /* On SQLite the lease never ends by itself: what a dead worker had is free because its lock is.
      * The others have nothing but the lease. */
-    CHECK_OK(stet__open_on(
-        &e, stet__platform_real(), store, w->db,
-        STET_OPTIONS(.concurrency = 2,
-                     .lease_ms = processes_on_postgres() || processes_on_redis() ? 1000 : 600000,
-                     .renew_ms = 30, .sweep_ms = 50, .poll_ms = 50, .wait_poll_ms = 20,
-                     .log = flow_log, .log_level = STET_LOG_ERROR)));
-    CHECK_OK(flow_register(e));
-    CHECK_OK(stet_engine_start(e));
-    flow_drive(f, e, w->ledger, PROCESSES_LIMIT_MS, w->where);
-    if (is_last)
-        flow_check(f, e, w->ledger, w->where);
-    stet_close(e);
+    crash_worker life = { .db = w->db,
+                          .ledger = w->ledger,
+                          .script = w->script,
+                          .lease_ms = crash_is_on_server() ? 1000 : 600000,
+                          .log = flow_log,
+                          .level = STET_LOG_ERROR };
+
+    crash_worker_start(&life);
+    flow_drive(w->f, life.e, w->ledger, CRASH_LIMIT_MS, w->where);
+    if (w->is_last)
+        flow_check(w->f, life.e, w->ledger, w->where);
+    stet_close(life.e);
 }
 
 /* How the child ended. */
 static int
-processes_fork(processes_world *w, const flow *f, bool is_last)
+processes_fork(processes_world *w, bool is_last)
 {
-    pid_t child = fork();
+    pid_t child;
     int   status = 0;
 
-    CHECK(child >= 0);
-    if (child == 0) {
-        processes_life(w, f, is_last);
-        _exit(0);
-    }
+    w->is_last = is_last;
+    child = crash_fork(processes_life, w);
     CHECK_INT(waitpid(child, &status, 0), child);
     return status;
 }
@@ -147,29 +89,29 @@ processes_script(processes_world *w, shim_mode mode, shim_which which, uint64_t 
 
 /* One point: the faulty life, then the recovery. False: the fault was not reached. */
 static bool
-processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which which, uint64_t at)
+processes_point(processes_world *w, shim_mode mode, shim_which which, uint64_t at)
 {
     bool is_hit;
     int  status;
 
     (void)snprintf(w->where, sizeof w->where, "%s %s %llu", stet__shim_mode_name(mode),
                    which == SHIM_READS ? "read" : "write", (unsigned long long)at);
-    processes_fresh(w);
+    crash_fresh(w->db, sizeof w->db);
     flow_ledger_clear(w->ledger);
     processes_script(w, mode, which, at);
-    status = processes_fork(w, f, false);
+    status = processes_fork(w, false);
     is_hit = w->script->is_hit;
     if (is_hit && (mode == SHIM_BEFORE || mode == SHIM_AFTER)
             ? !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL
             : status != 0)
-        test_fail(__FILE__, __LINE__, "%s: %s (%s): the process ended with %x", f->name, w->where,
-                  w->script->hit, status);
+        test_fail(__FILE__, __LINE__, "%s: %s (%s): the process ended with %x", w->f->name,
+                  w->where, w->script->hit, status);
     if (is_hit)
         (void)snprintf(w->where + strlen(w->where), sizeof w->where - strlen(w->where), " (%s)",
                        w->script->hit);
     processes_script(w, SHIM_NONE, SHIM_ANY, 0);
-    if ((status = processes_fork(w, f, true)) != 0)
-        test_fail(__FILE__, __LINE__, "%s: %s: the recovery ended with %x", f->name, w->where,
+    if ((status = processes_fork(w, true)) != 0)
+        test_fail(__FILE__, __LINE__, "%s: %s: the recovery ended with %x", w->f->name, w->where,
                   status);
     w->points += is_hit;
     w->lost += flow_ledger_lost(w->ledger);
@@ -180,21 +122,21 @@ processes_point(processes_world *w, const flow *f, shim_mode mode, shim_which wh
 
 /* Before and after each call until a process does not come that far. */
 static uint64_t
-processes_calls(processes_world *w, const flow *f, shim_which which)
+processes_calls(processes_world *w, shim_which which)
 {
     /* On a server every life waits for leases: some of the points, others with another seed. */
-    long     normal = processes_on_postgres() ? 12 : processes_on_redis() ? 3 : 1;
+    long     normal = crash_is_on("postgres") ? 12 : crash_is_on("redis") ? 3 : 1;
     uint64_t stride = (uint64_t)test_count("STET_CRASH_STRIDE", normal);
-    uint64_t at = 1 + (uint64_t)test_number("STET_TEST_SEED", (long)(f - flows) * 3) % stride;
+    uint64_t at = 1 + (uint64_t)test_number("STET_TEST_SEED", (long)(w->f - flows) * 3) % stride;
     bool     is_hit;
 
     for (is_hit = true; is_hit; at += stride) {
-        is_hit = processes_point(w, f, SHIM_BEFORE, which, at);
+        is_hit = processes_point(w, SHIM_BEFORE, which, at);
         if (!is_hit && stride > 1)
             break;
-        is_hit = processes_point(w, f, SHIM_AFTER, which, at) || is_hit;
+        is_hit = processes_point(w, SHIM_AFTER, which, at) || is_hit;
         if (which == SHIM_WRITES)
-            (void)processes_point(w, f, SHIM_LOSE, which, at);
+            (void)processes_point(w, SHIM_LOSE, which, at);
     }
     return at > stride ? at - stride : 0;
 }
@@ -202,20 +144,13 @@ processes_calls(processes_world *w, const flow *f, shim_which which)
 static void
 processes_all(const char *name)
 {
-    processes_world w = { 0 };
-    void           *shared =
-        mmap(NULL, sizeof(shim_script), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    const flow *f = flows;
-    uint64_t    writes, reads;
+    processes_world w = { .f = flow_named(name),
+                          .ledger = flow_ledger_new(),
+                          .script = crash_shared(sizeof(shim_script)) };
+    uint64_t        writes, reads;
 
-    CHECK(shared != MAP_FAILED);
-    w.script = shared;
-    w.ledger = flow_ledger_new();
-    (void)snprintf(w.db, sizeof w.db, "%s", test_path("crash.db"));
-    while (strcmp(f->name, name) != 0)
-        f++;
-    writes = processes_calls(&w, f, SHIM_WRITES);
-    reads = processes_calls(&w, f, SHIM_READS);
+    writes = processes_calls(&w, SHIM_WRITES);
+    reads = processes_calls(&w, SHIM_READS);
     test_note("%s: tried %zu points (%llu writes and %llu reads, each before and after; each "
               "commit with its reply lost); "
               "%zu executions lost",

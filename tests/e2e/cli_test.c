@@ -108,6 +108,115 @@ TEST(cli_plain_stet_asks_which_store)
     CHECK_HAS(OK("help").out, "\n  worker ");
 }
 
+/* Help, man page and completion have the same verbs: those this program can do, and no other. */
+static void
+expect_same_verbs(const char *help, const char *man, const char *completion, bool has_handlers)
+{
+    static const char *const theirs[] = { "worker", "check", "describe", "replay" };
+    char                     text[64];
+
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
+        (void)snprintf(text, sizeof text, "{\"verb\":\"%s\",", theirs[i]);
+        CHECK_INT(strstr(help, text) != NULL, has_handlers);
+        (void)snprintf(text, sizeof text, "\n.SS %s ", theirs[i]);
+        CHECK_INT(strstr(man, text) != NULL, has_handlers);
+        (void)snprintf(text, sizeof text, "'%s '*)", theirs[i]);
+        CHECK_INT(strstr(completion, text) != NULL, has_handlers);
+        (void)snprintf(text, sizeof text, " %s ", theirs[i]);
+        CHECK_INT(strstr(completion, text) != NULL, has_handlers);
+    }
+    for (const char *at = help; (at = strstr(at, "{\"verb\":\"")) != NULL; at++) {
+        int len = (int)strcspn(at + 9, "\"");
+
+        (void)snprintf(text, sizeof text, "\n.SS %.*s ", len, at + 9);
+        CHECK_HAS(man, text);
+        (void)snprintf(text, sizeof text, "'%.*s '*)", len, at + 9);
+        CHECK_HAS(completion, text);
+    }
+}
+
+TEST(H2_cli_help_man_and_completion_offer_what_the_program_can_do)
+{
+    outcome help = OK("help", "--json"), man = OK("man"), completion = OK("completion", "bash");
+
+    expect_same_verbs(help.out, man.out, completion.out, true);
+    CHECK(strstr(man.out, "have also") == NULL);
+    CHECK(strstr(OK("help", "worker").out, "no handlers") == NULL);
+    help = CHECK_EXIT(STET("help", "--json"), 0);
+    man = CHECK_EXIT(STET("man"), 0);
+    completion = CHECK_EXIT(STET("completion", "bash"), 0);
+    expect_same_verbs(help.out, man.out, completion.out, false);
+    CHECK_HAS(man.out, "have also:\n\\fBworker\\fR\n\\fBcheck\\fR");
+    CHECK_HAS(CHECK_EXIT(STET("help", "worker"), 0).out, "This command has no handlers");
+}
+
+/* The verb with arguments as its usage has them, the first of them `first`, and `more` behind. */
+static outcome
+run_verb(const char *verb, const char *usage, const char *first, const char *more)
+{
+    const char *args[8] = { 0 };
+    char        words[64];
+    size_t      n = 0;
+
+    (void)snprintf(words, sizeof words, "%s", verb);
+    for (char *at = words, *word; (word = strtok_r(at, " ", &at)) != NULL;)
+        args[n++] = word;
+    args[n++] = first;
+    for (const char *at = usage + strcspn(usage, " "); *at == ' ' && at[1] != '[';
+         at += 1 + strcspn(at + 1, " "))
+        args[n++] = strncmp(at + 1, "VALUE", 5) == 0 ? "1" : "nope";
+    if (more != NULL)
+        args[n++] = more;
+    CHECK(n < 8);
+    return run_program("cli_app", NULL, args);
+}
+
+/* Each verb tells an example and takes --json; what names no run, or something else, is told by its
+ * ID and changes nothing. */
+TEST(H2_cli_every_verb_has_an_example_and_refuses_what_is_no_run)
+{
+    static const char none[] = "run_00000000000000000000000000",
+                      other[] = "awk_00000000000000000000000000";
+    const char       *ended = START("orders.echo", "1"), *help = OK("help", "--json").out;
+    char              verb[32], usage[64], before[16384];
+    int               n = 0;
+
+    drain();
+    (void)snprintf(before, sizeof before, "%s", OK("ls", "--payloads", "--json").out);
+    for (const char *at = help; (at = strstr(at, "{\"verb\":\"")) != NULL; at++) {
+        const char *args = strstr(at, "\"arguments\":\"") + 13;
+        const char *details = strstr(at, "\"details\":"), *end = strchr(at, '\n');
+        const char *example = strstr(details, "    ");
+        outcome     o;
+
+        (void)snprintf(verb, sizeof verb, "%.*s", (int)strcspn(at + 9, "\""), at + 9);
+        (void)snprintf(usage, sizeof usage, "%.*s", (int)strcspn(args, "\""), args);
+        if (strcmp(verb, "help") != 0 && (example == NULL || example > end))
+            test_fail(__FILE__, __LINE__, "help %s has no example", verb);
+        if (strncmp(usage, "RUN", 3) != 0)
+            continue;
+        n++;
+        o = CHECK_EXIT(run_verb(verb, usage, none, NULL), 3);
+        CHECK_HAS(o.err, none);
+        CHECK_HAS(o.err, "retention");
+        CHECK(strchr(o.err, '?') == NULL); /* what the command added to the address */
+        o = CHECK_EXIT(run_verb(verb, usage, none, "--json"), 3);
+        CHECK_HAS(o.err, "\"exit\":3");
+        if (strcmp(verb, "reject") != 0) /* which settles awakeables, too */
+            CHECK_HAS(CHECK_EXIT(run_verb(verb, usage, other, NULL), 2).err, "is an awakeable");
+        CHECK_HAS(CHECK_EXIT(run_verb(verb, usage, "x", NULL), 2).err, "is no ID");
+        if (strncmp(verb, "dlq", 3) != 0)
+            CHECK_EXIT(run_verb(verb, usage, "x", "1 2 3 4"), 2);
+    }
+    CHECK(n >= 20);
+    CHECK_STR(OK("ls", "--payloads", "--json").out, before);
+    CHECK_HAS(CHECK_EXIT(RUN("unstick", ended), 9).err, "`why run_");
+    CHECK_HAS(CHECK_EXIT(RUN("rollback", ended), 9).err, "`why run_");
+    CHECK_HAS(CHECK_EXIT(RUN("retry", ended), 9).err, "`fork`");
+    CHECK_HAS(CHECK_EXIT(RUN("signal", ended, "x"), 9).err, "`fork`");
+    CHECK_STR(OK("ls", "--payloads", "--json").out, before);
+}
+
 /* What it says of a handler's kind is what a worker said. */
 TEST(A2_cli_plain_stet_knows_which_handlers_need_a_key)
 {
@@ -351,7 +460,8 @@ TEST(H2_cli_lists_without_anything_say_so)
     CHECK_HAS(CHECK_EXIT(STET("dlq", "discard", "--all", "--db", "empty.db"), 0).err,
               "no dead letters");
     CHECK_STR(CHECK_EXIT(STET("dlq", "retry", "--all", "--json", "--db", "empty.db"), 0).err, "");
-    CHECK_STR(CHECK_EXIT(STET("state", "get", "s", "k", "--json", "--db", "empty.db"), 0).err, "");
+    CHECK_HAS(CHECK_EXIT(STET("state", "get", "s", "k", "--json", "--db", "empty.db"), 3).err,
+              "\"code\":\"STET_ENOTFOUND\"");
     CHECK_STR(CHECK_EXIT(STET("ls", "--json", "--db", "sqlite:empty.db"), 0).err, "");
     o = CHECK_EXIT(STET("verify", "--json", "--db", "empty.db"), 0);
     CHECK_INT(json_lines(o.out), 1);
@@ -563,7 +673,9 @@ TEST(A5_cli_each_end_has_its_exit_code)
     OK("cancel", cancelled);
     drain();
     CHECK_HAS(CHECK_EXIT(RUN("wait", failed), 4).err, "no stock");
-    CHECK_HAS(OK("why", failed).out, "failed just now: no stock"); /* as `show` has it */
+    o = OK("why", failed);
+    CHECK(strncmp(o.out, "failed ", 7) == 0); /* as `show` has it */
+    CHECK_HAS(o.out, ": no stock");
     o = CHECK_EXIT(RUN("wait", failed, "--json"), 4);
     CHECK_HAS(o.out, "\"status\":\"failed\"");
     CHECK_HAS(o.out, "\"code\":\"STET_EPERMANENT\"");
@@ -1057,6 +1169,10 @@ TEST(B7_cli_state_is_read_from_outside)
               "\"value\":{\"eur\":5}");
     CHECK_EXIT(RUN("state", "get", "wallet", "alice", "absent"), 3);
     CHECK_HAS(OK("state", "get", "wallet", "bob").err, "no state");
+    CHECK_HAS(CHECK_EXIT(RUN("state", "get", "walet", "alice"), 3).err, "no object walet is known");
+    CHECK_HAS(CHECK_EXIT(RUN("state", "get", "walet", "alice", "n"), 3).err, "no object walet");
+    CHECK_HAS(CHECK_EXIT(RUN("state", "get", "orders", "alice"), 2).err, "orders is a service");
+    CHECK_HAS(CHECK_EXIT(RUN("state", "get", "orders", "alice", "n"), 2).err, "no state");
 }
 
 /* ---- acting --------------------------------------------------------------------------------- */
@@ -1274,6 +1390,7 @@ TEST(I12_cli_a_run_is_changed_and_answers)
     OK("signal", run, "leg");
     CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 10).err, "on its way to Mainz");
     CHECK_HAS(OK("show", run).out, "anna");
+    CHECK_HAS(OK("show", run).out, "  at signal wait leg#1  ");
     OK("signal", run, "leg");
     CHECK_STR(OK("wait", run).out, "\"Mainz\"\n");
     CHECK_HAS(CHECK_EXIT(RUN("update", run, "divert", "\"Ulm\""), 9).err, "has ended");
@@ -1337,6 +1454,10 @@ TEST(B15_cli_people_approve_reject_and_resume)
     CHECK_HAS(CHECK_EXIT(RUN("reject", yes, "no"), 9).err, "was approved by owner");
     CHECK_INT(json_lines(OK("reject", no, "too dear", "--by", "owner", "--json").out), 1);
     drain();
+    CHECK_HAS(OK("show", yes).out, "approved by owner: fine");
+    CHECK_HAS(OK("show", no).out, "by owner: too dear");
+    CHECK_HAS(OK("show", yes).out, "by mail\n");
+    CHECK(strstr(OK("show", yes).out, "by mail  by mail") == NULL);
     CHECK_HAS(CHECK_EXIT(RUN("wait", no), 4).err, "owner says too dear");
     CHECK_HAS(OK("notes", yes).out, "approved by owner");
     CHECK_INT(json_lines(OK("notes", yes, "--json").out), 1);

@@ -426,8 +426,14 @@ TEST(I7_a_damaged_file_is_refused)
     CHECK(truncate(test_path("run.stet"), 100) == 0);
     o = run(APP, "same", "replay", "run.stet", NULL);
     CHECK_INT(o->exit, 10);
-    CHECK_HAS(o->err, "no bundle of a run, or a damaged one");
+    CHECK_HAS(o->err, "run.stet: this is no bundle of a run, or a damaged one");
     CHECK_STR(o->out, "");
+    o = run(APP, "same", "replay", "run.stet", "--json", NULL);
+    CHECK_HAS(o->err, "\"code\":\"STET_ECORRUPT\"");
+    /* What cannot be read is not called damaged. */
+    o = run(APP, "same", "replay", ".", NULL);
+    CHECK_INT(o->exit, 10);
+    CHECK_HAS(o->err, ".: Is a directory");
 }
 
 /* ---- describe, handlers ---------------------------------------------------------------------- */

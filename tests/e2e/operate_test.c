@@ -98,7 +98,8 @@ TEST(C8_cli_a_run_is_failed_retried_and_forked)
     CHECK_HAS(OK("fail", run, "--why", "the customer is gone").out, "failed");
     CHECK_HAS(CHECK_EXIT(RUN("wait", run), 4).err, "the customer is gone");
     CHECK_HAS(CHECK_EXIT(RUN("fail", run), 9).err, "has ended");
-    again = word(OK("retry", run).out, "run_");
+    again = word(OK("retry", run, "--by", "ann", "--why", "he is back").out, "run_");
+    CHECK_HAS(OK("show", again).out, "by ann: he is back");
     CHECK_EXIT(RUN("retry", run), 9);
     fork = word(OK("fork", run, "--json").out, "run_");
     CHECK_HAS(CHECK_EXIT(RUN("fork", run, "nowhere"), 3).err, "nowhere");
@@ -107,6 +108,11 @@ TEST(C8_cli_a_run_is_failed_retried_and_forked)
     drain();
     CHECK_STR(OK("wait", again).out, "1\n");
     CHECK_STR(OK("wait", fork).out, "2\n");
+    CHECK_HAS(OK("fail", START("orders.nap", "--delay", "1h")).out, "failed");
+    again =
+        word(strstr(OK("dlq", "retry", "--all", "--by", "bob", "--why", "mended").out, "by run_"),
+             "run_");
+    CHECK_HAS(OK("show", again).out, "by bob: mended");
     CHECK_EXIT(RUN("fork"), 2);
     CHECK_EXIT(RUN("fail", nobody), 3);
 }

@@ -1,7 +1,7 @@
 /* What the simulator found, as small stories. Each stands for a class of seeds in tests/sim. tsan:
  * yes */
-#include "engine/engine.h"
-#include "fixture.h"
+#include "damage.h"
+#include "engine/host.h"
 
 /* ---- futures that fail for now --------------------------------------------------------------- */
 
@@ -393,6 +393,163 @@ TEST(B11_a_step_between_two_attempts_does_not_keep_a_failed_run_from_its_rollbac
     stet_result_free(&result);
     CHECK_INT(effects("undone"), 1);
     fixture_end(f);
+}
+
+/* ---- an undo that fails without memory for what it says -------------------------------------- */
+
+static void *
+found_no_memory(stet__alloc *alloc, void *old, size_t size)
+{
+    (void)alloc;
+    return size == 0 ? stet__grow(&stet__platform_real()->alloc, old, 0) : NULL;
+}
+
+static int
+undo_mute(stet_attempt *a, stet_bytes result)
+{
+    static stet__alloc none = { .get = found_no_memory };
+
+    (void)result;
+    a->text.alloc = &none;
+    return stet_attempt_fail(a, STET_EPERMANENT, "no refunds");
+}
+
+static int
+mute(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "sold", body_effect, "sold",
+                       STET_STEP(.undo = undo_mute, .attempts = 1)));
+    return stet_rollback(ctx);
+}
+
+/* What it said is lost; that it is, is told. The text of its code would read as what it said. */
+TEST(B11_an_undo_that_fails_without_memory_for_its_text_says_so)
+{
+    static const stet_handler handlers[] = { { "mute", mute, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.mute", "", NULL);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ECOMPENSATION);
+    CHECK_STR(result.error, "the undo of step sold#1 failed: what it said is lost: out of memory");
+    stet_result_free(&result);
+    fixture_end(f);
+}
+
+/* ---- the first record of a claim finds no memory --------------------------------------------- */
+
+static atomic_int found_denied;
+
+/* What is there need not grow: the first time it has to, there is nothing. */
+static void *
+found_no_growth(stet__alloc *alloc, void *old, size_t size)
+{
+    (void)alloc;
+    if (size == 0) {
+        stet__free(&stet__platform_real()->alloc, old);
+        return NULL;
+    }
+    if (old != NULL && atomic_fetch_add(&found_denied, 1) == 0)
+        return NULL;
+    return stet__grow(&stet__platform_real()->alloc, old, size);
+}
+
+static int
+body_shy(stet_attempt *a, void *arg)
+{
+    static stet__alloc scarce = { .get = found_no_growth };
+    stet__work        *w = stet__host_open(host_claim(a->ctx));
+
+    (void)arg;
+    effect(stet_attempt_is_at_risk(a) ? "told" : "not told");
+    if (effects("told") + effects("not told") > 1)
+        return STET_OK;
+    CHECK(w != NULL && w->n_facts == 0);
+    w->facts.alloc = &scarce;
+    return stet_attempt_fail(a, STET_ERETRY, "%0300d", 7);
+}
+
+static int
+shy(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "shy", body_shy, NULL,
+                     STET_STEP(.attempts = 3, .first_ms = 1, .max_ms = 1));
+}
+
+/* The claim is on record, and the body is not: whoever executes it next is told. */
+TEST(I9_a_body_whose_record_found_no_memory_is_at_risk_also_as_the_first_of_its_claim)
+{
+    static const stet_handler handlers[] = { { "shy", shy, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    atomic_store(&found_denied, 0);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.shy", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
+    CHECK(atomic_load(&found_denied) > 0);
+    CHECK_INT(effects("not told"), 1);
+    CHECK_INT(effects("told"), 1);
+    fixture_end(f);
+}
+
+/* ---- a look at a run that is damaged --------------------------------------------------------- */
+
+static int
+curious(stet_ctx *ctx, stet_bytes input)
+{
+    stet_run_look look;
+    stet_run_id   other;
+    int           err;
+
+    (void)snprintf(other.text, sizeof other.text, "%.*s", (int)input.len, (const char *)input.data);
+    if ((err = stet_run_look_at(ctx, &look, &other)) != STET_ECORRUPT)
+        return err;
+    return stet_step(ctx, NULL, "after", body_effect, "after", NULL);
+}
+
+static int
+found_on_look(void *arg, const stet_fact_info *fact)
+{
+    if (fact->code == STET_ECORRUPT && fact->text != NULL)
+        (void)snprintf(arg, 512, "%s", fact->text);
+    return STET_OK;
+}
+
+/* A damaged record stops its own run and no other: who looks at it is told, once and for all. It
+ * was an attempt that failed, and again, until none was left. */
+TEST(B17_a_run_whose_record_is_damaged_is_an_answer_to_who_looks_at_it)
+{
+    static const stet_handler handlers[] = { { "curious", curious, NULL },
+                                             { "hermit", curious, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               bad, run;
+    char                      text[256], said[512] = "";
+    stet_result               result;
+
+    if (!f->is_sqlite)
+        test_skip("damage needs a file");
+    fixture_up_with(f, handlers);
+    bad = fixture_start(f->engine, "t.hermit", "", NULL);
+    EXPECT_ANSWER(f->engine, &bad, STET_ERUN);
+    fixture_down(f);
+    damage_sql(f, "UPDATE facts SET data=x'00112233' WHERE run=?1", &bad, (stet_bytes){ NULL, 0 });
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.curious", bad.text, NULL);
+    result = EXPECT_END(f->engine, &run, STET_OK);
+    CHECK_INT(result.attempts, 1);
+    stet_result_free(&result);
+    (void)snprintf(text, sizeof text, "the record of %s is damaged: ", bad.text);
+    CHECK_OK(stet_run_facts(f->engine, &run, false, found_on_look, said));
+    CHECK_HAS(said, text);
+    CHECK_INT(effects("after"), 1);
+    damage_end(f);
 }
 
 /* ---- a rewind before the next attempt -------------------------------------------------------- */

@@ -355,6 +355,59 @@ TEST(B18_a_passing_failure_of_a_future_ends_the_attempt_of_the_run)
     fixture_end(f);
 }
 
+static gate second = GATE_INIT;
+
+static int
+body_breaks_once(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("breaks");
+    if (atomic_fetch_sub(&failures_left, 1) > 0)
+        return stet_attempt_fail(a, STET_ERETRY, "not yet");
+    gate_pass(&second);
+    return stet_attempt_return(a, stet_text("late"));
+}
+
+static int
+broken_race(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+    stet_bytes   out;
+    size_t       first;
+    const char  *way;
+
+    (void)input;
+    STET_TRY(fixture_hand_out(ctx, &both[1]));
+    STET_TRY(stet_step_start(ctx, &both[0], "breaks", body_breaks_once, NULL, NULL));
+    STET_TRY(stet_await_any(ctx, &first, both, 2, NULL));
+    way = first == 0 ? "left" : "right";
+    STET_TRY(stet_step(ctx, NULL, way, body_effect, (void *)(uintptr_t)way, NULL));
+    STET_TRY(stet_await(ctx, &out, both[0]));
+    return stet_return(ctx, out);
+}
+
+/* It went on with the one that had failed, unrecorded; the next attempt went the other way and was
+ * stuck. */
+TEST(B18_nobody_goes_on_from_a_first_one_that_failed_passingly)
+{
+    static const stet_handler handlers[] = { { "race", broken_race, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    atomic_store(&failures_left, 1);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.race", "", NULL);
+    effects_await("breaks", 2);
+    CHECK_OK(stet_resolve(f->engine, handed_out, stet_text("")));
+    effects_await("right", 1);
+    gate_open(&second);
+    EXPECT_RESULT(f->engine, &run, "late");
+    CHECK_INT(effects("left"), 0);
+    CHECK_INT(effects("right"), 1);
+    CHECK_INT(fixture_look(f->engine, &run).attempt, 2);
+    fixture_end(f);
+}
+
 static int
 unawaited(stet_ctx *ctx, stet_bytes input)
 {

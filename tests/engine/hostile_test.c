@@ -168,37 +168,120 @@ commit_once(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     return err == STET_OK ? stet__fail(STET_EUNCERTAIN, "no answer") : err;
 }
 
+typedef struct lost_call {
+    int (*fn)(void);
+    int  code;
+    char text[600];
+} lost_call;
+
 static void *
-starts(void *code)
+calls(void *arg)
 {
-    *(int *)code = stet_start(hostile_engine, NULL, "t.quick", stet_text(""), NULL);
+    lost_call *call = arg;
+
+    call->code = call->fn();
+    (void)snprintf(call->text, sizeof call->text, "%s", stet_last_error());
     return NULL;
+}
+
+static stet_run_id hostile_run;
+
+/* What `fn` says when its commit is made and not answered, and the engine closes; it makes so many
+ * runs. `before` is made and answered. */
+static lost_call
+answer_lost(int (*fn)(void), int (*before)(void), int runs)
+{
+    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    lost_call                 call = { .fn = fn };
+    pthread_t                 thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    hostile_engine = fixture_open(f);
+    CHECK_OK(stet_register(hostile_engine, "t", handlers));
+    CHECK_OK(stet_engine_start(hostile_engine));
+    if (before != NULL)
+        CHECK_OK(before());
+    runs += fixture_count(hostile_engine, NULL); /* of the call before this one, too */
+    atomic_store(&hostile_commits, 0);
+    hostile_inner = hostile_engine->store->ops;
+    hostile_ops = *hostile_inner;
+    hostile_ops.commit = commit_once;
+    hostile_engine->store->ops = &hostile_ops;
+    CHECK_INT(pthread_create(&thread, NULL, calls, &call), 0);
+    AWAIT(atomic_load(&hostile_commits) > 1);
+    CHECK_OK(stet_engine_stop(hostile_engine, 0));
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_INT(fixture_count(hostile_engine, NULL), runs);
+    CHECK_INT(call.code, STET_EUNCERTAIN);
+    stet_close(hostile_engine);
+    fixture_end(f);
+    return call;
+}
+
+static int
+starts(void)
+{
+    return stet_start(hostile_engine, &hostile_run, "t.quick", stet_text(""), NULL);
+}
+
+static int
+starts_with_key(void)
+{
+    return stet_start(hostile_engine, NULL, "t.quick", stet_text(""),
+                      STET_START(.idempotency_key = "k7"));
+}
+
+static int
+signals(void)
+{
+    return stet_signal(hostile_engine, &hostile_run, "go", stet_text(""), NULL);
+}
+
+static int
+signals_with_key(void)
+{
+    return stet_signal(hostile_engine, &hostile_run, "go", stet_text(""),
+                       STET_SIGNAL_OPTIONS(.idempotency_key = "k7"));
+}
+
+static int
+emits(void)
+{
+    return stet_emit(hostile_engine, NULL, "news", stet_text(""));
+}
+
+static int
+cancels(void)
+{
+    return stet_cancel(hostile_engine, &hostile_run, "ops", "test");
 }
 
 /* "Busy" says that nothing was written and that one may start again; but the run is there. */
 TEST(A4_a_start_whose_answer_was_lost_is_uncertain_also_when_the_engine_closes)
 {
-    static const stet_handler handlers[] = { { "quick", h_echo, NULL }, { 0 } };
-    fixture                  *f = fixture_begin();
-    pthread_t                 thread;
-    int                       code = STET_OK;
+    lost_call call = answer_lost(starts, NULL, 1);
 
-    f->options.roles = STET_ROLE_CLIENT;
-    hostile_engine = fixture_open(f);
-    hostile_inner = hostile_engine->store->ops;
-    hostile_ops = *hostile_inner;
-    hostile_ops.commit = commit_once;
-    hostile_engine->store->ops = &hostile_ops;
-    CHECK_OK(stet_register(hostile_engine, "t", handlers));
-    CHECK_OK(stet_engine_start(hostile_engine));
-    CHECK_INT(pthread_create(&thread, NULL, starts, &code), 0);
-    AWAIT(atomic_load(&hostile_commits) > 1);
-    CHECK_OK(stet_engine_stop(hostile_engine, 0));
-    CHECK_INT(pthread_join(thread, NULL), 0);
-    CHECK_INT(fixture_count(hostile_engine, NULL), 1);
-    CHECK_INT(code, STET_EUNCERTAIN);
-    stet_close(hostile_engine);
-    fixture_end(f);
+    CHECK_HAS(call.text, "`show run_");
+    call = answer_lost(starts_with_key, NULL, 1);
+    CHECK_HAS(call.text, "repeat with the same idempotency key");
+}
+
+/* It was told to repeat with a key; neither has one. */
+TEST(B9_what_to_do_about_an_event_or_signal_whose_answer_was_lost_is_said)
+{
+    lost_call call = answer_lost(emits, NULL, 0);
+
+    CHECK_HAS(call.text, "topic news");
+    CHECK_HAS(call.text, "`ls --waits-for-topic`");
+    CHECK(strstr(call.text, "key") == NULL);
+    call = answer_lost(signals, starts, 0);
+    CHECK_HAS(call.text, "`show run_");
+    call = answer_lost(signals_with_key, starts, 0);
+    CHECK_HAS(call.text, "repeat with the idempotency key k7");
+    call = answer_lost(cancels, starts, 0);
+    CHECK_HAS(call.text, "look at what is there");
+    CHECK(strstr(call.text, "key") == NULL);
 }
 
 /* ---- what is left of runs that were removed -------------------------------------------------- */

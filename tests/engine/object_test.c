@@ -396,7 +396,8 @@ TEST(A2_a_key_on_a_service_and_none_on_an_object_started_elsewhere_fail_before_a
     CHECK_HAS(r.error, "account.run belongs to an object");
     stet_result_free(&r);
     CHECK_INT(effects("misplaced"), 0);
-    CHECK_CODE(stet_state_read(client, &value, "svc", "k", "x"), STET_ENOTFOUND);
+    /* Nothing is there. */
+    CHECK_CODE(stet_state_read(client, &value, "svc", "k", "x"), STET_EKEY);
     stet_close(client);
     fixture_end(f);
 }
@@ -539,6 +540,39 @@ count_entries(void *arg, const char *name, stet_bytes value)
     effect("entry %s %zu", name, value.len);
     ++*(int *)arg;
     return 0;
+}
+
+/* A name that is spelt wrong must not look like an object that is empty; also where the handlers
+ * are not. */
+TEST(B7_state_of_what_is_no_object_is_refused)
+{
+    static const stet_handler handlers[] = { { "run", h_misplaced, NULL }, { 0 } };
+    const fixture_service     services[] = { { "account", handlers, true, NULL },
+                                             { "svc", handlers, false, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *client, *asked[2];
+    stet_bytes                value;
+    int                       n = 0;
+
+    fixture_up(f, services);
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    CHECK_OK(stet_engine_start(client));
+    asked[0] = f->engine;
+    asked[1] = client;
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(stet_state_list(asked[i], "account", "k", count_entries, &n));
+        CHECK_CODE(stet_state_read(asked[i], &value, "account", "k", "x"), STET_ENOTFOUND);
+        CHECK_HAS(stet_last_error(), "has no entry x");
+        CHECK_CODE(stet_state_list(asked[i], "svc", "k", count_entries, &n), STET_EKEY);
+        CHECK_CODE(stet_state_list(asked[i], "acount", "k", count_entries, &n), STET_ENOTFOUND);
+        CHECK_CODE(stet_state_read(asked[i], &value, "acount", "k", "x"), STET_ENOTFOUND);
+        CHECK_HAS(stet_last_error(), "no object acount is known");
+    }
+    CHECK_INT(n, 0);
+    stet_close(client);
+    fixture_end(f);
 }
 
 TEST(B7_state_is_read_set_and_cleared_and_a_replay_sees_the_same)

@@ -24,6 +24,14 @@ b_closed(stet_attempt *a, void *arg)
     return stet_attempt_fail(a, STET_ERETRY, "the bank is closed");
 }
 
+static int
+b_never(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("never");
+    return stet_attempt_fail(a, STET_EPERMANENT, "no such account");
+}
+
 /* reserve, charge, then a wait; what the steps gave is its result. */
 static int
 h_order(stet_ctx *ctx, stet_bytes input)
@@ -162,6 +170,44 @@ h_sleeps_and_asks(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
+/* Undoes what it did, and waits. */
+static int
+h_undoes(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "reserve", body_effect, "reserve", STET_STEP(.undo = undo_well)));
+    STET_TRY(stet_step(ctx, NULL, "pack", body_effect, "pack", STET_STEP(.undo = undo_well)));
+    STET_TRY(stet_rollback(ctx));
+    STET_TRY(stet_await_signal(ctx, NULL, "ship", NULL));
+    return stet_return(ctx, input);
+}
+
+/* Tidies up when it is stopped, and waits for a word. */
+static int
+h_tidies(stet_ctx *ctx, stet_bytes input)
+{
+    int rc = stet_await_signal(ctx, NULL, "ship", NULL);
+
+    (void)input;
+    if (rc != STET_ECANCELLED)
+        return rc;
+    STET_TRY(stet_step(ctx, NULL, "tidy", body_effect, "tidy", NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "bye", NULL));
+    STET_TRY(stet_step(ctx, NULL, "left", body_effect, "left", NULL));
+    return rc;
+}
+
+/* A step that fails for good, then a wait; what the step gave is its result. */
+static int
+h_given(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes got;
+    int        rc = stet_step(ctx, &got, "call bank", b_never, NULL, NULL);
+
+    (void)input;
+    STET_TRY(stet_await_signal(ctx, NULL, "ship", NULL));
+    return rc == STET_OK ? stet_return(ctx, got) : rc;
+}
+
 /* Reads, does something, and writes one more. */
 static int
 h_add(stet_ctx *ctx, stet_bytes input)
@@ -182,7 +228,8 @@ static const stet_handler handlers[] = {
     { "undone", h_undone, NULL },   { "short", h_short_nap, NULL }, { "quick", h_quick, NULL },
     { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL },
     { "limit", h_limit, NULL },     { "later", h_later, &in_an_hour },
-    { "later_gate", h_later_gate, &in_an_hour }, { 0 }
+    { "later_gate", h_later_gate, &in_an_hour }, { "undoes", h_undoes, NULL },
+    { "tidies", h_tidies, NULL },   { "given", h_given, NULL }, { 0 }
 };
 static const stet_handler objects[] = { { "nap", h_hour, NULL },
                                         { "quick", h_echo, NULL },
@@ -596,6 +643,47 @@ TEST(C8_a_run_that_took_a_rewind_is_listed_with_its_first_attempt)
     fixture_end(f);
 }
 
+/* It was told once and for all: rewound, it waited where it had been stopped. */
+TEST(C8_C4_a_run_that_is_rewound_to_before_it_was_told_to_stop_is_told_again_and_else_not)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.tidies");
+
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    effects_await("tidy", 1);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "bye") == 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "ship", NULL, NULL));
+    effects_await("tidy", 2);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "bye") == 2);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "bye", NULL, NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "bye", stet_text(""), NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_INT(effects("tidy"), 2);
+    CHECK_INT(effects("left"), 1);
+    fixture_end(f);
+}
+
+/* What was undone counted as done, and was undone once more. */
+TEST(C8_B11_a_run_is_not_rewound_to_where_what_it_has_undone_would_count_as_done)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.undoes");
+
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "pack", NULL, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "has undone reserve#1");
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "rollback:pack#1", NULL, NULL), STET_ESTATE);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "ship", NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "reserve", NULL, NULL));
+    effects_await("undo reserve", 2);
+    CHECK_OK(stet_signal(f->engine, &run, "ship", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &run, "");
+    CHECK_INT(effects("reserve"), 2);
+    CHECK_INT(effects("pack"), 2);
+    CHECK_INT(effects("undo pack"), 2);
+    CHECK_INT(effects("undo reserve"), 2);
+    fixture_end(f);
+}
+
 /* Nobody came to take the rewind: its attempts are those it had. Found by the simulator. */
 TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
 {
@@ -695,6 +783,28 @@ TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
     fixture_end(f);
 }
 
+/* Whoever skips an undo says that it is done; a retry does again what was undone. */
+TEST(C8_B11_a_retry_does_again_what_was_undone_by_hand_and_can_undo_it)
+{
+    fixture    *f = begin();
+    stet_run_id run = fixture_start(f->engine, "t.undone", "", NULL), again, fork;
+
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_OK(stet_run_skip(f->engine, &run, "rollback:charge#1", stet_text(""), "me", "refunded"));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    fixture_await_status(f->engine, &again, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(effects("charge"), 2);
+    CHECK_INT(effects("undo charge"), 2);
+    CHECK_INT(effects("reserve"), 2);
+    CHECK_INT(effects("undo reserve"), 1);
+    /* A fork has the steps before its own, unless they are undone. */
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "rollback:charge#1", NULL, NULL));
+    fixture_await_status(f->engine, &fork, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_INT(effects("charge"), 3);
+    fixture_end(f);
+}
+
 TEST(C8_a_step_that_was_skipped_is_not_undone)
 {
     fixture    *f = begin();
@@ -740,6 +850,76 @@ TEST(I12_a_fork_inherits_what_was_recorded_before_the_step)
     fixture_end(f);
 }
 
+/* It goes the way of the other as far as that was told; what is sent to it comes behind. */
+TEST(I12_a_fork_is_given_the_signals_that_were_consumed_behind_its_step)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.two"), open, middle, second;
+
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("b"), NULL));
+    effects_await("middle", 1);
+    CHECK_OK(stet_run_fork(f->engine, &open, &run, "word#1", NULL, NULL));
+    CHECK_OK(stet_signal(f->engine, &open, "word", stet_text("X"), NULL));
+    EXPECT_RESULT(f->engine, &open, "abX");
+    CHECK_INT(effects("middle"), 2);
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("c"), NULL));
+    EXPECT_RESULT(f->engine, &run, "abc"); /* it kept its own, and did not see the fork's */
+    CHECK_OK(stet_run_fork(f->engine, &middle, &run, "middle", NULL, NULL));
+    EXPECT_RESULT(f->engine, &middle, "abc");
+    CHECK_OK(stet_run_fork(f->engine, &second, &run, "word#2", NULL, NULL));
+    EXPECT_RESULT(f->engine, &second, "abc");
+    CHECK_INT(effects("middle"), 4);
+    CHECK_INT(effects("begin"), 1);
+    fixture_end(f);
+}
+
+/* ---- retry ----------------------------------------------------------------------------------- */
+
+typedef struct start_said {
+    char text[64];
+} start_said;
+
+static int
+keep_start(void *arg, const stet_fact_info *fact)
+{
+    start_said *s = arg;
+
+    if (strcmp(fact->kind, "started") == 0)
+        (void)snprintf(s->text, sizeof s->text, "%s", fact->text != NULL ? fact->text : "nobody");
+    return STET_OK;
+}
+
+static const char *
+started_by(stet_engine *e, const stet_run_id *run, start_said *s)
+{
+    CHECK_OK(stet_run_facts(e, run, false, keep_start, s));
+    return s->text;
+}
+
+/* Each says its own, and none what was said of the run it goes back to. */
+TEST(C8_a_retry_is_recorded_with_who_and_why)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.order"), fork, again, third;
+    start_said  s;
+
+    CHECK_OK(stet_run_fork(f->engine, &fork, &run, "charge", "me", "what if"));
+    CHECK_STR(started_by(f->engine, &fork, &s), "by me: what if");
+    CHECK_OK(stet_run_fail(f->engine, &fork, NULL, NULL));
+    fixture_await_status(f->engine, &fork, STET_STATUS_FAILED);
+    CHECK_OK(stet_run_retry(f->engine, &again, &fork, "ann", "mended"));
+    CHECK_STR(started_by(f->engine, &again, &s), "by ann: mended");
+    CHECK_OK(stet_run_fail(f->engine, &again, NULL, NULL));
+    fixture_await_status(f->engine, &again, STET_STATUS_FAILED);
+    CHECK_OK(stet_dlq_retry(f->engine, &third, &again));
+    CHECK_STR(started_by(f->engine, &third, &s), "nobody");
+    CHECK_CODE(stet_run_retry(f->engine, NULL, &again, "ann", "twice"), STET_EEXISTS);
+    /* It waits for its signal, so it is open for sure. */
+    CHECK_CODE(stet_run_retry(f->engine, NULL, &third, "ann", "too soon"), STET_EOPEN);
+    fixture_end(f);
+}
+
 /* ---- handlers -------------------------------------------------------------------------------- */
 
 typedef struct listed {
@@ -780,6 +960,25 @@ TEST(I12_a_fork_has_no_result_that_was_given_behind_its_step)
     CHECK_OK(stet_run_fork(f->engine, &fork, &run, "word#1", NULL, NULL));
     effects_await("middle", 2);
     CHECK_INT(fixture_facts(f->engine, &fork, "step", "later"), 0);
+    fixture_end(f);
+}
+
+/* It was inherited as what had failed: tried again. */
+TEST(I12_C8_a_retry_and_a_fork_inherit_the_result_that_was_given_to_a_step_that_had_failed)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.given"), again[2];
+
+    CHECK_OK(stet_run_edit(f->engine, &run, "call bank", stet_text("waived"), NULL, NULL));
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_run_fork(f->engine, &again[0], &run, "ship", NULL, NULL));
+    CHECK_OK(stet_dlq_retry(f->engine, &again[1], &run));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(stet_signal(f->engine, &again[i], "ship", stet_text(""), NULL));
+        EXPECT_RESULT(f->engine, &again[i], "waived");
+    }
+    CHECK_INT(effects("never"), 1);
     fixture_end(f);
 }
 
@@ -844,6 +1043,7 @@ TEST(C8_no_run_of_a_paused_handler_or_service_begins_or_goes_on)
     object = fixture_start(f->engine, "o.quick", "z", STET_START(.key = "k"));
     EXPECT_RESULT(f->engine, &object, "z");
     CHECK_INT(fixture_look(f->engine, &waits).status, STET_STATUS_PENDING);
+    CHECK_HAS(fixture_why(f->engine, &waits).help, "resume --service t");
     CHECK_OK(stet_handler_resume(f->engine, "t", "me", NULL));
     EXPECT_RESULT(f->engine, &waits, "reserve paid now");
     CHECK_INT(effects("quick"), 0);
@@ -939,6 +1139,56 @@ TEST(C8_what_a_worker_was_told_is_not_forgotten_because_of_a_look_that_began_bef
     gate_open(&late_door);
     CHECK_INT(pthread_join(sweep, NULL), 0);
     CHECK(!stet__is_served(f->engine, "t.quick"));
+    fixture_end(f);
+}
+
+/* ---- a run that is read while its handler is paused ------------------------------------------ */
+
+static gate inbox_door = GATE_INIT;
+static atomic_int inboxes_left; /* the look at which it reaches 0 waits */
+static int (*late_inbox)(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn,
+                         void *arg);
+
+static int
+inbox_late(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    int err = late_inbox(s, run, from, limit, fn, arg);
+
+    if (atomic_fetch_sub(&inboxes_left, 1) == 1)
+        gate_pass(&inbox_door);
+    return err;
+}
+
+/* The worker has it, and its handler was not paused when it looked. */
+TEST(C8_a_run_whose_handler_is_paused_while_its_news_are_read_is_given_back)
+{
+    fixture     *f = begin();
+    stet_run_id  run = suspended(f, "t.two");
+    stet_engine *other;
+
+    fixture_down(f);
+    f->options.sweep_ms = 3600000;
+    f->engine = fixture_open_with(f, services);
+    late_inbox = f->engine->store->ops->inbox;
+    damage_ops(f->engine)->inbox = inbox_late;
+    CHECK_OK(stet_engine_start(f->engine));
+    f->options.roles = STET_ROLE_CLIENT;
+    other = fixture_open(f);
+    CHECK_OK(stet_run_pause(other, &run, NULL, NULL)); /* both come together */
+    CHECK_OK(stet_signal(other, &run, "word", stet_text("a"), NULL));
+    CHECK_OK(stet_signal(other, &run, "word", stet_text("b"), NULL));
+    atomic_store(&inboxes_left, 2); /* one with the journal, then what was not taken yet */
+    CHECK_OK(stet_run_resume(other, &run, NULL, NULL));
+    gate_await(&inbox_door, 1);
+    CHECK_OK(stet_handler_pause(f->engine, "t.two", NULL, NULL));
+    gate_open(&inbox_door);
+    AWAIT(atomic_load(&f->engine->in_flight) == 0);
+    CHECK_INT(effects("middle"), 0);
+    CHECK_OK(stet_handler_resume(f->engine, "t.two", NULL, NULL));
+    AWAIT(effects("middle") == 1);
+    CHECK_OK(stet_signal(other, &run, "word", stet_text("c"), NULL));
+    EXPECT_RESULT(f->engine, &run, "abc");
+    stet_close(other);
     fixture_end(f);
 }
 

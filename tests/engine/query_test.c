@@ -157,6 +157,42 @@ h_undone(stet_ctx *ctx, stet_bytes input)
 }
 
 static int
+undo_gate(stet_attempt *a, stet_bytes result)
+{
+    (void)result;
+    return body_gate(a, &door);
+}
+
+static gate next_door = GATE_INIT;
+
+static int
+b_busy(stet_attempt *a, void *arg)
+{
+    static atomic_int tries;
+
+    (void)arg;
+    return atomic_fetch_add(&tries, 1) > 0 ? STET_OK : stet_attempt_fail(a, STET_EBUSY, "not yet");
+}
+
+/* Rolls back beside a step that failed passingly, of which nothing is recorded. */
+static int
+h_rolls(stet_ctx *ctx, stet_bytes input)
+{
+    order        o = { "begun", 0, 0, ctx };
+    stet_future *busy;
+
+    (void)input;
+    STET_TRY(stet_on_query(ctx, "status", q_status, &o));
+    STET_TRY(stet_step_start(ctx, &busy, "busy", b_busy, NULL, NULL));
+    STET_TRY(stet_step(ctx, NULL, "one", body_effect, "one", STET_STEP(.undo = undo_gate)));
+    STET_TRY(stet_step(ctx, NULL, "two", body_effect, "two", STET_STEP(.undo = undo)));
+    o.phase = "rolling back";
+    STET_TRY(stet_rollback(ctx));
+    o.phase = "rolled back";
+    return stet_step(ctx, NULL, "next", body_gate, &next_door, NULL);
+}
+
+static int
 h_misuses(stet_ctx *ctx, stet_bytes input)
 {
     order o = { "first", 0, 0, ctx }, again = { "again", 0, 0, ctx };
@@ -214,6 +250,7 @@ static const stet_handler handlers[] = { { "order", h_order, NULL },
                                          { "chooses", h_chooses, NULL },
                                          { "silent", h_silent, NULL },
                                          { "undone", h_undone, NULL },
+                                         { "rolls", h_rolls, NULL },
                                          { "misuses", h_misuses, NULL },
                                          { "crashes", h_crashes, NULL },
                                          { 0 } };
@@ -359,6 +396,24 @@ TEST(I12_a_choice_is_part_of_the_last_recorded_point_though_a_body_that_began_be
     gate_open(&door);
     EXPECT_ANSWER(f->engine, &run, STET_OK);
     CHECK_HAS(ask(f->engine, &run), "\"phase\":\"chosen\"");
+    fixture_end(f);
+}
+
+TEST(I12_B11_a_rollback_is_asked_about_though_a_step_beside_it_is_on_no_record)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.rolls", "", NULL);
+    gate_await(&door, 1);
+    AWAIT(fixture_facts(f->engine, &run, "step", "rollback:two#1") == 1);
+    CHECK_HAS(ask(f->engine, &run), "\"phase\":\"rolling back\"");
+    gate_open(&door);
+    gate_await(&next_door, 1);
+    CHECK_HAS(ask(f->engine, &run), "\"phase\":\"rolled back\"");
+    gate_open(&next_door);
+    EXPECT_ANSWER(f->engine, &run, STET_OK);
     fixture_end(f);
 }
 

@@ -189,6 +189,7 @@ CALL(verify, NULL, NULL, NULL)
 CALL(repair, NULL, NULL, NULL)
 CALL(dlq_list, NULL, on_run, NULL)
 CALL(dlq_retry, NULL, run)
+CALL(run_retry, NULL, run, "who", NULL)
 CALL(dlq_discard, run)
 CALL(unstick, run, NULL)
 CALL(rollback_retry, run, NULL, NULL)
@@ -261,6 +262,7 @@ static const call calls[] = {
     { "stet_repair", call_repair, false, true },
     { "stet_dlq_list", call_dlq_list, false, false },
     { "stet_dlq_retry", call_dlq_retry, true, true },
+    { "stet_run_retry", call_run_retry, true, true },
     { "stet_dlq_discard", call_dlq_discard, true, false },
     { "stet_unstick", call_unstick, true, false },
     { "stet_rollback_retry", call_rollback_retry, true, false },
@@ -427,6 +429,8 @@ TEST(H1_what_is_too_long_is_refused)
     CHECK_CODE(stet_run_pause(f->engine, &run, NULL, text), STET_ETOOBIG);
     CHECK_CODE(stet_run_fork(f->engine, NULL, &run, NULL, text, NULL), STET_ETOOBIG);
     CHECK_CODE(stet_run_fork(f->engine, NULL, &run, NULL, NULL, text), STET_ETOOBIG);
+    CHECK_CODE(stet_run_retry(f->engine, NULL, &run, text, NULL), STET_ETOOBIG);
+    CHECK_CODE(stet_run_retry(f->engine, NULL, &run, NULL, text), STET_ETOOBIG);
     CHECK_CODE(stet_handler_pause(f->engine, "t.echo", text, NULL), STET_ETOOBIG);
     CHECK_CODE(stet_handler_pause(f->engine, "t.echo", NULL, text), STET_ETOOBIG);
     text[256] = '\0';

@@ -211,6 +211,21 @@ TEST(I2_a_row_that_lies_is_repaired)
     fixture_end(f);
 }
 
+/* What lists and `why` tell of a run that waits. */
+TEST(I2_a_reason_that_lies_is_repaired)
+{
+    i2_world w;
+    fixture *f = i2_begin(&w);
+
+    i2_set_row(f, &w.nap, STET_RUN_REASON, (stet_run_row){ .reason = "for nothing" });
+    i2_expect(f, &w.nap, "projection");
+    i2_set_row(f, &w.retrying, STET_RUN_REASON, (stet_run_row){ .reason = NULL });
+    i2_expect(f, &w.retrying, "projection");
+    i2_set_row(f, &w.ended, STET_RUN_REASON, (stet_run_row){ .reason = "it is over" });
+    i2_expect(f, &w.ended, "projection");
+    fixture_end(f);
+}
+
 #ifdef STET_WITH_SQLITE
 /* Columns that no unit writes twice. Those that lists go by are found there first (rule index),
  * unless a

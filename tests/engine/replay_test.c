@@ -490,6 +490,44 @@ TEST(B20_a_recorded_choice_the_code_no_longer_has_makes_the_run_stuck)
     fixture_end(f);
 }
 
+static bool has_mark;
+
+/* Its only record behind the mark is that of a wait with a limit. */
+static int
+limited(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *nap;
+    int          version = 0;
+
+    (void)input;
+    STET_TRY(stet_sleep_start(ctx, &nap, "nap", "2h"));
+    if (has_mark)
+        STET_TRY(stet_version(ctx, &version, "tax", 1, 2));
+    if (stet_await_for(ctx, NULL, nap, "1h") != STET_ECANCELLED)
+        return STET_EPERMANENT;
+    effect("version %d", version);
+    return STET_OK;
+}
+
+TEST(B20_a_run_that_waits_with_a_limit_is_past_what_comes_before_the_wait)
+{
+    static const stet_handler handlers[] = { { "limited", limited, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    has_mark = false;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.limited", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    fixture_down(f);
+    has_mark = true;
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_INT(effects("version 1"), 1);
+    fixture_end(f);
+}
+
 static int
 dropped_version(stet_ctx *ctx, stet_bytes input)
 {

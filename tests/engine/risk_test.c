@@ -54,7 +54,7 @@ no_sessions(stet_store *s, stet_session_fn fn, void *arg)
 /* An engine that will be dead for the others and alive in truth. It finds nobody dead, itself
  * least: its first sweep may be late. */
 static stet_engine *
-i9_doomed(fixture *f)
+i9_doomed(fixture *f, const stet_handler *handlers)
 {
     stet_options before = f->options;
     stet_engine *e;
@@ -64,7 +64,7 @@ i9_doomed(fixture *f)
     f->options = before;
     damage_mortal(e);
     damage_ops(e)->sessions = no_sessions;
-    CHECK_OK(stet_register(e, "t", i9_handlers));
+    CHECK_OK(stet_register(e, "t", handlers));
     CHECK_OK(stet_engine_start(e));
     return e;
 }
@@ -86,7 +86,7 @@ TEST(I9_after_a_death_in_a_body_the_next_execution_knows_and_the_old_one_is_fenc
     int          risks = 0;
 
     atomic_store(&i9_waiting, 1);
-    doomed = i9_doomed(f);
+    doomed = i9_doomed(f, i9_handlers);
     run = fixture_start(doomed, "t.h", "ok", NULL);
     gate_await(&i9_doors[0], 1);
     damage_die(f, doomed);
@@ -110,6 +110,77 @@ TEST(I9_after_a_death_in_a_body_the_next_execution_knows_and_the_old_one_is_fenc
     stet_close(doomed);
     EXPECT_RESULT(f->engine, &run, "ok");
     fixture_end(f);
+}
+
+static atomic_int i9_asked[8]; /* 1: it was entered; 2: and told */
+
+/* It asks the bank what came of the first one: not now; no answer; then it knows. */
+static int
+body_i9_asks(stet_attempt *a, void *arg)
+{
+    int at = atomic_fetch_add(&i9_n, 1);
+
+    (void)arg;
+    atomic_store(&i9_asked[at % 8], stet_attempt_is_at_risk(a) ? 2 : 1);
+    if (at == 0)
+        gate_pass(&i9_doors[0]);
+    if (at == 1)
+        return stet_attempt_not_before(a, 1, "the bank asks for patience");
+    if (at == 2)
+        return stet_attempt_fail(a, STET_EBUSY, "the bank does not answer");
+    return STET_OK;
+}
+
+static int
+h_i9_asks(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(
+        stet_step(ctx, NULL, "charge", body_i9_asks, NULL,
+                  fixture_is(input, "policy") ? STET_STEP(.attempts = 5, .first_ms = 1) : NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler i9_askers[] = { { "h", h_i9_asks, NULL }, { 0 } };
+
+static void
+i9_asks(const char *input)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *doomed;
+    stet_run_id  run;
+
+    f->options.retry_first_ms = f->options.retry_max_ms = 1;
+    doomed = i9_doomed(f, i9_askers);
+    run = fixture_start(doomed, "t.h", input, NULL);
+    gate_await(&i9_doors[0], 1);
+    damage_die(f, doomed);
+    f->options.sweep_ms = 20;
+    fixture_up_with(f, i9_askers);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", NULL) == 1);
+    CHECK_INT(atomic_load(&i9_n), 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(atomic_load(&i9_asked[i]), i > 0 ? 2 : 1);
+    /* It has its result now; when somebody has it done again, that is no repeat. */
+    CHECK_OK(stet_run_rewind(f->engine, &run, "charge", NULL, NULL));
+    AWAIT(atomic_load(&i9_asked[4]) != 0);
+    CHECK_INT(atomic_load(&i9_asked[4]), 1);
+    gate_open(&i9_doors[0]);
+    (void)stet_engine_stop(doomed, 0);
+    stet_close(doomed);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &run, input);
+    fixture_end(f);
+}
+
+TEST(I9_a_body_that_was_told_and_comes_to_no_result_is_told_again)
+{
+    i9_asks("policy");
+}
+
+TEST(I9_a_body_that_was_told_and_fails_its_runs_attempt_is_told_again)
+{
+    i9_asks("none");
 }
 
 typedef struct owner_found {
@@ -145,7 +216,7 @@ TEST(I2_a_run_whose_owner_died_and_that_nobody_takes_over_is_found)
     stet_run_id  run;
 
     atomic_store(&i9_waiting, 1);
-    doomed = i9_doomed(f);
+    doomed = i9_doomed(f, i9_handlers);
     blind = fixture_open(f);
     damage_ops(blind)->sessions = no_sessions;
     CHECK_OK(stet_engine_start(blind));
@@ -181,7 +252,7 @@ i9_five_deaths(fixture *f, stet_engine *doomed[5])
     for (int i = 0; i < 5; i++) {
         stet_engine *reaper;
 
-        doomed[i] = i9_doomed(f);
+        doomed[i] = i9_doomed(f, i9_handlers);
         if (i == 0)
             run = fixture_start(doomed[0], "t.h", "ok", NULL);
         gate_await(&i9_doors[i], 1);
@@ -622,5 +693,129 @@ TEST(I9_a_failure_that_ends_an_attempt_of_a_run_that_is_cancelled_is_on_record)
     CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 1);
     CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 0);
     CHECK_INT(atomic_load(&risk_told), 0);
+    fixture_end(f);
+}
+
+/* ---- a lease that ends between a body and its record ----------------------------------------- */
+
+static const stet_store_ops *lent;
+static stet_engine          *lent_to, *lent_client;
+static stet_id               lent_run;
+static atomic_bool           is_lease_over, is_let_go_first;
+
+static int
+renew_at_the_end(stet_store *s, uint64_t session, int64_t lease_ms)
+{
+    return atomic_load(&is_lease_over) ? lent->session_renew(s, session, lease_ms)
+                                       : stet__fail(STET_EIO, "not now");
+}
+
+/* It records a step and suspends its run. A body that took its time is recorded apart. */
+static bool
+is_record_and_suspension(const stet_unit *unit, stet_id *run)
+{
+    bool has_step = false, is_suspended = false;
+
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        while (unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK) {
+            has_step = has_step || fact.kind == STET__FACT_STEP;
+            is_suspended = is_suspended || fact.kind == STET__FACT_SUSPENDED;
+            *run = unit->ops[i].run;
+        }
+    }
+    return has_step && is_suspended;
+}
+
+/* What it waits for arrives before it is suspended, so that is refused; and before it hears of
+ * that the lease has ended, and the worker knows. */
+static int
+commit_beyond_the_lease(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    bool        is_it = false;
+    stet_run_id run;
+    int         err;
+
+    for (size_t i = 0; !is_it && i < n && !atomic_load(&is_lease_over); i++)
+        is_it = is_record_and_suspension(&units[i], &lent_run);
+    stet__id_text(run.text, STET__ID_RUN, lent_run);
+    if (is_it)
+        CHECK_OK(stet_signal(lent_client, &run, "go", stet_text(""), NULL));
+    err = lent->commit(s, units, n, outcomes);
+    if (is_it) {
+        AWAIT(lent->session_renew(s, lent_to->session, 1) == STET_EFENCED);
+        atomic_store(&is_let_go_first, true);
+        atomic_store(&is_lease_over, true);
+        stet__renew(lent_to);
+    }
+    return err;
+}
+
+static bool
+has_claim(stet_engine *e, stet_id run)
+{
+    bool has;
+
+    stet__lock(e->p, &e->lock);
+    has = stet__map_find(&e->claims, run.bytes, sizeof run.bytes) != NULL;
+    stet__unlock(e->p, &e->lock);
+    return has;
+}
+
+/* Who looks for what the dead did comes when the worker has let go of the run. */
+static int
+crumbs_of_who_let_go(stet_store *s, uint64_t session, stet_crumb **crumbs, size_t *n)
+{
+    if (atomic_exchange(&is_let_go_first, false))
+        AWAIT(!has_claim(lent_to, lent_run));
+    return lent->crumbs_of(s, session, crumbs, n);
+}
+
+static int
+body_told(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect(stet_attempt_is_at_risk(a) ? "charged at risk" : "charged");
+    return STET_OK;
+}
+
+static int
+h_told(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "charge", body_told, NULL, NULL));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    return stet_return(ctx, input);
+}
+
+TEST(I9_a_body_whose_record_was_refused_when_the_lease_ended_is_at_risk)
+{
+    static const stet_handler handlers[] = { { "h", h_told, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_store_ops           *ops;
+    stet_run_id               run;
+    int                       tries = 0;
+
+    lent_client = fixture_open(f);
+    f->options.sweep_ms = 20;
+    lent_to = f->engine = fixture_open(f);
+    lent = f->engine->store->ops;
+    ops = damage_ops(f->engine);
+    ops->session_renew = renew_at_the_end;
+    ops->commit = commit_beyond_the_lease;
+    ops->crumbs_of = crumbs_of_who_let_go;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    do {
+        CHECK(tries++ < 100);
+        run = fixture_start(lent_client, "t.h", "ok", NULL);
+        AWAIT(atomic_load(&is_lease_over) ||
+              fixture_look(lent_client, &run).status == STET_STATUS_SUSPENDED);
+    } while (!atomic_load(&is_lease_over));
+    EXPECT_RESULT(lent_client, &run, "ok");
+    CHECK_INT(effects("charged"), tries);
+    CHECK_INT(effects("charged at risk"), 1);
+    stet_close(lent_client);
     fixture_end(f);
 }

@@ -131,6 +131,33 @@ h_waits(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EPERMANENT, "no");
 }
 
+static atomic_int slow_tries;
+
+static int
+b_slow(stet_attempt *a, void *what)
+{
+    if (atomic_fetch_add(&slow_tries, 1) == 0)
+        return stet_attempt_fail(a, STET_EBUSY, "not yet");
+    return b_do(a, what);
+}
+
+/* A step beside its rollback fails once, and is done behind it. */
+static int
+h_beside(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *slow;
+
+    STET_TRY(stet_step_start(ctx, &slow, "slow", b_slow, (void *)(uintptr_t) "slow",
+                             STET_STEP(.attempts = 3, .first_ms = 1, .undo = u_undo)));
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(stet_rollback(ctx));
+    STET_TRY(stet_await(ctx, NULL, slow));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    if (fixture_is(input, "again"))
+        STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, input);
+}
+
 /* Cleans up when it is cancelled. */
 static int
 h_careful(stet_ctx *ctx, stet_bytes input)
@@ -181,6 +208,7 @@ static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
                                                  { "careful", h_careful, NULL },
                                                  { "gives up", h_auto, &gives_up },
                                                  { "waits", h_waits, NULL },
+                                                 { "beside", h_beside, NULL },
                                                  { "parent", h_parent, NULL },
                                                  { "caller", h_behind, NULL },
                                                  { 0 } };
@@ -324,6 +352,34 @@ TEST(B11_after_a_cancel_a_rollback_still_works)
     fixture_end(f);
 }
 
+/* A cancel lifts the pause; nobody is there to take it in. */
+TEST(B11_C8_I2_a_rollback_that_is_paused_and_then_cancelled_is_sound)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&has_door, true);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    gate_await(&undo_door, 1);
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    gate_open(&undo_door);
+    fixture_await_status(f->engine, &run, STET_STATUS_PAUSED);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_cancel(f->engine, &run, "test", "enough"));
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_COMPENSATING);
+    CHECK_INT(fixture_sound(f->engine), 1);
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    CHECK_STR(undone(), "pack charge reserve");
+    fixture_end(f);
+}
+
 /* ---- an undo that fails ---------------------------------------------------------------------- */
 
 TEST(B11_a_failing_undo_makes_the_run_compensation_failed_and_a_retry_goes_on_from_there)
@@ -384,20 +440,31 @@ TEST(B11_an_undo_that_says_never_is_not_tried_again)
 static const stet_store_ops *taking;
 static atomic_int            refused_ends;
 
-/* The first record of a rollback that failed is not taken. */
+static bool
+says_rollback_failed(const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        while (unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_COMPENSATION_FAILED)
+                return true;
+    }
+    return false;
+}
+
+/* The first record of a rollback that failed is not taken; those that came with it are. */
 static int
 refuses_failed(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
-    for (size_t i = 0; n == 1 && i < units[0].n_ops; i++) {
-        stet_bytes in = units[0].ops[i].data;
-        stet__fact fact;
-
-        while (units[0].ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
-            if (fact.kind == STET__FACT_COMPENSATION_FAILED &&
-                atomic_fetch_add(&refused_ends, 1) == 0) {
-                outcomes[0] = (stet_outcome){ .result = STET_EFULL };
-                return STET_OK;
-            }
+    for (size_t i = 0; i < n; i++) {
+        if (!says_rollback_failed(&units[i]) || atomic_fetch_add(&refused_ends, 1) != 0)
+            continue;
+        outcomes[i] = (stet_outcome){ .result = STET_EFULL, .next_due_ms = STET_NEVER };
+        if (i > 0)
+            STET_TRY(taking->commit(s, units, i, outcomes));
+        return i + 1 < n ? taking->commit(s, units + i + 1, n - i - 1, outcomes + i + 1) : STET_OK;
     }
     return taking->commit(s, units, n, outcomes);
 }
@@ -671,6 +738,28 @@ TEST(B11_attempts_are_used_up_before_anything_is_undone)
     fixture_end(f);
 }
 
+/* No call had returned it to the handler: the run fails, and was not undone. */
+TEST(B11_a_run_whose_handler_returns_what_is_no_outcome_is_rolled_back_too)
+{
+    static const int codes[] = { 7, STET_SUSPENDED, STET_END };
+    fixture         *f = fixture_begin();
+
+    fixture_up_with(f, handlers);
+    for (int i = 0; i < 3; i++) {
+        stet_run_id run;
+        stet_result result;
+
+        atomic_store(&early, codes[i]);
+        run = fixture_start(f->engine, "t.auto", "", NULL);
+        result = EXPECT_END(f->engine, &run, STET_ERUN);
+        CHECK_INT(result.code, STET_EHANDLER);
+        stet_result_free(&result);
+        CHECK_INT(effects("do reserve"), i + 1);
+        CHECK_INT(effects("undo reserve"), i + 1);
+    }
+    fixture_end(f);
+}
+
 TEST(B11_a_cancelled_run_is_rolled_back_too)
 {
     fixture    *f = fixture_begin();
@@ -855,6 +944,37 @@ TEST(B11_steps_behind_futures_are_undone_in_the_order_of_their_records)
     fixture_end(f);
 }
 
+static void
+beside(const char *input, const char *expected)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    atomic_store(&slow_tries, 0);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.beside", input, NULL);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", NULL) == 1);
+    CHECK_INT(effects("do slow"), 1);
+    CHECK_STR(undone(), "reserve");
+    fixture_down(f); /* by replay, too */
+    fixture_up_with(f, handlers);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &run, input);
+    CHECK_INT(effects("do slow"), 1);
+    CHECK_STR(undone(), expected);
+    fixture_end(f);
+}
+
+TEST(B11_B18_a_step_that_was_done_behind_a_rollback_is_not_undone_by_its_replay)
+{
+    beside("", "reserve");
+}
+
+TEST(B11_B18_a_step_that_was_done_behind_a_rollback_is_undone_by_the_next)
+{
+    beside("again", "reserve slow");
+}
+
 TEST(B11_a_retry_of_a_dead_letter_does_again_what_was_undone_and_inherits_the_rest)
 {
     fixture    *f = fixture_begin();
@@ -869,5 +989,161 @@ TEST(B11_a_retry_of_a_dead_letter_does_again_what_was_undone_and_inherits_the_re
     CHECK_INT(effects("do charge"), 2);
     CHECK_INT(effects("do mail"), 1);
     CHECK_STR(undone(), "pack charge reserve pack charge reserve");
+    fixture_end(f);
+}
+
+/* ---- what was done behind the failure -------------------------------------------------------- */
+
+/* A run of it that waits for help: the undo of "charge" failed. */
+static stet_run_id
+refused_once(fixture *f, const stet_handler *of, const char *name)
+{
+    stet_run_id run;
+
+    f->options.concurrency = 4;
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    fixture_up_with(f, of);
+    run = fixture_start(f->engine, name, "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    return run;
+}
+
+/* The handler knows that the other body failed, and waits only for this one to end. */
+static bool
+has_failed(stet_ctx *c)
+{
+    bool has;
+
+    stet__lock(c->exec->p, c->exec->lock);
+    has = c->jobs == 1 && !atomic_load(&c->has_finished) && c->state == STET__CTX_WAITING;
+    stet__unlock(c->exec->p, c->exec->lock);
+    return has;
+}
+
+static int
+b_behind(stet_attempt *a, void *what)
+{
+    AWAIT(effects("fail") == 1 && has_failed(a->ctx));
+    return b_do(a, what);
+}
+
+/* One of two fails it, and the other one is done when its rollback has begun: the handler never
+ * knew. */
+static int
+h_unaware(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+    size_t       chosen;
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(done(ctx, "reserve"));
+    if (atomic_load(&early) != 0)
+        return atomic_exchange(&early, 0);
+    STET_TRY(stet_step_start(ctx, &both[0], "charge", b_behind, (void *)(uintptr_t) "charge",
+                             STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_step_start(ctx, &both[1], "fails", b_fail, &passing, NULL));
+    STET_TRY(stet_await_any(ctx, &chosen, both, 2, NULL));
+    effect("went on");
+    STET_TRY(stet_rollback(ctx));
+    return stet_return(ctx, stet_text("rolled back"));
+}
+
+static void
+roll_back_unaware(int stumble)
+{
+    static const stet_handler_options once = { .retry = { 1, 1, 1, 100, 0 } };
+    static const stet_handler         unaware[] = { { "unaware", h_unaware, &once }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_run_id                       run;
+
+    run = refused_once(f, unaware, "t.unaware");
+    CHECK_STR(undone(), "");
+    atomic_store(&early, stumble);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "test", NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    CHECK_STR(undone(), "charge reserve");
+    CHECK_INT(effects("went on"), 0);
+    CHECK_INT(atomic_load(&early), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "rollback", NULL), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "await any", NULL), 0);
+    CHECK_INT(fixture_sound(f->engine), 1);
+    fixture_end(f);
+}
+
+TEST(B11_a_choice_the_handler_never_made_is_not_made_in_a_rollback_that_is_tried_again)
+{
+    roll_back_unaware(0);
+}
+
+TEST(B11_what_was_done_when_a_rollback_began_is_undone_though_the_handler_fails_on_its_way_there)
+{
+    roll_back_unaware(STET_EBUSY);
+}
+
+/* It waits for both, of which one failed passingly, does more, and learns of it only then. */
+static int
+h_learns_late(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *both[2];
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step_start(ctx, &both[0], "reserve", b_do, (void *)(uintptr_t) "reserve",
+                             STET_STEP(.undo = u_undo)));
+    STET_TRY(stet_step_start(ctx, &both[1], "fails", b_fail, &passing, NULL));
+    STET_TRY(stet_await_all(ctx, both, 2));
+    STET_TRY(done(ctx, "charge"));
+    return stet_await(ctx, NULL, both[1]);
+}
+
+TEST(B11_a_wait_for_all_that_was_left_with_a_failure_is_left_in_a_rollback_that_is_tried_again)
+{
+    static const stet_handler_options once = { .retry = { 1, 1, 1, 100, 0 } };
+    static const stet_handler         late[] = { { "late", h_learns_late, &once }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_run_id                       run;
+
+    run = refused_once(f, late, "t.late");
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "test", NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    CHECK_STR(undone(), "charge reserve");
+    CHECK_INT(effects("fail"), 1);
+    CHECK_INT(fixture_sound(f->engine), 1);
+    fixture_end(f);
+}
+
+static atomic_bool asks_itself;
+
+static int
+h_asks(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(done(ctx, "charge"));
+    if (atomic_load(&asks_itself))
+        STET_TRY(stet_rollback(ctx));
+    return stet_fail(ctx, STET_EPERMANENT, "not today");
+}
+
+TEST(B11_code_that_asks_for_a_rollback_itself_goes_on_with_the_one_that_is_under_way)
+{
+    static const stet_handler asking[] = { { "asks", h_asks, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    run = refused_once(f, asking, "t.asks");
+    atomic_store(&asks_itself, true); /* by its next build */
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "test", NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    CHECK_STR(undone(), "charge reserve");
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ECOMPENSATION); /* as it was told */
+    stet_result_free(&result);
+    CHECK_INT(fixture_facts(f->engine, &run, "rollback", NULL), 1);
+    CHECK_INT(fixture_sound(f->engine), 1);
     fixture_end(f);
 }

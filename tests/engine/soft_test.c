@@ -39,8 +39,9 @@ soft_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
 {
     int err;
 
-    if (soft_is_record(units) && atomic_exchange(&loses, false))
-        soft_lose(&units[0].conds[0].run);
+    for (size_t i = 0; i < n; i++)
+        if (soft_is_record(&units[i]) && atomic_exchange(&loses, false))
+            soft_lose(&units[i].conds[0].run);
     if ((err = hard->commit(s, units, n, outcomes)) != STET_OK)
         return err;
     for (size_t i = 0; i < n; i++) {

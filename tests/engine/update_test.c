@@ -17,6 +17,8 @@ u_check(void *arg, stet_bytes input, stet_reply *reply)
     effect("checked %.*s", (int)input.len, (const char *)input.data);
     if (fixture_is(input, "silent"))
         return STET_EKEY;
+    if (fixture_is(input, "void"))
+        return stet_reply_fail(reply, STET_ECANCELLED, "nobody wants it any more");
     if (fixture_is(input, "own"))
         return stet_reply_fail(reply, -1234, "not in this %s", "house");
     if (fixture_is(input, "meddle") &&
@@ -115,6 +117,24 @@ h_letter_hasty(stet_ctx *ctx, stet_bytes input)
     STET_TRY(stet_signal_start(ctx, &one, "one", NULL));
     STET_TRY(stet_step(ctx, NULL, "post", body_effect, "posted", NULL));
     STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    return letter_end(ctx, &l);
+}
+
+static bool has_limit;
+
+/* Its code had a wait with a limit once. */
+static int
+h_letter_limited(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *nap;
+    letter       l;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_sleep_start(ctx, &nap, "nap", "2h"));
+    if (has_limit && stet_await_for(ctx, NULL, nap, "1ms") != STET_ETIMEOUT)
+        return STET_EPERMANENT;
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
     return letter_end(ctx, &l);
 }
 
@@ -281,7 +301,8 @@ static const stet_handler handlers[] = { { "letter", h_letter, NULL }, { "curt",
                                          { "waits", h_waits, NULL },   { "fails", h_fails, NULL },
                                          { "hour", h_hour, NULL },
                                          { "stopped", h_stopped, NULL },
-                                         { "refuses", h_refuses, NULL }, { 0 } };
+                                         { "refuses", h_refuses, NULL },
+                                         { "limited", h_letter_limited, NULL }, { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
 
@@ -568,27 +589,51 @@ TEST(I12_updates_from_many_sides_are_each_made_once)
     fixture_end(f);
 }
 
+/* An update with the key "k", and a cancel, come while nobody serves the run; then a worker
+ * comes. */
+static stet_run_id
+asked_and_cancelled(fixture *f, stet_engine **client, const char *handler, const char *input)
+{
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, handler);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    *client = fixture_open(f);
+    CHECK_STR(put_with(*client, &run, "add", input,
+                       STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    CHECK_OK(stet_cancel(*client, &run, NULL, NULL));
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
+    return run;
+}
+
 TEST(I12_a_run_that_ends_without_coming_to_a_wait_answers_that_it_has_ended)
 {
     fixture     *f = fixture_begin();
     stet_engine *client;
-    stet_run_id  run;
+    stet_run_id  run = asked_and_cancelled(f, &client, "t.hour", "x");
 
-    fixture_up_with(f, handlers);
-    run = start_waiting(f, "t.hour");
-    fixture_down(f);
-    f->options.roles = STET_ROLE_CLIENT;
-    client = fixture_open(f);
-    CHECK_STR(put_with(client, &run, "add", "x",
-                       STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
-              "STET_ETIMEOUT");
-    CHECK_OK(stet_cancel(client, &run, NULL, NULL));
-    f->options.roles = 0;
-    fixture_up_with(f, handlers);
-    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_CANCELLED);
     /* It was taken in and refused, or not taken in at all. */
     CHECK(stet_update(client, NULL, &run, "add", stet_text("x"),
                       STET_UPDATE_OPTIONS(.idempotency_key = "k")) != STET_OK);
+    stet_close(client);
+    fixture_end(f);
+}
+
+/* The code of a refused update was taken for what tells the handler: it waited on. */
+TEST(I12_C4_an_update_that_is_refused_as_cancelled_does_not_hide_a_cancel_from_the_handler)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run = asked_and_cancelled(f, &client, "t.letter", "void");
+
+    CHECK_STR(put_with(client, &run, "add", "void", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "STET_ECANCELLED");
+    CHECK_INT(effects("checked void"), 1);
     stet_close(client);
     fixture_end(f);
 }
@@ -635,6 +680,29 @@ on_report(void *arg, const stet_replay_report *r)
 {
     (void)snprintf(arg, 512, "%s; %s", r->recorded != NULL ? r->recorded : "", r->text);
     return STET_OK;
+}
+
+/* They were accepted and never made. */
+TEST(I12_B20_a_run_whose_code_has_a_recorded_wait_no_more_takes_updates)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    has_limit = true;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.limited", "", NULL);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "one") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    for (int i = 0; i < 2; i++) {
+        fixture_down(f);
+        has_limit = false;
+        fixture_up_with(f, handlers);
+        CHECK_STR(put(f->engine, &run, i == 0 ? "dear" : "you"),
+                  i == 0 ? "\"dear \"" : "\"dear you \"");
+    }
+    tell(f->engine, &run, "one");
+    EXPECT_RESULT(f->engine, &run, "dear you ");
+    fixture_end(f);
 }
 
 TEST(I12_the_deploy_gate_and_a_query_know_updates)

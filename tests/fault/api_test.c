@@ -773,6 +773,7 @@ static const api_row api_rows[] = {
     { .name = "stet_dlq_list", .engine = engine_dlq_list },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry },
     { .name = "stet_dlq_retry", .engine = engine_dlq_retry_sad, .ready = ready_sad },
+    { .name = "stet_run_retry", .engine = engine_run_retry },
     { .name = "stet_dlq_discard", .engine = engine_dlq_discard },
     { .name = "stet_unstick", .engine = engine_unstick },
     { .name = "stet_at", .ctx = ctx_at },

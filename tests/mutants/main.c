@@ -2,9 +2,10 @@
  *
  * For each mutant of src/util/mutant.h, or those named: the standard seeds of the simulator, 1 to
  * N (2000), until one fails; if none does, the crash programs in DIRECTORY, until one fails. Those
- * of a store on a server (postgres_…, redis_…) are hunted by that store's programs instead. Last
- * come tests that show one thing each. First all seeds without any mutant: what fails then is no
- * catch. Prints what found which and of what kind that is, and fails if one survived.
+ * of a store on a server (postgres_…, redis_…) are hunted by crash everywhere on that server and by
+ * that store's own programs instead. Last come tests that show one thing each. First all seeds
+ * without any mutant: what fails then is no catch. Prints what found which and of what kind that
+ * is, and fails if one survived.
  *
  * Each hunt is a process of its own: a mutant may crash it, or never come to an end.
  */
@@ -164,12 +165,24 @@ hunt_seeds(hunt *h, int mutant)
 
 /* ---- crash everywhere ------------------------------------------------------------------------ */
 
+/* The server whose store has the mutant, or NULL. */
+static const char *
+hunt_server(int mutant)
+{
+    static const char *const servers[] = { "postgres", "redis" };
+
+    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
+        if (strncmp(hunt_names[mutant], servers[i], strlen(servers[i])) == 0)
+            return servers[i];
+    return NULL;
+}
+
 static hunt_kind
 hunt_kind_of(const char *program)
 {
     const char *name = strrchr(program, '/') + 1;
 
-    return strncmp(name, "crash_", 6) == 0 ? HUNT_CRASH
+    return strncmp(name, "crash_", 6) == 0                                   ? HUNT_CRASH
            : strstr(name, "_cut_") != NULL || strstr(name, "_lost_") != NULL ? HUNT_CUT
                                                                              : HUNT_OTHER;
 }
@@ -179,6 +192,7 @@ static bool
 hunt_program(hunt *h, int mutant, char *program)
 {
     char *const argv[] = { program, NULL };
+    const char *server = hunt_server(mutant);
     int         ends[2], status;
     char        line[1024];
     FILE       *log;
@@ -190,6 +204,8 @@ hunt_program(hunt *h, int mutant, char *program)
     }
     if ((pid = hunt_fork(ends[1])) == 0) {
         (void)setenv("STET_MUTANT", hunt_names[mutant], 1);
+        if (server != NULL)
+            (void)setenv("STET_TEST_STORE", server, 1);
         (void)execv(program, argv);
         _exit(2);
     }
@@ -209,36 +225,36 @@ hunt_program(hunt *h, int mutant, char *program)
     return h->what[0] != '\0';
 }
 
-/* Those that take minutes come last, but for those about files when the store in a file has the
- * bug; and behind all of them the tests that show one thing each, or the table would hide whether
- * crash everywhere finds it. Of a server's programs those that cut it come before its contract. */
+static bool
+hunt_is_file(int mutant)
+{
+    return strncmp(hunt_names[mutant], "file_", 5) == 0;
+}
+
+/* What finds a bug of a store in seconds comes first: workers that stand still a missing fence,
+ * lost replies a repeat, cuts what a server's answer was taken for. Those that take minutes come
+ * last, but for those about files when the store in a file has the bug; and behind all of them the
+ * tests that show one thing each, or the table would hide whether crash everywhere finds it. */
 static int
 hunt_rank(const char *program, int mutant)
 {
-    bool is_file = strncmp(hunt_names[mutant], "file_", 5) == 0;
+    const char *name = hunt_names[mutant];
+    bool        is_file = hunt_is_file(mutant), is_store = is_file || hunt_server(mutant) != NULL;
 
     switch (hunt_kind_of(program)) {
-    case HUNT_CUT: return 0;
+    case HUNT_CUT: return 1;
     case HUNT_OTHER: return HUNT_RANKS - 1;
     default: break;
     }
-    return strstr(program, "crash_pairs") != NULL       ? (is_file ? 4 : 1)
-           : strstr(program, "crash_power") != NULL     ? (is_file ? 1 : 3)
-           : strstr(program, "crash_processes") != NULL ? 2
-           : strstr(program, "crash_kill") != NULL      ? 4
-                                                        : 3;
-}
-
-/* The server whose store has the mutant, or NULL. */
-static const char *
-hunt_server(int mutant)
-{
-    static const char *const servers[] = { "postgres", "redis" };
-
-    for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)
-        if (strncmp(hunt_names[mutant], servers[i], strlen(servers[i])) == 0)
-            return servers[i];
-    return NULL;
+    if (strstr(program, "crash_stopped") != NULL)
+        return is_store && strstr(name, "fence") != NULL ? 0 : 3;
+    if (strstr(program, "crash_processes") != NULL)
+        return is_file && strstr(name, "repeat") != NULL ? 0 : 2;
+    if (strstr(program, "crash_power") != NULL)
+        return is_file ? 1 : 3;
+    if (strstr(program, "crash_pairs") != NULL)
+        return is_file ? 4 : 1;
+    return strstr(program, "crash_kill") != NULL ? 4 : 3;
 }
 
 static bool
@@ -258,7 +274,9 @@ hunt_crashes(hunt *h, int mutant)
             "letters,update,review,schedule,found,audit,classify}}_test",
             h->crash);
     else
-        (void)snprintf(pattern, sizeof pattern, "%s/*_%s_{store,lost,cut}_test", h->crash, server);
+        (void)snprintf(pattern, sizeof pattern,
+                       "%s/{*_%s_{store,lost,cut},crash_stopped,crash_processes}_test", h->crash,
+                       server);
     if (glob(pattern, GLOB_BRACE, NULL, &programs) != 0) {
         fprintf(stderr, "no programs for %s in %s\n", hunt_names[mutant], h->crash);
         exit(2);
@@ -277,8 +295,8 @@ static int
 hunt_one(hunt *h, int mutant)
 {
     double start_s = hunt_now_s();
-    bool   is_found =
-        (hunt_server(mutant) == NULL && hunt_seeds(h, mutant)) || hunt_crashes(h, mutant);
+    bool has_seeds = hunt_server(mutant) == NULL && !hunt_is_file(mutant); /* theirs is in memory */
+    bool is_found = (has_seeds && hunt_seeds(h, mutant)) || hunt_crashes(h, mutant);
 
     if (is_found)
         printf("%-23s %-5s %-26s %6.1f s  %s\n%57s %s\n", hunt_names[mutant], hunt_kinds[h->kind],

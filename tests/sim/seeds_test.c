@@ -179,9 +179,19 @@ TEST_LIMIT(A3_what_a_shared_handler_cannot_have_seen_is_found, 60)
     CHECK(seeds_tampered(FLEET_TAMPER_PEEK, "peek") > 20);
 }
 
+TEST_LIMIT(B17_what_a_run_cannot_have_seen_of_another_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_LOOK, "it sees of run") > 10);
+}
+
 TEST_LIMIT(C6_a_reason_that_is_not_true_is_found, 60)
 {
     CHECK(seeds_tampered(FLEET_TAMPER_WHY, "and why says") > 15);
+}
+
+TEST_LIMIT(I2_a_row_that_gives_another_reason_is_found, 60)
+{
+    CHECK(seeds_tampered(FLEET_TAMPER_REASON, "its row gives the reason \"for nothing\"") > 20);
 }
 
 /* One seed in six has schedules. */

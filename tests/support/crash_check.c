@@ -10,8 +10,8 @@ typedef struct flow_look {
     size_t             rewinds; /* several, if two operators were at it */
     size_t             forks;   /* several, if an answer was lost or two were at it */
     /* of one run's facts */
-    const flow_entry  *entry;
-    size_t             records, risks;
+    const flow_entry *entry;
+    size_t            records, risks;
 } flow_look;
 
 #define FLOW_CHECK(look, cond, ...)                                                                \
@@ -69,15 +69,24 @@ flow_records(const flow_look *look, const char *step)
     return strcmp(step, "break#1") == 0 || strcmp(step, "tear#1") == 0 ? 0 : 1;
 }
 
+/* A process that was stopped when it was about to enter a body may do so when it goes on, though
+ * another one has the run: that is noted before the lease is looked at for the last time. Its claim
+ * is older, so it counts as the one before. */
+static bool
+flow_is_late(const flow_entry *later, const flow_entry *entry)
+{
+    return later->is_lost && later->life < entry->life && later->fence < entry->fence;
+}
+
 /* One execution: its step is recorded once (or its run failed for lack of a policy); if it was lost
  * it was reported, and every later execution knew. */
 static void
 flow_check_entry(flow_look *look, size_t at)
 {
     const flow_entry *entry = &look->ledger->entries[at];
-    bool is_past = strncmp(entry->step, "past-", 5) == 0; /* of a generation that is gone */
-    stet_run_id       run;
-    bool              is_again; /* done once more, as another execution, when it was done */
+    bool        is_past = strncmp(entry->step, "past-", 5) == 0; /* of a generation that is gone */
+    stet_run_id run;
+    bool        is_again; /* done once more, as another execution, when it was done */
 
     look->entry = entry;
     look->records = look->risks = 0;
@@ -98,6 +107,12 @@ flow_check_entry(flow_look *look, size_t at)
 
         if (strcmp(later->run, entry->run) != 0 || strcmp(later->step, entry->step) != 0)
             continue;
+        if (flow_is_late(later, entry)) {
+            FLOW_CHECK(look, is_again || entry->is_at_risk,
+                       "%s was entered late and lost, and another execution was not told",
+                       entry->step);
+            continue;
+        }
         FLOW_CHECK(look,
                    (strcmp(later->token, entry->token) == 0) != (is_again && entry->is_settled),
                    "%s had %s", entry->step, is_again ? "one token" : "two tokens");

@@ -116,7 +116,8 @@ flow_on_story(void *arg, const stet_fact_info *fact)
     s->retries += strcmp(fact->kind, "step retry") == 0;
     s->pauses += strcmp(fact->kind, "paused") == 0;
     s->skips += strcmp(fact->kind, "step skipped") == 0;
-    s->resumes += strcmp(fact->kind, "resumed") == 0;
+    s->is_paused =
+        strcmp(fact->kind, "paused") == 0 || (s->is_paused && strcmp(fact->kind, "resumed") != 0);
     s->waits += strcmp(fact->kind, "signal wait") == 0;
     s->edits += strcmp(fact->kind, "result replaced") == 0;
     s->rewinds += strcmp(fact->kind, "rewound") == 0;
@@ -142,7 +143,7 @@ flow_operate(const flow *f, stet_engine *e, const stet_run_id *run, const char *
         rc = stet_run_pause(e, run, "flow", NULL);
     else if (s.skips == 0)
         rc = stet_run_skip(e, run, "hopeless", stet_text("by hand"), "flow", NULL);
-    else if (s.resumes == 0)
+    else if (s.is_paused) /* by one of us who stood still, perhaps, long after it was resumed */
         rc = stet_run_resume(e, run, "flow", NULL);
     else if (s.waits > 0 && s.edits == 0)
         rc = stet_run_edit(e, run, "first", stet_text("mended"), "flow", NULL);

@@ -823,3 +823,12 @@ const flow flows[] = {
       .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },
 };
 const size_t flows_n = sizeof flows / sizeof flows[0];
+
+const flow *
+flow_named(const char *name)
+{
+    for (size_t i = 0; i < flows_n; i++)
+        if (flow_is(&flows[i], name))
+            return &flows[i];
+    test_fail(__FILE__, __LINE__, "there is no flow \"%s\"", name);
+}

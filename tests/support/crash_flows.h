@@ -28,7 +28,7 @@ typedef struct flow_entry {
     char     run[STET_ID_TEXT_MAX];
     char     step[32]; /* "charge#1" */
     char     token[64];
-    uint32_t life;     /* in which life of the ledger: 1, 2 … */
+    uint32_t life;     /* of the ledger: 1, 2 …; one that is stopped goes on beside the next */
     const void *place; /* the platform of its engine */
     uint64_t fence;
     bool     is_at_risk;
@@ -84,6 +84,7 @@ typedef struct flow {
 
 extern const flow   flows[];
 extern const size_t flows_n;
+const flow *flow_named(const char *name);
 
 /* A ledger all children of this process share. */
 flow_ledger *flow_ledger_new(void);
@@ -95,6 +96,8 @@ void flow_ledger_begin(flow_ledger *ledger);
 void flow_ledger_applied(void *arg, const stet_unit *unit);
 /* No body of this process gets past its entry any more. */
 void flow_ledger_stop(void);
+/* They do again: the process was only stopped. */
+void flow_ledger_go_on(void);
 /* What was entered on this platform in this life and is not settled is lost; NULL: everywhere. */
 void flow_ledger_crash(flow_ledger *ledger, const void *place);
 size_t flow_ledger_lost(const flow_ledger *ledger);

@@ -31,6 +31,7 @@
 
 typedef struct flow_place {
     flow_ledger    *ledger;
+    uint32_t        life; /* of the ledger, which this process is */
     pthread_mutex_t lock;
 } flow_place;
 
@@ -49,7 +50,8 @@ flow_is(const flow *f, const char *name)
 
 /* What an operator's facts tell of a run, for doing what comes next. */
 typedef struct flow_story {
-    int  retries, pauses, skips, edits, resumes, waits, rewinds;
+    int  retries, pauses, skips, edits, waits, rewinds;
+    bool is_paused;
     bool is_lost; /* the one that is to be ended */
 } flow_story;
 

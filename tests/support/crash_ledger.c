@@ -6,7 +6,7 @@
 #include "exec/context.h"
 #include "util/util.h"
 
-flow_place flow_here = { NULL, PTHREAD_MUTEX_INITIALIZER };
+flow_place flow_here = { NULL, 0, PTHREAD_MUTEX_INITIALIZER };
 
 void
 flow_lock(void)
@@ -43,13 +43,19 @@ flow_ledger_begin(flow_ledger *ledger)
 {
     flow_here.ledger = ledger;
     ledger->speaker = NULL;
-    ledger->life++;
+    flow_here.life = ++ledger->life;
 }
 
 void
 flow_ledger_stop(void)
 {
     flow_lock();
+}
+
+void
+flow_ledger_go_on(void)
+{
+    flow_unlock();
 }
 
 void
@@ -60,7 +66,7 @@ flow_ledger_crash(flow_ledger *ledger, const void *place)
     for (size_t i = 0; i < atomic_load(&ledger->n); i++) {
         flow_entry *entry = &ledger->entries[i];
 
-        if (entry->life == ledger->life && !entry->is_settled &&
+        if (entry->life == flow_here.life && !entry->is_settled &&
             (place == NULL || entry->place == place))
             entry->is_lost = true;
     }
@@ -92,17 +98,18 @@ flow_enter(const stet_attempt *a, const char *step)
     size_t       at;
 
     flow_lock();
-    at = atomic_load(&ledger->n);
-    if (at < FLOW_ENTRIES_MAX) {
+    at = atomic_fetch_add(&ledger->n, 1); /* another process may be at it, with a lock of its own */
+    if (at >= FLOW_ENTRIES_MAX)
+        atomic_store(&ledger->n, FLOW_ENTRIES_MAX);
+    else {
         entry = &ledger->entries[at];
         (void)snprintf(entry->run, sizeof entry->run, "%s", stet_attempt_run(a));
         (void)snprintf(entry->step, sizeof entry->step, "%s", step);
         (void)snprintf(entry->token, sizeof entry->token, "%s", stet_attempt_token(a));
         entry->is_at_risk = stet_attempt_is_at_risk(a);
-        entry->life = ledger->life;
+        entry->life = flow_here.life;
         entry->place = a->ctx->exec->p;
         entry->fence = stet_attempt_fence(a);
-        atomic_store(&ledger->n, at + 1);
     }
     flow_unlock();
 }

@@ -352,7 +352,7 @@ life_check(store_life *l)
     CHECK_OK(stet__store_open(&s, stet__platform_real(), l->clean != NULL ? l->clean : l->url));
     life_check_value(l, s, "s", LIFE_RUNS, LIFE_RUNS);
     life_check_value(l, s, "n", 1, 1);
-    if (s->ops->tx_begin != NULL && !l->is_lied_to)
+    if (s->ops->tx_begin != NULL)
         life_check_value(l, s, "t", 1, 1 + l->open_ends);
     CHECK_OK(s->ops->inbox(s, life_id(l, 1), 1, 9, on_facts, &letters));
     if (letters != 2)

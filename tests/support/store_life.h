@@ -15,7 +15,6 @@ typedef struct store_life {
     const char     *where; /* told when something is wrong */
     /* Codes by which the fault may show; NULL: all. */
     bool (*is_expected)(int code);
-    bool is_lied_to; /* a COMMIT may be answered that never reached the server */
     void (*calm)(void); /* NULL, or: called before the other handle looks */
     /* The life's own. */
     stet_store *s;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -159,12 +160,19 @@ test_path(const char *name)
     return path;
 }
 
-static struct timespec test_began;
+static struct timespec test_began; /* this process */
 
-__attribute__((constructor)) static void
+static void
 test_begin_time(void)
 {
     (void)clock_gettime(CLOCK_REALTIME, &test_began);
+}
+
+__attribute__((constructor)) static void
+test_begin(void)
+{
+    test_begin_time();
+    (void)pthread_atfork(NULL, NULL, test_begin_time);
 }
 
 long

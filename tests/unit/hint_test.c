@@ -236,7 +236,7 @@ TEST(G5_a_good_address_opens_without_asking_the_network)
     expect_opens("amqp://u:p@w@h/v"); /* the last '@' ends the password */
     expect_opens("amqp://[::1]:5672/v?connect_timeout=1");
     expect_opens("amqps://u:p@h?cacert=/no/where&verify=0");
-    expect_opens("amqps://u:p@h?cacert=/no/where&cacert=/else%2fwhere&verify=1");
+    expect_opens("amqps://u:p@h?cacert=/else%2fwhere&verify=1");
     expect_opens("amqp://u@h"); /* a user without a password has an empty one */
     expect_opens("amqp://u:@h/?");
     expect_opens("amqp://%c3%A4:%7e@h");
@@ -251,6 +251,7 @@ TEST(G5_a_good_address_opens_without_asking_the_network)
 TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
 {
     expect_refused("amqp://u:hush@h?prefx=a", STET_EURL, "did you mean prefix?");
+    expect_refused("amqps://u:p@h?cacert=/hush&cacert=/no", STET_EURL, "\"cacert\" is given twice");
     expect_refused("amqp://u:hush@h?hartbeat=5", STET_EURL, "did you mean heartbeat?");
     expect_refused("amqp://u:hush@h?conect_timeout=5", STET_EURL, "did you mean connect_timeout?");
     expect_refused("amqp://u:hush@h?zzz=hush", STET_EURL, "unknown option \"zzz\"");
@@ -338,7 +339,7 @@ TEST(G9_a_mistyped_option_of_the_store_does_not_show_the_password)
     CHECK_CODE(stet_open(&e, "memory:?quue=amqp://u:hush@h", NULL), STET_EURL);
     CHECK(strstr(stet_last_error(), "hush") == NULL);
     CHECK_CODE(stet_open(&e, "pigeon://u:hush@x?quue=amqp://u:hush@h", NULL), STET_EURL);
-    CHECK_HAS(stet_last_error(), "pigeon://u:…@x?…");
+    CHECK_HAS(stet_last_error(), "pigeon://u:…@");
     CHECK(strstr(stet_last_error(), "hush") == NULL);
 }
 

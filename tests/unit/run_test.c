@@ -1,6 +1,8 @@
 /* The pure core: what a run is after its facts, which recorded command answers which call, and how long to
  * wait before the next attempt.
  */
+#include <stet/sys/store.h>
+
 #include "core/retry.h"
 #include "subject.h"
 
@@ -320,12 +322,12 @@ TEST(F1_an_unknown_risk_lasts_over_a_rewind)
         CHECK_OK(stet__run_apply_inbox(&s.run, is_first[i] ? &unknown : &rewind));
         CHECK_OK(stet__run_apply_inbox(&s.run, is_first[i] ? &rewind : &unknown));
         APPLY(&s, TAKEN, .number = 2);
-        CHECK(stet__run_take_risk(&s.run, "first", 1, false));
+        CHECK(stet__run_is_at_risk(&s.run, "first", 1, false));
         stet__run_settle_risks(&s.run);
         APPLY(&s, SUSPENDED, .text = TEXT("a timer"));
         subject_claim(&s);
-        CHECK(stet__run_take_risk(&s.run, "second", 1, false));
-        CHECK(!stet__run_take_risk(&s.run, "second", 1, true));
+        CHECK(stet__run_is_at_risk(&s.run, "second", 1, false));
+        CHECK(!stet__run_is_at_risk(&s.run, "second", 1, true));
         subject_free(&s);
     }
     for (size_t i = 0; i < 2; i++) { /* it had taken the rewind; or there was one that came too late */
@@ -341,9 +343,37 @@ TEST(F1_an_unknown_risk_lasts_over_a_rewind)
             APPLY(&s, TAKEN, .number = 1);
         CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
         stet__run_settle_risks(&s.run);
-        CHECK(!stet__run_take_risk(&s.run, "any", 1, false));
+        CHECK(!stet__run_is_at_risk(&s.run, "any", 1, false));
         subject_free(&s);
     }
+}
+
+/* A crumb has room for so much of a name. */
+TEST(F1_the_risk_of_a_step_with_a_long_name_is_known_by_its_beginning)
+{
+    char       name[STET_CRUMB_MAX + 10];
+    stet__fact in_body = FACT(LOST, .occurrence = 1, .flags = STET__FACT_EXECUTING | STET__FACT_IN_BODY);
+    subject    s;
+
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    subject_start(&s);
+    subject_claim(&s);
+    in_body.name = (stet_bytes){ name, STET_CRUMB_MAX - 1 };
+    CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
+    CHECK(stet__run_is_at_risk(&s.run, name, 1, false));
+    name[STET_CRUMB_MAX - 2] = '\0';
+    CHECK(!stet__run_is_at_risk(&s.run, name, 1, false));
+    name[STET_CRUMB_MAX - 2] = 'x';
+    APPLY(&s, AT_RISK, .name = TEXT(name), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT(name), .occurrence = 1);
+    CHECK(!stet__run_is_at_risk(&s.run, name, 1, false));
+    APPLY(&s, AT_RISK, .name = TEXT(name), .occurrence = 1);
+    CHECK(stet__run_is_at_risk(&s.run, name, 1, true));
+    in_body.name = TEXT(""); /* whatever is read there */
+    CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
+    CHECK(stet__run_is_at_risk(&s.run, "", 1, true));
+    subject_free(&s);
 }
 
 TEST(F1_lost_workers_leave_risks)
@@ -358,24 +388,31 @@ TEST(F1_lost_workers_leave_risks)
     CHECK_INT(s.run.lost, 0);
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
     CHECK_INT(s.run.lost, 1);
-    CHECK(!stet__run_take_risk(&s.run, "charge", 1, false));
-    CHECK(!stet__run_take_risk(&s.run, "other", 2, false));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
-    CHECK(!stet__run_take_risk(&s.run, "charge", 2, false)); /* told once */
+    CHECK(!stet__run_is_at_risk(&s.run, "charge", 1, false));
+    CHECK(!stet__run_is_at_risk(&s.run, "other", 2, false));
+    CHECK(stet__run_is_at_risk(&s.run, "charge", 2, false));
+    /* Also when it was told, until it has its result. */
+    APPLY(&s, AT_RISK, .name = TEXT("charge"), .occurrence = 2);
+    APPLY(&s, STEP, .name = TEXT("charge"), .occurrence = 1);
+    CHECK(stet__run_is_at_risk(&s.run, "charge", 2, false));
+    APPLY(&s, STEP, .name = TEXT("charge"), .occurrence = 2);
+    CHECK(!stet__run_is_at_risk(&s.run, "charge", 2, false));
     CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
     /* Not known which: all that the handler asks for before it waits for something new. */
-    CHECK(stet__run_take_risk(&s.run, "any", 7, false));
-    CHECK(stet__run_take_risk(&s.run, "other", 1, false));
-    CHECK(!stet__run_take_risk(&s.run, "other", 1, true));
+    CHECK(stet__run_is_at_risk(&s.run, "any", 7, false));
+    CHECK(stet__run_is_at_risk(&s.run, "other", 1, false));
+    CHECK(!stet__run_is_at_risk(&s.run, "other", 1, true));
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
+    CHECK(stet__run_is_at_risk(&s.run, "charge", 2, false));
     CHECK_OK(stet__run_apply_inbox(&s.run, &in_body));
     stet__run_settle_risks(&s.run);
-    CHECK(!stet__run_take_risk(&s.run, "any", 8, false));
-    CHECK(stet__run_take_risk(&s.run, "charge", 2, false));
+    CHECK(!stet__run_is_at_risk(&s.run, "any", 8, false));
+    CHECK(stet__run_is_at_risk(&s.run, "charge", 2, false));
     CHECK_OK(stet__run_apply_inbox(&s.run, &unknown));
+    APPLY(&s, AT_RISK, .name = TEXT("told"), .occurrence = 1);
     APPLY(&s, SUSPENDED, .text = TEXT("a timer"));
-    CHECK(!stet__run_take_risk(&s.run, "any", 9, false));
+    CHECK(!stet__run_is_at_risk(&s.run, "any", 9, false));
+    CHECK(stet__run_is_at_risk(&s.run, "told", 1, true));
     subject_claim(&s);
     APPLY(&s, STUCK, .code = STET_ELOST, .text = TEXT("too often"));
     CHECK_INT(s.run.status, STET_STATUS_STUCK);
@@ -448,6 +485,9 @@ TEST(B20_a_stop_is_told_by_the_first_command_that_carries_its_code)
     CHECK(!s.run.is_stop_told);
     APPLY(&s, SLEEP, .name = TEXT("z"), .occurrence = 1, .completion = 9, .until_ms = 5);
     APPLY(&s, TIMER, .completion = 9, .code = STET_ECANCELLED); /* no command */
+    CHECK(!s.run.is_stop_told);
+    APPLY(&s, UPDATE, .name = TEXT("u"), .occurrence = 1, .code = STET_ECANCELLED, .flags = STET__FACT_INHERITED,
+          .topic = TEXT("w"), .value = TEXT("")); /* told to somebody else */
     CHECK(!s.run.is_stop_told);
     APPLY(&s, STEP, .name = TEXT("b"), .occurrence = 1, .code = STET_ECANCELLED);
     CHECK(s.run.is_stop_told);

@@ -26,6 +26,10 @@ TEST(G3_an_address_is_shown_without_its_password)
     expect_shown("postgres://h/db?password=hush&schema=s", "postgres://h/db?password=…&schema=s");
     expect_shown("postgres://h/db?user=u&password=hush", "postgres://h/db?user=u&password=…");
     expect_shown("redis://:hush@h:6379/0", "redis://:…@h:6379/0");
+    /* In a password "://" is no address. Found by the fuzzer. */
+    expect_shown("postgre://u:hush?://x=y@h", "postgre://u:…@h");
+    expect_shown("postgres://u:a@hush?x://b@h/db", "postgres://u:…@h/db");
+    expect_shown("postgres://h/db?schema=s&queue=amqps://x:hush@y", "postgres://h/db?…");
 }
 
 TEST(G3_a_short_buffer_shows_no_password_either)

@@ -210,7 +210,7 @@ check_seen(fleet *w, const fleet_run *run, size_t i, const fleet_seen *seen)
     case FLEET_OP_AWAKE: return check_awake(w, run, op, seen);
     case FLEET_OP_SIGNAL: return check_signal(w, run, op, seen);
     case FLEET_OP_EVENT:
-        return seen->code == STET_ETIMEOUT ||
+        return (seen->code == STET_ETIMEOUT && fleet_event_has_limit(op)) ||
                (seen->code == STET_OK && seen->value > 0 && seen->value <= w->emitted);
     case FLEET_OP_APPROVE:
     case FLEET_OP_PAUSE:
@@ -283,7 +283,8 @@ check_failure(fleet *w, const fleet_run *run)
 
 /* One that failed has undone all, one that completed nothing, one that was stopped all or nothing:
  * its handler may have returned well. What stands before a rollback of its own is undone if the
- * handler came to that, and it did if it completed. */
+ * handler came to that, and it did if it completed. Where an undo of that failed, it ends with it: all before
+ * it is undone, and nothing behind. */
 static void
 check_undone(fleet *w, const fleet_run *run)
 {
@@ -297,9 +298,13 @@ check_undone(fleet *w, const fleet_run *run)
         return;
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
         if (fleet_step_is_undoable(run, s)) {
-            undone[fleet_step_op(s) < p->rollback] += s->is_undone;
-            left[fleet_step_op(s) < p->rollback] += !s->is_undone;
+            undone[fleet_step_is_before(run, s)] += s->is_undone;
+            left[fleet_step_is_before(run, s)] += !s->is_undone;
         }
+    if (p->rollback > 0 && run->is_broken && run->end == STET__FACT_FAILED &&
+        (left[1] > 0 || (undone[0] > 0 && left[0] > 0)))
+        fleet_fail(w, run, "its rollback failed, and %zu and %zu steps are not undone", left[1],
+                   left[0]);
     if (is_failed ? left[0] > 0 : is_kept ? undone[0] > 0 : undone[0] > 0 && left[0] > 0)
         fleet_fail(w, run, "%zu steps are undone, %zu are not", undone[0], left[0]);
     if (is_failed || run->end == STET__FACT_COMPLETED ? left[1] > 0 : undone[1] > 0 && left[1] > 0)
@@ -417,11 +422,30 @@ check_on_finding(void *arg, const stet_finding *finding)
     return 0;
 }
 
+/* The row of one says that it waits for something else. It, and what it said; or NULL. */
+static mem_run *
+check_tamper(fleet *w, const char **said)
+{
+    for (const fleet_run *run = w->first; run != NULL; run = run->next) {
+        mem_run *row = stet__mem_run(w->db, run->id);
+
+        if (row == NULL || run->was_damaged ||
+            (row->row.status != STET_STATUS_SUSPENDED && run->end == 0))
+            continue;
+        *said = row->row.reason;
+        row->row.reason = "for nothing";
+        return row;
+    }
+    return NULL;
+}
+
 void
 fleet_check_end(fleet *w, stet_engine *e)
 {
-    size_t checked = 0, kept = 0;
-    int    err;
+    const char *said = NULL;
+    mem_run    *lies = w->options.tampers == FLEET_TAMPER_REASON ? check_tamper(w, &said) : NULL;
+    size_t      checked = 0, kept = 0;
+    int         err;
 
     check_ends(w);
     check_objects(w);
@@ -430,6 +454,8 @@ fleet_check_end(fleet *w, stet_engine *e)
     fleet_check_planned(w, e);
     if ((err = stet_verify(e, &checked, check_on_finding, w)) != STET_OK)
         fleet_fail(w, NULL, "verify gives %s: %s", stet_code_name(err), stet_last_error());
+    if (lies != NULL)
+        lies->row.reason = said;
     for (const fleet_run *run = w->first; run != NULL; run = run->next)
         if (run->is_damaged && !run->is_reported && !run->is_purged)
             fleet_fail(w, run, "a fact of it is damaged, and verify does not say so");

@@ -573,7 +573,7 @@ operator_has_failed(const fleet_run *run, const char *step)
 }
 
 /* What it wrote before the step it reads as it wrote it then, and what it wrote behind it stays all the same:
- * who goes back to between the two gets what is not in the store. */
+ * who goes back to between the two gets what is not in the store. A step beside the handler may be recorded behind any. */
 static bool
 operator_is_behind_state(const fleet_run *run, const char *step)
 {
@@ -584,7 +584,7 @@ operator_is_behind_state(const fleet_run *run, const char *step)
             run->program.ops[i].kind == FLEET_OP_SCRIBBLE ||
             run->program.ops[i].kind == FLEET_OP_MOTTO)
             return true;
-    return run->is_skipped || run->is_retry;
+    return run->is_skipped || run->is_retry || strchr(step, '-') != NULL;
 }
 
 /* Of that step; a rewind without one goes back to the beginning. */

@@ -166,7 +166,7 @@ deed_forget_step(fleet_run *run, fleet_step *s)
             undone->is_undone = false;
     }
     s->until_ms = 0;
-    s->is_recorded = s->is_undone = s->is_met = s->is_skipped = false;
+    s->is_recorded = s->is_undone = s->is_met = s->is_skipped = s->is_late = false;
     s->attempts = s->done = s->failed = 0;
     s->revision = 0;
     s->given = 0;
@@ -225,7 +225,11 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     for (fleet_step *s = run->steps; s != NULL; s = s->next)
         if (s->revision >= news->from)
             deed_forget_step(run, s);
-    for (size_t i = op; i <= FLEET_OPS_MAX; i++)
+    if (run->rolled_from >= news->from)
+        run->rolled_from = 0;
+    /* What a retry inherits binds nobody: if nothing of its own is left behind it, a stop is told at the first operation
+     * that has no record, though it had got past that before. */
+    for (size_t i = run->is_retry ? 0 : op; i <= FLEET_OPS_MAX; i++)
         run->is_fixed[i] = false;
     for (size_t i = 0; i < w->n_awakeables; i++)
         if (w->awakeables[i].run == run && w->awakeables[i].op >= op)
@@ -325,14 +329,17 @@ fleet_is_given(const fleet_run *run, size_t op)
     return false;
 }
 
-/* What the step `name` gave: its name, or what an operator said. */
+/* What the step `name` gave: its name, the run it picked, or what an operator said. */
 void
 fleet_step_text(char text[32], const fleet_run *run, const char *name)
 {
     (void)snprintf(text, 32, "%s", name);
-    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next) {
+        if (s->picked[0] != '\0' && strcmp(s->step, name) == 0)
+            (void)snprintf(text, 32, "%.31s", s->picked);
         if (s->given != 0 && strcmp(s->step, name) == 0)
             (void)snprintf(text, 32, FLEET_GIVEN "%zu", s->given);
+    }
 }
 
 /* ---- decisions ------------------------------------------------------------------------------- */

@@ -91,7 +91,7 @@ fate_op(fate_walk *f, const fleet_order *order, const fleet_op *op, unsigned *re
     case FLEET_OP_SIGNAL: return op->has_limit ? FATE_CHANCE : FATE_BLOCKS;
     case FLEET_OP_APPROVE:
     case FLEET_OP_PAUSE: return FATE_BLOCKS;
-    case FLEET_OP_EVENT: return FATE_CHANCE;
+    case FLEET_OP_EVENT: return FATE_CHANCE | (fleet_event_has_limit(op) ? 0 : FATE_BLOCKS);
     case FLEET_OP_FUTURES: return fate_futures(f, order, op, reach);
     case FLEET_OP_SETTLE: return FATE_SETTLES;
     case FLEET_OP_SLEEP: return op->ms > FLEET_FAR_MS ? FATE_BLOCKS : 0;
@@ -178,7 +178,7 @@ fate_read(fleet_fate *fate, const mem_run *run)
     }
     fate->parent = stet__fact_id(started.run);
     fate->is_called = started.completion != 0;
-    if (!run->row.is_terminal) {
+    if (!run->row.is_terminal || fate->is_new) {
         fate->is_stoppable = started.deadline_ms != 0 || started.schedule.data != NULL;
         fate_read_inbox(fate, run);
     }
@@ -238,9 +238,9 @@ fleet_fates_make(fleet_fates *all, const stet__memory_db *image, const stet__mem
         fleet_fate    *fate = &all->fates[all->n++];
 
         /* What it was when the recovery began; a run that had ended is bound by its record. */
-        fate_read(fate, before != NULL ? MEM_OF(mem_run, by_id, before) : now);
         fate->is_new = before == NULL;
         fate->now = now;
+        fate_read(fate, before != NULL ? MEM_OF(mem_run, by_id, before) : now);
     }
     while (fate_spread(all, &walk))
         continue;

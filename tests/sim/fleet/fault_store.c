@@ -14,7 +14,9 @@ enum {
     FAULT_PLANNED_ONE_IN = 8,
     FAULT_PLANNED_MS = 200,
     FAULT_ASKED_ONE_IN = 4,
-    FAULT_THINKS_MS = 2000
+    FAULT_THINKS_MS = 2000,
+    FAULT_STALLED_ONE_IN = 2,
+    FAULT_STALLED_US = 50000
 };
 
 typedef struct fault_store {
@@ -161,17 +163,20 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-/* The call, or its answer, is as long on its way as a lease lasts; everything else goes on. */
+/* The call, or its answer, is as long on its way as a lease lasts; everything else goes on, but for
+ * some reads, which are answered with it. */
 static void
 fault_lease(stet_store *s)
 {
     fleet_node *node = fault_of(s)->node;
     fleet      *w = node->w;
+    int64_t     us;
 
-    if (fleet_fault(w, FLEET_LEASE_SLOW, node))
-        fleet_nap(s->platform,
-                  1000 * (w->plan.lease_ms / 2 +
-                          (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms)));
+    if (!fleet_fault(w, FLEET_LEASE_SLOW, node))
+        return;
+    us = 1000 * (w->plan.lease_ms / 2 + (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms));
+    node->stall_end_us = stet__sim_now_us(w->sim) + us;
+    fleet_nap(s->platform, us);
 }
 
 #define FAULT_SESSION(call, ...)                                                                   \
@@ -214,20 +219,33 @@ fault_crumbs(stet_store *s, uint64_t session, size_t n)
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
+/* How long is what was read on its way? */
+static int64_t
+fault_late_us(fleet *w, const fleet_node *node)
+{
+    int64_t stall_us = node->stall_end_us - stet__sim_now_us(w->sim);
+
+    if (stall_us > 0 && fleet_draw(&w->late, FAULT_STALLED_ONE_IN) == 0)
+        return stall_us + (int64_t)fleet_draw(&w->late, FAULT_STALLED_US);
+    if (fleet_draw(&w->late, w->plan.one_in[FLEET_READ_LATE]) == 0)
+        return 1000 * (int64_t)(1 + fleet_draw(&w->late, (uint64_t)w->plan.lease_ms * 2));
+    return 0;
+}
+
 /* What was read is on its way for so long that others have written since: there is no other way in which a
  * store gives something old (docs/guarantees.md). */
 static void
 fault_late(stet_store *s)
 {
-    fleet *w = fault_of(s)->node->w;
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+    int64_t     us;
 
-    if (w->has_faults && w->plan.one_in[FLEET_READ_LATE] != 0 &&
-        fleet_draw(&w->late, w->plan.one_in[FLEET_READ_LATE]) == 0) {
-        w->stats.faults[FLEET_READ_LATE]++;
-        fleet_trace(w, fault_of(s)->node, NULL, "FAULT", fleet_fault_names[FLEET_READ_LATE], 0, 0);
-        fleet_nap(s->platform,
-                  1000 * (int64_t)(1 + fleet_draw(&w->late, (uint64_t)w->plan.lease_ms * 2)));
-    }
+    if (!w->has_faults || w->plan.one_in[FLEET_READ_LATE] == 0 || (us = fault_late_us(w, node)) == 0)
+        return;
+    w->stats.faults[FLEET_READ_LATE]++;
+    fleet_trace(w, node, NULL, "FAULT", fleet_fault_names[FLEET_READ_LATE], us, 0);
+    fleet_nap(s->platform, us);
 }
 
 #define FAULT_READ(call, ...)                                                                      \
@@ -312,8 +330,8 @@ fault_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
 }
 
 static int
-fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
-             size_t limit, stet_value_fn fn, void *arg)
+fault_values_read(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+                  size_t limit, stet_value_fn fn, void *arg)
 {
     fleet *w = fault_of(s)->node->w;
 
@@ -323,6 +341,19 @@ fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_byt
         fleet_fault(w, FLEET_STORE_BACK, NULL))
         fleet_store_back(w);
     FAULT_READ(values, space, prefix, after, limit, fn, arg);
+}
+
+static int
+fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+             size_t limit, stet_value_fn fn, void *arg)
+{
+    fleet *w = fault_of(s)->node->w;
+    int    err = fault_values_read(s, space, prefix, after, limit, fn, arg);
+
+    /* Who waits for an event is known, and may not wait any more when it is told. */
+    if (err == STET_OK && strcmp(space, STET__SPACE_TOPIC) == 0 && fleet_whim_strikes(w, 2))
+        fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_THINKS_MS));
+    return err;
 }
 
 static int

@@ -46,7 +46,7 @@ fleet_plan_draw(fleet *w)
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
     p->is_deaf = fleet_draw(&w->faults, 8) == 0;
-    p->is_mirrored = fleet_draw(&w->faults, 8) == 0;
+    p->is_mirrored = fleet_draw(&w->faults, 8) < 2;
     p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
                                                      : 315360000000;
 }

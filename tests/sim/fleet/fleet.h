@@ -8,6 +8,7 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * deeds.c        what operators did to runs: skip, edit, rewind, fork
  * whims.c        operators of some seeds, who do what hurts most just then
+ * look.c         what runs saw of other runs
  * live.c         updates and queries: what runs were told and what they say
  * audit.c        what the audit hooks of the nodes were told
  * hold.c         handlers and services that operators paused
@@ -56,6 +57,7 @@ enum {
     FLEET_KEYS = 4,       /* object keys all runs share */
     FLEET_ENTRIES = 2,    /* of an object's state: account and scribble */
     FLEET_HOLDS = 5,      /* handlers and services that can be paused */
+    FLEET_GLANCES = 4,    /* at other runs, before the first of them is recorded */
     FLEET_SIGNALS = 2,    /* names */
     FLEET_SIGNAL_PART = 2, /* … and one that only futures wait for */
     FLEET_SIGNAL_NAMES = 3,
@@ -172,7 +174,8 @@ void fleet_chaos(void *arg);
     X(SCOPE, 4, 2, 2, "scopes")                                                                    \
     X(SETTLE, 0, 0, 0, "settle")                                                                   \
     X(ROLLBACK, 0, 0, 0, "rollback")                                                               \
-    X(MOTTO, 0, 0, 0, "initial state")
+    X(MOTTO, 0, 0, 0, "initial state")                                                             \
+    X(LOOK, 0, 0, 0, "look at a run")
 
 typedef enum fleet_op_kind {
 #define FLEET_OP_ENUM(name, service, object, shared, text) FLEET_OP_##name,
@@ -326,6 +329,7 @@ typedef struct fleet_step {
     bool     is_recorded;
     bool     is_undone;
     bool     is_met;   /* the handler came to it */
+    bool     is_late;  /* started before a rollback the handler asked for, and done behind it */
     uint32_t attempts; /* recorded ones */
     uint32_t done;     /* the how many-th that was recorded, with a result; 0: it was not */
     uint32_t failed;   /* … as failed */
@@ -335,6 +339,7 @@ typedef struct fleet_step {
     uint32_t repeats;  /* how often it was forgotten */
     size_t   given;    /* the deed whose result it has; 0: its own */
     int64_t  until_ms; /* it is not entered again before; 0: at any time */
+    char     picked[STET_ID_TEXT_MAX]; /* the run it chose to be looked at, or "" */
 } fleet_step;
 
 /* A write of an object's state. */
@@ -363,6 +368,14 @@ typedef struct fleet_look {
     size_t   from;
 } fleet_look;
 
+/* It is about to look at another run, by this claim: what that was then. */
+typedef struct fleet_glance {
+    uint64_t         epoch;
+    stet_id          id;
+    uint64_t         from;  /* its last revision */
+    bool             was_there;
+} fleet_glance;
+
 /* An entry of its trail that a hook was told. */
 typedef struct fleet_tale {
     uint64_t place; /* its revision, or its number in the inbox and the highest bit */
@@ -389,6 +402,8 @@ struct fleet_run {
     bool          is_shared; /* it looks at the key, and holds it never */
     char          handler[16];
     fleet_look    looks[FLEET_ENTRIES];
+    fleet_glance  glances[FLEET_GLANCES]; /* the last ones */
+    size_t        n_glances;
     size_t        looked;   /* the oldest state that what it read can be of; see fleet_object */
     size_t        first_state, last_state; /* those there were since it was asked for, until it ended */
     fleet_order   order;
@@ -432,10 +447,14 @@ struct fleet_run {
     bool          is_held;      /* it was when it was granted last */
     unsigned      deaths;       /* of its workers, that it was told of */
     uint64_t      boundary;     /* the revision at which it asked people last */
-    bool          is_rolled_back;
+    bool          is_rolled_back; /* from the begin of a rollback to its end */
+    bool          is_undone;      /* because it failed: its handler does nothing more */
+    uint64_t      began_at;    /* where the last rollback did */
+    uint64_t      rolled_from; /* the same of one that the handler asked for, when it is over; else 0 */
     bool          is_broken;    /* an undo failed for good, and its waiters were told */
     bool          awaits_help;  /* … and nobody has asked for another try since */
     char          undo[48];     /* the one that failed */
+    char          broken[96];   /* … and what was recorded of it */
     uint32_t      refused;      /* undos that failed so, a bit for each operation */
     uint64_t      asked_at;     /* the revision of its parent that asked for it */
     bool          is_forgotten; /* its parent was rewound since */
@@ -560,10 +579,19 @@ void       fleet_committed(fleet *w, const stet_unit *units, size_t n);
 fleet_run *fleet_run_of(const fleet *w, stet_id id);
 fleet_run *fleet_run_named(const fleet *w, const char *text);
 
+/* Else it waits for ever, if nobody emits. */
+static inline bool
+fleet_event_has_limit(const fleet_op *op)
+{
+    return op->seed % 4 != 0;
+}
+
 /* The step of that name, made if it is not known. */
 fleet_step *fleet_step_of(fleet *w, fleet_run *run, stet_bytes name);
 /* Which operation is it of? FLEET_OPS_MAX: of none. */
 size_t      fleet_step_op(const fleet_step *s);
+/* Was it done before the rollback that the handler asks for? */
+bool        fleet_step_is_before(const fleet_run *run, const fleet_step *s);
 /* The step that this one undoes is undone. */
 void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given);
 /* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */
@@ -605,6 +633,14 @@ void   fleet_deed_check_fork(fleet *w, fleet_run *run);
 /* Has an operator given the result of a step of that operation? */
 bool   fleet_is_given(const fleet_run *run, size_t op);
 void   fleet_step_text(char text[32], const fleet_run *run, const char *name);
+
+/* ---- looks at other runs (look.c) ------------------------------------------------------------ */
+
+/* Whom to look at. */
+void   fleet_look_pick(fleet *w, char text[STET_ID_TEXT_MAX]);
+/* The run is about to, under this claim; what it saw is recorded. */
+void   fleet_look_asked(fleet *w, fleet_run *run, const char *text, uint64_t epoch);
+void   fleet_looked_at(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact);
 
 /* ---- updates and queries (live.c) ------------------------------------------------------------ */
 
@@ -785,6 +821,7 @@ struct fleet_node {
     int64_t         up_at_us; /* when the next life begins */
     int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
+    int64_t         stall_end_us; /* when the answer of a late session call comes */
     int64_t         skew_ms;
     int64_t         held_us[FLEET_HOLDS]; /* when its own pause was answered; 0: none is */
     fleet_seat      seats[FLEET_CLIENTS + 1];
@@ -831,7 +868,9 @@ typedef enum fleet_tamper {
     FLEET_TAMPER_ANSWER, /* a run that wrote was answered before anybody wrote */
     FLEET_TAMPER_PEEK, /* a shared run says to have seen a sum nobody wrote */
     FLEET_TAMPER_LEDGER, /* an occurrence of a schedule is for another time */
-    FLEET_TAMPER_FIRED /* a recovery starts a run more */
+    FLEET_TAMPER_FIRED, /* a recovery starts a run more */
+    FLEET_TAMPER_LOOK, /* a run that is looked at gave more than it did */
+    FLEET_TAMPER_REASON /* a row says that its run waits for another thing */
 } fleet_tamper;
 
 typedef struct fleet_options {
@@ -873,6 +912,7 @@ struct fleet {
     stet__rng        torn;    /* … of which facts are damaged, and how */
     stet__rng        late;    /* … of reads that are answered late */
     stet__rng        calls;   /* … of signals that futures wait for */
+    stet__rng        looks;   /* … of runs that are looked at */
     stet__rng        whims;   /* … and of those that have none of these */
     fleet_plan       plan;
     bool             has_faults; /* now */
@@ -898,6 +938,7 @@ struct fleet {
     stet__map        nonces;    /* nonce -> fleet_run */
     stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
+    stet__map        marks;     /* of runs that wait for an event, by their keys */
     uint32_t         signals; /* numbers of those that were sent */
     uint32_t         emitted; /* numbers of events, also of those that were only begun */
     uint32_t         told[FLEET_EVENTS]; /* inboxes that got an event, by its number; of the last few */

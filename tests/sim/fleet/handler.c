@@ -15,7 +15,12 @@
 
 fleet *fleet_here;
 
-enum { HANDLER_REFUSED_ONE_IN = 2, HANDLER_UNLUCKY_ONE_IN = 8, HANDLER_CRASHES_ONE_IN = 6 };
+enum {
+    HANDLER_REFUSED_ONE_IN = 2,
+    HANDLER_UNLUCKY_ONE_IN = 8,
+    HANDLER_UNDONE_ONE_IN = 3, /* … when it failed and is rolled back */
+    HANDLER_CRASHES_ONE_IN = 6
+};
 
 typedef struct handler_arg {
     fleet_execution  *x;
@@ -267,9 +272,10 @@ handler_undo(stet_attempt *a, stet_bytes result)
 }
 
 static stet_step_options
-handler_policy(const fleet_body *body)
+handler_policy(const fleet_execution *x, const fleet_body *body)
 {
     return (stet_step_options){ .size = sizeof(stet_step_options),
+                                .undo = x->program.has_undo ? handler_undo : NULL,
                                 .attempts = body->attempts,
                                 .first_ms = body->attempts > 0 ? 20 : 0,
                                 .max_ms = body->attempts > 0 ? 500 : 0,
@@ -278,22 +284,29 @@ handler_policy(const fleet_body *body)
                                                  body->has_print ? 5 : 0 } };
 }
 
+/* The handler came to it: what it inherits of it can be undone. */
+static int
+handler_met(stet_ctx *ctx, fleet_execution *x, const char *name, int rc)
+{
+    fleet_run *run;
+
+    if (rc == STET_OK && x->program.has_undo && !x->is_asked &&
+        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
+        fleet_step_of(x->w, run, stet_text(name))->is_met = true;
+    return rc;
+}
+
 static int
 handler_step_with(stet_ctx *ctx, fleet_execution *x, size_t op, const fleet_body *body,
                   handler_arg *arg, stet_bytes *out)
 {
-    stet_step_options policy = handler_policy(body);
-    fleet_run        *run;
+    stet_step_options policy = handler_policy(x, body);
     char              name[16];
-    int               rc;
 
     handler_name(name, op, -1);
-    policy.undo = x->program.has_undo ? handler_undo : NULL;
-    rc = arg == NULL ? STET_ENOMEM : stet_step(ctx, out, name, handler_body, arg, &policy);
-    if (rc == STET_OK && policy.undo != NULL && !x->is_asked &&
-        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
-        fleet_step_of(x->w, run, stet_text(name))->is_met = true;
-    return rc;
+    return handler_met(ctx, x, name,
+                       arg == NULL ? STET_ENOMEM
+                                   : stet_step(ctx, out, name, handler_body, arg, &policy));
 }
 
 static int
@@ -467,16 +480,18 @@ handler_signal(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 
 /* ---- topics, choices ------------------------------------------------------------------------- */
 
-/* Always with a limit: nobody may emit. */
+/* Mostly with a limit: nobody may emit. */
 static int
 handler_event(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
 {
-    const char *limit = stet_ctx_printf(ctx, "%" PRId64 "ms", x->program.ops[op].ms + 1);
-    stet_bytes  out = { NULL, 0 };
-    char        text[16];
-    int         rc;
+    const fleet_op *o = &x->program.ops[op];
+    const char     *limit = NULL;
+    stet_bytes      out = { NULL, 0 };
+    char            text[16];
+    int             rc;
 
-    if (limit == NULL)
+    if (fleet_event_has_limit(o) &&
+        (limit = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms + 1)) == NULL)
         return STET_ENOMEM;
     rc = stet_await_event(ctx, &out, "news", limit);
     if (rc == STET_OK && out.len < sizeof text) {
@@ -603,7 +618,7 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
 {
     const fleet_op    *o = &x->program.ops[op];
     stet_start_options options = { 0 };
-    stet_step_options  policy = handler_policy(&o->body[part]);
+    stet_step_options  policy = handler_policy(x, &o->body[part]);
     handler_arg       *arg;
     const char        *input, *duration;
     char               name[16];
@@ -614,7 +629,8 @@ handler_part(stet_ctx *ctx, fleet_execution *x, size_t op, int part, stet_future
         if ((arg = handler_arg_new(ctx, x, op, &o->body[part])) == NULL)
             return STET_ENOMEM;
         arg->part = part;
-        return stet_step_start(ctx, future, name, handler_body, arg, &policy);
+        return handler_met(ctx, x, name,
+                           stet_step_start(ctx, future, name, handler_body, arg, &policy));
     case FLEET_OP_SLEEP:
         duration = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / (part + 1));
         return duration == NULL ? STET_ENOMEM : stet_sleep_start(ctx, future, name, duration);
@@ -858,6 +874,53 @@ handler_sleep(stet_ctx *ctx, fleet_execution *x, size_t op)
     return STET_OK;
 }
 
+/* ---- other runs ------------------------------------------------------------------------------ */
+
+static int
+handler_pick(stet_attempt *a, void *arg)
+{
+    handler_arg *b = arg;
+    char         text[STET_ID_TEXT_MAX];
+
+    (void)fleet_enter(b->x->w, a, b->x, b->seen, b->op);
+    fleet_look_pick(b->x->w, text);
+    fleet_leave(b->x->w, a);
+    return stet_attempt_return(a, stet_text(text));
+}
+
+/* That there is none, or that it is damaged, is an answer like others. */
+static int
+handler_look(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
+{
+    handler_arg  *arg = handler_arg_new(ctx, x, op, &(fleet_body){ .attempts = 0 });
+    fleet_run    *run;
+    stet_bytes    out = { NULL, 0 };
+    stet_run_id   id;
+    stet_run_look look;
+    char          name[16];
+    int           rc;
+
+    if (arg == NULL)
+        return STET_ENOMEM;
+    handler_name(name, op, -1);
+    name[0] = 'l';
+    if ((rc = stet_step(ctx, &out, name, handler_pick, arg, NULL)) != STET_OK)
+        return rc;
+    fleet_text(id.text, sizeof id.text, out.data, out.len);
+    if (strncmp(id.text, "run_", 4) != 0)
+        return STET_OK; /* an operator gave another result */
+    run = x->w->of == NULL && !x->is_asked ? fleet_run_named(x->w, stet_info(ctx)->run) : NULL;
+    if (run != NULL)
+        fleet_look_asked(x->w, run, id.text, host_claim(ctx)->epoch);
+    rc = stet_run_look_at(ctx, &look, &id);
+    *value = rc == STET_ENOTFOUND ? 1 : rc == STET_ECORRUPT ? 2 : 0;
+    if (rc == STET_OK)
+        *value = (handler_hash(look.value) * 31 + (uint64_t)-look.code) * 31 +
+                 (uint64_t)look.status +
+                 (look.error != NULL ? handler_hash(stet_text(look.error)) : 0);
+    return rc == STET_ENOTFOUND || rc == STET_ECORRUPT ? STET_OK : rc;
+}
+
 /* ---- scopes and exits ------------------------------------------------------------------------ */
 
 /* Results inside of a scope go with it; those outside of it stay. */
@@ -967,6 +1030,7 @@ handler_op(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     case FLEET_OP_RANDOM: return handler_random(ctx, x, op, value);
     case FLEET_OP_ROLLBACK: return stet_rollback(ctx);
     case FLEET_OP_MOTTO: return handler_motto(ctx, x, op, value);
+    case FLEET_OP_LOOK: return handler_look(ctx, x, op, value);
     case FLEET_OP_DEFER: return handler_defer(ctx, x, op);
     case FLEET_OP_SCOPE: return handler_scope(ctx, x, op, value);
     default: return handler_settle(ctx, x, op);
@@ -1035,7 +1099,8 @@ handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
 
     return x->w->plan.has_whims && !x->is_asked && x->w->of == NULL &&
            (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL && run->is_rolled_back &&
-           fleet_whim_strikes(x->w, HANDLER_UNLUCKY_ONE_IN);
+           fleet_whim_strikes(x->w,
+                              run->is_undone ? HANDLER_UNDONE_ONE_IN : HANDLER_UNLUCKY_ONE_IN);
 }
 
 int

@@ -14,6 +14,7 @@
 /* Sweeps are at most 5 s apart; what was on its way then comes a little later. */
 #define HOLD_LEARNT_US ((int64_t)12 * 1000000)
 #define HOLD_WHIM_MS   2000
+#define HOLD_EARLY_US  1000
 
 static const char *const hold_names[FLEET_HOLDS] = { "svc", "obj", "svc.run", "obj.run",
                                                      "obj.peek" };
@@ -164,15 +165,39 @@ fleet_hold_resume(fleet_node *node)
                    stet_last_error());
 }
 
+/* Just when the next timer of a run that is parked here fires, if that is soon: what serves it. */
+static size_t
+hold_next(fleet_node *node)
+{
+    fleet  *w = node->w;
+    int64_t now_ms = fleet_now_ms(w);
+
+    for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
+         n = stet__mem_tree_next(n)) {
+        const mem_timer *timer = MEM_OF(mem_timer, by_time, n);
+        const fleet_run *run = fleet_run_of(w, timer->run);
+        int64_t          us = 1000 * (timer->fire_ms - now_ms);
+
+        if (us > 1000 * HOLD_WHIM_MS)
+            break;
+        if (us <= 0 || run == NULL ||
+            stet__map_find(&node->engine->claims, run->id.bytes, sizeof run->id.bytes) == NULL)
+            continue;
+        fleet_nap(node->p, us - (int64_t)fleet_draw(&w->whims, HOLD_EARLY_US));
+        return run->is_object ? 3 - 2 * fleet_draw(&w->whims, 2) : 2 * fleet_draw(&w->whims, 2);
+    }
+    return (size_t)fleet_draw(&w->whims, FLEET_HOLDS);
+}
+
 void
 fleet_hold_whim(fleet_node *node)
 {
     fleet      *w = node->w;
-    size_t      i = (size_t)fleet_draw(&w->whims, FLEET_HOLDS);
+    size_t      i = hold_next(node);
     fleet_hold *hold = &w->holds[i];
     uint64_t    puts = hold->puts;
 
-    if (hold->since_us != 0 ||
+    if (node->is_leaving || hold->since_us != 0 ||
         stet_handler_pause(node->engine, hold_names[i], "operator", "a whim") != STET_OK)
         return;
     if (hold->puts == puts + 1 && hold->since_us != 0)

@@ -175,8 +175,8 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
             (old->token == e->token) != (old->repeats == e->repeats))
             fleet_fail(w, run, "body %s has %s token it had", e->step,
                        old->token == e->token ? "the" : "another");
-        if (strcmp(old->step, e->step) != 0 || old->number != e->number || old->is_settled ||
-            old->is_stale || old->is_forgotten)
+        /* Every execution is told, until one has a result. */
+        if (strcmp(old->step, e->step) != 0 || old->is_settled || old->is_stale || old->is_forgotten)
             continue;
         if (old->fence >= e->fence && !old->is_lost)
             fleet_fail(w, run, "body %s is executed twice by one owner", e->step);

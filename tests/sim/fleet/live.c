@@ -418,16 +418,6 @@ live_known_of(const fleet_run *run)
     return k;
 }
 
-/* A query does not get past a rollback the handler asks for while a step beside it is on no record. */
-static bool
-live_is_rolled_back(const fleet_run *run)
-{
-    for (size_t i = 0; i < run->program.rollback; i++)
-        if (run->program.ops[i].kind == FLEET_OP_FUTURES)
-            return true;
-    return false;
-}
-
 static void
 live_judge(fleet *w, fleet_run *run, const live_known *known, stet_bytes reply)
 {
@@ -451,7 +441,7 @@ live_judge(fleet *w, fleet_run *run, const live_known *known, stet_bytes reply)
     fleet_seen_check(w, run, seen, n, true);
     if (run->is_retry)
         return; /* it may never come to what it inherited */
-    if (n < known->n && !live_is_rolled_back(run))
+    if (n < known->n)
         fleet_fail(w, run, "a query knows %zu operations, and %zu were recorded before", n,
                    known->n);
     if (last->updates < known->n_updates || last->updates > run->n_updates) {
@@ -481,7 +471,7 @@ fleet_ask_query(fleet_node *node, fleet_run *run)
     else if (!(err == STET_ENOTFOUND && run->is_purged) &&
              !(err == STET_ECORRUPT && run->is_damaged) &&
              !(err == STET_EUNSERVED && run->is_unserved) &&
-             !(err == STET_EREPLAY && live_is_rolled_back(run)) && !live_is_passing(err))
+             !live_is_passing(err))
         fleet_fail(w, run, "a query gives %s: %s", stet_code_name(err), stet_last_error());
     stet_free((void *)(uintptr_t)reply.data);
 }

@@ -193,6 +193,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->generation = fact->generation;
     run->steps = NULL;
     run->n_done = 0;
+    run->rolled_from = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
     run->turned_at = run->inbox;
@@ -231,12 +232,10 @@ fleet_step_op(const fleet_step *s)
                                                   : FLEET_OPS_MAX;
 }
 
-/* Do both stand before the rollback the handler asks for, or behind it? What a retry inherits from behind it is
- * nothing the handler has come to then. */
-static bool
-model_are_beside(const fleet_run *run, const fleet_step *a, const fleet_step *b)
+bool
+fleet_step_is_before(const fleet_run *run, const fleet_step *s)
 {
-    return (fleet_step_op(a) < run->program.rollback) == (fleet_step_op(b) < run->program.rollback);
+    return fleet_step_op(s) < run->program.rollback && !s->is_late;
 }
 
 /* The last one that was done and is not undone yet comes first; an operator may skip any (is_given). */
@@ -255,9 +254,13 @@ fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given)
         fleet_fail(w, run, "%s, which was not done, or is undone already", undo);
         return;
     }
+    if (!run->is_rolled_back)
+        fleet_fail(w, run, "%s, and no rollback is under way", undo);
+    /* What a retry inherits from behind the rollback its handler asks for is nothing the handler has come to then. */
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
         if (!is_given && s->done > undone->done && !s->is_undone &&
-            fleet_step_is_undoable(run, s) && model_are_beside(run, s, undone))
+            fleet_step_is_undoable(run, s) &&
+            fleet_step_is_before(run, s) == fleet_step_is_before(run, undone))
             fleet_fail(w, run, "%s, and %s was done later", undo, s->step);
     undone->is_undone = true;
 }
@@ -267,8 +270,7 @@ static void
 model_rolled_back(fleet *w, const fleet_run *run)
 {
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
-        if (fleet_step_op(s) < run->program.rollback && fleet_step_is_undoable(run, s) &&
-            !s->is_undone)
+        if (fleet_step_is_before(run, s) && fleet_step_is_undoable(run, s) && !s->is_undone)
             fleet_fail(w, run, "it is rolled back, and %s is not undone", s->step);
 }
 
@@ -301,6 +303,7 @@ model_inherited(fleet *w, fleet_run *run, fleet_step *s, const stet__fact *fact)
         if (strcmp(old->step, s->step) == 0) {
             s->given = old->given;
             s->is_skipped = old->is_skipped;
+            memcpy(s->picked, old->picked, sizeof s->picked);
         }
     fleet_step_text(text, run, s->step);
     if (of->is_rewritten && fact->code == 0 && !model_is(fact->value, text)) {
@@ -349,10 +352,11 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
         fleet_step_undone(w, run, s->step, false);
     if (s->revision == 0)
         s->revision = fact->revision;
-    /* Hand-outs and steps of futures have no undo. */
-    if (fact->kind == STET__FACT_STEP && s->step[0] == 's' && strchr(s->step, '-') == NULL &&
+    /* Hand-outs have no undo. */
+    if (fact->kind == STET__FACT_STEP && s->step[0] == 's' &&
         (fact->flags & STET__FACT_SKIPPED) == 0) {
         run->n_done++;
+        s->is_late = run->rolled_from != 0;
         if (fact->code == 0)
             s->done = run->n_done;
         else
@@ -369,15 +373,13 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
         model_inherited(w, run, s, fact);
         return;
     }
+    if (s->step[0] == 'l' && fact->kind == STET__FACT_STEP)
+        fleet_text(s->picked, sizeof s->picked, fact->value.data, fact->value.len);
     if (fact->code != STET_ECANCELLED && fact->code != STET_EEXPIRED &&
         !fleet_is_executed(run, epoch, fact))
         fleet_fail(w, run, "attempt %lld of step %s is recorded, and was not executed",
                    (long long)fact->attempt, s->step);
     fleet_settle(w, run, epoch, fact->name);
-    if (fact->code ==
-        STET_EDEFER) /* of an attempt that was told of those before it, and counts as none */
-        for (fleet_entry *e = run->entries; e != NULL; e = e->next)
-            e->is_settled = e->is_settled || (e->fence < epoch && strcmp(e->step, s->step) == 0);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -645,6 +647,26 @@ model_children(fleet *w, const stet_unit *unit)
     w->has_children = false;
 }
 
+/* What an undo that failed for good said; or there was no memory for that, or on the way there. */
+static void
+model_broken(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    bool   is_scarce = w->plan.one_in[FLEET_NO_MEMORY] != 0 || w->plan.has_whims;
+    char   want[96];
+    size_t op;
+
+    run->is_broken = run->awaits_help = true;
+    fleet_text(run->undo, sizeof run->undo, fact->name.data, fact->name.len);
+    fleet_text(run->broken, sizeof run->broken, fact->text.data, fact->text.len);
+    (void)snprintf(want, sizeof want, "the undo of step %.40s failed: no refunds",
+                   strncmp(run->undo, "rollback:", 9) == 0 ? run->undo + 9 : "(none)");
+    op = run->undo[0] != '\0' ? (size_t)strtoul(run->undo + 10, NULL, 10) : FLEET_OPS_MAX + 1;
+    if (strcmp(run->broken, want) == 0 && op <= FLEET_OPS_MAX && (run->refused >> op & 1u) != 0)
+        return;
+    if (!is_scarce || strstr(run->broken, "out of memory") == NULL)
+        fleet_fail(w, run, "its rollback fails with \"%s\" (%s)", run->broken, run->undo);
+}
+
 static fleet_run *
 model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, uint64_t epoch,
            const stet__fact *fact)
@@ -671,27 +693,34 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
         run->inherited = fact->revision;
     if (run->end != 0)
         fleet_fail(w, run, "a fact (%s) after its end", stet__fact_kind_name(fact->kind));
+    if (run->is_undone && fact->kind >= STET__FACT_STEP && fact->kind < STET__FACT_TIMER &&
+        fact->kind != STET__FACT_STEP && fact->kind != STET__FACT_STEP_RETRY)
+        fleet_fail(w, run, "its handler goes on (%s), and its failure is rolled back",
+                   stet__fact_kind_name(fact->kind));
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
     case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
+    case STET__FACT_LOOK: fleet_looked_at(w, run, epoch, fact); break;
     case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
     case STET__FACT_COMPENSATION_FAILED:
-        run->is_broken = run->awaits_help = true;
-        (void)snprintf(run->undo, sizeof run->undo, "%.*s", (int)fact->name.len,
-                       (const char *)fact->name.data);
+        model_broken(w, run, fact);
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
     case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* because it failed it is the record of that */
         run->is_rolled_back = true;
-        if (fact->flags & STET__FACT_AUTO)
+        run->began_at = fact->revision;
+        if (fact->flags & STET__FACT_AUTO) {
+            run->is_undone = true;
             fleet_settle_failed(
                 run, epoch); /* a body beside the handler may go on, and be recorded later */
+        }
         break;
     case STET__FACT_ROLLED_BACK: /* its handler asked for it, and goes on */
         run->is_rolled_back = false;
         model_rolled_back(w, run);
+        run->rolled_from = run->began_at;
         break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:
@@ -838,8 +867,9 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
     case STET__FACT_SKIP:
     case STET__FACT_EDIT:
     case STET__FACT_REWIND:
-        if (fact.kind == STET__FACT_SKIP && model_is(fact.name, run->undo))
-            run->awaits_help = false;
+        if (fact.kind == STET__FACT_SKIP &&
+            (run->undo[0] != '\0' ? model_is(fact.name, run->undo) : stet__name_is_undo(fact.name)))
+            run->awaits_help = false; /* where no undo is to blame, any one that is skipped helps */
         fleet_deed_put(w, run, &fact);
         if (run->grants > 0)
             model_hasten(run); /* it tries again at once */
@@ -1027,6 +1057,27 @@ model_resumed(fleet *w, const stet_unit *unit, const stet_outcome *outcome)
     }
 }
 
+/* Whoever is told of an event waits for it: its mark was there, and goes with that. */
+static void
+model_mark(fleet *w, const stet_unit *unit, const stet_op *op)
+{
+    if (op->kind == STET_OP_VALUE_PUT) {
+        if (stet__map_put(&w->marks, op->key.data, op->key.len, w) != STET_OK)
+            abort();
+    } else if (stet__map_remove(&w->marks, op->key.data, op->key.len) == NULL &&
+               model_has(unit, STET_OP_INBOX, op->run))
+        fleet_fail(w, fleet_run_of(w, op->run), "it is told of an event, and waits for none");
+}
+
+static void
+model_value(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_op *op)
+{
+    if (strcmp(op->space, STET__SPACE_BASE_PAUSED) == 0)
+        fleet_hold_applied(w, node, op);
+    if (strcmp(op->space, STET__SPACE_TOPIC) == 0)
+        model_mark(w, unit, op);
+}
+
 void
 fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_outcome *outcome)
 {
@@ -1043,10 +1094,8 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_DEL)
             model_purged(w, node, &unit->ops[i]);
-        else if ((unit->ops[i].kind == STET_OP_VALUE_PUT ||
-                  unit->ops[i].kind == STET_OP_VALUE_DEL) &&
-                 strcmp(unit->ops[i].space, STET__SPACE_BASE_PAUSED) == 0)
-            fleet_hold_applied(w, node, &unit->ops[i]);
+        else if (unit->ops[i].kind == STET_OP_VALUE_PUT || unit->ops[i].kind == STET_OP_VALUE_DEL)
+            model_value(w, node, unit, &unit->ops[i]);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_SET && (unit->ops[i].mask & STET_RUN_STATUS) != 0 &&
             unit->ops[i].row->is_terminal)

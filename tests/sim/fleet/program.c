@@ -226,6 +226,37 @@ program_more(fleet_program *p, const fleet_order *order)
     p->has_undo = p->is_undone || p->rollback > 0;
 }
 
+/* … and what came later still. */
+static void
+program_looks(fleet_program *p, const fleet_order *order)
+{
+    stet__rng r;
+
+    stet__rng_seed(&r, order->seed * 131 + 37);
+    for (size_t i = 0; i < p->n; i++)
+        if ((p->ops[i].kind == FLEET_OP_NOW || p->ops[i].kind == FLEET_OP_RANDOM) &&
+            program_one_in(&r, 3))
+            p->ops[i].kind = FLEET_OP_LOOK;
+}
+
+/* One of two futures ends the run, and the other is done when the rollback has begun. */
+static void
+program_regrets(fleet_program *p, const fleet_order *order)
+{
+    stet__rng r;
+    size_t    i = 0;
+
+    stet__rng_seed(&r, order->seed * 131 + 41);
+    while (i < p->n && (p->ops[i].kind != FLEET_OP_FUTURES || p->ops[i].parts < 2))
+        i++;
+    if (!p->is_undone || i == p->n || !program_one_in(&r, 3))
+        return;
+    p->ops[i].wait = FLEET_WAIT_ANY;
+    p->ops[i].part[0] = p->ops[i].part[1] = FLEET_OP_STEP;
+    p->ops[i].body[0] = (fleet_body){ .takes_ms = (uint16_t)(20 + fleet_draw(&r, 60)) };
+    p->ops[i].body[1] = (fleet_body){ .fails = 1, .verdict = FLEET_VERDICT_OWN };
+}
+
 void
 fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, size_t ops_max)
 {
@@ -256,6 +287,8 @@ fleet_program_make(fleet_program *p, const fleet_order *order, bool is_object, s
     if (program_one_in(&r, 6))
         p->turns = (uint8_t)(1 + fleet_draw(&r, 3));
     program_more(p, order);
+    program_looks(p, order);
+    program_regrets(p, order);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

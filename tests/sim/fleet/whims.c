@@ -72,6 +72,20 @@ whim_is_widowed(const fleet *w, const fleet_run *run)
            !run->entries->is_settled && !run->entries->is_stale && !run->entries->is_forgotten;
 }
 
+static int
+whim_pause(fleet_node *node, fleet_run *run, const char *why)
+{
+    stet_run_id id;
+    int         err;
+
+    memcpy(id.text, run->text, sizeof id.text);
+    err = stet_run_pause(node->engine, &id, "operator", why);
+    fleet_operated(node->w, run, "pause", err,
+                   err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED ||
+                       err == STET_ECORRUPT);
+    return err;
+}
+
 /* It is stopped where it is, looked at, taken back, and goes on. */
 static void
 whim_rewind_widowed(fleet_node *node)
@@ -80,15 +94,9 @@ whim_rewind_widowed(fleet_node *node)
     fleet_run  *run = whim_pick(w, whim_is_widowed);
     int64_t     until_us = stet__sim_now_us(w->sim) + w->plan.lease_ms * 2000 + WHIM_REAPED_US;
     unsigned    deaths = run->deaths;
-    stet_run_id id;
     char        step[32];
-    int         err;
+    int         err = whim_pause(node, run, "its worker is dead");
 
-    memcpy(id.text, run->text, sizeof id.text);
-    err = stet_run_pause(node->engine, &id, "operator", "its worker is dead");
-    fleet_operated(w, run, "pause", err,
-                   err == STET_EENDED || err == STET_ESTATE || err == STET_ESETTLED ||
-                       err == STET_ECORRUPT);
     while (err == STET_OK && run->deaths == deaths && !node->is_leaving &&
            stet__sim_now_us(w->sim) < until_us)
         fleet_nap(node->p, WHIM_LOOK_US);
@@ -224,12 +232,25 @@ whim_is_broken(const fleet *w, const fleet_run *run)
     return row != NULL && row->row.status == STET_STATUS_COMPENSATION_FAILED;
 }
 
-/* One that waits for help gets it; one whose undo is about to fail is stopped. */
+/* Who called it is taken back while it does nothing, and learns only then how it ended. */
+static void
+whim_rewind_caller(fleet_node *node, const fleet_run *run, fleet_run *caller)
+{
+    if (whim_pause(node, caller, "what it called fails") != STET_OK || node->is_leaving)
+        return;
+    fleet_rewind(node, caller, "");
+    for (int i = 0; i < WHIM_LOOKS && !run->is_broken && run->end == 0 && !node->is_leaving; i++)
+        fleet_nap(node->p, WHIM_LOOK_US);
+    if (!node->is_leaving)
+        fleet_resume(node, caller);
+}
+
+/* One that waits for help gets it; one whose undo is about to fail is stopped, or who called it is taken back. */
 static void
 whim_undone(fleet_node *node)
 {
     fleet      *w = node->w;
-    fleet_run  *run = fleet_draw(&w->whims, 2) == 0 ? whim_pick(w, whim_is_broken) : NULL;
+    fleet_run  *run = fleet_draw(&w->whims, 2) == 0 ? whim_pick(w, whim_is_broken) : NULL, *caller;
     stet_run_id id;
     int         err;
 
@@ -238,6 +259,11 @@ whim_undone(fleet_node *node)
         err = stet_rollback_retry(node->engine, &id, "operator", "a whim");
         fleet_operated(w, run, "rollback", err, err == STET_ESTATE || err == STET_ECORRUPT);
     } else if ((run = whim_pick(w, whim_is_undone)) != NULL) {
+        caller = run->is_called ? fleet_run_of(w, run->parent) : NULL;
+        if (caller != NULL && caller->end == 0 && !caller->is_rolled_back) {
+            whim_rewind_caller(node, run, caller);
+            return;
+        }
         memcpy(id.text, run->text, sizeof id.text);
         fleet_nap(node->p, run->entries->at_us + FLEET_REFUSED_MS * 1000 -
                                stet__sim_now_us(w->sim) -

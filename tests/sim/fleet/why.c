@@ -189,6 +189,24 @@ why_signal(const fleet_run *run, const mem_run *row, const why_said *said)
 }
 
 static const char *
+why_event(const fleet *w, const fleet_run *run, const why_said *said)
+{
+    size_t      at = 0, len;
+    const void *key;
+    void       *value;
+
+    if (strcmp(why_named(said, "stet emit "), "news") != 0 || strstr(said->text, "news") == NULL)
+        return "it does not name the topic";
+    if (strstr(said->text, "at most until") != NULL)
+        return "its limit has no timer";
+    while (stet__map_next(&w->marks, &at, &key, &len, &value))
+        if (len == strlen("news") + 1 + sizeof run->id.bytes + 8 &&
+            memcmp((const char *)key + strlen("news") + 1, run->id.bytes, sizeof run->id.bytes) == 0)
+            return NULL;
+    return "it has no mark";
+}
+
+static const char *
 why_child(fleet *w, const fleet_run *run, const mem_run *row, const why_said *said)
 {
     const char      *name = why_named(said, "stet why ");
@@ -337,8 +355,7 @@ why_broken(const fleet_run *run, const mem_run *row, const why_said *said)
         return "none of its undos failed";
     if (strcmp(why_named(said, "stet rollback "), run->text) != 0)
         return "it does not say how to try again";
-    /* Its last attempt may have ended in the middle of it. */
-    return strstr(said->text, "no refunds") != NULL || strstr(said->text, "out of memory") != NULL
+    return run->broken[0] != '\0' && strstr(said->text, run->broken) != NULL
                ? NULL
                : "it does not say what failed";
 }
@@ -369,6 +386,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return why_awakeable(w, run, row, said);
     if (strcmp(said->kind, "signal") == 0)
         return why_signal(run, row, said);
+    if (strcmp(said->kind, "event") == 0)
+        return why_event(w, run, said);
     if (strcmp(said->kind, "decision") == 0)
         return why_decision(w, run, said);
     if (strcmp(said->kind, "child") == 0)

@@ -357,10 +357,8 @@ world_engine(fleet *w)
 
 /* The timers of a run that cannot be read stay. */
 static bool
-world_has_timer(fleet *w)
+world_has_timer(fleet *w, int64_t far_ms)
 {
-    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
-
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
         const mem_timer *timer = MEM_OF(mem_timer, by_time, n);
@@ -376,10 +374,8 @@ world_has_timer(fleet *w)
 }
 
 static bool
-world_has_work(fleet *w)
+world_has_work(fleet *w, int64_t far_ms)
 {
-    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS;
-
     for (mem_node *n = stet__mem_tree_first(&w->db->ready); n != NULL; n = stet__mem_tree_next(n)) {
         const stet_run_row *row = &MEM_OF(mem_run, by_place, n)->row;
 
@@ -392,8 +388,10 @@ world_has_work(fleet *w)
 bool
 fleet_is_quiet(fleet *w)
 {
-    return world_is_started(w) && !world_has_work(w) && !world_has_timer(w) &&
-           !fleet_schedules_go_on(w) && !fleet_schedules_asked(w);
+    int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS; /* once: others go on while it is asked for */
+
+    return world_is_started(w) && !fleet_schedules_go_on(w) && !fleet_schedules_asked(w) &&
+           !world_has_work(w, far_ms) && !world_has_timer(w, far_ms);
 }
 
 static void
@@ -506,6 +504,7 @@ world_help_on(void *arg)
             fleet_fail(w, w->awakeables[i].run, "an awakeable cannot be settled: %s",
                        stet_last_error());
     }
+    fleet_emit(node);
     for (fleet_run *run = w->first; run != NULL; run = run->next) {
         const mem_run *row = stet__mem_run(w->db, run->id);
         stet_run_id    id;
@@ -703,6 +702,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__map_init(&w->entered, &stet__platform_real()->alloc);
     stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
+    stet__map_init(&w->marks, &stet__platform_real()->alloc);
     if ((w->named = stet__arena_get0(&w->arena, FLEET_NAMED * sizeof(fleet_run *))) == NULL)
         abort();
     stet__rng_seed(&w->draws, options->seed);
@@ -714,6 +714,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->torn, options->seed * 131 + 19);
     stet__rng_seed(&w->late, options->seed * 131 + 23);
     stet__rng_seed(&w->calls, options->seed * 131 + 31);
+    stet__rng_seed(&w->looks, options->seed * 131 + 37);
     if ((w->sim = fleet_sim_get(options->seed)) == NULL ||
         (w->server = stet__sim_node_new(w->sim)) == NULL ||
         (w->db = stet__memory_db_new(w->server)) == NULL ||
@@ -748,6 +749,7 @@ world_end(fleet *w)
     stet__map_free(&w->entered);
     stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
+    stet__map_free(&w->marks);
     stet__arena_free(&w->arena);
     for (int i = 0; i < FLEET_KEYS; i++)
         free(w->objects[i].states);
