@@ -78,6 +78,18 @@ static inline bool stet__wait(stet__platform *p, stet__cond *c, stet__mutex *m, 
     return p->ops->cond_wait(p, c, m, until_us);
 }
 
+/* ---- locks that begin and end together (locks.c) --------------------------------------------- */
+
+#define STET__LOCKS_MAX 8
+/* Each list ends with a NULL. */
+typedef struct stet__locks {
+    stet__mutex *mutexes[STET__LOCKS_MAX];
+    stet__cond  *conds[STET__LOCKS_MAX];
+} stet__locks;
+/* All of them, or none and STET_ENOMEM. */
+int  stet__locks_begin(stet__platform *p, const stet__locks *locks);
+void stet__locks_end(stet__platform *p, const stet__locks *locks);
+
 /* ---- the simulator (sim.c) ------------------------------------------------------------------
  *
  * A sim owns virtual time and all fibers. A node is a platform of its own: its memory and fibers

@@ -98,41 +98,33 @@ stet__pg_test_advance(stet_store *s, int64_t ms)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static stet__locks
+pg_locks(pg_store *st)
+{
+    return (stet__locks){ .mutexes = { &st->commit_lock, &st->side_lock, &st->read_lock,
+                                       &st->hint_lock, &st->clock_lock, &st->tx_lock,
+                                       &st->tell_lock },
+                          .conds = { &st->read_cond } };
+}
+
 static int
 pg_init_locks(pg_store *st)
 {
-    stet__platform *p = st->base.platform;
-    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->hint_lock,
-                                  &st->clock_lock,  &st->tx_lock,   &st->tell_lock };
-    size_t          n = sizeof mutexes / sizeof *mutexes, i = 0;
+    stet__locks locks = pg_locks(st);
+    int         err = stet__locks_begin(st->base.platform, &locks);
 
-    while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
-        i++;
-    if (i == n && p->ops->cond_init(p, &st->read_cond) == STET_OK) {
-        st->has_locks = true;
-        return STET_OK;
-    }
-    while (i > 0)
-        p->ops->mutex_destroy(p, mutexes[--i]);
-    return stet__fail(STET_ENOMEM, "store: no memory for locks");
+    st->has_locks = err == STET_OK;
+    return err;
 }
 
 static void
 pg_destroy_locks(pg_store *st)
 {
-    stet__platform *p = st->base.platform;
+    stet__locks locks = pg_locks(st);
 
-    if (!st->has_locks)
-        return;
+    if (st->has_locks)
+        stet__locks_end(st->base.platform, &locks);
     st->has_locks = false;
-    p->ops->cond_destroy(p, &st->read_cond);
-    p->ops->mutex_destroy(p, &st->commit_lock);
-    p->ops->mutex_destroy(p, &st->side_lock);
-    p->ops->mutex_destroy(p, &st->read_lock);
-    p->ops->mutex_destroy(p, &st->hint_lock);
-    p->ops->mutex_destroy(p, &st->clock_lock);
-    p->ops->mutex_destroy(p, &st->tx_lock);
-    p->ops->mutex_destroy(p, &st->tell_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the server has the hash

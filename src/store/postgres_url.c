@@ -71,24 +71,6 @@ url_set_schema(pg_store *st, const char *value, size_t len)
     return STET_OK;
 }
 
-/* Seconds, as libpq's connect_timeout is. */
-static int
-url_set_seconds(pg_store *st, const char *name, const char *value, size_t len, int64_t *out_ms)
-{
-    char  text[12] = "";
-    char *end;
-    long  seconds;
-
-    if (len > 0 && len < sizeof text)
-        memcpy(text, value, len);
-    seconds = strtol(text, &end, 10);
-    if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
-        return stet__fail(STET_EURL, "store %s: %s is a number of seconds from 1 to 3600", st->name,
-                          name);
-    *out_ms = seconds * 1000;
-    return STET_OK;
-}
-
 /* One NAME=VALUE: taken if it is ours, else left for libpq. */
 static int
 url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
@@ -104,7 +86,8 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
     if (url_is(text, name, "schema"))
         return url_set_schema(st, value, value_len);
     if (url_is(text, name, "answer_timeout"))
-        return url_set_seconds(st, "answer_timeout", value, value_len, &st->answer_ms);
+        return stet__option_seconds(value, value_len, "answer_timeout", "store", st->name,
+                                    &st->answer_ms);
     if (url_is(text, name, "repair") && url_is(value, value_len, "1")) {
         st->may_mend = true;
         return STET_OK;
@@ -117,8 +100,8 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
     if ((err = url_check_name(st, text, name)) != STET_OK)
         return err;
     if (url_is(text, name, "connect_timeout") &&
-        (err = url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms)) !=
-            STET_OK)
+        (err = stet__option_seconds(value, value_len, "connect_timeout", "store", st->name,
+                                    &st->connect_ms)) != STET_OK)
         return err;
     stet__buf_byte(rest, rest->len > 0 && memchr(rest->data, '?', rest->len) != NULL ? '&' : '?');
     stet__buf_add(rest, text, len);

@@ -59,23 +59,6 @@ url_set_prefix(redis_store *st, const char *value, size_t len)
 }
 
 static int
-url_set_seconds(redis_store *st, const char *name, const char *value, size_t len, int64_t *out_ms)
-{
-    char  text[12] = "";
-    char *end;
-    long  seconds;
-
-    if (len > 0 && len < sizeof text)
-        memcpy(text, value, len);
-    seconds = strtol(text, &end, 10);
-    if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
-        return stet__fail(STET_EURL, "store %s: %s is a number of seconds from 1 to 3600", st->name,
-                          name);
-    *out_ms = seconds * 1000;
-    return STET_OK;
-}
-
-static int
 url_option(redis_store *st, const char *text, size_t len)
 {
     const char *equals = memchr(text, '=', len);
@@ -88,9 +71,11 @@ url_option(redis_store *st, const char *text, size_t len)
     if (url_is(text, name, "prefix"))
         return url_set_prefix(st, value, value_len);
     if (url_is(text, name, "connect_timeout"))
-        return url_set_seconds(st, "connect_timeout", value, value_len, &st->connect_ms);
+        return stet__option_seconds(value, value_len, "connect_timeout", "store", st->name,
+                                    &st->connect_ms);
     if (url_is(text, name, "answer_timeout"))
-        return url_set_seconds(st, "answer_timeout", value, value_len, &st->answer_ms);
+        return stet__option_seconds(value, value_len, "answer_timeout", "store", st->name,
+                                    &st->answer_ms);
     if (!url_is(text, name, "allow_lossy") && !url_is(text, name, "repair") &&
         !url_is(text, name, "create"))
         return url_unknown(st, text, name);
@@ -98,7 +83,8 @@ url_option(redis_store *st, const char *text, size_t len)
         return stet__fail(STET_EURL, "store %s: %.*s is 0 or 1", st->name, (int)name, text);
     if (url_is(text, name, "create"))
         st->must_exist = value[0] == '0';
-    else if (url_is(text, name, "allow_lossy")) /* repair: there is no table that could be missing */
+    else if (url_is(text, name,
+                    "allow_lossy")) /* repair: there is no table that could be missing */
         st->is_lossy_allowed = value[0] == '1';
     return STET_OK;
 }

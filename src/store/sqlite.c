@@ -86,7 +86,8 @@ sqlite_option(sqlite_store *st, const char *text, size_t len)
         return STET_OK;
     }
     return stet__fail(STET_EURL,
-                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME, repair=1, readonly=1 and queue=…",
+                      "store %s: unknown option \"%.*s\"; there are prefix=NAME, vfs=NAME, "
+                      "repair=1, readonly=1 and queue=…",
                       st->path, (int)strcspn(text, "=&"), text); /* its value may have a password */
 }
 
@@ -164,48 +165,32 @@ sqlite_check_place(sqlite_store *st)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+static stet__locks
+sqlite_locks(sqlite_store *st)
+{
+    return (stet__locks){ .mutexes = { &st->commit_lock, &st->side_lock, &st->read_lock,
+                                       &st->log_lock, &st->watch_lock, &st->tx_lock },
+                          .conds = { &st->read_cond, &st->log_cond, &st->tx_cond } };
+}
+
 static int
 sqlite_init_locks(sqlite_store *st)
 {
-    stet__platform *p = st->base.platform;
-    stet__mutex    *mutexes[] = { &st->commit_lock, &st->side_lock, &st->read_lock, &st->log_lock,
-                                  &st->watch_lock,  &st->tx_lock };
-    stet__cond     *conds[] = { &st->read_cond, &st->log_cond, &st->tx_cond };
-    size_t          n = sizeof mutexes / sizeof *mutexes, i = 0, k = 0;
-    size_t          n_conds = sizeof conds / sizeof *conds;
+    stet__locks locks = sqlite_locks(st);
+    int         err = stet__locks_begin(st->base.platform, &locks);
 
-    while (i < n && p->ops->mutex_init(p, mutexes[i]) == STET_OK)
-        i++;
-    while (i == n && k < n_conds && p->ops->cond_init(p, conds[k]) == STET_OK)
-        k++;
-    if (k == n_conds) {
-        st->has_locks = true;
-        return STET_OK;
-    }
-    while (k > 0)
-        p->ops->cond_destroy(p, conds[--k]);
-    while (i > 0)
-        p->ops->mutex_destroy(p, mutexes[--i]);
-    return stet__fail(STET_ENOMEM, "store: no memory for locks");
+    st->has_locks = err == STET_OK;
+    return err;
 }
 
 static void
 sqlite_destroy_locks(sqlite_store *st)
 {
-    stet__platform *p = st->base.platform;
+    stet__locks locks = sqlite_locks(st);
 
-    if (!st->has_locks)
-        return;
+    if (st->has_locks)
+        stet__locks_end(st->base.platform, &locks);
     st->has_locks = false;
-    p->ops->cond_destroy(p, &st->read_cond);
-    p->ops->cond_destroy(p, &st->log_cond);
-    p->ops->cond_destroy(p, &st->tx_cond);
-    p->ops->mutex_destroy(p, &st->commit_lock);
-    p->ops->mutex_destroy(p, &st->side_lock);
-    p->ops->mutex_destroy(p, &st->read_lock);
-    p->ops->mutex_destroy(p, &st->log_lock);
-    p->ops->mutex_destroy(p, &st->watch_lock);
-    p->ops->mutex_destroy(p, &st->tx_lock);
 }
 
 /* Random, so that no other process can act for this handle's sessions; the file has the hash only. */

@@ -3,6 +3,8 @@
  * What they mean is for each store and queue to know. Of two with one name no reader could tell
  * which is meant, so none is taken. Values are never told: they may have a password.
  */
+#include <stdlib.h>
+
 #include "util/util.h"
 
 static bool
@@ -64,5 +66,23 @@ stet__options_check(const char *options, const char *what, const char *address)
                 "that is meant",
                 what, address, (int)(len < 40 ? len : 40), options);
     }
+    return STET_OK;
+}
+
+int
+stet__option_seconds(const char *value, size_t len, const char *name, const char *what,
+                     const char *address, int64_t *out_ms)
+{
+    char  text[12] = "";
+    char *end;
+    long  seconds;
+
+    if (len > 0 && len < sizeof text)
+        memcpy(text, value, len);
+    seconds = strtol(text, &end, 10);
+    if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
+        return stet__fail(STET_EURL, "%s %s: %s is a number of seconds from 1 to 3600", what,
+                          address, name);
+    *out_ms = seconds * 1000;
     return STET_OK;
 }
