@@ -118,8 +118,8 @@ typedef struct stet_update_options {
  * @param[out] reply  free its data with stet_free(); may be NULL
  * @param input       handed to validate and apply; copied
  * @param options     NULL: defaults
- * @return STET_OK; what validate or apply refused with; STET_ENOTFOUND, no such run, or no such
- *         update (the text names those there are); STET_EENDED, the run has ended without it;
+ * @return STET_OK; what validate or apply refused with; STET_ENOTFOUND, no such run, or it was
+ *         removed meanwhile, or no such update (the text says which); STET_EENDED, the run has ended without it;
  *         STET_ETIMEOUT, it was accepted and is not answered yet: repeat with the idempotency key
  *         the text names; STET_EMISMATCH, the key was used for another update; STET_ENAME;
  *         STET_ETOOBIG; STET_EINVAL; STET_EUSAGE; STET_EUNCERTAIN: repeat with the same key; what

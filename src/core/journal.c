@@ -230,6 +230,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
     cmd->fingerprint = f->fingerprint;
     cmd->run = stet__fact_id(f->run);
     cmd->attempt = (uint32_t)f->attempt;
+    cmd->inherited = (uint32_t)f->inherited;
     cmd->is_absent = (f->flags & STET__FACT_ABSENT) != 0;
     cmd->is_skipped = (f->flags & STET__FACT_SKIPPED) != 0;
     cmd->is_approval = (f->flags & STET__FACT_APPROVAL) != 0;
@@ -497,6 +498,7 @@ stet__journal_asked(stet__journal *j, stet__cmd *cmd)
 {
     if (!cmd->is_asked && journal_must_be_asked(cmd))
         j->unasked--;
+    j->inherited += !cmd->is_asked && cmd->is_inherited && cmd->kind == STET__FACT_STEP;
     cmd->is_asked = true;
 }
 
@@ -963,11 +965,9 @@ stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int6
         *recorded = cmd;
         return STET_EREPLAY;
     }
-    if (!cmd->is_asked && journal_must_be_asked(cmd))
-        j->unasked--;
     if (!cmd->is_asked && journal_is_choice(cmd))
         j->choices--;
-    cmd->is_asked = true;
+    stet__journal_asked(j, cmd);
     *out = cmd;
     return STET_OK;
 }

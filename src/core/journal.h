@@ -31,6 +31,7 @@ typedef struct stet__cmd {
     uint64_t        fired_at;     /* order, too: of the timer of an AWAIT, ANY or a step's retry; where a ROLLBACK began */
     uint32_t        attempt;      /* STEP: executions that failed so far, or were used when settled */
     int             code, cause;
+    uint32_t        inherited;    /* ROLLBACK: how many inherited steps had been asked for where it began */
     int64_t         until_ms;
     int64_t         number;
     int64_t         fingerprint;
@@ -90,6 +91,7 @@ typedef struct stet__journal {
     stet__cmd   *orphans;     /* CALLs that were forgotten by a rewind before they were answered */
     stet__map    repeats;     /* STEP, as in rows, + occurrence -> how often it was forgotten */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
+    uint64_t     inherited;   /* steps of the run this one retries that the handler has asked for */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     order;       /* counts settlements */
     uint64_t     known;       /* it when the last fact was applied that is no timer's */

@@ -198,17 +198,39 @@ end_partial(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
     stet__fact   fact = { .kind = STET__FACT_RELEASED };
     int64_t      now_ms = stet__store_now(e), wait_ms;
     uint64_t     random;
-    char         text[512];
+    char         what[STET__UNDO_NAME_MAX + 64], text[512];
 
     e->p->ops->random(e->p, &random, sizeof random);
     wait_ms = stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
     *due_ms = c->rc == STET_EDEFER && c->defer_ms > now_ms ? c->defer_ms : now_ms + (wait_ms > 1000 ? wait_ms : 1000);
-    (void)snprintf(text, sizeof text, "the rollback waits: it fails before it comes to %s %s#%llu: %s",
-                   stet__fact_kind_name(unasked->kind), unasked->name, (unsigned long long)unasked->occurrence,
+    if (stet__rollback_lacks(c) != 0)
+        (void)snprintf(what, sizeof what, "all %llu steps that it inherited", (unsigned long long)stet__rollback_lacks(c));
+    else
+        (void)snprintf(what, sizeof what, "%s %s#%llu", stet__fact_kind_name(unasked->kind), unasked->name,
+                       (unsigned long long)unasked->occurrence);
+    (void)snprintf(text, sizeof text, "the rollback waits: it fails before it comes to %s: %s", what,
                    c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc));
     fact.text = stet_text(text);
     stet__log(e, STET_LOG_WARN, &c->run.id, c->run.handler, NULL, c->rc, "%s", text);
     return stet__host_append(c, &fact, NULL);
+}
+
+/* … or it is how this code ends. */
+static int
+end_not_all(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
+{
+    uint64_t all = stet__rollback_lacks(c);
+
+    (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
+    if (all != 0) {
+        c->stuck_recorded = stet__arena_printf(&c->arena, "%llu steps that it inherited", (unsigned long long)all);
+        c->stuck_asked = stet__arena_printf(&c->arena, "%llu of them", (unsigned long long)c->journal.inherited);
+        c->stuck_text = stet__arena_printf(&c->arena,
+                                           "it failed behind %s, which are to be undone, and the handler came to %s now; "
+                                           "start a worker with code that agrees",
+                                           c->stuck_recorded ? c->stuck_recorded : "?", c->stuck_asked ? c->stuck_asked : "?");
+    }
+    return end_stuck(c, due_ms);
 }
 
 static int
@@ -229,10 +251,8 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
                             c->run.stop_code, STET_EHANDLER, text, NULL);
         return end_fact(c, STET__FACT_FAILED, STET_EHANDLER, 0, text, NULL);
     }
-    if ((is_final || is_none) && unasked != NULL) {
-        (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
-        return end_stuck(c, due_ms);
-    }
+    if ((is_final || is_none) && unasked != NULL)
+        return end_not_all(c, unasked, due_ms);
     /* Told in its last moment: it comes back to this when it is resumed. Not if it failed passingly, or its attempt
      * would not be counted. */
     if (is_final && c->run.is_paused)
@@ -306,10 +326,8 @@ end_decide(stet_ctx *c, int64_t *due_ms)
         *due_ms += 1000; /* not our run's fault: no attempt is used, but not at once again */
         return err;
     }
-    if (c->latch == STET_EROLLBACK && end_is_partial(c, unasked)) {
-        (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
-        return end_stuck(c, due_ms);
-    }
+    if (c->latch == STET_EROLLBACK && end_is_partial(c, unasked))
+        return end_not_all(c, unasked, due_ms);
     if (c->latch != 0)
         return end_passing(c, c->failure.code == c->latch && c->failure.cause != 0 ? c->failure.cause : c->latch, due_ms);
     return end_returned(c, unasked, due_ms);

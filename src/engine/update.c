@@ -100,8 +100,9 @@ update_look(stet_engine *e, void *arg)
     stet__arena_init(&arena, &e->p->alloc);
     if ((err = stet__load_row(e, u->id, &arena, &row, &extra)) == STET_OK) {
         err = STET_EOPEN;
-        /* Its end and the answer may have come between the two looks. */
-        if (row.is_terminal && (err = update_find(e, u)) == STET_EOPEN)
+        /* Its end and the answer may have come between the two looks; and retention since, which takes both. */
+        if (row.is_terminal && (err = update_find(e, u)) == STET_EOPEN &&
+            (err = stet__load_row(e, u->id, &arena, &row, &extra)) == STET_OK)
             err = stet__fail(STET_EENDED, "%s has ended (%s) before it came to the update; `fork` starts a new run from any of its steps",
                              u->run->text, stet_status_name((stet_status)row.status));
     }

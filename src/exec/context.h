@@ -481,6 +481,8 @@ int  stet__undo_note(stet_ctx *c, const stet_future *f);
 bool stet__rollback_is_before(const stet_ctx *c, uint64_t order);
 /* … Is there more on record that it has to come to? */
 bool stet__rollback_has_more(const stet_ctx *c);
+/* … How many steps that it inherited had it come to, if it came to fewer now? Else 0. */
+uint64_t stet__rollback_lacks(const stet_ctx *c);
 /* The handler returned. If it failed for good and wants that, undo what it did. */
 void stet__rollback_after(stet_ctx *c);
 

@@ -87,6 +87,21 @@ stet__rollback_is_before(const stet_ctx *c, uint64_t order)
     return cmd != NULL && cmd->fired_at < order && !STET__MUTANT(undone_goes_on);
 }
 
+/* What it inherited a handler need not ask for, and this one had. */
+static bool
+rollback_lacks(const stet_ctx *c, const stet__cmd *rollback)
+{
+    return c->journal.inherited < rollback->inherited && !STET__MUTANT(undo_disinherited);
+}
+
+uint64_t
+stet__rollback_lacks(const stet_ctx *c)
+{
+    const stet__cmd *cmd = rollback_taken_up(c);
+
+    return cmd != NULL && rollback_lacks(c, cmd) ? cmd->inherited : 0;
+}
+
 /* Did the handler, executed again, come to all that was done before this rollback, and beside its begin? What it did not
  * come to cannot be undone, and has to be before the rest is. */
 static bool
@@ -94,6 +109,8 @@ rollback_knows_all(const stet_ctx *c, const stet__cmd *rollback)
 {
     const stet__cmd *first = stet__journal_unasked(&c->journal);
 
+    if (rollback_lacks(c, rollback))
+        return false;
     return first == NULL || STET__MUTANT(undo_partial) ||
            (first->revision >= rollback->revision && (stet__journal_is_rollback(first) || STET__MUTANT(undo_beside)));
 }
@@ -327,6 +344,7 @@ stet__rollback_after(stet_ctx *c)
         fact.occurrence = (int64_t)occurrence;
         fact.number = latch != 0 ? latch : rc;
         fact.cause = failure.cause;
+        fact.inherited = (int64_t)c->journal.inherited;
         if (failure.text != NULL)
             fact.text = stet_text(failure.text);
         if (failure.origin != NULL)

@@ -155,6 +155,7 @@
     X(purge_by_age, "retention counts from a run's start, not from its end")                       \
     X(retention_forgotten, "a run's own retention does not count")                                 \
     X(returned_durable, "what came back because of news counts as recorded")                       \
+    X(undo_disinherited, "a rollback is taken up though the handler did not come to what it inherited") \
     X(undo_beside, "what was done when a rollback began is not looked for to be undone")           \
     X(undone_goes_on, "a handler whose failure is rolled back goes on with what came since")
 

@@ -295,14 +295,18 @@ h_stopped(stet_ctx *ctx, stet_bytes input)
 
 static const stet_handler_options soon = { .retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 } };
 
-static const stet_handler handlers[] = { { "letter", h_letter, NULL }, { "curt", h_curt, NULL },
-                                         { "turns", h_turns, NULL },   { "thrice", h_thrice, NULL },
+static const stet_handler handlers[] = { { "letter", h_letter, NULL },
+                                         { "curt", h_curt, NULL },
+                                         { "turns", h_turns, NULL },
+                                         { "thrice", h_thrice, NULL },
                                          { "posts", h_posts, &soon },
-                                         { "waits", h_waits, NULL },   { "fails", h_fails, NULL },
+                                         { "waits", h_waits, NULL },
+                                         { "fails", h_fails, NULL },
                                          { "hour", h_hour, NULL },
                                          { "stopped", h_stopped, NULL },
                                          { "refuses", h_refuses, NULL },
-                                         { "limited", h_letter_limited, NULL }, { 0 } };
+                                         { "limited", h_letter_limited, NULL },
+                                         { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
 
@@ -1047,6 +1051,80 @@ TEST(I12_verify_misses_an_answer_repair_puts_it_again_and_retention_takes_it)
     tell(f->engine, &run, "two");
     EXPECT_RESULT(f->engine, &run, "a |1 |2 ");
     AWAIT(fixture_is_gone(f->engine, &run) && answers_kept(f->engine) == 0);
+    fixture_end(f);
+}
+
+static const fixture_service late_services[] = { { "t", handlers, false, NULL }, { 0 } };
+static fixture              *late_fixture;
+static const stet_store_ops *late_real;
+static stet_store_ops        late_ops;
+static uint64_t              late_entries;
+static stet_run_id           late_run;
+
+static int
+late_entries_of(void *arg, const stet_run_row *row)
+{
+    *(uint64_t *)arg = row->inbox;
+    return STET_OK;
+}
+
+/* Between two looks of who waits for an answer the update is made, the run ends, and, when that was read, both are
+ * removed. */
+static int
+late_read(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    fixture     *f = late_fixture;
+    stet_engine *worker, *sweeper;
+    uint64_t     entries = 0;
+    int          err;
+
+    if (f == NULL || late_real->run(s, run, late_entries_of, &entries) != STET_OK ||
+        entries <= late_entries)
+        return late_real->run(s, run, fn, arg);
+    late_fixture = NULL;
+    worker = fixture_open_with(f, late_services);
+    CHECK_OK(stet_engine_start(worker));
+    tell(worker, &late_run, "one");
+    tell(worker, &late_run, "two");
+    EXPECT_RESULT(worker, &late_run, "a |1 |2 ");
+    err = late_real->run(s, run, fn, arg);
+    f->options.sweep_ms = 20;
+    sweeper = fixture_open_with(f, late_services);
+    CHECK_OK(stet_engine_start(sweeper));
+    AWAIT(late_real->run(s, run, late_entries_of, &entries) == STET_ENOTFOUND);
+    stet_close(sweeper);
+    stet_close(worker);
+    return err;
+}
+
+/* Found by the simulator. */
+TEST(I12_C10_of_a_run_that_is_removed_meanwhile_nobody_is_told_that_it_ended_without_the_update)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *worker, *client;
+    stet_bytes   reply;
+    stet_id      id;
+
+    f->options.retention_ms = 1;
+    f->options.sweep_ms = 3600000;
+    worker = fixture_open_with(f, late_services);
+    CHECK_OK(stet_engine_start(worker));
+    client = fixture_open(f);
+    f->engine = worker;
+    late_run = start_waiting(f, "t.letter");
+    f->engine = NULL;
+    stet_close(worker);
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, late_run.text));
+    CHECK_OK(client->store->ops->run(client->store, id, late_entries_of, &late_entries));
+    late_real = client->store->ops;
+    late_ops = *late_real;
+    late_ops.run = late_read;
+    client->store->ops = &late_ops;
+    late_fixture = f;
+    CHECK_CODE(stet_update(client, &reply, &late_run, "add", stet_text("a"), NULL), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "removed");
+    CHECK_INT(effects("checked a"), 1);
+    stet_close(client);
     fixture_end(f);
 }
 

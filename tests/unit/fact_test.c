@@ -430,7 +430,7 @@ TEST(F6_the_format_on_disk_stays)
     CHECK_STR(hex, "230114f6a1abfef962030663686172676504020a290e0415077b226e223a377d969fb1be");
     b.len = 0;
     full.traceparent = full.tracestate = full.topic = (stet_bytes){ NULL, 0 }; /* came later, */
-    full.replaces = full.took_ms = 0; /* as did these, and what is of schedules */
+    full.replaces = full.took_ms = full.inherited = 0; /* as did these, and what is of schedules */
     full.schedule = full.cron = full.zone = (stet_bytes){ NULL, 0 };
     full.planned_ms = full.every_ms = full.at_ms = full.after_ms = full.overlap = 0;
     full.missed = full.missed_max = full.grace_ms = full.look_ms = full.waiting_ms = 0;

@@ -225,8 +225,8 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     for (fleet_step *s = run->steps; s != NULL; s = s->next)
         if (s->revision >= news->from)
             deed_forget_step(run, s);
-    if (run->rolled_from >= news->from)
-        run->rolled_from = 0;
+    if (run->rolled_at >= news->from)
+        run->rolled_at = 0;
     /* What a retry inherits binds nobody: if nothing of its own is left behind it, a stop is told at the first operation
      * that has no record, though it had got past that before. */
     for (size_t i = run->is_retry ? 0 : op; i <= FLEET_OPS_MAX; i++)
@@ -256,6 +256,19 @@ deed_undoes_nothing(const fleet_run *run, const char *undo)
     return false;
 }
 
+/* Another result: its operation may see something else. Looks at one run are told apart by their order only: where an
+ * earlier one is not made, the next finds its record. */
+static void
+deed_unfix(fleet_run *run, const char *step)
+{
+    size_t op = deed_op(run, step);
+
+    run->is_fixed[op] = false;
+    for (size_t i = op + 1; step[0] == 'l' && i < run->program.n; i++)
+        if (run->program.ops[i].kind == FLEET_OP_LOOK)
+            run->is_fixed[i] = false;
+}
+
 static void
 deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
 {
@@ -280,7 +293,7 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         if (strncmp(s->step, "rollback:", 9) == 0 && !deed_undoes_nothing(run, s->step))
             fleet_step_undone(w, run, s->step, true);
     } else {
-        run->is_fixed[deed_op(run, news->step)] = false;
+        deed_unfix(run, news->step);
         if (s->done == 0)
             s->done = s->failed; /* who says what it gave says that it was done */
     }

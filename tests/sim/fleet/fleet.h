@@ -449,8 +449,7 @@ struct fleet_run {
     uint64_t      boundary;     /* the revision at which it asked people last */
     bool          is_rolled_back; /* from the begin of a rollback to its end */
     bool          is_undone;      /* because it failed: its handler does nothing more */
-    uint64_t      began_at;    /* where the last rollback did */
-    uint64_t      rolled_from; /* the same of one that the handler asked for, when it is over; else 0 */
+    uint64_t      rolled_at; /* where a rollback that the handler asked for ended, with which it goes; 0: none did */
     bool          is_broken;    /* an undo failed for good, and its waiters were told */
     bool          awaits_help;  /* … and nobody has asked for another try since */
     char          undo[48];     /* the one that failed */

@@ -193,7 +193,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->generation = fact->generation;
     run->steps = NULL;
     run->n_done = 0;
-    run->rolled_from = 0;
+    run->rolled_at = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
     run->turned_at = run->inbox;
@@ -356,7 +356,7 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     if (fact->kind == STET__FACT_STEP && s->step[0] == 's' &&
         (fact->flags & STET__FACT_SKIPPED) == 0) {
         run->n_done++;
-        s->is_late = run->rolled_from != 0;
+        s->is_late = run->rolled_at != 0;
         if (fact->code == 0)
             s->done = run->n_done;
         else
@@ -710,7 +710,6 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_STUCK: run->is_paused = false; break;
     case STET__FACT_ROLLBACK: /* because it failed it is the record of that */
         run->is_rolled_back = true;
-        run->began_at = fact->revision;
         if (fact->flags & STET__FACT_AUTO) {
             run->is_undone = true;
             fleet_settle_failed(
@@ -720,7 +719,7 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_ROLLED_BACK: /* its handler asked for it, and goes on */
         run->is_rolled_back = false;
         model_rolled_back(w, run);
-        run->rolled_from = run->began_at;
+        run->rolled_at = fact->revision;
         break;
     case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
     case STET__FACT_DEFERRED:
@@ -854,8 +853,10 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
     switch (fact.kind) {
     case STET__FACT_CANCEL:
     case STET__FACT_DEADLINE:
-        if (run->is_broken && (fact.flags & STET__FACT_UNTOLD))
-            break; /* by a caller that did not know: what was told stands */
+        if (run->is_broken && (fact.flags & STET__FACT_UNTOLD)) {
+            model_hasten(run); /* by a caller that did not know: it wakes the run, and what was told stands */
+            break;
+        }
         if (!run->is_stopped)
             run->stop_entry = run->inbox;
         if (!run->is_stopped && run->is_broken)
