@@ -10,6 +10,8 @@
 
 #include "engine/engine.h"
 
+#define DLQ_TRIES_MAX 20
+
 typedef struct dlq_journal {
     stet_engine *e;
     stet__arena  arena;
@@ -18,6 +20,7 @@ typedef struct dlq_journal {
     stet_bytes  *inbox;
     size_t       n_inbox, cap_inbox, taken; /* taken: so many of those that are left */
     uint64_t     inbox_first, next;
+    uint64_t     upto; /* what was there before the inbox was read; later facts may have taken later entries */
     size_t       rows;
     bool         has_undo;
     stet__journal journal; /* what became of it all */
@@ -80,6 +83,8 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     int          err;
 
     d->rows++;
+    if (first > d->upto)
+        return STET_END;
     in.len = facts.len;
     if ((in.data = stet__arena_copy(&d->arena, facts.data, facts.len)) == NULL)
         return stet__fail(STET_ENOMEM, "out of memory");
@@ -138,13 +143,16 @@ dlq_replay(dlq_journal *d)
     return STET_OK;
 }
 
+/* As its row says that it is; what comes meanwhile is left out. */
 static int
-dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
+dlq_load(dlq_journal *d, stet_engine *e, const stet_run_row *row)
 {
-    int err;
+    stet_id run = row->id;
+    int     err;
 
     stet__journal_init(&d->journal, &d->arena, &e->p->alloc);
     d->next = d->inbox_first = 1;
+    d->upto = row->journal;
     do {
         d->rows = 0;
         if ((err = e->store->ops->inbox(e->store, run, d->inbox_first + d->n_inbox, 256, dlq_on_inbox, d)) != STET_OK)
@@ -152,10 +160,31 @@ dlq_load(dlq_journal *d, stet_engine *e, stet_id run)
     } while (d->rows == 256);
     do {
         d->rows = 0;
-        if ((err = e->store->ops->journal(e->store, run, d->next, 256, dlq_on_facts, d)) != STET_OK)
+        err = e->store->ops->journal(e->store, run, d->next, 256, dlq_on_facts, d);
+    } while (err == STET_OK && d->rows == 256);
+    return err == STET_OK || err == STET_END ? dlq_replay(d) : err;
+}
+
+/* One that is not over may begin anew while it is read: then there are no facts, or not all, up to what its row said. */
+static int
+dlq_load_live(dlq_journal *d, stet_engine *e, stet_id run, stet_run_row *row, stet__fact *extra)
+{
+    uint64_t was;
+    int      err;
+
+    if ((err = stet__load_row(e, run, &d->arena, row, extra)) != STET_OK)
+        return err;
+    for (int i = 0; i < DLQ_TRIES_MAX; i++) {
+        was = row->journal;
+        if ((err = dlq_load(d, e, row)) != STET_OK || d->next > d->upto)
             return err;
-    } while (d->rows == 256);
-    return dlq_replay(d);
+        if ((err = stet__load_row(e, run, &d->arena, row, extra)) != STET_OK || row->journal == was)
+            return err; /* it was removed; or that is all there is */
+        stet__journal_free(&d->journal);
+        d->n = d->n_inbox = d->taken = 0;
+        d->has_undo = false;
+    }
+    return stet__fail(STET_EBUSY, "the run began anew all the time while it was read; nothing was started, try again");
 }
 
 static void
@@ -546,7 +575,7 @@ dlq_retry(stet_engine *e, const char *call, stet_run_id *retried, const stet_run
         (err = stet__said_check(by, why)) != STET_OK)
         return err;
     stet__arena_init(&d.arena, &e->p->alloc);
-    if ((err = dlq_check(e, call, run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, id)) != STET_OK)
+    if ((err = dlq_check(e, call, run, &id, &d.arena, &row, &extra)) != STET_OK || (err = dlq_load(&d, e, &row)) != STET_OK)
         goto done;
     /* Retention may have removed it between the two looks. */
     if (d.n == 0 && (err = stet__load_row(e, id, &d.arena, &row, &extra)) == STET_ENOTFOUND)
@@ -598,10 +627,7 @@ dlq_fork(stet_engine *e, dlq_journal *d, stet_id run, const char *text, const ch
     stet__work      *w;
     int              err;
 
-    if ((err = stet__load_row(e, run, &d->arena, &row, &extra)) != STET_OK || (err = dlq_load(d, e, run)) != STET_OK)
-        return err;
-    /* Retention may have removed it between the two looks. */
-    if (d->n == 0 && (err = stet__load_row(e, run, &d->arena, &row, &extra)) != STET_OK)
+    if ((err = dlq_load_live(d, e, run, &row, &extra)) != STET_OK)
         return err;
     if (d->n == 0 || d->facts[0].kind != STET__FACT_STARTED)
         return stet__fail(STET_ECORRUPT, "%s cannot be forked: its first fact is not readable", text);

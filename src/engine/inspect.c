@@ -451,7 +451,9 @@ typedef struct inspect_facts {
     void        *arg;
     bool         with_payloads;
     bool         is_at_risk_next;
+    bool         is_over; /* there are more, and none of them is to be shown */
     uint64_t     next;
+    uint64_t     upto; /* what was there before the inbox was read; later facts may have taken later entries */
     size_t       rows;
     stet_bytes  *inbox;
     size_t       n_inbox, cap_inbox, taken; /* taken: so many of those that are left */
@@ -567,6 +569,12 @@ inspect_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     int            err = STET_OK;
 
     f->rows++;
+    if (first > f->upto && f->next > 1) {
+        f->is_over = true;
+        return STET_OK;
+    }
+    if (first > f->upto)
+        f->upto = UINT64_MAX; /* it began anew since its row was read: this is all there is */
     for (uint32_t i = 0; i < count && err == STET_OK; i++) {
         stet__fact fact;
         int        bad = stet__fact_decode(&fact, &facts);
@@ -629,12 +637,14 @@ stet_run_facts(stet_engine *e, const stet_run_id *run, bool with_payloads, stet_
     if ((err = stet__alive(e, "stet_run_facts")) != STET_OK || (err = stet__id_parse(&id, STET__ID_RUN, run->text)) != STET_OK)
         return err;
     stet__arena_init(&f.arena, &e->p->alloc);
-    if ((err = stet__load_row(e, id, &f.arena, &row, &extra)) == STET_OK)
+    err = stet__load_row(e, id, &f.arena, &row, &extra);
+    f.upto = row.journal;
+    if (err == STET_OK)
         do {
             f.rows = 0;
             err = e->store->ops->inbox(e->store, id, f.inbox_first + f.n_inbox, 256, inspect_keep_inbox, &f);
         } while (err == STET_OK && f.rows == 256);
-    while (err == STET_OK && f.next <= row.journal) {
+    while (err == STET_OK && !f.is_over && f.next <= f.upto) {
         f.rows = 0;
         err = e->store->ops->journal(e->store, id, f.next, 256, inspect_on_facts, &f);
         if (f.rows == 0)

@@ -850,6 +850,55 @@ TEST(I12_a_fork_inherits_what_was_recorded_before_the_step)
     fixture_end(f);
 }
 
+static const stet_store_ops *moving_real;
+static stet_store_ops        moving_ops;
+static stet_engine          *moving_worker;
+static stet_run_id           moving_run;
+static atomic_int            moving_times;
+
+/* What is to be forked goes on between two reads of it. */
+static int
+moving_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    int err = moving_real->inbox(s, run, from, limit, fn, arg);
+
+    if (atomic_fetch_sub(&moving_times, 1) > 0) {
+        int charges = effects("charge");
+
+        CHECK_OK(stet_run_rewind(moving_worker, &moving_run, "charge", NULL, NULL));
+        effects_await("charge", charges + 1);
+        fixture_await_status(moving_worker, &moving_run, STET_STATUS_SUSPENDED);
+    }
+    return err;
+}
+
+/* Found by the simulator. */
+TEST(I12_a_fork_of_a_run_that_goes_on_meanwhile_inherits_each_step_once)
+{
+    fixture     *f = begin();
+    stet_run_id  run = suspended(f, "t.order"), fork;
+    stet_engine *client = fixture_open(f);
+
+    moving_worker = f->engine;
+    moving_run = run;
+    moving_real = client->store->ops;
+    moving_ops = *moving_real;
+    moving_ops.inbox = moving_inbox;
+    client->store->ops = &moving_ops;
+    atomic_store(&moving_times, 1);
+    CHECK_OK(stet_run_fork(client, &fork, &run, "ship", NULL, NULL));
+    fixture_await_status(f->engine, &fork, STET_STATUS_SUSPENDED);
+    CHECK_INT(fixture_facts(f->engine, &fork, "step", "reserve"), 1);
+    CHECK_INT(fixture_facts(f->engine, &fork, "step", "charge"), 1);
+    CHECK_INT(effects("charge"), 2);
+    /* Nor is a part of what comes meanwhile shown. */
+    atomic_store(&moving_times, 1);
+    CHECK_INT(fixture_facts(client, &run, "step", "charge"), 2);
+    CHECK_INT(fixture_facts(client, &run, "step", "charge"), 3);
+    stet_close(client);
+    fixture_end(f);
+}
+
 /* It goes the way of the other as far as that was told; what is sent to it comes behind. */
 TEST(I12_a_fork_is_given_the_signals_that_were_consumed_behind_its_step)
 {

@@ -235,6 +235,8 @@ schedule_replace(fleet_node *node, fleet_schedule *s)
 
         if (in_ms > 0 && in_ms < SCHEDULE_REPLACE_MS)
             fleet_nap(node->p, in_ms * 1000 + (int64_t)fleet_draw(&w->planner, 20000));
+        if (!w->has_faults)
+            return; /* they are paused at the end, and stay so */
         schedule_remove(node, s);
         if (schedule_ensure(w, node->engine, s) != STET_OK)
             return;
