@@ -176,11 +176,13 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     asan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=8 ;;
     tsan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=4 ;;
     esac
+    # A limit that is too short for a busy machine loses the work of a whole session; one that is long costs nothing
+    # unless something is wrong.
     case $config in
-    plain) run_job "$1" "$OUT/plain/tests/$program" ;;
+    plain) STET_TEST_SLOW=${STET_TEST_SLOW:-3} run_job "$1" "$OUT/plain/tests/$program" ;;
     *)
         # shellcheck disable=SC2046
-        STET_TEST_SLOW=4 run_job "$1" $(fixed_addresses) "$OUT/$config/tests/$program"
+        STET_TEST_SLOW=${STET_TEST_SLOW:-8} run_job "$1" $(fixed_addresses) "$OUT/$config/tests/$program"
         ;;
     esac
 }
