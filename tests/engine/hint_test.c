@@ -26,7 +26,8 @@ quiet_begin(void)
     f->options.poll_ms = HOUR_MS;
     f->options.sweep_ms = HOUR_MS;
     f->options.wait_poll_ms = WAIT_POLL_MS;
-    f->options.wait_ms = fixture_patience_ms() < WAIT_POLL_MS ? fixture_patience_ms() : 50000;
+    f->options.wait_ms =
+        fixture_patience_ms() < WAIT_POLL_MS ? fixture_patience_ms() : WAIT_POLL_MS - 1000;
     return f;
 }
 
