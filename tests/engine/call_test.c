@@ -44,8 +44,8 @@ TEST(B3_sleeps_never_wake_early)
     fixture_end(f);
 }
 
-/* A run that slept when its worker went, for at least so long. One that a slow machine let wake before proves
- * nothing: then another one, for twice as long. */
+/* A run that slept when its worker went, for at least so long. One that a slow machine let
+ * wake before proves nothing: then another one, for twice as long. */
 static stet_run_id
 asleep_alone(fixture *f, int64_t *sleep_ms)
 {

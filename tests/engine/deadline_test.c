@@ -51,7 +51,8 @@ TEST(C5_a_deadline_beats_a_timeout_and_both_count_from_creation)
     fixture_end(f);
 }
 
-/* One whose time is over before a slow machine has begun it proves nothing: then another one, with twice the time. */
+/* One whose time is over before a slow machine has begun it proves nothing: then another one,
+ * with twice the time. */
 TEST(C5_it_expires_while_suspended_and_may_compensate)
 {
     fixture    *f = fixture_begin();

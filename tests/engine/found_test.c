@@ -121,8 +121,8 @@ behind_the_door(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, out);
 }
 
-/* It has to wait for the only slot, and that is not its own time. If a slow machine stops it on its way, once more
- * with twice the time. */
+/* It has to wait for the only slot, and that is not its own time. If a slow machine stops it
+ * on its way, once more with twice the time. */
 TEST(B8_a_timeout_runs_from_the_entry_of_the_body)
 {
     static const stet_handler handlers[] = { { "behind", behind_the_door, NULL }, { 0 } };

@@ -174,8 +174,8 @@ named_is_parked(stet_engine *e, stet_id run)
     return is_parked;
 }
 
-/* And a forged hint about it takes nothing. One is enough; many would use up what it may look for nothing, and
- * then the real one is answered by a look at all that is due. */
+/* And a forged hint about it takes nothing. One is enough; many would use up what it may look
+ * for nothing, and then the real one is answered by a look at all that is due. */
 TEST(G9_a_run_that_is_parked_and_woken_elsewhere_is_taken_by_name)
 {
     fixture         *f = quiet_begin();

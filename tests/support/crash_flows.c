@@ -615,8 +615,8 @@ flow_job(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text("over"));
 }
 
-/* Two times, and no more. They are to come when it is made, however slowly that goes: the first is a little later than
- * what is asked for then. */
+/* Two times, and no more. They are to come when it is made, however slowly that goes: the
+ * first is a little later than what is asked for then. */
 static int
 flow_times(void *arg, int64_t *next_ms, const char *schedule, int64_t after_ms)
 {
