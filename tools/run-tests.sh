@@ -77,8 +77,22 @@ programs() { # CONFIG
         [ "$1" != tsan ] || grep -q 'tsan: yes' "$source" || continue
         source=${source#tests/}
         source=${source%.c}
+        ! is_left_out "$1/${source/\//_}" || continue
         [[ ${source/\//_} == *"$ONLY"* ]] && echo "${source/\//_}"
     done
+}
+
+# What those programs start: the command, examples and applications.
+started_programs() {
+    local source
+    echo stet_command stet-test-server
+    for source in tests/apps/*.c; do echo "app_$(basename "$source" .c)"; done
+    for source in examples/*.c; do echo "example_$(basename "$source" .c)"; done
+}
+
+# Hundreds of processes, each of which does what engine_move_test does in one.
+is_left_out() { # CONFIG/PROGRAM
+    case $1 in asan/crash_move_test | asan/crash_postgres_move_test) ;; *) return 1 ;; esac
 }
 
 build_step() { # CONFIG COMPILER SANITIZE TARGET...
@@ -176,11 +190,13 @@ run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     asan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=8 ;;
     tsan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=4 ;;
     esac
+    # A limit that is too short for a busy machine loses the work of a whole session; one that is long costs nothing
+    # unless something is wrong.
     case $config in
-    plain) run_job "$1" "$OUT/plain/tests/$program" ;;
+    plain) STET_TEST_SLOW=${STET_TEST_SLOW:-3} run_job "$1" "$OUT/plain/tests/$program" ;;
     *)
         # shellcheck disable=SC2046
-        STET_TEST_SLOW=4 run_job "$1" $(fixed_addresses) "$OUT/$config/tests/$program"
+        STET_TEST_SLOW=${STET_TEST_SLOW:-8} run_job "$1" $(fixed_addresses) "$OUT/$config/tests/$program"
         ;;
     esac
 }
@@ -197,8 +213,6 @@ export -f report run_job run_check thin run_program fixed_addresses
 jobs_of() { # CONFIG
     local program
     for program in $(programs "$1"); do
-        # Hundreds of processes, each of which does what engine_move_test does in one.
-        case $1/$program in asan/crash_move_test | asan/crash_postgres_move_test) continue ;; esac
         # What strangers send is for the sanitizer to judge.
         case $1/$program in plain/fault_*_answer_test | plain/fault_rabbitmq_test) continue ;; esac
         case $program in
@@ -249,11 +263,13 @@ all_jobs() {
         printf '%s\n' checks/tidy checks/headers checks/install checks/docs
     fi
     ! has_config plain || jobs_of plain | slow_first
-    if has_config asan && build asan clang address all >&3; then
-        jobs_of asan | slow_first
+    local targets
+    if has_config asan; then
+        mapfile -t targets < <(programs asan)
+        [ ${#targets[@]} -eq 0 ] || mapfile -t -O ${#targets[@]} targets < <(started_programs)
+        [ ${#targets[@]} -eq 0 ] || ! build asan clang address "${targets[@]}" >&3 || jobs_of asan | slow_first
     fi
     if has_config tsan; then
-        local targets
         mapfile -t targets < <(programs tsan)
         [ ${#targets[@]} -eq 0 ] || ! build tsan clang thread "${targets[@]}" stet-test-server >&3 || jobs_of tsan | slow_first
     fi

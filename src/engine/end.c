@@ -114,6 +114,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
         return end_compensation_failed(c, due_ms);
     claim->engine->p->ops->random(claim->engine->p, &random, sizeof random);
     fact.kind = code == STET_EDEFER ? STET__FACT_DEFERRED : STET__FACT_ATTEMPT_FAILED;
+    fact.time_ms = now_ms; /* the wait that is told begins then, however late it is written */
     fact.code = code;
     fact.cause = c->failure.cause;
     fact.text = stet_text(text);

@@ -134,7 +134,8 @@ host_append_one(stet_ctx *c, stet__work *w, stet__fact *fact, const stet__fact *
     int          err;
 
     fact->revision = c->run.journal + 1;
-    if (fact->kind != STET__FACT_CLAIMED || fact->time_ms == 0)
+    /* What decided at a moment (a claim, a wait for the next try) has that moment. */
+    if (fact->kind >= STET__FACT_STEP || fact->time_ms == 0)
         fact->time_ms = stet__store_now(e);
     if (fact->kind == STET__FACT_STATE_SET || fact->kind == STET__FACT_STATE_CLEAR)
         host_date_write(c, fact);

@@ -15,7 +15,7 @@
 #include "test.h"
 #include "testkit/shim_store.h"
 
-enum { LIMIT_MS = 60000, RUNS = 2, IDS_MAX = 512 };
+enum { RUNS = 2, IDS_MAX = 512 };
 
 static void
 die(void *arg)
@@ -93,7 +93,7 @@ live(const char *db, shim_script *script, bool starts)
     CHECK_OK(stet_engine_start(e));
     for (int i = 0; starts && i < RUNS; i++)
         CHECK_OK(stet_start(e, &run, "t.steps", stet_text("1"), NULL));
-    until_ms = stet__mono_ms(stet__platform_real()) + LIMIT_MS;
+    until_ms = stet__mono_ms(stet__platform_real()) + INT64_C(60000) * test_slow();
     while (n > 0) {
         n = 0;
         CHECK_OK(stet_run_list(e, NULL, count_run, &n));

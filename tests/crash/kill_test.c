@@ -222,7 +222,7 @@ kill_entered(const kill_world *w, const char *run, const char *step, const char 
 static void
 kill_await_entry(kill_world *w, const char *run, const char *step, size_t n)
 {
-    int64_t until_ms = kill_now_ms() + KILL_WAIT_MS;
+    int64_t until_ms = kill_now_ms() + (int64_t)KILL_WAIT_MS * test_slow();
 
     do {
         kill_load_lines(w);
@@ -355,7 +355,7 @@ kill_check_all(kill_world *w, kill_totals *t)
 static void
 kill_wait(kill_world *w, const stet_run_id *run)
 {
-    int rc = stet_wait(w->e, NULL, run, KILL_WAIT_MS);
+    int rc = stet_wait(w->e, NULL, run, (int64_t)KILL_WAIT_MS * test_slow());
 
     if (rc != STET_OK)
         test_fail(__FILE__, __LINE__, "%s: %s: %s\n%s", run->text, stet_code_name(rc),
@@ -567,7 +567,7 @@ static pid_t
 kill_until_stuck(kill_world *w, const stet_run_id *bomb, kill_status *s, size_t *deaths)
 {
     static const char *const settings[] = { "concurrency=4", "sweep_ms=50", "poll_ms=50", NULL };
-    int64_t                  until_ms = kill_now_ms() + KILL_WAIT_MS;
+    int64_t                  until_ms = kill_now_ms() + (int64_t)KILL_WAIT_MS * test_slow();
     pid_t                    worker = kill_worker(w, settings);
     int                      status;
 

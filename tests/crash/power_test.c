@@ -28,7 +28,9 @@
 #include "power_vfs.h"
 #include "store/sqlite.h"
 
-enum { POWER_LIMIT_MS = 30000, POWER_LEASE_MS = 600000, POWER_SLOTS_MAX = 8, POWER_HEAD = 4096 };
+#define POWER_LIMIT_MS (INT64_C(30000) * test_slow())
+
+enum { POWER_LEASE_MS = 600000, POWER_SLOTS_MAX = 8, POWER_HEAD = 4096 };
 
 /* What was known when the power went: the ledger, and the live file as far as anybody reads it. */
 typedef struct power_known {

@@ -79,7 +79,7 @@ stopped_await(sem_t *what, const char *text)
     struct timespec until;
 
     CHECK_INT(clock_gettime(CLOCK_REALTIME, &until), 0);
-    until.tv_sec += STOPPED_LIMIT_S;
+    until.tv_sec += (time_t)STOPPED_LIMIT_S * test_slow();
     while (sem_timedwait(what, &until) != 0)
         if (errno != EINTR)
             test_fail(__FILE__, __LINE__, "%s: %s: %s", stopped_here.w->f->name,

@@ -44,15 +44,35 @@ TEST(B3_sleeps_never_wake_early)
     fixture_end(f);
 }
 
+/* A run that slept when its worker went, for at least so long. One that a slow machine let
+ * wake before proves nothing: then another one, for twice as long. */
+static stet_run_id
+asleep_alone(fixture *f, int64_t *sleep_ms)
+{
+    stet_run_id run;
+    stet_status status;
+    char        duration[32];
+
+    for (;; *sleep_ms *= 2) {
+        (void)snprintf(duration, sizeof duration, "%lldms", (long long)*sleep_ms);
+        fixture_up_with(f, sleepers);
+        run = fixture_start(f->engine, "t.sleep", duration, NULL);
+        AWAIT(fixture_facts(f->engine, &run, "sleep", "nap") == 1);
+        fixture_down(f);
+        f->engine = fixture_open(f);
+        status = fixture_look(f->engine, &run).status;
+        fixture_close(f);
+        if (status == STET_STATUS_SUSPENDED)
+            return run;
+    }
+}
+
 TEST(B3_a_sleep_survives_a_restart_and_does_not_begin_anew)
 {
     fixture    *f = fixture_begin();
-    stet_run_id run;
+    int64_t     sleep_ms = 300;
+    stet_run_id run = asleep_alone(f, &sleep_ms);
 
-    fixture_up_with(f, sleepers);
-    run = fixture_start(f->engine, "t.sleep", "300ms", NULL);
-    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
-    fixture_down(f);
     fixture_up_with(f, sleepers);
     EXPECT_RESULT(f->engine, &run, "awake");
     CHECK_INT(fixture_facts(f->engine, &run, "sleep", "nap"), 1);
@@ -63,15 +83,11 @@ TEST(B3_a_sleep_survives_a_restart_and_does_not_begin_anew)
 TEST(B3_a_sleep_that_ended_while_no_worker_lived_ends_at_the_next_start)
 {
     fixture    *f = fixture_begin();
-    stet_run_id run;
-    int64_t     from;
+    int64_t     sleep_ms = 150, from;
+    stet_run_id run = asleep_alone(f, &sleep_ms);
 
-    fixture_up_with(f, sleepers);
-    run = fixture_start(f->engine, "t.sleep", "150ms", NULL);
-    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
-    fixture_down(f);
     from = fixture_mono_ms();
-    AWAIT(fixture_mono_ms() > from + 200);
+    AWAIT(fixture_mono_ms() > from + sleep_ms + 50);
     fixture_up_with(f, sleepers);
     EXPECT_RESULT(f->engine, &run, "awake");
     fixture_end(f);

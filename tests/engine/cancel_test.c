@@ -425,17 +425,15 @@ h_awaits(stet_ctx *ctx, stet_bytes input)
     stet_future *future;
     stet_bytes   out;
 
-    (void)input;
     STET_TRY(fixture_hand_out(ctx, &future));
-    STET_TRY(stet_await_for(ctx, &out, future, "2s"));
+    STET_TRY(stet_await_for(ctx, &out, future, input.data));
     return stet_return(ctx, out);
 }
 
 static int
 h_long_nap(stet_ctx *ctx, stet_bytes input)
 {
-    (void)input;
-    STET_TRY(stet_sleep(ctx, "nap", "2s"));
+    STET_TRY(stet_sleep(ctx, "nap", input.data));
     return stet_return(ctx, stet_text("woke"));
 }
 
@@ -445,19 +443,32 @@ TEST(C4_later_timers_and_signals_change_nothing)
                                              { "nap", h_long_nap, NULL },
                                              { 0 } };
     fixture                  *f = fixture_begin();
+    int64_t                   time_ms = 500;
+    char                      time[32];
     stet_run_id               run, sleeper, clock_;
     fixture_run               before, after;
 
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.awaits", "", NULL);
-    sleeper = fixture_start(f->engine, "t.nap", "", NULL);
-    effects_await("handed out", 1);
-    CHECK_OK(stet_cancel(f->engine, &run, "ann", "enough"));
-    CHECK_OK(stet_cancel(f->engine, &sleeper, "ann", "enough"));
+    for (int n = 1;; n++) { /* until they are cancelled before their timers fire */
+        time_ms *= 2;
+        (void)snprintf(time, sizeof time, "%lldms", (long long)time_ms);
+        run = fixture_start(f->engine, "t.awaits", time, NULL);
+        sleeper = fixture_start(f->engine, "t.nap", time, NULL);
+        effects_await("handed out", n);
+        if (stet_cancel(f->engine, &run, "ann", "enough") == STET_OK &&
+            stet_cancel(f->engine, &sleeper, "ann", "enough") == STET_OK &&
+            stet_wait(f->engine, NULL, &run, 0) == STET_ECANCELLED &&
+            stet_wait(f->engine, NULL, &sleeper, 0) == STET_ECANCELLED &&
+            fixture_facts(f->engine, &run, "timer fired", NULL) +
+                    fixture_facts(f->engine, &sleeper, "timer fired", NULL) ==
+                0)
+            break;
+    }
     fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
     fixture_await_status(f->engine, &sleeper, STET_STATUS_CANCELLED);
     before = fixture_look(f->engine, &run);
-    clock_ = fixture_start(f->engine, "t.nap", "", NULL); /* wakes after all timers of the others */
+    clock_ =
+        fixture_start(f->engine, "t.nap", time, NULL); /* wakes after all timers of the others */
     CHECK_CODE(stet_resolve(f->engine, handed_out, stet_text("yes")), STET_EENDED);
     CHECK_CODE(stet_reject(f->engine, handed_out, "no"), STET_EENDED);
     EXPECT_RESULT(f->engine, &clock_, "woke");

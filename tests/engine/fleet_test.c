@@ -203,7 +203,7 @@ TEST(G9_with_hints_work_from_elsewhere_is_taken_up_before_the_poll)
         run = fixture_start(client, "t.quick", "ok", NULL);
         EXPECT_RESULT(f->engine, &run, "ok");
     }
-    CHECK(fixture_mono_ms() - before_ms < 30000);
+    CHECK(fixture_mono_ms() - before_ms < 60000);
     stet_close(client);
     fixture_end(f);
 }
@@ -240,7 +240,7 @@ TEST(G9_an_api_only_node_is_told_of_an_answer_before_the_poll)
     gate_await(&common_door, 1);
     client.reads = stet_engine_reads(client.engine);
     CHECK_INT(pthread_create(&thread, NULL, g9_let_go, &client), 0);
-    CHECK_OK(stet_wait(client.engine, NULL, &run, 20000));
+    CHECK_OK(stet_wait(client.engine, NULL, &run, 50000));
     pthread_join(thread, NULL);
     stet_close(client.engine);
     fixture_end(f);
@@ -467,7 +467,7 @@ polled_waiter(void *arg)
     polled_wait *p = arg;
 
     p->poll = stet_engine_poll(p->engine, NULL, 0);
-    p->wait = stet_wait(p->engine, &p->result, &p->run, 30000);
+    p->wait = stet_wait(p->engine, &p->result, &p->run, 0);
     atomic_store(&p->is_over, true);
     return NULL;
 }
@@ -497,33 +497,49 @@ TEST(G11_another_thread_waits_and_does_not_poll)
     fixture_end(f);
 }
 
-TEST(G11_polling_is_the_heartbeat)
+/* False: the machine stood still for the better part of a lease, and its polls came too late. */
+static bool
+g11_beats(void)
 {
     fixture     *f = fixture_begin();
     stet_engine *e;
     workers      w;
-    int64_t      until_ms;
+    int64_t      until_ms, polled_ms;
+    bool         stood_still = false, is_well;
 
     f->options.lease_ms = 1500;
     f->options.renew_ms = 50;
     e = fixture_open_with(f, fleet_services);
     CHECK_OK(stet_engine_poll(e, NULL, 0));
+    polled_ms = fixture_mono_ms();
     f->options.lease_ms = 0;
     f->options.renew_ms = 0;
     f->options.sweep_ms = 20;
     f->options.roles = STET_ROLE_TIMERS;
     fixture_up(f, (const fixture_service[]){ { 0 } }); /* looks for the dead all the time */
-    w = workers_now(f->engine);
-    CHECK_INT(w.n, 2);
-    until_ms = stet_engine_now_ms(e) + 3200; /* more than two leases */
-    while (stet_engine_now_ms(e) < until_ms)
+    until_ms = stet_engine_now_ms(e) + 3200;           /* more than two leases */
+    do {
         CHECK_OK(stet_engine_poll(e, NULL, 10));
+        stood_still = stood_still || fixture_mono_ms() - polled_ms > 500;
+        polled_ms = fixture_mono_ms();
+    } while (stet_engine_now_ms(e) < until_ms);
     w = workers_now(f->engine);
-    CHECK_INT(w.n, 2);
-    CHECK_INT(fixture_logged(f, "is gone"), 0);
-    CHECK_INT(fixture_logged(f, "lease ended"), 0);
+    is_well =
+        w.n == 2 && fixture_logged(f, "is gone") == 0 && fixture_logged(f, "lease ended") == 0;
+    stood_still = stood_still || fixture_mono_ms() - polled_ms > 500;
     stet_close(e);
     fixture_end(f);
+    fixture_wipe();
+    CHECK(is_well || stood_still);
+    return is_well;
+}
+
+TEST(G11_polling_is_the_heartbeat)
+{
+    int tries = 0;
+
+    while (!g11_beats())
+        CHECK(++tries < 8);
 }
 
 TEST(G11_what_a_polled_engine_left_another_takes_over)

@@ -26,7 +26,8 @@ quiet_begin(void)
     f->options.poll_ms = HOUR_MS;
     f->options.sweep_ms = HOUR_MS;
     f->options.wait_poll_ms = WAIT_POLL_MS;
-    f->options.wait_ms = fixture_patience_ms() < WAIT_POLL_MS ? fixture_patience_ms() : 50000;
+    f->options.wait_ms =
+        fixture_patience_ms() < WAIT_POLL_MS ? fixture_patience_ms() : WAIT_POLL_MS - 1000;
     return f;
 }
 
@@ -173,8 +174,8 @@ named_is_parked(stet_engine *e, stet_id run)
     return is_parked;
 }
 
-/* And a forged hint about it takes nothing. One is enough; many would use up what it may look for nothing, and
- * then the real one is answered by a look at all that is due. */
+/* And a forged hint about it takes nothing. One is enough; many would use up what it may look
+ * for nothing, and then the real one is answered by a look at all that is due. */
 TEST(G9_a_run_that_is_parked_and_woken_elsewhere_is_taken_by_name)
 {
     fixture         *f = quiet_begin();

@@ -73,7 +73,7 @@ body_starts_and_waits(stet_attempt *a, void *arg)
 
     (void)arg;
     STET_TRY(stet_start(hostile_engine, &run, "t.quick", stet_text("quick"), NULL));
-    err = stet_wait(hostile_engine, &result, &run, 20000);
+    err = stet_wait(hostile_engine, &result, &run, 0);
     if (err == STET_OK)
         err = stet_attempt_return(a, result.value);
     else

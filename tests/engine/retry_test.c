@@ -90,8 +90,8 @@ TEST(C1_the_backoff_grows_to_its_maximum)
     r = EXPECT_END(f->engine, &run, STET_ERUN);
     w = waits_of(f->engine, &run);
     CHECK_INT(w.n, 5);
-    for (int i = 0; i < 5; i++) /* the time of the fact may be taken a moment after the decision */
-        CHECK(w.ms[i] <= want[i] && w.ms[i] >= want[i] - 3);
+    for (int i = 0; i < 5; i++) /* to the millisecond: the fact has the time of the decision */
+        CHECK_INT(w.ms[i], want[i]);
     stet_result_free(&r);
     fixture_end(f);
 }
@@ -113,7 +113,7 @@ TEST(C1_jitter_spreads_the_backoff_within_its_bounds)
         waits       w = waits_of(f->engine, &runs[i]);
 
         CHECK_INT(w.n, 1);
-        CHECK(w.ms[0] >= 40 && w.ms[0] <= 150);
+        CHECK(w.ms[0] >= 50 && w.ms[0] <= 150);
         least = w.ms[0] < least ? w.ms[0] : least;
         most = w.ms[0] > most ? w.ms[0] : most;
         stet_result_free(&r);

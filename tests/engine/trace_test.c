@@ -153,7 +153,7 @@ TEST(H7_a_trace_is_carried_from_run_to_run)
 
     run = fixture_start(f->engine, "t.root", "",
                         STET_START(.traceparent = GIVEN, .tracestate = STATE));
-    CHECK_OK(stet_wait(f->engine, NULL, &run, 30000));
+    CHECK_OK(stet_wait(f->engine, NULL, &run, 0));
     AWAIT(atomic_load(&n_trace_lines) == 4);
     for (int i = 0; i < 4; i++) {
         check_trace(trace_line(handlers[i]));

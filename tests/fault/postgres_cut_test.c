@@ -9,7 +9,7 @@
 #include "store_life.h"
 #include "test.h"
 
-enum { OPEN_PATIENCE_MS = 30000, OPEN_REQUESTS_MAX = 200, STORE_REQUESTS_MAX = 400 };
+enum { OPEN_REQUESTS_MAX = 200, STORE_REQUESTS_MAX = 400 };
 
 __attribute__((constructor)) static void
 cut_server(void)
@@ -239,7 +239,7 @@ open_live(proxy *p, size_t n)
     stet_value   value;
     stet_store  *s;
     char         schema[32];
-    int64_t      until_ms = fixture_mono_ms() + OPEN_PATIENCE_MS;
+    int64_t      until_ms = fixture_mono_ms() + fixture_patience_ms();
 
     (void)snprintf(schema, sizeof schema, "made_%s_%zu", test_unique(), n);
     while (open_is_cut(stet__store_open(&s, stet__platform_real(), proxy_url(p, schema, "")),

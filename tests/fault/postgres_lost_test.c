@@ -74,7 +74,7 @@ now_ms(void)
 static void
 settle(stet_store *s, uint64_t seq, stet_outcome *out)
 {
-    int64_t until = now_ms() + 40000;
+    int64_t until = now_ms() + INT64_C(40000) * test_slow();
     int     err;
 
     while ((err = put(s, seq, out)) != STET_OK) {
@@ -88,7 +88,7 @@ settle(stet_store *s, uint64_t seq, stet_outcome *out)
 static uint64_t
 version_at_last(stet_store *s)
 {
-    int64_t until = now_ms() + 40000;
+    int64_t until = now_ms() + INT64_C(40000) * test_slow();
 
     while (s->ops->ping(s) != STET_OK) {
         if (now_ms() > until)
@@ -232,7 +232,7 @@ TEST(G9_postgres_a_step_that_is_recorded_is_no_hint)
     CHECK_INT(out.result, STET_OK);
     CHECK_OK(other->ops->watch(other, step_hint, NULL));
     for (int i = 1; i <= 20; i++) {
-        int64_t until = now_ms() + 40000;
+        int64_t until = now_ms() + INT64_C(40000) * test_slow();
         stet_op facts = { .kind = STET_OP_FACTS,
                           .run = row.id,
                           .number = (uint64_t)i,
@@ -297,7 +297,7 @@ heard_count(heard *h, const int *which)
 static void
 heard_await(heard *h, const int *which, int n)
 {
-    int64_t until = now_ms() + 40000;
+    int64_t until = now_ms() + INT64_C(40000) * test_slow();
 
     while (heard_count(h, which) < n && now_ms() < until)
         (void)poll(NULL, 0, 1);
@@ -490,7 +490,7 @@ ender_says(ender *x)
 static int
 heard_news(heard *h, const ender *x)
 {
-    int64_t until = now_ms() + 40000;
+    int64_t until = now_ms() + INT64_C(40000) * test_slow();
     bool    is = false;
 
     while (!is && now_ms() < until) {
@@ -657,7 +657,7 @@ TEST(G9_postgres_who_waits_no_more_is_told_no_more)
     PGconn     *db = waiter_server();
     heard       mine = { .lock = PTHREAD_MUTEX_INITIALIZER };
     heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
-    int64_t     until = now_ms() + 40000;
+    int64_t     until = now_ms() + INT64_C(40000) * test_slow();
     ender       x;
 
     waiter->told = heard_told;
@@ -723,7 +723,7 @@ TEST_LIMIT(G3_everything_goes_on_after_the_server_was_killed, 120)
     for (int round = 0; round < 2; round++) {
         pid_t   server = cluster_server(c);
         int     hints;
-        int64_t until = now_ms() + 40000;
+        int64_t until = now_ms() + INT64_C(40000) * test_slow();
 
         settle(s, ++seq, &out);
         CHECK(server > 0);

@@ -65,6 +65,8 @@ quiet_begin(const char *store, int port)
     f->options.poll_ms = HOUR_MS;
     f->options.sweep_ms = HOUR_MS;
     f->options.wait_poll_ms = WAIT_POLL_MS;
+    if (f->options.wait_ms >= WAIT_POLL_MS)
+        f->options.wait_ms = WAIT_POLL_MS - 1000;
     return f;
 }
 

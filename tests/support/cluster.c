@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CLUSTER_PATIENCE_MS 60000
+#define CLUSTER_PATIENCE_MS 120000
 #define CLUSTER_TRIES       3
 
 static char cluster_reason[256];

@@ -59,7 +59,7 @@ typedef struct flow_ledger {
      * get. */
     int             notes;
     char            decided[FLOW_BOUNDARIES][24], heard[FLOW_BOUNDARIES][24];
-    int64_t         planned_ms;   /* the first time of the schedule; the second is a little later */
+    int64_t         planned_ms;   /* the first time of the schedule; 0: not said yet */
     uint32_t        planned_life; /* in which that was said: one that finds none says it anew */
 } flow_ledger;
 

@@ -12,7 +12,7 @@
 
 #include "test.h"
 
-#define CREW_PATIENCE_MS 90000
+#define CREW_PATIENCE_MS (INT64_C(90000) * test_slow())
 #define CREW_URL_MAX     400
 
 /* What lies in the file, record after record. */

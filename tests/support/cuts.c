@@ -17,7 +17,7 @@
 #include "fixture.h"
 #include "test.h"
 
-enum { CUTS_PATIENCE_MS = 30000, CUTS_RUNS = 7 };
+enum { CUTS_RUNS = 7 };
 
 /* What was executed, in this life. */
 static struct {
@@ -299,14 +299,14 @@ life_retry(cuts_life *l, const stet_run_id *letter)
     stet_result result;
     int         err;
 
-    EXPECT(l, stet_wait(l->e, NULL, letter, CUTS_PATIENCE_MS), STET_ERUN);
+    EXPECT(l, stet_wait(l->e, NULL, letter, fixture_patience_ms()), STET_ERUN);
     atomic_store(&books.is_mended, true);
     ANSWER(l, err, stet_dlq_retry(l->e, &again, letter));
     if (err == STET_EEXISTS)
         EXPECT(l, stet_run_get(l->e, letter, life_retried_by, &again), STET_OK);
     else
         life_expect(l, __LINE__, err, STET_OK, "retry");
-    EXPECT(l, stet_wait(l->e, &result, &again, CUTS_PATIENCE_MS), STET_OK);
+    EXPECT(l, stet_wait(l->e, &result, &again, fixture_patience_ms()), STET_OK);
     stet_result_free(&result);
 }
 
@@ -324,7 +324,7 @@ life_wait_inside(cuts_life *l)
                          STET_START(.idempotency_key = key, .existed = &existed)),
            STET_OK);
     SAME(l, existed, true);
-    EXPECT(l, stet_wait(l->e, NULL, &run, CUTS_PATIENCE_MS), STET_OK);
+    EXPECT(l, stet_wait(l->e, NULL, &run, fixture_patience_ms()), STET_OK);
 }
 
 static void
@@ -340,12 +340,12 @@ life_work(cuts_life *l)
     life_await(l, &books.begun, "the endless run");
     EXPECT(l, stet_cancel(l->e, &endless, "the test", "enough"), STET_OK);
     life_resolve(l);
-    EXPECT(l, stet_wait(l->e, &result, &order, CUTS_PATIENCE_MS), STET_OK);
+    EXPECT(l, stet_wait(l->e, &result, &order, fixture_patience_ms()), STET_OK);
     if (!fixture_is(result.value, "2, open"))
         test_fail(__FILE__, __LINE__, "%s: the order says \"%.*s\"", l->where,
                   (int)result.value.len, (const char *)result.value.data);
     stet_result_free(&result);
-    EXPECT(l, stet_wait(l->e, NULL, &endless, CUTS_PATIENCE_MS), STET_ECANCELLED);
+    EXPECT(l, stet_wait(l->e, NULL, &endless, fixture_patience_ms()), STET_ECANCELLED);
     if (l->c->start_in != NULL)
         life_wait_inside(l);
 }
@@ -381,7 +381,7 @@ life_check(cuts_life *l)
 static void
 life_live(cuts_life *l)
 {
-    l->until_ms = fixture_mono_ms() + CUTS_PATIENCE_MS;
+    l->until_ms = fixture_mono_ms() + fixture_patience_ms();
     memset(&books, 0, sizeof books);
     books.pay = l->c->pay;
     life_open(l, &(stet_options){ .sweep_ms = 1000 });

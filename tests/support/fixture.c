@@ -150,7 +150,7 @@ static void
 end_verify(stet_engine *e)
 {
     char    found[512] = "";
-    int64_t until = fixture_mono_ms() + 10000;
+    int64_t until = fixture_mono_ms() + fixture_patience_ms();
 
     do {
         found[0] = '\0';
@@ -324,7 +324,8 @@ effects_await(const char *line, int n)
 int64_t
 fixture_patience_ms(void)
 {
-    return 40000; /* below the time limit of a test, so that a test says itself what did not come */
+    /* Below the time limit of a test, so that a test says itself what did not come. */
+    return INT64_C(40000) * test_slow();
 }
 
 int64_t
@@ -383,6 +384,26 @@ gate_open(gate *g)
     pthread_mutex_lock(&g->lock);
     g->is_open = true;
     pthread_cond_broadcast(&g->cond);
+    pthread_mutex_unlock(&g->lock);
+}
+
+int
+gate_arrived(gate *g)
+{
+    int n;
+
+    pthread_mutex_lock(&g->lock);
+    n = g->arrived;
+    pthread_mutex_unlock(&g->lock);
+    return n;
+}
+
+void
+gate_shut(gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->is_open = false;
+    g->arrived = 0;
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -114,6 +114,8 @@ typedef struct gate {
 void gate_pass(gate *g);             /* in a body: arrive, wait until it is open */
 void gate_await(gate *g, int n);     /* in the test: wait until n have arrived */
 void gate_open(gate *g);
+int  gate_arrived(gate *g);
+void gate_shut(gate *g);             /* as it was; nobody may be in it */
 
 /* Call fn(arg, 0 … n-1) on n threads that begin together, and wait for them. */
 void fixture_race(int n, void (*fn)(void *arg, int i), void *arg);

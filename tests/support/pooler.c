@@ -20,7 +20,7 @@
 #include "test.h"
 
 #define POOLER_PROGRAM     "/usr/sbin/pgbouncer"
-#define POOLER_PATIENCE_MS 30000
+#define POOLER_PATIENCE_MS 120000
 
 static int64_t
 pooler_now_ms(void)

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define SERVER_PROGRAM     "/usr/bin/redis-server"
-#define SERVER_PATIENCE_MS 30000
+#define SERVER_PATIENCE_MS 120000
 #define SERVER_TRIES       3
 
 static char server_reason[256];

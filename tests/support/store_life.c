@@ -7,7 +7,7 @@
 #include "fixture.h"
 #include "test.h"
 
-enum { LIFE_PATIENCE_MS = 30000, LIFE_RUNS = 3 };
+enum { LIFE_RUNS = 3 };
 
 static const char *const life_handlers[] = { "h.a", "h.b" };
 
@@ -368,7 +368,7 @@ store_life_live(store_life *l)
 {
     uint64_t other;
 
-    l->until_ms = fixture_mono_ms() + LIFE_PATIENCE_MS;
+    l->until_ms = fixture_mono_ms() + fixture_patience_ms();
     l->s = NULL;
     l->seq = 0;
     l->failures = 0;

@@ -191,6 +191,14 @@ test_count(const char *name, long otherwise)
     return n > 0 ? n : otherwise;
 }
 
+int
+test_slow(void)
+{
+    long slow = test_count("STET_TEST_SLOW", 1);
+
+    return slow <= 1000 ? (int)slow : 1;
+}
+
 const char *
 test_unique(void)
 {
@@ -249,14 +257,10 @@ runner_dir_remove(void)
         fprintf(stderr, "test runner: cannot remove %s: %s\n", runner.dir, strerror(errno));
 }
 
-/* STET_TEST_SLOW stretches limits where the machine or a sanitizer is slow. */
 static int
 runner_limit_s(const test_case *test)
 {
-    long slow = test_count("STET_TEST_SLOW", 1);
-    int  limit_s = test->limit_s > 0 ? test->limit_s : TEST_LIMIT_S;
-
-    return limit_s * (int)(slow <= 1000 ? slow : 1);
+    return (test->limit_s > 0 ? test->limit_s : TEST_LIMIT_S) * test_slow();
 }
 
 static sigset_t

@@ -19,7 +19,7 @@
 typedef struct test_case {
     const char       *name;
     void            (*fn)(void);
-    int               limit_s; /* 0: 60; multiplied by STET_TEST_SLOW (sanitizers: 4) */
+    int               limit_s; /* 0: 60; multiplied by test_slow() */
     struct test_case *next;
 } test_case;
 
@@ -36,6 +36,10 @@ const char *test_unique(void);
 /* What the environment says of this; as a count, which is 1 or more. */
 long test_number(const char *name, long otherwise);
 long test_count(const char *name, long otherwise);
+/* How many times slower than a quiet machine and no sanitizer it may be: STET_TEST_SLOW, else
+ * 1. Every limit that is there so that a test says what did not come is multiplied by it; it
+ * costs nothing where all comes. */
+int test_slow(void);
 /* A fresh directory, removed after the test (also after a crash). The same one within a test. */
 const char *test_dir(void);
 /* test_dir() + "/" + name, in a static ring of buffers. */
