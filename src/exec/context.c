@@ -465,7 +465,7 @@ stet_defer_until(stet_ctx *c, int64_t time_ms, const char *why)
 
     if (err != STET_OK)
         return err;
-    c->defer_ms = time_ms > 0 ? time_ms : 1;
+    c->defer_ms = time_ms > STET__DEFER_MS_MAX ? STET__DEFER_MS_MAX : time_ms > 0 ? time_ms : 1;
     return stet__ctx_fail(c, STET_EDEFER, 0, why, NULL, 0);
 }
 
