@@ -628,6 +628,8 @@ typedef struct stet__loaded {
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
     uint32_t      failed;   /* run.failed without entries that nobody took */
 } stet__loaded;
+/* "suspended, waits for signal go"; "stuck: recorded step pay#1, but …". In the arena. */
+const char *stet__row_state(stet__arena *arena, const stet_run_row *row);
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to the last one a row knows that was read before, and the inbox entries they took, into run and
  * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */

@@ -194,6 +194,9 @@ TEST(I1_C2_why_of_a_deferral_says_until_when_and_counts_no_attempt)
     CHECK_HAS(why.text, "was deferred");
     CHECK_HAS(why.text, "it is tried again in ");
     CHECK(strstr(why.text, "attempt") == NULL);
+    /* What failed is not what it waits for. */
+    CHECK_CODE(stet_wait(f->engine, NULL, &run, 1), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "it is retrying: ");
     fixture_end(f);
 }
 
