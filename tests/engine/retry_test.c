@@ -253,6 +253,33 @@ h_never_again(stet_ctx *ctx, stet_bytes input)
     return stet_defer_until(ctx, INT64_MAX, "never again");
 }
 
+static int
+h_no_time(stet_ctx *ctx, stet_bytes input)
+{
+    (void)ctx;
+    (void)input;
+    effect("no time");
+    return STET_EDEFER;
+}
+
+/* It would come back at once, without end. */
+TEST(C2_a_handler_that_defers_without_a_time_fails)
+{
+    static const stet_handler handlers[] = { { "h", h_no_time, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               r;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "", NULL);
+    r = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(r.code, STET_EHANDLER);
+    CHECK_HAS(r.error, "did not call stet_defer_until()");
+    CHECK_INT(effects("no time"), 1);
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
 /* The end of time is no time: a run that waited for it would have nothing that wakes it. */
 TEST(C2_I2_a_deferral_to_the_end_of_time_leaves_a_run_that_wakes)
 {
