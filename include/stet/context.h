@@ -328,7 +328,8 @@ STET_API int stet_return_json(stet_ctx *ctx, const char *fmt, ...);
 /** Fail with a sentence: `return stet_fail(ctx, STET_EPERMANENT, "no such item %s", id);` A code of class
  * permanent goes to the dead letters at once, any other is retried. Returns `code`. */
 STET_API int stet_fail(stet_ctx *ctx, int code, const char *fmt, ...) STET_PRINTF(3, 4);
-/** End this attempt and come back at that time; uses no attempt. Returns STET_EDEFER. */
+/** End this attempt and come back at that time; uses no attempt. Returns STET_EDEFER, which without this call fails
+ * the run (STET_EHANDLER). */
 STET_API int stet_defer_until(stet_ctx *ctx, int64_t time_ms, const char *why);
 /** Begin anew with another input and an empty record: `return stet_continue(ctx, input);` For runs that would
  * grow without end.

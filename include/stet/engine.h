@@ -82,8 +82,8 @@ typedef struct stet_failed {
  * runs that were stopped. Any thread, several at once; must not call stet.
  * @param[out] not_before_ms  with STET_EDEFER: when to come back, milliseconds since 1970
  * @return STET_OK, no opinion: who is asked next decides; STET_ERETRY, retry as usual; STET_EPERMANENT, to the dead
- *         letters now; STET_EDEFER, come back at that time without using an attempt. Anything else is reported in the
- *         log, and the failure is retried as usual. */
+ *         letters now; STET_EDEFER, come back at that time without using an attempt. Anything else, also
+ *         STET_EDEFER without a time, is reported in the log, and the failure is retried as usual. */
 typedef int (*stet_classify_fn)(void *arg, const stet_failed *failed, int64_t *not_before_ms);
 
 typedef struct stet_audit_entry stet_audit_entry; /* stet/audit.h */

@@ -6,7 +6,7 @@
  * has ended only stet_run_fork() and stet_run_retry() are possible: they start a new one. A step is named as "charge",
  * or "charge#2" for the second of that name.
  *
- * All return STET_OK; STET_ENOTFOUND, there is no such run or step (the text names the steps there are); STET_EENDED;
+ * All return STET_OK; STET_ENOTFOUND, there is no such run or step (the text names what there is); STET_EENDED;
  * STET_ESTATE, not in the state it is in; STET_ETOOBIG; STET_EUSAGE, inside a handler; STET_EBUSY, it changed all the
  * time, nothing was written.
  */

@@ -158,7 +158,8 @@ STET_API int stet_register_schedule(stet_engine *engine, const char *function, s
  * Make sure that there is such a schedule: for every boot, from as many processes as you like.
  *
  * None of that name: it is made, and fires first at its first time after now. One that differs is
- * changed to this; if its time differs, its next time is computed anew, from now. One that is the
+ * changed to this; if its time differs, its next time is computed anew, from now: what was due by
+ * the old one and nobody fired is skipped (STET_SKIP_CHANGED). One that is the
  * same is only read. A pause stays. Durable on return. Any thread; not inside a handler.
  *
  * @param[out] change  what was done; may be NULL
@@ -243,7 +244,8 @@ typedef enum stet_skip {
     STET_SKIP_LIMIT,   /* more were missed than `missed_max` */
     STET_SKIP_OVERLAP, /* the run before it was open */
     STET_SKIP_QUEUED,  /* … and another one waited already */
-    STET_SKIP_PAUSED
+    STET_SKIP_PAUSED,
+    STET_SKIP_CHANGED  /* nobody could fire in time, and then its time was changed */
 } stet_skip;
 
 /** What became of one planned time, or of several that were skipped together. */

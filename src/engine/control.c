@@ -184,6 +184,7 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
 {
     stet__loaded l;
     stet__work  *w;
+    char         text[STET_ID_TEXT_MAX];
     int          err, asked = 0;
 
     if ((err = stet__load(e, &l, run, false)) != STET_OK)
@@ -194,8 +195,9 @@ control_stop_once(stet_engine *e, stet_id run, int code, const char *by, const c
     }
     if (l.run.is_told && !stet__run_is_terminal(&l.run) && timer == NULL) {
         stet__loaded_free(&l);
-        return stet__fail(STET_ESTATE, "its rollback failed and everybody was told so: nothing is left to cancel; "
-                                       "`stet rollback` tries again");
+        stet__id_text(text, STET__ID_RUN, run);
+        return stet__fail(STET_ESTATE, "%s: its rollback failed and everybody was told so: nothing is left to cancel; "
+                                       "`stet rollback` tries again", text);
     }
     if (stet__run_is_terminal(&l.run) || l.run.is_told || asked != 0) {
         *was_asked = true;

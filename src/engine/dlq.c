@@ -631,7 +631,7 @@ dlq_fork(stet_engine *e, dlq_journal *d, stet_id run, const char *text, const ch
         return err;
     if (d->n == 0 || d->facts[0].kind != STET__FACT_STARTED)
         return stet__fail(STET_ECORRUPT, "%s cannot be forked: its first fact is not readable", text);
-    if ((step != NULL && (err = stet__operate_find(&d->journal, text, step, &cmd)) != STET_OK) ||
+    if ((step != NULL && (err = stet__operate_find(&d->journal, text, step, false, &cmd)) != STET_OK) ||
         (err = stet__journal_rewind(&d->journal, step != NULL ? cmd->revision + STET__MUTANT(fork_behind) : 2)) != STET_OK)
         return err;
     if ((w = stet__work_new(e, NULL, NULL)) == NULL)

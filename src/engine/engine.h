@@ -628,6 +628,8 @@ typedef struct stet__loaded {
     uint64_t      bad_revision; /* of a fact that does not decode; 0: none */
     uint32_t      failed;   /* run.failed without entries that nobody took */
 } stet__loaded;
+/* "suspended, waits for signal go"; "stuck: recorded step pay#1, but …". In the arena. */
+const char *stet__row_state(stet__arena *arena, const stet_run_row *row);
 int  stet__load_row(stet_engine *e, stet_id id, stet__arena *arena, stet_run_row *row, stet__fact *extra);
 /* Facts up to the last one a row knows that was read before, and the inbox entries they took, into run and
  * journal (which may be NULL). STET_ECORRUPT with *bad_revision. */
@@ -908,8 +910,8 @@ int  stet__hold_find(stet_engine *e, stet__held_by *by);
 /* The fact that ends a run which was failed by hand; `stop` is 0 or what its waiters were told. */
 void stet__failed_fact(const stet__run *run, int stop, stet__fact *fact);
 /* Which recorded command "charge" or "charge#2" is, of whatever kind; without a number the last one. STET_ENOTFOUND,
- * naming what there is. */
-int stet__operate_find(const stet__journal *j, const char *run, const char *text, const stet__cmd **cmd);
+ * naming what there is: for whom waits are of no use, its steps. */
+int stet__operate_find(const stet__journal *j, const char *run, const char *text, bool only_steps, const stet__cmd **cmd);
 /* STET_ESTATE: it is not paused. */
 int stet__operate_resume(stet_engine *e, const stet_run_id *run, const char *by, const char *why);
 

@@ -472,11 +472,18 @@ host_judge_failure(stet_ctx *c, int code, const char *text, const char *origin, 
 
         if (verdict == STET_OK || (verdict == STET_ERETRY && STET__MUTANT(classify_passed)))
             continue;
-        if (verdict == STET_EDEFER)
-            *not_before_ms = when_ms > 0 ? when_ms : 1;
-        if (verdict == STET_EDEFER || verdict == STET_EPERMANENT)
+        if (verdict == STET_EPERMANENT)
             return verdict;
-        if (verdict != STET_ERETRY)
+        if (verdict == STET_EDEFER && when_ms > 0) {
+            *not_before_ms = when_ms > STET__DEFER_MS_MAX ? STET__DEFER_MS_MAX : when_ms;
+            return verdict;
+        }
+        /* It would come back at once and use no attempt: for ever, if the cause stays. */
+        if (verdict == STET_EDEFER)
+            stet__log(e, STET_LOG_WARN, &claim->run, failed.handler, NULL, verdict,
+                      "the classifier %s returned STET_EDEFER without a time (%lld); the failure is retried as usual",
+                      i == 0 ? "of the handler" : "for all handlers", (long long)when_ms);
+        else if (verdict != STET_ERETRY)
             stet__log(e, STET_LOG_WARN, &claim->run, failed.handler, NULL, verdict,
                       "the classifier %s returned %d, which is no verdict; the failure is retried as usual",
                       i == 0 ? "of the handler" : "for all handlers", verdict);

@@ -253,6 +253,18 @@ inspect_id(stet__arena *arena, const char **out, const char *kind, stet_id id)
     return (*out = stet__arena_str(arena, text)) != NULL;
 }
 
+/* What a row has as its reason is what it waits for only while it is suspended; of one that executes, or is to, it is left over. */
+const char *
+stet__row_state(stet__arena *arena, const stet_run_row *row)
+{
+    const char *name = stet_status_name((stet_status)row->status), *text;
+
+    if (row->reason == NULL || row->status == STET_STATUS_RUNNING || row->status == STET_STATUS_PENDING)
+        return name;
+    text = stet__arena_printf(arena, "%s%s%s", name, row->status == STET_STATUS_SUSPENDED ? ", waits for " : ": ", row->reason);
+    return text != NULL ? text : name;
+}
+
 static int64_t
 inspect_time(int64_t ms)
 {

@@ -17,6 +17,7 @@
 
 /* ---- which step ------------------------------------------------------------------------------------ */
 
+/* Steps first. */
 static const stet__fact_kind operate_kinds[] = {
     STET__FACT_STEP,  STET__FACT_SLEEP,    STET__FACT_CALL,   STET__FACT_SEND, STET__FACT_AWAKEABLE, STET__FACT_SIGNAL,
     STET__FACT_TOPIC, STET__FACT_BOUNDARY, STET__FACT_SWITCH, STET__FACT_NOTE, STET__FACT_ONCE,
@@ -41,9 +42,18 @@ operate_split(const stet__journal *j, const char *text, char name[STET__UNDO_NAM
     (void)snprintf(name, STET__UNDO_NAME_MAX, "%.*s", (int)(mark - text), text);
 }
 
+static bool
+operate_has_name(const stet__cmd *cmd, bool only_steps)
+{
+    for (size_t i = 0; i < (only_steps ? 1 : sizeof operate_kinds / sizeof *operate_kinds); i++)
+        if (cmd->kind == operate_kinds[i])
+            return true;
+    return false;
+}
+
 /* In the order they were recorded in. */
 static const stet__cmd *
-operate_after(const stet__journal *j, const stet__cmd *last)
+operate_after(const stet__journal *j, const stet__cmd *last, bool only_steps)
 {
     const stet__cmd *next = NULL;
     size_t           at = 0, len;
@@ -56,7 +66,7 @@ operate_after(const stet__journal *j, const stet__cmd *last)
         for (size_t i = 0; i < row->n; i++) {
             const stet__cmd *cmd = row->cmds[i];
 
-            if (cmd != NULL && cmd->kind == STET__FACT_STEP && (last == NULL || cmd->revision > last->revision) &&
+            if (cmd != NULL && operate_has_name(cmd, only_steps) && (last == NULL || cmd->revision > last->revision) &&
                 (next == NULL || cmd->revision < next->revision))
                 next = cmd;
         }
@@ -64,27 +74,30 @@ operate_after(const stet__journal *j, const stet__cmd *last)
     return next;
 }
 
+/* What there is instead: steps, or for who goes back all that can be gone back to. */
 static int
-operate_no_step(const stet__journal *j, const char *run, const char *text)
+operate_no_step(const stet__journal *j, const char *run, const char *text, bool only_steps)
 {
     char             names[512] = "";
     size_t           len = 0, n = 0;
     const stet__cmd *cmd = NULL;
 
-    while (n < OPERATE_NAMES_MAX && len < sizeof names - 1 && (cmd = operate_after(j, cmd)) != NULL) {
-        int added = snprintf(names + len, sizeof names - len, "%s%s#%llu", n++ > 0 ? ", " : "", cmd->name,
-                             (unsigned long long)cmd->occurrence);
+    while (n < OPERATE_NAMES_MAX && len < sizeof names - 1 && (cmd = operate_after(j, cmd, only_steps)) != NULL) {
+        bool is_step = cmd->kind == STET__FACT_STEP;
+        int  added = snprintf(names + len, sizeof names - len, "%s%s%s%s#%llu", n++ > 0 ? ", " : "",
+                              is_step ? "" : stet__fact_kind_name(cmd->kind), is_step ? "" : " ", cmd->name,
+                              (unsigned long long)cmd->occurrence);
 
         len += added > 0 ? (size_t)added : 0;
     }
     if (n == 0)
-        return stet__fail(STET_ENOTFOUND, "%s has not recorded %s, nor any step", run, text);
-    return stet__fail(STET_ENOTFOUND, "%s has not recorded %s; its steps are %s%s", run, text, names,
-                      n == OPERATE_NAMES_MAX && operate_after(j, cmd) != NULL ? " …" : "");
+        return stet__fail(STET_ENOTFOUND, "%s has not recorded %s, nor any %s", run, text, only_steps ? "step" : "step or wait");
+    return stet__fail(STET_ENOTFOUND, "%s has not recorded %s; %s %s%s", run, text, only_steps ? "its steps are" : "it has", names,
+                      n == OPERATE_NAMES_MAX && operate_after(j, cmd, only_steps) != NULL ? " …" : "");
 }
 
 int
-stet__operate_find(const stet__journal *j, const char *run, const char *text, const stet__cmd **cmd)
+stet__operate_find(const stet__journal *j, const char *run, const char *text, bool only_steps, const stet__cmd **cmd)
 {
     char     name[STET__UNDO_NAME_MAX];
     uint64_t occurrence;
@@ -98,7 +111,7 @@ stet__operate_find(const stet__journal *j, const char *run, const char *text, co
 
         *cmd = stet__journal_find(j, operate_kinds[i], name, occurrence != 0 ? occurrence : last);
     }
-    return *cmd != NULL ? STET_OK : operate_no_step(j, run, text);
+    return *cmd != NULL ? STET_OK : operate_no_step(j, run, text, only_steps);
 }
 
 /* ---- what may be done ------------------------------------------------------------------------------- */
@@ -130,7 +143,7 @@ operate_is_undo(const stet__loaded *l, const char *text)
     const stet__cmd *cmd;
 
     return l->run.rollback != 0 && stet__name_is_undo(stet_text(text)) &&
-           stet__operate_find(&l->journal, "", text + sizeof STET__UNDO_PREFIX - 1, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
+           stet__operate_find(&l->journal, "", text + sizeof STET__UNDO_PREFIX - 1, true, &cmd) == STET_OK && cmd->kind == STET__FACT_STEP && cmd->is_settled;
 }
 
 /* Its handler is executed only to undo the rest. */
@@ -166,7 +179,7 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
         if (stet__journal_count(&l->journal, STET__FACT_STEP, name) == 0) {
             if ((err = stet__name_check("step", name)) != STET_OK)
                 return err;
-            if (occurrence == 0 && stet__operate_find(&l->journal, op->run, op->step, &cmd) == STET_OK)
+            if (occurrence == 0 && stet__operate_find(&l->journal, op->run, op->step, true, &cmd) == STET_OK)
                 return stet__fail(STET_EKIND,
                                   "%s of %s is no step but a %s; only steps can be skipped, one of that name that is still to "
                                   "come as %s#1",
@@ -190,7 +203,7 @@ operate_may_edit(operation *op, const stet__loaded *l)
     const stet__cmd *cmd;
     int              err;
 
-    if ((err = stet__operate_find(&l->journal, op->run, op->step, &cmd)) != STET_OK)
+    if ((err = stet__operate_find(&l->journal, op->run, op->step, true, &cmd)) != STET_OK)
         return err;
     if (cmd->kind != STET__FACT_STEP)
         return stet__fail(STET_EKIND, "%s of %s is no step but a %s; only results of steps can be replaced", op->step, op->run,
@@ -216,7 +229,7 @@ operate_may_rewind(operation *op, const stet__loaded *l)
         op->fact.number = 2;
         return STET_OK;
     }
-    if ((err = stet__operate_find(&l->journal, op->run, op->step, &cmd)) != STET_OK)
+    if ((err = stet__operate_find(&l->journal, op->run, op->step, false, &cmd)) != STET_OK)
         return err;
     if ((undone = stet__journal_undone(&l->journal, cmd->revision)) != NULL)
         return stet__fail(STET_ESTATE,

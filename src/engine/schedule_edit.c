@@ -384,23 +384,26 @@ edit_merge(stet__fact *f, const stet__fact *want)
     f->grace_ms = want->grace_ms;
 }
 
-/* Its time is changed in a pause: what was due in it by the old one was skipped. */
+/* Its time is changed: what was due by the old one was skipped in a pause, or missed, if nobody could fire it until now.
+ * One time that was missed and is set right to an earlier one is late, and is no other. */
 static int
-edit_tell_pause(edit *x, stet__work *w, const stet__sched *s, stet__fact *f, int64_t now_ms)
+edit_tell_due(edit *x, stet__work *w, const stet__sched *s, stet__fact *f, int64_t now_ms)
 {
     stet__fact        old = s->f;
     stet__sched_clock clock;
     stet__sched_now   now = { .now_ms = now_ms };
     stet__sched_act   act;
+    bool              is_paused = (old.flags & STET__SCHED_PAUSED) != 0;
     int               err;
 
-    if (!(old.flags & STET__SCHED_PAUSED))
+    if (!is_paused && f->at_ms != 0 && f->at_ms <= old.until_ms)
         return STET_OK;
     if ((err = stet__sched_clock_open(x->e, &clock, s, &now)) == STET_OK)
         err = stet__sched_resume(&old, &now, &act);
     stet__sched_clock_close(&clock);
     if (err != STET_OK || act.what != STET__SCHED_SKIP)
         return STET_OK; /* it has no times any more that could be told */
+    act.skip = is_paused ? STET_SKIP_PAUSED : STET_SKIP_CHANGED;
     f->planned_ms = old.planned_ms;
     f->skipped = old.skipped;
     return stet__sched_log(x->e, w, s, f, &act, NULL, now_ms);
@@ -423,7 +426,7 @@ edit_put(edit *x, stet__work *w, const stet__sched *s, const stet__fact *want, i
     }
     f.updated_ms = now_ms;
     if ((s->edition == 0 || !stet__sched_same_time(&s->f, want)) &&
-        ((err = edit_tell_pause(x, w, s, &f, now_ms)) != STET_OK ||
+        ((err = edit_tell_due(x, w, s, &f, now_ms)) != STET_OK ||
          (err = edit_plan(x, s, &f, now_ms)) != STET_OK))
         return err;
     x->change = s->edition == 0 ? STET_SCHEDULE_CREATED : STET_SCHEDULE_UPDATED;

@@ -11,13 +11,13 @@ static const char *const skip_names[] = {
     [STET_SKIP_NONE] = "none",       [STET_SKIP_MISSED] = "missed",
     [STET_SKIP_LATE] = "late",       [STET_SKIP_LIMIT] = "limit",
     [STET_SKIP_OVERLAP] = "overlap", [STET_SKIP_QUEUED] = "queued",
-    [STET_SKIP_PAUSED] = "paused",
+    [STET_SKIP_PAUSED] = "paused",   [STET_SKIP_CHANGED] = "changed",
 };
 
 const char *
 stet_skip_name(stet_skip skip)
 {
-    return (unsigned)skip <= STET_SKIP_PAUSED ? skip_names[skip] : NULL;
+    return (unsigned)skip <= STET_SKIP_CHANGED ? skip_names[skip] : NULL;
 }
 
 /* ---- who could fire it ----------------------------------------------------------------------- */
@@ -298,6 +298,7 @@ look_skip(look *l, const stet__fact *f, const char *run)
         [STET_SKIP_LATE] = "missed: later than its grace",
         [STET_SKIP_LIMIT] = "missed: more than missed_max",
         [STET_SKIP_PAUSED] = "the schedule was paused",
+        [STET_SKIP_CHANGED] = "missed: the schedule was given another time before anybody fired",
     };
 
     switch ((stet_skip)f->cause) {
@@ -310,7 +311,8 @@ look_skip(look *l, const stet__fact *f, const char *run)
     case STET_SKIP_MISSED:
     case STET_SKIP_LATE:
     case STET_SKIP_LIMIT:
-    case STET_SKIP_PAUSED: return texts[f->cause];
+    case STET_SKIP_PAUSED:
+    case STET_SKIP_CHANGED: return texts[f->cause];
     }
     return texts[STET_SKIP_NONE];
 }

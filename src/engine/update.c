@@ -125,11 +125,9 @@ update_late(stet_engine *e, const update_wait *u, const char *name, const char *
         (void)stet__served_by(e, row.handler, &workers, &has_timers);
     err = stet__fail(
         STET_ETIMEOUT,
-        "%s: update %s was accepted and is not answered yet: the run is %s%s%s%s; ask again "
+        "%s: update %s was accepted and is not answered yet: the run is %s%s; ask again "
         "with the idempotency key %s",
-        u->run->text, name,
-        row.handler != NULL ? stet_status_name((stet_status)row.status) : "gone",
-        row.reason != NULL ? ", waits for " : "", row.reason != NULL ? row.reason : "",
+        u->run->text, name, row.handler != NULL ? stet__row_state(&arena, &row) : "gone",
         workers == 0 ? ", and no worker serves its handler" : "", key);
     stet__arena_free(&arena);
     return err;

@@ -401,9 +401,8 @@ wait_timed_out(stet_engine *e, const stet_run_id *run, stet_id id)
 
     stet__arena_init(&arena, &e->p->alloc);
     if (stet__load_row(e, id, &arena, &row, &extra) == STET_OK)
-        err = stet__fail(STET_ETIMEOUT, "run %s has not ended in time and goes on: it is %s%s%s; `why` says more", run->text,
-                         stet_status_name((stet_status)row.status), row.reason != NULL ? ", waits for " : "",
-                         row.reason != NULL ? row.reason : "");
+        err = stet__fail(STET_ETIMEOUT, "run %s has not ended in time and goes on: it is %s; `why` says more", run->text,
+                         stet__row_state(&arena, &row));
     else
         err = stet__fail(STET_ETIMEOUT, "run %s has not ended in time and goes on", run->text);
     stet__arena_free(&arena);

@@ -465,7 +465,7 @@ stet_defer_until(stet_ctx *c, int64_t time_ms, const char *why)
 
     if (err != STET_OK)
         return err;
-    c->defer_ms = time_ms > 0 ? time_ms : 1;
+    c->defer_ms = time_ms > STET__DEFER_MS_MAX ? STET__DEFER_MS_MAX : time_ms > 0 ? time_ms : 1;
     return stet__ctx_fail(c, STET_EDEFER, 0, why, NULL, 0);
 }
 
@@ -491,12 +491,15 @@ void
 stet__ctx_returned(stet_ctx *c)
 {
     char text[160];
+    bool has_no_time = c->rc == STET_EDEFER && c->defer_ms == 0; /* it would come back at once, without end */
 
-    if (c->latch != 0 || c->is_let_go || c->has_next == (c->rc == STET_CONTINUED))
+    if (c->latch != 0 || c->is_let_go || (c->has_next == (c->rc == STET_CONTINUED) && !has_no_time))
         return;
     if (c->has_next)
         (void)snprintf(text, sizeof text, "the handler called stet_continue() and returned %d instead of what that returned",
                        c->rc);
+    else if (has_no_time)
+        (void)snprintf(text, sizeof text, "the handler returned STET_EDEFER and did not call stet_defer_until()");
     else
         (void)snprintf(text, sizeof text, "the handler returned STET_CONTINUED and did not call stet_continue()");
     c->has_next = false;

@@ -30,6 +30,9 @@ typedef struct stet__exec stet__exec;
 typedef struct stet__slot stet__slot;
 
 #define STET__CTX_MAGIC 0x73746574u
+/* What is deferred wakes at this time at the latest, the last minute of the year 9999: the times behind it are no due
+ * times, they mean "held" and "never". */
+#define STET__DEFER_MS_MAX 253402300740000
 
 typedef enum stet__ctx_state {
     STET__CTX_QUEUED,    /* in the shared queue (never begun) or its slot's queue */

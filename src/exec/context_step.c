@@ -71,7 +71,7 @@ stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...)
 int
 stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why)
 {
-    a->not_before_ms = time_ms;
+    a->not_before_ms = time_ms > STET__DEFER_MS_MAX ? STET__DEFER_MS_MAX : time_ms;
     return stet_attempt_fail(a, STET_EDEFER, "%s", why != NULL ? why : "not before a later time");
 }
 

@@ -78,7 +78,8 @@ TEST(C8_cli_a_step_is_skipped_and_edited_and_the_run_rewound)
     CHECK_HAS(CHECK_EXIT(RUN("edit", run, "count", "1"), 3).err, "nor any step");
     CHECK_HAS(CHECK_EXIT(RUN("rewind", run), 2).err, "--start");
     CHECK_HAS(CHECK_EXIT(RUN("rewind", run, "x", "--start"), 2).err, "--start");
-    CHECK_HAS(CHECK_EXIT(RUN("rewind", gate, "count"), 3).err, "its steps are hand-out#1");
+    CHECK_HAS(CHECK_EXIT(RUN("rewind", gate, "count"), 3).err,
+              "it has awakeable approval#1, hand-out#1");
     CHECK_HAS(CHECK_EXIT(RUN("skip", gate, "hand-out#1", "1"), 9).err, "edit");
     CHECK_HAS(OK("edit", gate, "hand-out", "{\"x\":1}", "--note", "test").out, "new result");
     CHECK_HAS(OK("rewind", gate, "hand-out", "--json").out, "\"done\"");

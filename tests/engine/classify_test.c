@@ -77,6 +77,7 @@ static const stet_handler handlers[] = { { "never", h_busy, &says_never },
                                          { "again", h_busy, &says_again },
                                          { "broken", h_busy, &is_broken },
                                          { "later", h_later, &says_later },
+                                         { "untimed", h_busy, &says_later },
                                          { "step", h_breaks, &says_never },
                                          { "said", h_says, &says_never },
                                          { 0 } };
@@ -150,6 +151,35 @@ TEST(C2_a_failure_can_be_deferred_without_using_an_attempt)
     fixture_end(f);
 }
 
+/* Without a time it would come back at once, for ever. */
+TEST(C2_a_classifier_that_defers_without_a_time_is_reported_and_the_default_applies)
+{
+    static const int64_t none_ms[] = { 0, -5 };
+    fixture             *f = fixture_begin();
+
+    up(f);
+    for (size_t i = 0; i < sizeof none_ms / sizeof *none_ms; i++) {
+        later_ms = none_ms[i];
+        expect_failed(f, "t.untimed", STET_EATTEMPTS, 2);
+    }
+    CHECK(fixture_logged(f, "of the handler returned STET_EDEFER without a time") > 0);
+    fixture_end(f);
+}
+
+TEST(C2_I2_a_classifier_that_defers_to_the_end_of_time_leaves_a_run_that_wakes)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    up(f);
+    later_ms = INT64_MAX;
+    run = fixture_start(f->engine, "t.later", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
+    CHECK_HAS(fixture_why(f->engine, &run).text, "it is tried again in ");
+    CHECK_INT(fixture_sound(f->engine), 1);
+    fixture_end(f);
+}
+
 TEST(I1_C2_why_of_a_deferral_says_until_when_and_counts_no_attempt)
 {
     fixture        *f = fixture_begin();
@@ -164,6 +194,9 @@ TEST(I1_C2_why_of_a_deferral_says_until_when_and_counts_no_attempt)
     CHECK_HAS(why.text, "was deferred");
     CHECK_HAS(why.text, "it is tried again in ");
     CHECK(strstr(why.text, "attempt") == NULL);
+    /* What failed is not what it waits for. */
+    CHECK_CODE(stet_wait(f->engine, NULL, &run, 1), STET_ETIMEOUT);
+    CHECK_HAS(stet_last_error(), "it is retrying: ");
     fixture_end(f);
 }
 

@@ -472,6 +472,8 @@ TEST(C8_a_recorded_result_is_replaced)
     CHECK_CODE(stet_run_edit(f->engine, &run, "refund", stet_text("x"), NULL, NULL),
                STET_ENOTFOUND);
     CHECK_HAS(stet_last_error(), "its steps are reserve#1, charge#1");
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "refund", NULL, NULL), STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), "it has reserve#1, charge#1, signal wait ship#1");
     CHECK_CODE(stet_run_edit(f->engine, &run, "ship", stet_text("x"), NULL, NULL), STET_EKIND);
     CHECK_OK(stet_run_edit(f->engine, &run, "charge", stet_text("waived"), "me", "a present"));
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
@@ -846,7 +848,8 @@ TEST(I12_a_fork_inherits_what_was_recorded_before_the_step)
     EXPECT_RESULT(f->engine, &all, "abc");
     CHECK_INT(effects("begin"), 2);
     CHECK_CODE(stet_run_fork(f->engine, NULL, &run, "end", NULL, NULL), STET_ENOTFOUND);
-    CHECK_HAS(stet_last_error(), "begin#1, middle#1");
+    CHECK_HAS(stet_last_error(),
+              "it has begin#1, signal wait word#1, signal wait word#2, middle#1");
     fixture_end(f);
 }
 

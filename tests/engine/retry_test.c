@@ -238,6 +238,65 @@ h_step_defers(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, out);
 }
 
+static int
+body_never_again(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    return stet_attempt_not_before(a, INT64_MAX, "never again");
+}
+
+static int
+h_never_again(stet_ctx *ctx, stet_bytes input)
+{
+    if (fixture_is(input, "body"))
+        return stet_step(ctx, NULL, "call", body_never_again, NULL, NULL);
+    return stet_defer_until(ctx, INT64_MAX, "never again");
+}
+
+static int
+h_no_time(stet_ctx *ctx, stet_bytes input)
+{
+    (void)ctx;
+    (void)input;
+    effect("no time");
+    return STET_EDEFER;
+}
+
+/* It would come back at once, without end. */
+TEST(C2_a_handler_that_defers_without_a_time_fails)
+{
+    static const stet_handler handlers[] = { { "h", h_no_time, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               r;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.h", "", NULL);
+    r = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(r.code, STET_EHANDLER);
+    CHECK_HAS(r.error, "did not call stet_defer_until()");
+    CHECK_INT(effects("no time"), 1);
+    stet_result_free(&r);
+    fixture_end(f);
+}
+
+/* The end of time is no time: a run that waited for it would have nothing that wakes it. */
+TEST(C2_I2_a_deferral_to_the_end_of_time_leaves_a_run_that_wakes)
+{
+    static const stet_handler handlers[] = { { "h", h_never_again, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               runs[2];
+
+    fixture_up_with(f, handlers);
+    runs[0] = fixture_start(f->engine, "t.h", "handler", NULL);
+    runs[1] = fixture_start(f->engine, "t.h", "body", NULL);
+    fixture_await_status(f->engine, &runs[0], STET_STATUS_RETRYING);
+    fixture_await_status(f->engine, &runs[1], STET_STATUS_SUSPENDED);
+    CHECK_HAS(fixture_why(f->engine, &runs[0]).text, "it is tried again in ");
+    CHECK_INT(fixture_sound(f->engine), 2);
+    fixture_end(f);
+}
+
 TEST(C2_a_body_can_say_not_before_without_using_an_attempt)
 {
     static const stet_handler handlers[] = { { "h", h_step_defers, NULL }, { 0 } };

@@ -420,6 +420,7 @@ TEST(B11_a_failing_undo_makes_the_run_compensation_failed_and_a_retry_goes_on_fr
     CHECK_INT(effects("refuse charge"), 6); /* three attempts each */
     CHECK_HAS(fixture_why(f->engine, &run).text, "charge#1");
     CHECK_CODE(stet_cancel(f->engine, &run, NULL, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), run.text);
     CHECK_CODE(stet_unstick(f->engine, &run, NULL), STET_ESTATE);
     fixture_down(f);
     fixture_up_with(f, handlers);

@@ -75,7 +75,7 @@ look(stet_engine *e, const char *name)
 
 typedef struct past {
     size_t   n, ran, waits, skipped; /* entries, … of them */
-    uint64_t count[STET_SKIP_PAUSED + 1];
+    uint64_t count[STET_SKIP_CHANGED + 1];
     int64_t  newest_ms, oldest_ms;
     char     runs[64][STET_ID_TEXT_MAX];
     char     text[256]; /* of the newest */
@@ -791,6 +791,50 @@ TEST(I10_times_in_a_pause_are_in_the_ledger_if_the_time_is_changed_before_its_en
     CHECK_OK(stet_schedule_resume(f->engine, "p"));
     CHECK(look(f->engine, "p").next_ms > from_ms + 50 * MINUTE);
     CHECK_INT(fixture_sound(f->engine), history(f->engine, "p").ran);
+    fixture_end(f);
+}
+
+/* The program was away, and comes back as one that changes the schedule: what it missed is not
+ * fired any more, and said. */
+TEST(I10_times_that_were_missed_are_in_the_ledger_if_the_time_is_changed_before_anybody_fires)
+{
+    fixture *f = fixture_begin();
+    int64_t  from_ms;
+    past     p;
+
+    up_without_timers(f);
+    (void)ensure(f->engine, "m", "t.tick", STET_SCHEDULE(.every = "100ms"));
+    from_ms = look(f->engine, "m").next_ms;
+    AWAIT(stet_engine_now_ms(f->engine) > from_ms + 150);
+    CHECK_INT(ensure(f->engine, "m", "t.tick", STET_SCHEDULE(.every = "1h")),
+              STET_SCHEDULE_UPDATED);
+    p = history(f->engine, "m");
+    CHECK_INT(p.n, 1);
+    CHECK(p.count[STET_SKIP_CHANGED] >= 2);
+    CHECK_INT(look(f->engine, "m").skipped, p.count[STET_SKIP_CHANGED]);
+    CHECK(look(f->engine, "m").next_ms > from_ms + 50 * MINUTE);
+    /* Nothing was due: nothing is said. */
+    CHECK_INT(ensure(f->engine, "m", "t.tick", STET_SCHEDULE(.every = "2h")),
+              STET_SCHEDULE_UPDATED);
+    CHECK_INT(history(f->engine, "m").n, 1);
+    CHECK_INT(fixture_sound(f->engine), 0);
+    fixture_end(f);
+}
+
+/* Set right to a time that is earlier still, it is that one that is late. */
+TEST(I10_one_time_that_is_corrected_to_an_earlier_one_is_still_fired)
+{
+    fixture *f = fixture_begin();
+    int64_t  now_ms;
+
+    up_without_timers(f);
+    now_ms = stet_engine_now_ms(f->engine);
+    (void)ensure(f->engine, "c", "t.tick", STET_SCHEDULE(.at_ms = now_ms - MINUTE));
+    (void)ensure(f->engine, "c", "t.tick", STET_SCHEDULE(.at_ms = now_ms - 2 * MINUTE));
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    AWAIT(look(f->engine, "c").is_done);
+    CHECK_INT(look(f->engine, "c").fired, 1);
     fixture_end(f);
 }
 

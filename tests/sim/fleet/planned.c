@@ -24,7 +24,7 @@
 typedef struct planned_unit {
     fleet_schedule  *s;
     const stet_op   *put; /* of the record; NULL: it stays */
-    bool             is_removed;
+    bool             is_removed, is_retimed;
     size_t           n_logs, n_starts;
     fleet_occurrence entry;
     int64_t          time_ms; /* the entry's */
@@ -246,6 +246,7 @@ planned_may_skip(fleet *w, const planned_unit *u)
                     ? s->f.overlap == STET_OVERLAP_SKIP
                     : s->f.overlap == STET_OVERLAP_QUEUE && s->f.waiting_ms != 0);
     case STET_SKIP_PAUSED: return (s->f.flags & STET__SCHED_PAUSED) != 0 && left == 0;
+    case STET_SKIP_CHANGED: return (s->f.flags & STET__SCHED_PAUSED) == 0 && left == 0 && u->is_retimed;
     default: return false;
     }
 }
@@ -414,6 +415,7 @@ planned_put(fleet *w, planned_unit *u)
                    s->name, u->put->number, s->edition,
                    s->edition != 0 && !stet__id_equal(u->put->run, s->id) ? " of another one" : "");
     planned_take(&now, &f);
+    u->is_retimed = !planned_same_time(s, &now);
     if (s->edition != 0)
         planned_check_record(w, u, &now);
     else if (u->n_starts + u->n_logs > 0 || f.fired != 0 || f.skipped != 0 ||
