@@ -482,14 +482,14 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
           const char *why)
 {
     stet__fact started = d->facts[0];
+    int64_t    now_ms = stet__store_now(e);
     stet__buf  more;
     uint32_t   n;
     int        err;
 
     if (started.deadline_ms != 0)
-        started.deadline_ms = stet__store_now(e) + (started.deadline_ms -
-                                                    (started.generation != 0 ? started.created_ms : started.time_ms));
-    started.time_ms = stet__store_now(e);
+        started.deadline_ms = now_ms + (started.deadline_ms - (started.generation != 0 ? started.created_ms : started.time_ms));
+    started.time_ms = now_ms;
     if (started.generation != 0) { /* what is inherited was recorded by that one, which the handler may ask for */
         started.since = 1;
         started.taken = started.epoch = 0;
