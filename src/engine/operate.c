@@ -392,7 +392,7 @@ operate_fail(stet_engine *e, stet__work *w, stet__loaded *l, const char *why)
     stet__failed_fact(&l->run, l->run.stop_code, &end);
     err = stet__end_unclaimed(e, w, l, &end);
     for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
-        if (operate_waits_for(cmd))
+        if (operate_waits_for(cmd) && !STET__MUTANT(fail_children))
             err = operate_stop_child(e, w, cmd->run, l->run.said_who, why);
     return err;
 }
