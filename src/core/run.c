@@ -232,6 +232,8 @@ stet__run_restart(const stet__run *run, stet__fact *f, stet_bytes input, uint64_
     f->completion = (int64_t)run->parent_completion;
     f->flags = (run->is_object ? STET__FACT_OBJECT : 0) | (run->is_fork ? STET__FACT_FORKED : 0) |
                (run->is_shared ? STET__FACT_SHARED : 0);
+    if (STET__MUTANT(turn_held))
+        f->held = (stet_bytes){ NULL, 0 };
     if (!stet__id_is_zero(run->parent))
         f->run = stet__id_bytes(&run->parent);
     if (!stet__id_is_zero(run->retry_of))

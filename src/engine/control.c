@@ -113,7 +113,8 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
         op->mask |= STET_RUN_DUE;
     /* One that is given back just now may be held, or in backoff: then nothing else would wake it for this. */
     if (l->run.status != STET_STATUS_STUCK &&
-        !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, l->row.session != 0 ? STET_OP_HASTEN : 0))
+        !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING,
+                         l->row.session != 0 && !STET__MUTANT(cancel_hasten) ? STET_OP_HASTEN : 0))
         return STET_ENOMEM;
     l->run.stop_code = code;
     l->run.stop_why = why;
@@ -248,6 +249,38 @@ stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *wh
     }
     stet__loaded_free(&l);
     return err == STET_OK;
+}
+
+bool
+stet__stop_called(stet_engine *e, stet__work *w, stet_id run, const stet_run_row *row, const char *by, const char *why)
+{
+    stet__fact    cancel = { .kind = STET__FACT_CANCEL, .time_ms = stet__store_now(e), .text = stet_text(why) };
+    stet_run_row *now;
+    stet_op      *op;
+
+    if (row != NULL && row->status == STET_STATUS_COMPENSATION_FAILED && !STET__MUTANT(told_stopped))
+        return true; /* it has told how it ended, and waits for a person: nothing of it is left to be stopped */
+    cancel.flags = STET__FACT_UNTOLD; /* its caller has not been answered, and may wait for it to clean up */
+    if (by != NULL)
+        cancel.who = stet_text(by);
+    if ((op = stet__work_op(w, STET_OP_INBOX, run)) == NULL || !stet__work_fact(w, &op->data, &cancel))
+        return false;
+    op->flags = STET_OP_IF_OPEN;
+    /* Also out of a delay or backoff. */
+    if (!stet__work_wake(w, run, STET_STATUS_PENDING, STET_OP_HASTEN))
+        return false;
+    /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
+    if (row == NULL || row->is_terminal || row->session != 0 || row->due_ms == STET_NEVER)
+        return true;
+    if ((op = stet__work_op(w, STET_OP_RUN_SET, run)) == NULL || (now = stet__arena_get0(&w->arena, sizeof *now)) == NULL)
+        return false;
+    now->id = run;
+    now->due_ms = cancel.time_ms;
+    op->row = now;
+    op->mask = STET_RUN_DUE;
+    if (cancel.time_ms < w->timer_ms)
+        w->timer_ms = cancel.time_ms;
+    return true;
 }
 
 int

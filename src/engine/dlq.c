@@ -95,7 +95,8 @@ dlq_on_facts(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
         if ((err = dlq_keep(d, &fact)) != STET_OK)
             return err;
         /* What a generation before this one took is no part of it. */
-        while (fact.kind == STET__FACT_STARTED && d->taken < d->n_inbox && d->inbox_first + d->taken <= (uint64_t)fact.taken)
+        while (fact.kind == STET__FACT_STARTED && d->taken < d->n_inbox && d->inbox_first + d->taken <= (uint64_t)fact.taken &&
+               !STET__MUTANT(retry_old_inbox))
             d->taken++;
         for (; fact.kind == STET__FACT_TAKEN && d->taken < d->n_inbox && d->inbox_first + d->taken <= (uint64_t)fact.number;
              d->taken++) {
@@ -132,7 +133,7 @@ dlq_replay(dlq_journal *d)
         if ((err = stet__journal_apply(&d->journal, &d->facts[i])) != STET_OK)
             return err;
     }
-    for (size_t i = d->taken; i < d->n_inbox; i++) {
+    for (size_t i = STET__MUTANT(retry_untaken) ? d->n_inbox : d->taken; i < d->n_inbox; i++) {
         stet__fact entry;
         stet_bytes in = d->inbox[i];
 
@@ -511,14 +512,14 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
           const char *why)
 {
     stet__fact started = d->facts[0];
+    int64_t    now_ms = stet__store_now(e);
     stet__buf  more;
     uint32_t   n;
     int        err;
 
-    if (started.deadline_ms != 0)
-        started.deadline_ms = stet__store_now(e) + (started.deadline_ms -
-                                                    (started.generation != 0 ? started.created_ms : started.time_ms));
-    started.time_ms = stet__store_now(e);
+    if (started.deadline_ms != 0 && !STET__MUTANT(retry_deadline))
+        started.deadline_ms = now_ms + (started.deadline_ms - (started.generation != 0 ? started.created_ms : started.time_ms));
+    started.time_ms = now_ms;
     if (started.generation != 0) { /* what is inherited was recorded by that one, which the handler may ask for */
         started.since = 1;
         started.taken = started.epoch = 0;

@@ -879,6 +879,9 @@ int stet__said_check(const char *by, const char *why);
 /* End a run that was never executed and is not claimed, at once, also while it waits in a lane. False: it is no
  * such run (any more), or could not be: tell it through its inbox. */
 bool stet__stop_unstarted(stet_engine *e, stet_id run, const char *by, const char *why);
+/* Operations that tell a run, which may have begun, that its caller is of no use any more. Row: as far as it is known, or
+ * NULL. False: out of memory. Lock not held. */
+bool stet__stop_called(stet_engine *e, stet__work *w, stet_id run, const stet_run_row *row, const char *by, const char *why);
 /* Operations that end a run nobody has, with this fact. Lock not held. */
 int stet__end_unclaimed(stet_engine *e, stet__work *w, stet__loaded *l, stet__fact *fact);
 int stet__host_tell(stet_ctx *c, stet__fact *fact);

@@ -80,44 +80,17 @@ host_stop_child(stet_ctx *c, stet_id child, const char *why)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
-    stet__fact   cancel = { 0 };
-    stet_op      *op;
-    stet_run_row  row, *now;
-    stet__fact    extra;
-    bool          is_known;
+    stet_run_row row;
+    stet__fact   extra;
 
-    cancel.kind = STET__FACT_CANCEL;
-    cancel.time_ms = stet__store_now(e);
-    cancel.who = stet_text("caller");
-    cancel.flags = STET__FACT_UNTOLD; /* we have not been answered, and may wait for it to clean up */
-    cancel.text = stet_text(why);
     /* One that waits (in a lane, for its time, for a worker) needs no execution to end. What stopped us is durable,
      * so that need not wait for our record of it. */
     if (stet__stop_unstarted(e, child, "caller", why))
         return STET_OK;
-    is_known = stet__load_row(e, child, &claim->open->arena, &row, &extra) == STET_OK;
-    if (is_known && row.status == STET_STATUS_COMPENSATION_FAILED && !STET__MUTANT(told_stopped))
-        return STET_OK; /* it has told how it ended, and waits for a person: nothing of it is left to be stopped */
-    if ((op = stet__work_op(claim->open, STET_OP_INBOX, child)) == NULL ||
-        !stet__work_fact(claim->open, &op->data, &cancel))
-        return STET_ENOMEM;
-    op->flags = STET_OP_IF_OPEN;
-    /* Also out of a delay or backoff. */
-    if (!stet__work_wake(claim->open, child, STET_STATUS_PENDING, STET_OP_HASTEN))
-        return STET_ENOMEM;
-    /* A wake does nothing for one that is delayed or in backoff: it would learn only then. */
-    if (!is_known || row.is_terminal || row.session != 0 || row.due_ms == STET_NEVER)
-        return STET_OK;
-    if ((op = stet__work_op(claim->open, STET_OP_RUN_SET, child)) == NULL ||
-        (now = stet__arena_get0(&claim->open->arena, sizeof *now)) == NULL)
-        return STET_ENOMEM;
-    now->id = child;
-    now->due_ms = cancel.time_ms;
-    op->row = now;
-    op->mask = STET_RUN_DUE;
-    if (cancel.time_ms < claim->open->timer_ms)
-        claim->open->timer_ms = cancel.time_ms;
-    return STET_OK;
+    return stet__stop_called(e, claim->open, child,
+                             stet__load_row(e, child, &claim->open->arena, &row, &extra) == STET_OK ? &row : NULL, "caller", why)
+               ? STET_OK
+               : STET_ENOMEM;
 }
 
 /* What was taken in may mean the end of runs that were called: of all this one waits for, when it has to end itself,

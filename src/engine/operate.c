@@ -361,25 +361,65 @@ stet__failed_fact(const stet__run *run, int stop, stet__fact *fact)
     fact->attempt = stet__run_attempt(run);
 }
 
-/* Runs it called are of no use any more. They learn of it in their own units, after this one. */
-static void
-operate_stop_children(stet_engine *e, const stet__loaded *l, const char *by)
+/* A run it called is of no use any more. One that was never executed waits for something, and must not be woken: it is
+ * told, so that nothing of it is executed whatever becomes of us, and ended when this unit is durable. */
+static int
+operate_stop_child(stet_engine *e, stet__work *w, stet_id child, const char *by, const char *why)
 {
-    char why[96] = "its caller was failed by hand: ";
+    stet_run_row row;
+    stet__fact   extra;
+    stet_cond   *cond;
+    stet_op     *op;
+    stet__fact   cancel = { .kind = STET__FACT_CANCEL, .text = stet_text(why), .flags = STET__FACT_UNTOLD };
+    int          err = stet__load_row(e, child, &w->arena, &row, &extra);
 
-    stet__id_text(why + strlen(why), STET__ID_RUN, l->run.id);
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
-        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)
-            (void)stet__stop_run(e, cmd->run, STET_ECANCELLED, by, why, NULL);
+    if (err == STET_ENOTFOUND || (err == STET_OK && row.is_terminal))
+        return STET_OK;
+    if (err != STET_OK && err != STET_ECORRUPT)
+        return err;
+    if (err == STET_ECORRUPT || row.epoch != 0 || row.session != 0)
+        return stet__stop_called(e, w, child, err == STET_OK ? &row : NULL, by, why) ? STET_OK : STET_ENOMEM;
+    cancel.time_ms = stet__store_now(e);
+    if (by != NULL)
+        cancel.who = stet_text(by);
+    cond = stet__work_cond(w, STET_COND_CLAIM, child); /* still nobody's, or nothing would wake it for this */
+    op = cond != NULL ? stet__work_op(w, STET_OP_INBOX, child) : NULL;
+    if (op == NULL || !stet__work_fact(w, &op->data, &cancel))
+        return STET_ENOMEM;
+    op->flags = STET_OP_IF_OPEN;
+    return STET_OK;
+}
+
+static bool
+operate_waits_for(const stet__cmd *cmd)
+{
+    return cmd->kind == STET__FACT_CALL && !cmd->is_settled;
 }
 
 static int
-operate_fail(stet_engine *e, stet__work *w, stet__loaded *l)
+operate_fail(stet_engine *e, stet__work *w, stet__loaded *l, const char *why)
 {
     stet__fact end = { 0 };
+    int        err;
 
     stet__failed_fact(&l->run, l->run.stop_code, &end);
-    return stet__end_unclaimed(e, w, l, &end);
+    err = stet__end_unclaimed(e, w, l, &end);
+    for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
+        if (operate_waits_for(cmd) && !STET__MUTANT(fail_children))
+            err = operate_stop_child(e, w, cmd->run, l->run.said_who, why);
+    return err;
+}
+
+/* It is durable: those that were never executed need not wait for their time to end. */
+static void
+operate_failed(stet_engine *e, const stet__loaded *l, const char *why)
+{
+    stet__lock(e->p, &e->lock);
+    stet__answer(e, &l->run);
+    stet__unlock(e->p, &e->lock);
+    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
+        if (operate_waits_for(cmd))
+            (void)stet__stop_unstarted(e, cmd->run, l->run.said_who, why);
 }
 
 static int
@@ -414,12 +454,13 @@ operate_tell(stet_engine *e, stet__work *w, stet__loaded *l, const operation *op
 static int
 operate_once(stet_engine *e, stet_id id, operation *op, bool is_dead)
 {
-    char         name[STET__UNDO_NAME_MAX];
+    char         name[STET__UNDO_NAME_MAX], why[96] = "its caller was failed by hand: ";
     stet__loaded l;
     stet__work  *w;
     stet_status  before;
     int          err;
 
+    stet__id_text(why + strlen(why), STET__ID_RUN, id);
     if ((err = stet__load_next(e, &l, id)) != STET_OK)
         return err;
     before = l.run.status;
@@ -432,18 +473,14 @@ operate_once(stet_engine *e, stet_id id, operation *op, bool is_dead)
         return err != STET_OK ? err : STET_ENOMEM;
     }
     if (op->fact.kind == STET__FACT_FAIL && l.row.session == 0)
-        err = operate_fail(e, w, &l);
+        err = operate_fail(e, w, &l, why);
     else
         err = operate_tell(e, w, &l, op, before, is_dead && l.row.session != 0);
     if (err != STET_OK) {
         stet__work_free(w);
         err = err == STET_ENOMEM ? stet__fail(err, "out of memory") : err;
-    } else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK && stet__run_is_terminal(&l.run)) {
-        stet__lock(e->p, &e->lock);
-        stet__answer(e, &l.run);
-        stet__unlock(e->p, &e->lock);
-        operate_stop_children(e, &l, op->fact.who.data != NULL ? l.run.said_who : NULL);
-    }
+    } else if ((err = stet__commit_sync(e, w, NULL)) == STET_OK && stet__run_is_terminal(&l.run))
+        operate_failed(e, &l, why);
     stet__loaded_free(&l);
     return err;
 }

@@ -159,7 +159,7 @@ emission_on_mark(void *arg, stet_bytes key, const stet_value *value)
     m->seen++;
     m->after = (stet_bytes){ copy, key.len };
     if (stet__fact_decode(&mark, &in) != STET_OK || key.len != m->topic.len + 1 + sizeof wait->run.bytes + 8 ||
-        mark.time_ms > m->as_of_ms || (mark.until_ms != 0 && mark.until_ms <= m->now_ms))
+        mark.time_ms > m->as_of_ms - STET__MUTANT(event_edge) || (mark.until_ms != 0 && mark.until_ms <= m->now_ms))
         return STET_OK;
     *wait = (topic_wait){ .key = m->after,
                           .version = value->version,
@@ -317,7 +317,7 @@ emission_run(emission *m, stet_id id, uint64_t version)
         }
         m->count = before.count;
         m->cursor = before.cursor;
-        m->is_last = false;
+        m->is_last = m->is_last && STET__MUTANT(emit_conflict_last);
         m->most = m->most > 1 ? m->most / 2 : 1;
         if (err != STET_ECONFLICT || cond == record || ++tries == TOPIC_TRIES_MAX)
             return err;

@@ -70,7 +70,7 @@
     X(choice_unrecorded, "which of several futures came first is not recorded")                    \
     X(now_unrecorded, "the time a run saw is not recorded")                                        \
     X(random_anew, "random numbers differ from one execution to the next")                         \
-    X(turn_letters, "signals nobody took are lost when a run begins anew") \
+    X(turn_letters, "signals nobody took are lost when a run begins anew")                         \
     X(turn_timers, "timers of a generation are left behind when the next begins")                  \
     X(turn_baseless, "what a generation wrote is nowhere on record when the next begins")          \
     X(failure_inherited, "a retried dead letter inherits the step that failed")                    \
@@ -144,7 +144,7 @@
     X(sched_too_many, "of times that were missed one more is fired than may be")                   \
     X(hints_trusted, "without a hint nobody looks for work")                                       \
     X(orphan_left, "a granted run that found no memory is never taken up")                         \
-    X(refused_adopted, "a run whose records were refused goes on as if not executed")          \
+    X(refused_adopted, "a run whose records were refused goes on as if not executed")              \
     X(replaced_unknown, "a state write does not say which one it replaced")                        \
     X(base_kept, "the baseline that a removed write had replaced stays")                           \
     X(visible_forgotten,                                                                           \
@@ -157,7 +157,15 @@
     X(returned_durable, "what came back because of news counts as recorded")                       \
     X(undo_disinherited, "a rollback is taken up though the handler did not come to what it inherited") \
     X(undo_beside, "what was done when a rollback began is not looked for to be undone")           \
-    X(undone_goes_on, "a handler whose failure is rolled back goes on with what came since")
+    X(undone_goes_on, "a handler whose failure is rolled back goes on with what came since")       \
+    X(turn_held, "a generation does not know which keys its callers hold")                         \
+    X(emit_conflict_last, "an event whose last lot is refused is done")                            \
+    X(event_edge, "an event passes over who waits since the millisecond of its begin")             \
+    X(retry_deadline, "a retry has the deadline that has passed")                                  \
+    X(retry_untaken, "a retry does not get signals that came last")                                \
+    X(retry_old_inbox, "a retry gets what a generation before the last had taken")                 \
+    X(fail_children, "a run that is failed by hand leaves the runs it called")                     \
+    X(cancel_hasten, "a cancel of a run that is being given back does not hasten it")
 
 typedef enum stet__mutant_name {
     STET__MUTANT_none,

@@ -683,6 +683,59 @@ TEST(B22_a_child_key_belongs_to_a_generation)
     fixture_end(f);
 }
 
+/* The run that has the key now is not the one that is removed. */
+TEST(B22_B16_a_child_key_stays_when_the_child_of_an_older_generation_is_removed)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, child, next, again;
+
+    f->options.sweep_ms = 20;
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "t.pauses", "1", NULL);
+    fixture_paused(f->engine, &run);
+    child = fixture_start(f->engine, "t.echo", "1",
+                          STET_START(.parent = &run, .parent_step = "s", .child_key = "c",
+                                     .delay = "300ms", .retention = "1ms"));
+    fixture_go_on(f->engine, &run);
+    AWAIT(look(f->engine, &run).generation == 1);
+    AWAIT(fixture_facts(f->engine, &run, "awakeable", "go on") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    next = fixture_start(f->engine, "t.echo", "2",
+                         STET_START(.parent = &run, .parent_step = "s", .child_key = "c"));
+    AWAIT(fixture_is_gone(f->engine, &child));
+    again = fixture_start(f->engine, "t.echo", "2",
+                          STET_START(.parent = &run, .parent_step = "s", .child_key = "c"));
+    CHECK_STR(again.text, next.text);
+    fixture_sound(f->engine);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "over");
+    fixture_end(f);
+}
+
+/* The key is its parent's, who may start it again for as long as it goes on. */
+TEST(B16_C10_a_child_key_outlives_its_child)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, child, again;
+    bool        existed = false;
+
+    f->options.sweep_ms = 20;
+    fixture_up(f, services);
+    run = fixture_start(f->engine, "t.pauses", "0", NULL);
+    fixture_paused(f->engine, &run);
+    child = fixture_start(
+        f->engine, "t.echo", "1",
+        STET_START(.parent = &run, .parent_step = "s", .child_key = "c", .retention = "1ms"));
+    AWAIT(fixture_is_gone(f->engine, &child));
+    again = fixture_start(
+        f->engine, "t.echo", "1",
+        STET_START(.parent = &run, .parent_step = "s", .child_key = "c", .existed = &existed));
+    CHECK_STR(again.text, child.text);
+    CHECK(existed);
+    fixture_sound(f->engine);
+    fixture_end(f);
+}
+
 /* ---- failures and stops ---------------------------------------------------------------------- */
 
 TEST(B22_attempts_are_counted_anew)

@@ -39,9 +39,28 @@ h_fail(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EPERMANENT, "no way");
 }
 
-static const stet_handler letters[] = { { "long", h_long, NULL },
-                                        { "fail", h_fail, NULL },
-                                        { 0 } };
+/* One word is for the generation before, and another comes when nobody waits for one. */
+static int
+h_turned(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes word;
+    int        rc;
+
+    if (stet_info(ctx)->generation == 0) {
+        STET_TRY(stet_await_signal(ctx, &word, "word", NULL));
+        return stet_continue(ctx, input);
+    }
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    if (!atomic_load(&is_mended))
+        return stet_fail(ctx, STET_EPERMANENT, "not mended yet");
+    if ((rc = stet_await_signal(ctx, &word, "word", "50ms")) == STET_ETIMEOUT)
+        return stet_return(ctx, stet_text("no word"));
+    return rc != STET_OK ? rc : stet_return(ctx, word);
+}
+
+static const stet_handler letters[] = {
+    { "turned", h_turned, NULL }, { "long", h_long, NULL }, { "fail", h_fail, NULL }, { 0 }
+};
 
 static stet_run_id
 letter(fixture *f, const char *handler)
@@ -51,6 +70,27 @@ letter(fixture *f, const char *handler)
 
     stet_result_free(&r);
     return run;
+}
+
+/* What a generation before the last one had taken is no part of the last one. */
+TEST(C3_B22_a_retry_is_not_given_a_signal_that_an_older_generation_took)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, retry;
+
+    atomic_store(&is_mended, false);
+    fixture_up_with(f, letters);
+    run = fixture_start(f->engine, "t.turned", "in", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "word", stet_text("old"), NULL));
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "go") == 1);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    atomic_store(&is_mended, true);
+    CHECK_OK(stet_dlq_retry(f->engine, &retry, &run));
+    EXPECT_RESULT(f->engine, &retry, "no word");
+    fixture_end(f);
 }
 
 TEST_LIMIT(C3_a_retry_of_a_run_of_many_pages_inherits_all_of_it, 120)

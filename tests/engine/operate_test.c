@@ -760,6 +760,43 @@ TEST(C8_a_run_is_failed_without_any_worker_and_its_parent_is_told)
     fixture_end(f);
 }
 
+static stet_store_ops dying_ops;
+static int (*dying_commit)(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes);
+static atomic_int dying_commits; /* that are made before it is dead */
+
+/* As after the death of its process: nothing more is written. */
+static int
+commit_dying(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    return atomic_fetch_sub(&dying_commits, 1) > 0 ? dying_commit(s, units, n, outcomes)
+                                                   : stet__fail(STET_EIO, "the process is dead");
+}
+
+/* Who fails a run is asked nothing else, and may die as soon as that is durable. */
+TEST(C8_what_a_run_had_called_is_cancelled_with_it_though_who_failed_it_dies)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls"), child = { "" };
+
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "t.nap"), on_run, &child));
+    dying_ops = *f->engine->store->ops;
+    dying_commit = dying_ops.commit;
+    dying_ops.commit = commit_dying;
+    f->engine->store->ops = &dying_ops;
+    atomic_store(&dying_commits, 1);
+    CHECK_OK(stet_run_fail(f->engine, &run, "me", "the customer is gone"));
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up(f, services);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    EXPECT_ANSWER(f->engine, &child, STET_ECANCELLED);
+    fixture_end(f);
+}
+
 /* ---- a rollback that failed ------------------------------------------------------------------ */
 
 TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)

@@ -240,6 +240,45 @@ TEST(B1_attempts_of_a_step_share_a_token_and_other_steps_have_another)
     fixture_end(f);
 }
 
+enum { MANY_TOKENS = 300 };
+
+static char     many_tokens[MANY_TOKENS][128];
+static unsigned n_many;
+
+static int
+body_token(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    (void)snprintf(many_tokens[n_many++ % MANY_TOKENS], sizeof many_tokens[0], "%s",
+                   stet_attempt_token(a));
+    return STET_OK;
+}
+
+static int
+many(stet_ctx *ctx, stet_bytes input)
+{
+    for (int i = 0; i < MANY_TOKENS; i++)
+        STET_TRY(stet_step(ctx, NULL, "same", body_token, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+TEST(B1_each_of_very_many_steps_of_one_name_has_a_token_of_its_own)
+{
+    static const stet_handler handlers[] = { { "many", many, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    n_many = 0;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.many", "", NULL);
+    EXPECT_RESULT(f->engine, &run, "");
+    CHECK_INT(n_many, MANY_TOKENS);
+    for (size_t i = 0; i < MANY_TOKENS; i++)
+        for (size_t k = 0; k < i; k++)
+            CHECK(strcmp(many_tokens[i], many_tokens[k]) != 0);
+    fixture_end(f);
+}
+
 static int
 body_from_arg(stet_attempt *a, void *arg)
 {

@@ -414,9 +414,12 @@ fleet_emit(fleet_node *node)
     int      err;
 
     (void)snprintf(text, sizeof text, "%u", number);
+    w->emits[number % FLEET_EVENTS] = w->stats.commits + 1;
     err = stet_emit(node->engine, &resumed, "news", stet_text(text));
     if (err != STET_OK && !client_is_passing(err))
         fleet_fail(w, NULL, "emit gives %s: %s", stet_code_name(err), stet_last_error());
+    if (err == STET_OK && w->emits[number % FLEET_EVENTS] != 0)
+        fleet_fail(w, NULL, "event %u was accepted, and is not over", number);
     if (err == STET_OK && resumed != fleet_told_of(w, number))
         fleet_fail(w, NULL, "event %u resumed %zu runs, and %zu were told", number, resumed,
                    fleet_told_of(w, number));

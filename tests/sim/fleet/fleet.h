@@ -465,12 +465,15 @@ struct fleet_run {
     fleet_tale   *tales;    /* in the order in which they were first told */
     size_t        n_tales, cap_tales;
     size_t        tale;     /* the next one, if it is told again */
+    uint64_t      taken;     /* so much of its inbox is in its journal */
     uint64_t      turned_at; /* what was in the inbox when its generation began */
     uint64_t      spoken;   /* its last fact that a hook is told */
     uint64_t      owed[FLEET_OWED_MAX]; /* the last ones of generations that a hook must be told */
     size_t        n_owed;
     uint32_t      attempts; /* failed ones */
     uint32_t      attempts_max;
+    uint64_t      terms;    /* hash of what it was started with, which every generation has again */
+    int64_t       limit_ms; /* from its start to its deadline; 0: none */
     stet__fact_kind end;    /* COMPLETED, FAILED, CANCELLED, EXPIRED; 0: open */
     int           code;
     uint8_t      *result;
@@ -937,11 +940,12 @@ struct fleet {
     stet__map        nonces;    /* nonce -> fleet_run */
     stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
-    stet__map        marks;     /* of runs that wait for an event, by their keys */
+    stet__map        marks;     /* of runs that wait for an event, by their keys: at which commit they were put */
     uint32_t         signals; /* numbers of those that were sent */
     uint32_t         emitted; /* numbers of events, also of those that were only begun */
     uint32_t         told[FLEET_EVENTS]; /* inboxes that got an event, by its number; of the last few */
     uint32_t         told_of[FLEET_EVENTS];
+    uint64_t         emits[FLEET_EVENTS]; /* by whom is not in a run: at which commit they were begun; 0: all are told */
     stet_id          once[FLEET_ONCE]; /* to whom each key was given out; zero: to nobody */
     fleet_awakeable *awakeables;
     size_t           n_awakeables, cap_awakeables;

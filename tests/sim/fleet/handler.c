@@ -832,8 +832,8 @@ handler_defer(stet_ctx *ctx, fleet_execution *x, size_t op)
 {
     fleet_run *run = fleet_run_named(x->w, stet_info(ctx)->run);
 
-    /* Executed ahead of its start it was not known, and not deferred. */
-    if (run == NULL || run->was_deferred[op] ||
+    /* Executed ahead of its start it was not known, and not deferred: once it is rolled back it had passed here. */
+    if (run == NULL || run->was_deferred[op] || run->is_rolled_back ||
         (x->is_asked && (stet_info(ctx)->is_replaying || run->is_fixed[op])))
         return STET_OK;
     run->was_deferred[op] = !x->is_asked;

@@ -89,6 +89,38 @@ model_look_from(const fleet *w, fleet_run *run)
         run->first_state = of != NULL ? of->first_state : w->objects[run->key].n_states;
 }
 
+/* What a run is started with and no generation of it loses. Not what it says of time, and its input. */
+static uint64_t
+model_terms(const stet__fact *f)
+{
+    const stet_bytes texts[] = { f->name,        f->key,       f->group,       f->idempotency_key,
+                                 f->parent_step, f->child_key, f->traceparent, f->tracestate,
+                                 f->schedule,    f->labels,    f->held,        f->run,
+                                 f->retry_of };
+    const int64_t    numbers[] = { f->planned_ms,   f->deadline_ms,  f->retention_ms,
+                                   f->priority,     f->attempts_max, f->retry_first_ms,
+                                   f->retry_max_ms, f->retry_factor, f->retry_jitter,
+                                   f->completion,   f->flags };
+    uint64_t         h = stet__hash64(numbers, sizeof numbers, 7);
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        h = texts[i].len > 0 ? stet__hash64(texts[i].data, texts[i].len, h + i) : h;
+    return h;
+}
+
+/* A retry or fork is a run of its own: it answers no call, has no key, and as much time as the other had. */
+static void
+model_retry_terms(fleet *w, fleet_run *run, const stet__fact *fact)
+{
+    const fleet_run *of = fleet_run_of(w, run->retry_of);
+
+    if (fact->completion != 0 || fact->idempotency_key.data != NULL || fact->child_key.data != NULL)
+        fleet_fail(w, run, "it has a call or a key of the run it is made from");
+    if (of != NULL && run->limit_ms != of->limit_ms)
+        fleet_fail(w, run, "it has %lld ms, and the run it is made from had %lld",
+                   (long long)run->limit_ms, (long long)of->limit_ms);
+}
+
 static fleet_run *
 model_started(fleet *w, stet_id id, const stet__fact *fact)
 {
@@ -115,6 +147,10 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->created_ms = fact->time_ms;
     run->generation = fact->generation;
     run->attempts_max = (uint32_t)fact->attempts_max;
+    run->terms = model_terms(fact);
+    run->limit_ms = fact->deadline_ms != 0 ? fact->deadline_ms - fact->time_ms : 0;
+    if (run->is_retry)
+        model_retry_terms(w, run, fact);
     run->is_called = fact->completion != 0;
     run->not_before_ms = fact->until_ms;
     run->deadline_ms = fact->deadline_ms;
@@ -180,7 +216,8 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
                    (unsigned long long)(run->inbox - (uint64_t)fact->taken));
     if (fact->created_ms != run->created_ms || model_key(fact->key) != run->key ||
         !stet__id_equal(stet__fact_id(fact->run), run->parent) ||
-        fact->deadline_ms != run->deadline_ms || (fact->completion != 0) != run->is_called)
+        fact->deadline_ms != run->deadline_ms || (fact->completion != 0) != run->is_called ||
+        model_terms(fact) != run->terms)
         fleet_fail(w, run, "it is another run since it began anew");
     if (!fleet_order_parse(&order, fact->value) || order.nonce != run->order.nonce)
         fleet_fail(w, run, "its input is not what it continued with");
@@ -196,7 +233,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->rolled_at = 0;
     run->attempts = 0;
     run->not_before_ms = 0;
-    run->turned_at = run->inbox;
+    run->turned_at = run->taken = run->inbox;
     fleet_updates_turned(run);
     fleet_deeds_taken(w, run, (uint64_t)fact->taken, fact->revision);
 }
@@ -703,7 +740,10 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
     case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_LOOK: fleet_looked_at(w, run, epoch, fact); break;
-    case STET__FACT_TAKEN: fleet_deeds_taken(w, run, (uint64_t)fact->number, fact->revision); break;
+    case STET__FACT_TAKEN:
+        run->taken = (uint64_t)fact->number;
+        fleet_deeds_taken(w, run, run->taken, fact->revision);
+        break;
     case STET__FACT_COMPENSATION_FAILED:
         model_broken(w, run, fact);
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 }); /* fall through */
@@ -959,6 +999,34 @@ model_end_timers(fleet *w, const stet_op *op)
         fleet_fail(w, run, "it has ended, and a timer of its is left");
 }
 
+/* Who waits for it is told by the unit that ends it, or was before. */
+static void
+model_end_told(fleet *w, const stet_op *op)
+{
+    const fleet_run *run = fleet_run_of(w, op->run),
+                    *parent = run != NULL && run->is_called ? fleet_run_of(w, run->parent) : NULL;
+
+    if (parent != NULL && parent->end == 0 && !run->is_answered && !run->was_damaged)
+        fleet_fail(w, run, "it has ended, and run %u, which called it, is not told",
+                   parent->number);
+}
+
+/* Whoever stops a run that has begun wakes it: else one that is held, or in backoff, might never learn of it. */
+static void
+model_stop_wakes(fleet *w, const stet_op *op)
+{
+    const fleet_run *run = fleet_run_of(w, op->run);
+    const mem_run   *row =
+        run != NULL && run->is_stopped && !run->is_stop_taken && run->grants > 0 && !run->is_broken
+              ? stet__mem_run(w->db, op->run)
+              : NULL;
+
+    if (row != NULL && row->row.session == 0 && !row->row.is_terminal &&
+        row->row.due_ms > fleet_peak_ms(w) && row->row.status != STET_STATUS_STUCK &&
+        run->stop_entry == run->inbox)
+        fleet_fail(w, run, "it is stopped, and nothing wakes it");
+}
+
 /* A fenced worker writes nothing. */
 static void
 model_fenced(fleet *w, const stet_unit *unit)
@@ -983,6 +1051,17 @@ model_stop_reaches(fleet *w, const stet_unit *unit, const fleet_run *run)
             stet__id_equal(child->parent, run->id) && !model_has(unit, STET_OP_FACTS, child->id))
             fleet_fail(w, run, "it is stopped, and run %u, which it called, goes on",
                        child->number);
+}
+
+/* One that is failed by hand does not ask its handler, and what it called is of no use any more. */
+static void
+model_end_children(fleet *w, const stet_unit *unit, const stet_op *op)
+{
+    const fleet_run *run = fleet_run_of(w, op->run);
+
+    if (run != NULL && run->end == STET__FACT_FAILED && run->code == STET_EFORCED &&
+        !run->was_damaged)
+        model_stop_reaches(w, unit, run);
 }
 
 static void
@@ -1024,6 +1103,77 @@ model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
         fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);
 }
 
+/* The numbers of signals: of those a journal was given, or of entries of an inbox. */
+typedef struct model_letters {
+    uint32_t of[FLEET_SIGNALS_MAX];
+    size_t   n;
+} model_letters;
+
+static void
+model_letters_add(model_letters *l, stet_bytes facts)
+{
+    stet__fact fact;
+    char       text[16];
+
+    while (stet__fact_decode(&fact, &facts) == STET_OK)
+        if (fact.kind == STET__FACT_SIGNALLED && (fact.flags & STET__FACT_SEEN) == 0 &&
+            l->n < FLEET_SIGNALS_MAX) {
+            fleet_text(text, sizeof text, fact.value.data, fact.value.len);
+            l->of[l->n++] = (uint32_t)strtoul(text, NULL, 10);
+        }
+}
+
+static void
+model_letters_read(model_letters *l, mem_tree *tree, uint64_t from)
+{
+    for (const mem_node *at = stet__mem_tree_first(tree); at != NULL;
+         at = stet__mem_tree_next(at)) {
+        const mem_facts *facts = MEM_OF(const mem_facts, node, at);
+
+        if (facts->first >= from)
+            model_letters_add(l, (stet_bytes){ facts->data, facts->len });
+    }
+}
+
+static size_t
+model_letters_count(const model_letters *l, uint32_t number)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++)
+        n += l->of[i] == number;
+    return n;
+}
+
+/* A retry or fork has no signal that the other had not, in its generation, and each once; and all that it did not come to
+ * take in, unless it had one with that key before. */
+static void
+model_retry_letters(fleet *w, const stet_op *op, const fleet_run *run)
+{
+    const fleet_run *of = fleet_run_of(w, run->retry_of);
+    mem_run         *row = of != NULL ? stet__mem_run(w->db, of->id) : NULL;
+    model_letters    had = { .n = 0 }, untaken = { .n = 0 }, got = { .n = 0 };
+
+    if (row == NULL || of->was_damaged || of->end == 0)
+        return;
+    model_letters_read(&had, &row->journal, 0);
+    model_letters_read(&had, &row->inbox, of->turned_at + 1);
+    model_letters_read(&untaken, &row->inbox, of->taken + 1);
+    model_letters_add(&got, op->data);
+    if (had.n == FLEET_SIGNALS_MAX)
+        return;
+    for (size_t i = 0; i < got.n; i++)
+        if (model_letters_count(&had, got.of[i]) == 0 ||
+            (got.of[i] < FLEET_INSIDE && model_letters_count(&got, got.of[i]) > 1))
+            fleet_fail(w, run, "it is given signal %u, which the run it is made from %s", got.of[i],
+                       model_letters_count(&had, got.of[i]) == 0 ? "had not" : "had once");
+    for (size_t i = 0; i < untaken.n; i++)
+        if (model_letters_count(&had, untaken.of[i]) == 1 &&
+            model_letters_count(&got, untaken.of[i]) == 0)
+            fleet_fail(w, run, "it is not given signal %u, which came to the run it is made from",
+                       untaken.of[i]);
+}
+
 static void
 model_forks(fleet *w, const stet_unit *unit)
 {
@@ -1034,6 +1184,8 @@ model_forks(fleet *w, const stet_unit *unit)
 
         if (run != NULL && run->fork != 0)
             fleet_deed_check_fork(w, run);
+        if (run != NULL && run->is_retry)
+            model_retry_letters(w, &unit->ops[i], run);
     }
 }
 
@@ -1063,11 +1215,49 @@ static void
 model_mark(fleet *w, const stet_unit *unit, const stet_op *op)
 {
     if (op->kind == STET_OP_VALUE_PUT) {
-        if (stet__map_put(&w->marks, op->key.data, op->key.len, w) != STET_OK)
+        if (stet__map_put(&w->marks, op->key.data, op->key.len,
+                          (void *)(uintptr_t)(w->stats.commits + 1)) != STET_OK)
             abort();
     } else if (stet__map_remove(&w->marks, op->key.data, op->key.len) == NULL &&
                model_has(unit, STET_OP_INBOX, op->run))
         fleet_fail(w, fleet_run_of(w, op->run), "it is told of an event, and waits for none");
+}
+
+/* An event from outside is over: nobody waits for it any more who did when it was begun. But for those whose time is up, by
+ * the store's clock or because their timer has fired. */
+static void
+model_emitted(fleet *w, const stet_op *op)
+{
+    stet_bytes  in = op->data;
+    stet__fact  record, mark;
+    char        text[16];
+    uint32_t    number;
+    size_t      at = 0, len;
+    const void *key;
+    void       *put;
+
+    if (op->kind != STET_OP_VALUE_PUT || stet__fact_decode(&record, &in) != STET_OK ||
+        (record.flags & STET__FACT_MORE) != 0)
+        return;
+    fleet_text(text, sizeof text, record.value.data, record.value.len);
+    number = (uint32_t)strtoul(text, NULL, 10);
+    while (w->emits[number % FLEET_EVENTS] != 0 &&
+           stet__map_next(&w->marks, &at, &key, &len, &put)) {
+        const mem_value *v =
+            (uintptr_t)put < w->emits[number % FLEET_EVENTS]
+                ? stet__mem_value(w->db, STET__SPACE_TOPIC, (stet_bytes){ key, len })
+                : NULL;
+
+        if (v == NULL)
+            continue;
+        in = v->value.data;
+        if (stet__fact_decode(&mark, &in) == STET_OK && mark.time_ms <= record.time_ms &&
+            (mark.until_ms == 0 || (mark.until_ms > fleet_peak_ms(w) &&
+                                    stet__mem_timer(w->db, mark.until_ms, v->value.run,
+                                                    (uint64_t)mark.completion) != NULL)))
+            fleet_fail(w, fleet_run_of(w, v->value.run), "event %u is over, and it waits", number);
+    }
+    w->emits[number % FLEET_EVENTS] = 0;
 }
 
 static void
@@ -1077,6 +1267,8 @@ model_value(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
         fleet_hold_applied(w, node, op);
     if (strcmp(op->space, STET__SPACE_TOPIC) == 0)
         model_mark(w, unit, op);
+    if (strcmp(op->space, STET__SPACE_BASE_EMIT) == 0)
+        model_emitted(w, op);
 }
 
 void
@@ -1099,8 +1291,14 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
             model_value(w, node, unit, &unit->ops[i]);
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_RUN_SET && (unit->ops[i].mask & STET_RUN_STATUS) != 0 &&
-            unit->ops[i].row->is_terminal)
+            unit->ops[i].row->is_terminal) {
             model_end_timers(w, &unit->ops[i]);
+            model_end_told(w, &unit->ops[i]);
+            model_end_children(w, unit, &unit->ops[i]);
+        }
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_INBOX)
+            model_stop_wakes(w, &unit->ops[i]);
     model_stops(w, unit);
     if (w->n_schedules > 0)
         fleet_planned(w, node, unit);
