@@ -85,7 +85,7 @@ programs() { # CONFIG
 # What those programs start: the command, examples and applications.
 started_programs() {
     local source
-    echo stet_command stet-test-server
+    printf '%s\n' stet_command stet-test-server
     for source in tests/apps/*.c; do echo "app_$(basename "$source" .c)"; done
     for source in examples/*.c; do echo "example_$(basename "$source" .c)"; done
 }

@@ -177,7 +177,7 @@ typedef enum stet__fact_kind {
     V(logged, 75)                                                                                  \
     V(updated_ms, 76)                                                                              \
     V(fired_ms, 77)                                                                                \
-    V(inherited, 78)     /* ROLLBACK, AUTO: of the steps it inherited, how many the handler had come to */
+    V(inherited, 78)     /* ATTEMPT_FAILED, ROLLBACK (AUTO): how many inherited steps the handler had come to */
 
 typedef struct stet__fact {
     uint64_t        revision; /* set by who reads or appends it, not encoded */

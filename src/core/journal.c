@@ -773,6 +773,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
             return err;
     }
     journal_rewind_updates(j, from);
+    j->inherited_max = 0; /* it may go another way now */
     for (stet__cmd **link = &j->waiting; *link != NULL;) {
         stet__cmd *cmd = *link;
 
@@ -864,6 +865,10 @@ journal_apply(stet__journal *j, const stet__fact *fact)
     case STET__FACT_CHOICE: return journal_apply_answer(j, fact);
     case STET__FACT_ROLLBACK_RETRY: journal_apply_retry(j); return STET_OK;
     case STET__FACT_STARTED: j->generation = fact->generation; return STET_OK;
+    case STET__FACT_ATTEMPT_FAILED:
+        if ((uint64_t)fact->inherited > j->inherited_max)
+            j->inherited_max = (uint64_t)fact->inherited;
+        return STET_OK;
     case STET__FACT_SKIP: return journal_apply_skip(j, fact);
     case STET__FACT_EDIT: return journal_apply_edit(j, fact);
     case STET__FACT_REWIND: return journal_apply_rewind(j, fact);

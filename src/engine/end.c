@@ -121,6 +121,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
     if (c->failure.origin != NULL)
         fact.origin = stet_text(c->failure.origin);
     fact.attempt = stet__run_attempt(&c->run);
+    fact.inherited = code != STET_EDEFER ? (int64_t)c->journal.inherited : 0;
     fact.until_ms = code == STET_EDEFER ? (c->defer_ms > now_ms ? c->defer_ms : now_ms)
                                         : now_ms + stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
     if (is_untold)
@@ -188,7 +189,7 @@ end_release(stet_ctx *c, int64_t *due_ms)
 static bool
 end_is_partial(const stet_ctx *c, const stet__cmd *unasked)
 {
-    return unasked != NULL && c->run.rollback != 0 && !c->is_undone;
+    return (unasked != NULL || stet__rollback_lacks(c) != 0) && c->run.rollback != 0 && !c->is_undone;
 }
 
 /* … and that may pass: its attempts are over, so none is used. */
@@ -222,8 +223,10 @@ end_not_all(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
 {
     uint64_t all = stet__rollback_lacks(c);
 
-    (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
+    if (unasked != NULL)
+        (void)stet__ctx_stuck(c, unasked, STET__FACT_STEP, NULL, 0);
     if (all != 0) {
+        c->stuck_code = STET_EREPLAY;
         c->stuck_recorded = stet__arena_printf(&c->arena, "%llu steps that it inherited", (unsigned long long)all);
         c->stuck_asked = stet__arena_printf(&c->arena, "%llu of them", (unsigned long long)c->journal.inherited);
         c->stuck_text = stet__arena_printf(&c->arena,
@@ -252,7 +255,7 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
                             c->run.stop_code, STET_EHANDLER, text, NULL);
         return end_fact(c, STET__FACT_FAILED, STET_EHANDLER, 0, text, NULL);
     }
-    if ((is_final || is_none) && unasked != NULL)
+    if ((is_final || is_none) && (unasked != NULL || stet__rollback_lacks(c) != 0))
         return end_not_all(c, unasked, due_ms);
     /* Told in its last moment: it comes back to this when it is resumed. Not if it failed passingly, or its attempt
      * would not be counted. */

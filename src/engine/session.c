@@ -404,7 +404,7 @@ session_on_row(void *arg, const stet_session_row *row)
 typedef struct session_runs {
     stet__arena *arena;
     stet_id     *runs;
-    uint64_t    *epochs, *inboxes;
+    uint64_t    *epochs, *inboxes, *journals;
     size_t       n, cap;
 } session_runs;
 
@@ -418,21 +418,25 @@ session_on_run(void *arg, const stet_run_row *row)
         stet_id  *runs = stet__arena_get(r->arena, cap * sizeof *runs);
         uint64_t *epochs = stet__arena_get(r->arena, cap * sizeof *epochs);
         uint64_t *inboxes = stet__arena_get(r->arena, cap * sizeof *inboxes);
+        uint64_t *journals = stet__arena_get(r->arena, cap * sizeof *journals);
 
-        if (runs == NULL || epochs == NULL || inboxes == NULL)
+        if (runs == NULL || epochs == NULL || inboxes == NULL || journals == NULL)
             return STET_ENOMEM;
         if (r->n > 0) {
             memcpy(runs, r->runs, r->n * sizeof *runs);
             memcpy(epochs, r->epochs, r->n * sizeof *epochs);
             memcpy(inboxes, r->inboxes, r->n * sizeof *inboxes);
+            memcpy(journals, r->journals, r->n * sizeof *journals);
         }
         r->runs = runs;
         r->epochs = epochs;
         r->inboxes = inboxes;
+        r->journals = journals;
         r->cap = cap;
     }
     r->epochs[r->n] = row->epoch;
     r->inboxes[r->n] = row->inbox;
+    r->journals[r->n] = row->journal;
     r->runs[r->n++] = row->id;
     return STET_OK;
 }
@@ -468,7 +472,9 @@ stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, cons
     return stet__work_fact(w, &op->data, &fact);
 }
 
-/* Tell one run what its dead worker was doing with it; the unit is conditional on its inbox. */
+/* Tell one run what its dead worker was doing with it; the unit is conditional on its inbox, by which one death is told
+ * once, and on its journal: one that was given back by another node, which had nothing to tell, may have been executed
+ * since, and wait. */
 static bool
 session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i, stet_id worker, bool has_crumbs,
                  const stet_crumb *crumbs, size_t n_crumbs)
@@ -490,6 +496,11 @@ session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i,
     if ((cond = stet__work_cond(w, STET_COND_INBOX, r->runs[i])) == NULL)
         return false;
     cond->number = r->inboxes[i];
+    if (STET__MUTANT(death_late))
+        return true;
+    if ((cond = stet__work_cond(w, STET_COND_JOURNAL, r->runs[i])) == NULL)
+        return false;
+    cond->number = r->journals[i];
     return true;
 }
 

@@ -290,8 +290,14 @@ static bool
 rollback_is_end(const stet_ctx *c)
 {
     stet_class class_ = stet_code_class(c->rc);
+    bool       is_final = c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0 ||
+                                      c->rc == STET_SUSPENDED || c->rc == STET_END);
 
-    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY) || stet__journal_unasked(&c->journal) != NULL)
+    if (c->is_let_go || (c->latch != 0 && c->latch != STET_ERETRY))
+        return false;
+    /* Before it came to all it did: that is a contradiction. If it may pass, the run fails all the same, and what it did is
+     * undone when an execution has come to it. */
+    if (stet__journal_unasked(&c->journal) != NULL && (is_final || c->run.stop_code != 0 || STET__MUTANT(undo_hasty)))
         return false;
     if ((c->latch == 0 && (c->rc == STET_OK || c->rc == STET_EDEFER || c->rc == STET_CONTINUED)) || c->judged == STET_EDEFER)
         return false;
@@ -299,15 +305,15 @@ rollback_is_end(const stet_ctx *c)
         return true;
     if (c->run.stop_code != 0 && !c->run.is_stop_told && c->was_stopped)
         return true;
-    if (c->latch == 0 && (class_ == STET_CLASS_PERMANENT || class_ == STET_CLASS_USAGE || c->rc > 0 ||
-                          c->rc == STET_SUSPENDED || c->rc == STET_END))
-        return true;
-    return c->run.failed + 1 >= (uint32_t)c->run.retry.attempts;
+    return is_final || c->run.failed + 1 >= (uint32_t)c->run.retry.attempts;
 }
 
+/* Or it may come to one that an attempt before had come to. */
 static bool
 rollback_has_undo(const stet_ctx *c)
 {
+    if (stet__journal_unasked(&c->journal) != NULL || c->journal.inherited < c->journal.inherited_max)
+        return true;
     for (const stet_future *f = c->steps; f != NULL; f = f->next)
         if (f->undo != NULL)
             return true;
@@ -344,12 +350,17 @@ stet__rollback_after(stet_ctx *c)
         fact.occurrence = (int64_t)occurrence;
         fact.number = latch != 0 ? latch : rc;
         fact.cause = failure.cause;
-        fact.inherited = (int64_t)c->journal.inherited;
+        fact.inherited = (int64_t)(c->journal.inherited > c->journal.inherited_max ? c->journal.inherited : c->journal.inherited_max);
         if (failure.text != NULL)
             fact.text = stet_text(failure.text);
         if (failure.origin != NULL)
             fact.origin = stet_text(failure.origin);
         err = rollback_begin(c, &fact, &cmd);
+    }
+    if (err == STET_OK && !rollback_knows_all(c, cmd)) { /* it waits for an execution that does */
+        c->is_undoing = false;
+        c->rc = latch != 0 ? latch : rc;
+        return;
     }
     if (err == STET_OK)
         err = rollback_run(c, cmd);

@@ -155,7 +155,9 @@
     X(purge_by_age, "retention counts from a run's start, not from its end")                       \
     X(retention_forgotten, "a run's own retention does not count")                                 \
     X(returned_durable, "what came back because of news counts as recorded")                       \
-    X(undo_disinherited, "a rollback is taken up though the handler did not come to what it inherited") \
+    X(death_late, "a death is told to a run that somebody else has executed since")                \
+    X(undo_disinherited, "a rollback is taken up by who did not come to what was inherited")       \
+    X(undo_hasty, "a last attempt that fails before it comes to what was done leaves it")          \
     X(undo_beside, "what was done when a rollback began is not looked for to be undone")           \
     X(undone_goes_on, "a handler whose failure is rolled back goes on with what came since")       \
     X(turn_held, "a generation does not know which keys its callers hold")                         \

@@ -440,9 +440,9 @@ bool stet__option_is_set(const char *options, const char *name);
 void stet__option_drop(char *address, const char *name);
 /* Each name is there once, or the first that is not is refused: "store X: the option …". */
 int stet__options_check(const char *options, const char *what, const char *address);
-/* A value that is a number of seconds, 1 to 3600, as milliseconds. STET_EURL: "store X: NAME is …". */
-int stet__option_seconds(const char *value, size_t len, const char *name, const char *what, const char *address,
-                         int64_t *out_ms);
+/* A number of seconds, 1 to 3600, as milliseconds. STET_EURL: "store X: NAME is …". */
+int stet__option_seconds(const char *value, size_t len, const char *name, const char *what,
+                         const char *address, int64_t *out_ms);
 
 /* ---- near names ------------------------------------------------------------------------------ */
 

@@ -1068,8 +1068,8 @@ late_entries_of(void *arg, const stet_run_row *row)
     return STET_OK;
 }
 
-/* Between two looks of who waits for an answer the update is made, the run ends, and, when that was read, both are
- * removed. */
+/* Between two looks of who waits for an answer the update is made, the run ends, and, when that was
+ * read, both are removed. */
 static int
 late_read(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 {
@@ -1098,7 +1098,7 @@ late_read(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
 }
 
 /* Found by the simulator. */
-TEST(I12_C10_of_a_run_that_is_removed_meanwhile_nobody_is_told_that_it_ended_without_the_update)
+TEST(I12_C10_a_run_that_is_removed_meanwhile_is_not_said_to_have_ended_without_the_update)
 {
     fixture     *f = fixture_begin();
     stet_engine *worker, *client;

@@ -117,7 +117,7 @@ h_contradicts(stet_ctx *ctx, stet_bytes input)
         return stet_return(ctx, input);
     STET_TRY(stet_step(ctx, NULL, "charge", body_effect, (void *)"charge", NULL));
     STET_TRY(stet_sleep_ms(ctx, "blink", 1));
-    return stet_fail(ctx, STET_EDEFER, "never");
+    return stet_fail(ctx, STET_EBUSY, "not now");
 }
 
 static int
