@@ -271,7 +271,7 @@ hunt_crashes(hunt *h, int mutant)
         (void)snprintf(
             pattern, sizeof pattern,
             "%s/{crash_*,unit_run,engine_{clock,signal,note,topic,rollback,boundary,operate,"
-            "letters,update,review,schedule,found,audit,classify}}_test",
+            "letters,update,review,schedule,found,audit,classify,risk}}_test",
             h->crash);
     else
         (void)snprintf(pattern, sizeof pattern,

@@ -193,7 +193,7 @@ fleet_same_facts(const mem_tree *a, const mem_tree *b, uint64_t upto)
                         *g = y != NULL ? MEM_OF(mem_facts, node, y) : NULL;
 
         if (g == NULL || f->first != g->first || f->len != g->len ||
-            memcmp(f->data, g->data, f->len) != 0)
+            (f->len > 0 && memcmp(f->data, g->data, f->len) != 0))
             return false;
     }
     return y == NULL || MEM_OF(mem_facts, node, y)->first > upto;
