@@ -225,8 +225,11 @@ deed_rewind(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
     for (fleet_step *s = run->steps; s != NULL; s = s->next)
         if (s->revision >= news->from)
             deed_forget_step(run, s);
-    if (run->rolled_at >= news->from)
+    if (run->rolled_at >= news->from) {
         run->rolled_at = 0;
+        for (fleet_step *s = run->steps; s != NULL; s = s->next)
+            s->is_late = false; /* what is left was done before the rollback that comes now */
+    }
     /* What a retry inherits binds nobody: if nothing of its own is left behind it, a stop is told at the first operation
      * that has no record, though it had got past that before. */
     for (size_t i = run->is_retry ? 0 : op; i <= FLEET_OPS_MAX; i++)
