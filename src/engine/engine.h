@@ -659,7 +659,8 @@ int  stet__load_facts_page(stet_engine *e, stet__run *run, stet__journal *journa
                            const stet__page *page, uint64_t *bad_revision);
 /* Without journal, and only a run whose row is wanted; else STET_END and nothing more is read. */
 int  stet__load_if(stet_engine *e, stet__loaded *l, stet_id id, bool (*is_wanted)(const stet_run_row *row));
-/* With its journal, as its next execution would find it: entries that nobody took yet are taken. */
+/* With its journal, as its next execution would find it: entries that nobody took yet are taken. The journal's orphans are
+ * those of these entries alone. */
 int  stet__load_next(stet_engine *e, stet__loaded *l, stet_id id);
 void stet__loaded_free(stet__loaded *l);
 /* Has the parent begun anew since it started this child? Then the child's key is gone. */

@@ -362,7 +362,7 @@ stet__failed_fact(const stet__run *run, int stop, stet__fact *fact)
 }
 
 /* A run it called is of no use any more. One that was never executed waits for something, and must not be woken: it is
- * told, so that nothing of it is executed whatever becomes of us, and ended when this unit is durable. */
+ * told, so that nothing of it is executed whatever becomes of us, and ended when this unit is durable (then `w` is NULL). */
 static int
 operate_stop_child(stet_engine *e, stet__work *w, stet_id child, const char *by, const char *why)
 {
@@ -371,8 +371,13 @@ operate_stop_child(stet_engine *e, stet__work *w, stet_id child, const char *by,
     stet_cond   *cond;
     stet_op     *op;
     stet__fact   cancel = { .kind = STET__FACT_CANCEL, .text = stet_text(why), .flags = STET__FACT_UNTOLD };
-    int          err = stet__load_row(e, child, &w->arena, &row, &extra);
+    int          err;
 
+    if (w == NULL) {
+        (void)stet__stop_unstarted(e, child, by, why);
+        return STET_OK;
+    }
+    err = stet__load_row(e, child, &w->arena, &row, &extra);
     if (err == STET_ENOTFOUND || (err == STET_OK && row.is_terminal))
         return STET_OK;
     if (err != STET_OK && err != STET_ECORRUPT)
@@ -390,10 +395,20 @@ operate_stop_child(stet_engine *e, stet__work *w, stet_id child, const char *by,
     return STET_OK;
 }
 
-static bool
-operate_waits_for(const stet__cmd *cmd)
+/* All it waits for, and what it waited for before a rewind that it does not come to take in. Without `w` those that were
+ * never executed are ended. */
+static int
+operate_stop_children(stet_engine *e, stet__work *w, const stet__loaded *l, const char *why)
 {
-    return cmd->kind == STET__FACT_CALL && !cmd->is_settled;
+    const char *by = l->run.said_who;
+    int         err = STET_OK;
+
+    for (const stet__cmd *cmd = l->journal.orphans; err == STET_OK && cmd != NULL; cmd = cmd->spared)
+        err = operate_stop_child(e, w, cmd->run, by, why);
+    for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
+        if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)
+            err = operate_stop_child(e, w, cmd->run, by, why);
+    return err;
 }
 
 static int
@@ -404,22 +419,16 @@ operate_fail(stet_engine *e, stet__work *w, stet__loaded *l, const char *why)
 
     stet__failed_fact(&l->run, l->run.stop_code, &end);
     err = stet__end_unclaimed(e, w, l, &end);
-    for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
-        if (operate_waits_for(cmd) && !STET__MUTANT(fail_children))
-            err = operate_stop_child(e, w, cmd->run, l->run.said_who, why);
-    return err;
+    return err != STET_OK || STET__MUTANT(fail_children) ? err : operate_stop_children(e, w, l, why);
 }
 
-/* It is durable: those that were never executed need not wait for their time to end. */
 static void
 operate_failed(stet_engine *e, const stet__loaded *l, const char *why)
 {
     stet__lock(e->p, &e->lock);
     stet__answer(e, &l->run);
     stet__unlock(e->p, &e->lock);
-    for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
-        if (operate_waits_for(cmd))
-            (void)stet__stop_unstarted(e, cmd->run, l->run.said_who, why);
+    (void)operate_stop_children(e, NULL, l, why);
 }
 
 static int

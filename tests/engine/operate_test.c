@@ -797,6 +797,21 @@ TEST(C8_what_a_run_had_called_is_cancelled_with_it_though_who_failed_it_dies)
     fixture_end(f);
 }
 
+/* The rewind forgot the call, and was never taken in. */
+TEST(C8_what_a_run_had_called_is_cancelled_if_it_is_failed_before_it_takes_a_rewind)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls"), child = { "" };
+
+    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "t.nap"), on_run, &child));
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
+    CHECK_OK(stet_run_fail(f->engine, &run, "me", "the customer is gone"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    EXPECT_ANSWER(f->engine, &child, STET_ECANCELLED);
+    fixture_end(f);
+}
+
 /* ---- a rollback that failed ------------------------------------------------------------------ */
 
 TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
