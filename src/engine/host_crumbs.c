@@ -133,15 +133,17 @@ void
 stet__host_crumb_spent(stet_ctx *c, stet_attempt *a)
 {
     stet__claim   *claim = host_claim(c);
-    bool           is_broken = a->future != NULL && a->future->is_broken;
+    bool           is_broken = a->future->is_broken;
     stet_attempt **list = a->is_unrecorded ? &claim->unrecorded : is_broken ? &claim->broken : &claim->spent;
 
     claim->has_broken = claim->has_broken || is_broken;
     /* What was recorded last is this body. One that was not entered needs no record. */
     a->revision = a->is_skipped || a->future->is_tx ? 0 : c->run.journal;
     if (a->crumb < 0 && !a->is_unrecorded) {
-        claim->is_unrecorded = is_broken;
-        claim->revision = a->revision;
+        if (a->future->is_sync) { /* another one has no crumb: it was not begun, and the claim's own is somebody else's */
+            claim->is_unrecorded = is_broken;
+            claim->revision = a->revision;
+        }
         return;
     }
     a->next = *list;

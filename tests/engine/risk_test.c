@@ -696,6 +696,68 @@ TEST(I9_a_failure_that_ends_an_attempt_of_a_run_that_is_cancelled_is_on_record)
     fixture_end(f);
 }
 
+static int
+h_beside(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *beside;
+
+    STET_TRY(stet_step_start(ctx, &beside, "beside", body_effect, "beside", NULL));
+    STET_TRY(stet_step(ctx, NULL, "flaky", body_stopped, NULL, NULL));
+    STET_TRY(stet_await(ctx, NULL, beside));
+    return stet_return(ctx, input);
+}
+
+typedef struct risk_stop {
+    fixture    *f;
+    stet_run_id run;
+} risk_stop;
+
+static bool
+is_let_go(stet_engine *e, const stet_run_id *run)
+{
+    stet_ctx *c;
+    stet_id   id;
+    bool      is;
+
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
+    stet__lock(e->p, &e->lock);
+    c = stet__map_find(&e->claims, id.bytes, sizeof id.bytes);
+    is = c != NULL && c->is_let_go;
+    stet__unlock(e->p, &e->lock);
+    return is;
+}
+
+static void *
+open_let_go(void *arg)
+{
+    const risk_stop *stop = arg;
+
+    AWAIT(is_let_go(stop->f->engine, &stop->run));
+    gate_open(&risk_door);
+    return NULL;
+}
+
+/* The body of the future waits for the only slot, and is given up with the run. */
+TEST(I9_a_failure_that_a_stop_keeps_from_its_record_is_told_though_a_body_was_not_begun_beside_it)
+{
+    static const stet_handler handlers[] = { { "h", h_beside, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    risk_stop                 stop = { .f = f };
+    pthread_t                 opener;
+
+    f->options.concurrency = 1;
+    fixture_up_with(f, handlers);
+    stop.run = fixture_start(f->engine, "t.h", "ok", NULL);
+    gate_await(&risk_door, 1);
+    CHECK_INT(pthread_create(&opener, NULL, open_let_go, &stop), 0);
+    CHECK_OK(stet_engine_stop(f->engine, 60000));
+    CHECK_INT(pthread_join(opener, NULL), 0);
+    CHECK_INT(effects("beside"), 0);
+    CHECK_INT(fixture_facts(f->engine, &stop.run, "released", NULL), 1);
+    CHECK_INT(fixture_facts(f->engine, &stop.run, "worker lost", "flaky"), 1);
+    fixture_end(f);
+}
+
 /* ---- a lease that ends between a body and its record ----------------------------------------- */
 
 static const stet_store_ops *lent;
