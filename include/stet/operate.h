@@ -46,7 +46,8 @@ STET_API int stet_run_rewind(stet_engine *engine, const stet_run_id *run, const 
                              const char *why);
 
 /** End it as failed (STET_EFORCED), without asking its handler: nothing is undone. Runs it called are cancelled. One that
- * is being cancelled ends as cancelled. */
+ * is being cancelled ends as cancelled; one whose rollback failed, and whose waiters were told so, stays failed as they were
+ * told (STET_ECOMPENSATION), and who failed it and why is a fact of it. */
 STET_API int stet_run_fail(stet_engine *engine, const stet_run_id *run, const char *by, const char *why);
 
 /** A new run of the same handler, input, key and options that inherits what was recorded before this step, from a run

@@ -136,7 +136,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
                              c->run.stop_code, code, text, c->failure.origin);
     if (is_last)
         return end_fact(c, STET__FACT_FAILED, STET_EATTEMPTS, code, text, c->failure.origin);
-    if (c->run.deadline_ms != 0 && fact.until_ms >= c->run.deadline_ms && c->run.stop_code == 0 &&
+    if (c->run.deadline_ms != 0 && fact.until_ms >= c->run.deadline_ms && c->run.stop_code == 0 && !c->run.is_told &&
         !c->rolls_back && c->run.rollback == 0) { /* one that undoes what it did is told by its deadline */
         *due_ms = STET_NEVER;
         return end_fact(c, STET__FACT_EXPIRED, STET_EEXPIRED, code, text, c->failure.origin);

@@ -579,6 +579,103 @@ TEST(B11_a_run_whose_rollback_failed_and_was_done_later_ends_as_it_was_told)
     fixture_end(f);
 }
 
+/* The same, and behind its rollback it waits. */
+static int
+h_stumbles_and_waits(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes word;
+
+    STET_TRY(h_stumbles(ctx, input));
+    return stet_await_signal(ctx, &word, "go", NULL);
+}
+
+/* Told how its rollback failed, tried again, and undone: it waits behind that. */
+static stet_run_id
+told_waiting(fixture *f, const stet_handler *handlers_of, stet_result *told)
+{
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    fixture_up_with(f, handlers_of);
+    run = fixture_start(f->engine, "t.stumbles", "", STET_START(.timeout = "1h"));
+    *told = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(told->code, STET_ECOMPENSATION);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_STR(undone(), "charge");
+    return run;
+}
+
+/* Read where nothing of it is remembered. */
+static void
+expect_as_told(fixture *f, const stet_run_id *run, stet_result *told)
+{
+    stet_result result;
+
+    fixture_await_status(f->engine, run, STET_STATUS_FAILED);
+    fixture_down(f);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, run, STET_ERUN);
+    CHECK_INT(result.code, told->code);
+    CHECK_STR(result.error, told->error);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    stet_result_free(told);
+    stet_result_free(&result);
+    fixture_end(f);
+}
+
+/* Its next attempt would come behind its deadline, or there is none left. */
+static void
+told_stumbles(const stet_handler_options *options)
+{
+    stet_handler handlers_of[] = { { "stumbles", h_stumbles_and_waits, options }, { 0 } };
+    fixture     *f = fixture_begin();
+    stet_result  told;
+    stet_run_id  run = told_waiting(f, handlers_of, &told);
+
+    fixture_down(f); /* so that it is executed from its beginning */
+    fixture_up_with(f, handlers_of);
+    atomic_store(&stumbles, 1);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    if (options->retry.attempts > 1) { /* no deadline ends it: it waits for its time */
+        fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
+        CHECK_OK(stet_run_fail(f->engine, &run, "me", "that will do"));
+    }
+    expect_as_told(f, &run, &told);
+}
+
+TEST(B11_C5_a_run_that_told_that_its_rollback_failed_does_not_expire)
+{
+    static const stet_handler_options slow = { .retry = { 5, 7200000, 7200000, 100, 0 } };
+
+    told_stumbles(&slow);
+}
+
+TEST(B11_a_run_that_told_that_its_rollback_failed_and_has_no_attempt_left_ends_as_it_was_told)
+{
+    static const stet_handler_options once = { .retry = { 1, 1, 1, 100, 0 } };
+
+    told_stumbles(&once);
+}
+
+/* Who fails it by hand is on record, and is not how it failed. */
+TEST(B11_C8_a_run_that_told_that_its_rollback_failed_and_is_failed_by_hand_ends_as_it_was_told)
+{
+    fixture    *f = fixture_begin();
+    stet_result told;
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    told = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(told.code, STET_ECOMPENSATION);
+    CHECK_OK(stet_run_fail(f->engine, &run, "me", "that will do"));
+    expect_as_told(f, &run, &told);
+}
+
 TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
 {
     fixture    *f = fixture_begin();

@@ -184,6 +184,14 @@ client_hash(const stet_result *r, int answer)
     return (h * 31 + (uint64_t)-answer) | 1u;
 }
 
+static uint64_t
+client_hash_failure(const stet_result *r)
+{
+    uint64_t h = stet__hash64(r->error, r->error != NULL ? strlen(r->error) : 0, (uint64_t)-r->code);
+
+    return (h * 31 + (uint64_t)-r->cause) | (uint64_t)1 << 32; /* no stop's answer */
+}
+
 /* Answers are final: everybody is told the same, and a completed run's is its result. */
 static void
 client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const stet_result *r,
@@ -211,7 +219,9 @@ client_answered(fleet *w, const fleet_node *node, const stet_run_id *id, const s
     if (answer == STET_ERUN)
         fleet_failed(run, r);
     /* A run that was stopped has answered; its row may say cancelling first and cancelled later. */
-    if (answer != STET_OK)
+    if (answer == STET_ERUN)
+        hash = client_hash_failure(r);
+    else if (answer != STET_OK)
         hash = (uint64_t)-answer;
     if (run->answer != 0 && run->answer != hash)
         fleet_fail(w, run, "an answer changed: %s now", stet_code_name(answer));

@@ -647,6 +647,9 @@ model_ended(fleet *w, fleet_run *run, const stet__fact *fact)
 {
     if (run->is_stopped && fact->kind != STET__FACT_CANCELLED && fact->kind != STET__FACT_EXPIRED)
         fleet_fail(w, run, "it was stopped, and ends with %s", stet__fact_kind_name(fact->kind));
+    if (run->is_broken && !run->is_stopped && fact->kind != STET__FACT_FAILED)
+        fleet_fail(w, run, "it told that its rollback failed, and ends with %s",
+                   stet__fact_kind_name(fact->kind));
     run->end = fact->kind;
     if (run->is_shared)
         run->last_state = w->objects[run->key].n_states;
