@@ -1299,9 +1299,6 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
             model_end_told(w, &unit->ops[i]);
             model_end_children(w, unit, &unit->ops[i]);
         }
-    for (size_t i = 0; i < unit->n_ops; i++)
-        if (unit->ops[i].kind == STET_OP_INBOX)
-            model_stop_wakes(w, &unit->ops[i]);
     model_stops(w, unit);
     if (w->n_schedules > 0)
         fleet_planned(w, node, unit);
@@ -1323,6 +1320,19 @@ model_attempt(fleet *w, const fleet_run *run)
                    run->attempts);
 }
 
+/* Is it given back behind that, by units of the same commit? Then its row is what these say. */
+static bool
+model_is_given_back(const stet_unit *units, size_t n, stet_id run)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++)
+            if (units[i].ops[k].kind == STET_OP_RUN_SET &&
+                (units[i].ops[k].mask & STET_RUN_OWNER) != 0 &&
+                stet__id_equal(units[i].ops[k].run, run))
+                return true;
+    return false;
+}
+
 void
 fleet_committed(fleet *w, const stet_unit *units, size_t n)
 {
@@ -1330,4 +1340,7 @@ fleet_committed(fleet *w, const stet_unit *units, size_t n)
         for (size_t k = 0; k < units[i].n_ops; k++)
             if (units[i].ops[k].kind == STET_OP_FACTS)
                 model_attempt(w, fleet_run_of(w, units[i].ops[k].run));
+            else if (units[i].ops[k].kind == STET_OP_INBOX &&
+                     !model_is_given_back(units + i + 1, n - i - 1, units[i].ops[k].run))
+                model_stop_wakes(w, &units[i].ops[k]);
 }
