@@ -750,7 +750,7 @@ typedef struct stet__expect {
     bool              is_unreadable; /* `run` is as of the last readable fact; stet_last_error() says why */
     uint64_t          inbox;         /* last sequence there is */
     uint64_t          bad_entry;     /* the first entry that is not taken and cannot be read; 0: none */
-    int               stop;          /* asked for, taken or not */
+    int               stop;          /* asked for, taken or not, if it means anything */
     bool              is_unstuck, is_visible; /* asked for, not taken; its time has come or it has begun */
     bool              is_tried_again; /* the rollback; asked for, not taken */
     bool              is_hastened;   /* it has to learn that its journal is another one */

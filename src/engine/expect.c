@@ -470,8 +470,7 @@ expect_status(stet_engine *e, stet__expect *x)
     if (run->status == STET_STATUS_STUCK && !x->is_unstuck)
         expect_waits(x, STET_STATUS_STUCK, run->code == STET_ELOST ? STET__DUE_AT : STET__DUE_NEVER, STET__HELD_MS);
     else if (run->status == STET_STATUS_COMPENSATION_FAILED && !x->is_tried_again)
-        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, x->stop != 0 && run->stop_code == 0 ? STET__DUE_NOW : STET__DUE_AT,
-                     STET__HELD_MS);
+        expect_waits(x, STET_STATUS_COMPENSATION_FAILED, STET__DUE_AT, STET__HELD_MS);
     else if ((x->pause != 0 ? x->pause > 0 : run->is_paused) && x->stop == 0)
         expect_waits(x, STET_STATUS_PAUSED, STET__DUE_AT, STET__HELD_MS);
     else {
@@ -575,7 +574,7 @@ expect_load(stet_engine *e, stet__expect *x, stet_id id, const stet_run_row *los
     }
     if (err != STET_OK)
         goto failed;
-    if (x->l.run.stop_code != 0)
+    if (x->l.run.stop_code != 0 || x->l.run.is_told) /* what was told stands: a stop behind that is none */
         x->stop = x->l.run.stop_code;
     /* One that is in its lane was visible, also if the clock was set back since. */
     x->is_visible = stet__run_has_begun(&x->l.run) || x->l.row.lane != NULL ||

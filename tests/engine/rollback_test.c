@@ -676,6 +676,44 @@ TEST(B11_C8_a_run_that_told_that_its_rollback_failed_and_is_failed_by_hand_ends_
     expect_as_told(f, &run, &told);
 }
 
+/* As a caller does that could not see how it ended. */
+static void
+stop_called(stet_engine *e, const stet_run_id *run)
+{
+    stet__work *w = stet__work_new(e, NULL, NULL);
+    stet_id     id;
+
+    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
+    CHECK(w != NULL && stet__stop_called(e, w, id, NULL, "caller", "it was rewound"));
+    CHECK_OK(stet__commit_sync(e, w, NULL));
+}
+
+/* What was told stands, so that stop means nothing, and lifts no pause. */
+TEST(B11_C8_I2_a_run_that_told_how_its_rollback_failed_is_sound_paused_behind_a_stop)
+{
+    static const stet_handler_options once = { .retry = { 1, 1, 1, 100, 0 } };
+    static const stet_handler waiting[] = { { "stumbles", h_stumbles_and_waits, &once }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_result               told;
+    stet_run_id               run = told_waiting(f, waiting, &told);
+
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    stop_called(f->engine, &run);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    CHECK_OK(stet_run_pause(f->engine, &run, "me", "wait"));
+    CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
+    CHECK_INT((int)fixture_sound(f->engine), 1);
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
+    fixture_up_with(f, waiting);
+    CHECK_OK(stet_run_resume(f->engine, &run, "me", NULL));
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    expect_as_told(f, &run, &told);
+}
+
 TEST(B11_nothing_wakes_a_run_whose_rollback_failed)
 {
     fixture    *f = fixture_begin();
