@@ -152,7 +152,7 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     return STET_OK;
 }
 
-/* A stop that waits in the inbox counts as asked. */
+/* A stop that waits in the inbox counts as asked; but not behind what was told. */
 int
 stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 {
@@ -161,7 +161,7 @@ stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 
     *code = 0;
     do {
-        if (scan.code != 0)
+        if (scan.code != 0 || run->is_told)
             break;
         scan.rows = 0;
         if ((err = e->store->ops->inbox(e->store, run->id, scan.last + 1, CONTROL_PAGE, control_on_inbox, &scan)) != STET_OK)

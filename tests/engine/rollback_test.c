@@ -613,9 +613,12 @@ expect_as_told(fixture *f, const stet_run_id *run, stet_result *told)
 {
     stet_result result;
 
-    fixture_await_status(f->engine, run, STET_STATUS_FAILED);
-    fixture_down(f);
+    if (f->engine != NULL) {
+        fixture_await_status(f->engine, run, STET_STATUS_FAILED);
+        fixture_down(f);
+    }
     fixture_up_with(f, handlers);
+    fixture_await_status(f->engine, run, STET_STATUS_FAILED);
     result = EXPECT_END(f->engine, run, STET_ERUN);
     CHECK_INT(result.code, told->code);
     CHECK_STR(result.error, told->error);
@@ -711,6 +714,31 @@ TEST(B11_C8_I2_a_run_that_told_how_its_rollback_failed_is_sound_paused_behind_a_
     fixture_up_with(f, waiting);
     CHECK_OK(stet_run_resume(f->engine, &run, "me", NULL));
     CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    expect_as_told(f, &run, &told);
+}
+
+TEST(B11_A5_who_waits_is_told_of_the_rollback_that_failed_and_not_of_a_stop_behind_it)
+{
+    fixture    *f = fixture_begin();
+    stet_result told, again;
+    stet_run_id run;
+
+    atomic_store(&refuse_undo, STET_EPERMANENT);
+    atomic_store(&refuse_times, 1);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.saga", "", NULL);
+    told = EXPECT_END(f->engine, &run, STET_ERUN);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, "me", NULL));
+    stop_called(f->engine, &run);
+    again = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_STR(again.error, told.error);
+    stet_result_free(&again);
+    stet_close(f->engine);
+    f->engine = NULL;
+    f->options.roles = 0;
     expect_as_told(f, &run, &told);
 }
 

@@ -87,7 +87,7 @@ fault_apply(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
         if (outcomes[i].result == STET_OK && !outcomes[i].is_repeat)
             fleet_applied(w, node, &units[i], &outcomes[i]);
     if (err == STET_OK)
-        fleet_committed(w, units, n);
+        fleet_committed(w, units, outcomes, n);
     fleet_check_index(w);
     stet__unlock(w->server, &w->gate);
     return err;

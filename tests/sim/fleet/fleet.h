@@ -576,8 +576,9 @@ size_t     fleet_state_find(const fleet *w, int key, size_t entry, uint64_t valu
 
 void       fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit,
                          const stet_outcome *outcome);
-/* All units of a commit were: the rows are as the facts say. */
-void       fleet_committed(fleet *w, const stet_unit *units, size_t n);
+/* All units of a commit were, or were refused: the rows are as the facts say. */
+void       fleet_committed(fleet *w, const stet_unit *units, const stet_outcome *outcomes,
+                           size_t n);
 fleet_run *fleet_run_of(const fleet *w, stet_id id);
 fleet_run *fleet_run_named(const fleet *w, const char *text);
 

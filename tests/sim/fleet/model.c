@@ -1334,13 +1334,14 @@ model_is_given_back(const stet_unit *units, size_t n, stet_id run)
 }
 
 void
-fleet_committed(fleet *w, const stet_unit *units, size_t n)
+fleet_committed(fleet *w, const stet_unit *units, const stet_outcome *outcomes, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < units[i].n_ops; k++)
             if (units[i].ops[k].kind == STET_OP_FACTS)
                 model_attempt(w, fleet_run_of(w, units[i].ops[k].run));
-            else if (units[i].ops[k].kind == STET_OP_INBOX &&
+            else if (units[i].ops[k].kind == STET_OP_INBOX && outcomes[i].result == STET_OK &&
+                     !outcomes[i].is_repeat &&
                      !model_is_given_back(units + i + 1, n - i - 1, units[i].ops[k].run))
                 model_stop_wakes(w, &units[i].ops[k]);
 }
