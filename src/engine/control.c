@@ -111,10 +111,10 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
      * somebody helps it. */
     if (l->row.session == 0 && l->row.due_ms != STET_NEVER && l->run.status != STET_STATUS_STUCK)
         op->mask |= STET_RUN_DUE;
-    /* One that is given back just now may be held, or in backoff: then nothing else would wake it for this. */
+    /* One that is given back just now, or that its timer woke, may be held, or in backoff: then nothing else would wake
+     * it for this. */
     if (l->run.status != STET_STATUS_STUCK &&
-        !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING,
-                         l->row.session != 0 && !STET__MUTANT(cancel_hasten) ? STET_OP_HASTEN : 0))
+        !stet__work_wake(w, l->run.id, STET_STATUS_CANCELLING, STET__MUTANT(cancel_hasten) ? 0 : STET_OP_HASTEN))
         return STET_ENOMEM;
     l->run.stop_code = code;
     l->run.stop_why = why;

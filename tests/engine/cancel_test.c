@@ -229,6 +229,56 @@ TEST(C4_cancel_of_a_retrying_run_does_not_wait_for_the_backoff)
     fixture_end(f);
 }
 
+static stet_engine          *late_worker;
+static const stet_store_ops *late_store;
+static stet_run_id           late_run;
+static atomic_bool           is_late, was_asleep;
+
+static int
+h_naps_and_fails(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep(ctx, "nap", input.data));
+    return stet_fail(ctx, STET_EBUSY, "not now");
+}
+
+/* What was decided about a run that sleeps comes when it has failed, and waits for its next try. */
+static int
+commit_when_it_has_failed(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    if (atomic_exchange(&is_late, false)) {
+        atomic_store(&was_asleep,
+                     fixture_look(late_worker, &late_run).status == STET_STATUS_SUSPENDED);
+        fixture_await_status(late_worker, &late_run, STET_STATUS_RETRYING);
+    }
+    return late_store->commit(s, units, n, outcomes);
+}
+
+TEST(C4_a_cancel_of_a_run_that_fails_meanwhile_does_not_wait_for_the_backoff)
+{
+    static const stet_handler_options patient = { .retry = { 5, 3600000, 3600000, 100, 0 } };
+    static const stet_handler         nappers[] = { { "naps", h_naps_and_fails, &patient }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_engine                      *client = fixture_open(f);
+    int64_t                           nap_ms = 100;
+    char                              nap[32];
+
+    fixture_up_with(f, nappers);
+    late_worker = f->engine;
+    late_store = client->store->ops;
+    damage_ops(client)->commit = commit_when_it_has_failed;
+    while (!atomic_load(&was_asleep)) { /* until the nap is longer than it takes to ask */
+        nap_ms *= 2;
+        (void)snprintf(nap, sizeof nap, "%lldms", (long long)nap_ms);
+        late_run = fixture_start(f->engine, "t.naps", nap, NULL);
+        AWAIT(fixture_facts(f->engine, &late_run, "sleep", "nap") == 1);
+        atomic_store(&is_late, true);
+        CHECK_OK(stet_cancel(client, &late_run, "ann", "enough"));
+        fixture_await_status(client, &late_run, STET_STATUS_CANCELLED);
+    }
+    stet_close(client);
+    fixture_end(f);
+}
+
 static gate c4_lane_door = GATE_INIT;
 
 static int
