@@ -484,6 +484,7 @@ load_on_next(void *arg, const stet__fact *f, uint64_t seq, bool is_taken)
 
     if (seq == 0 || is_taken) {
         l->failed = l->run.failed;
+        l->journal.orphans = NULL; /* stopped by who took the rewind */
         return STET_OK;
     }
     if (fact.kind == 0)

@@ -407,6 +407,10 @@ operate_fail(stet_engine *e, stet__work *w, stet__loaded *l, const char *why)
     for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
         if (operate_waits_for(cmd) && !STET__MUTANT(fail_children))
             err = operate_stop_child(e, w, cmd->run, l->run.said_who, why);
+    /* A rewind that nobody came to take forgot these, and nobody will stop them because of it. */
+    for (const stet__cmd *cmd = l->journal.orphans; err == STET_OK && cmd != NULL; cmd = cmd->spared)
+        if (!STET__MUTANT(fail_orphans))
+            err = operate_stop_child(e, w, cmd->run, l->run.said_who, why);
     return err;
 }
 
@@ -420,6 +424,8 @@ operate_failed(stet_engine *e, const stet__loaded *l, const char *why)
     for (const stet__cmd *cmd = l->journal.waiting; cmd != NULL; cmd = cmd->next)
         if (operate_waits_for(cmd))
             (void)stet__stop_unstarted(e, cmd->run, l->run.said_who, why);
+    for (const stet__cmd *cmd = l->journal.orphans; cmd != NULL; cmd = cmd->spared)
+        (void)stet__stop_unstarted(e, cmd->run, l->run.said_who, why);
 }
 
 static int

@@ -167,7 +167,8 @@
     X(retry_untaken, "a retry does not get signals that came last")                                \
     X(retry_old_inbox, "a retry gets what a generation before the last had taken")                 \
     X(fail_children, "a run that is failed by hand leaves the runs it called")                     \
-    X(cancel_hasten, "a cancel of a run that is being given back does not hasten it")
+    X(cancel_hasten, "a cancel of a run that is being given back does not hasten it")              \
+    X(fail_orphans, "a run that is failed by hand leaves those that an untaken rewind forgot")
 
 typedef enum stet__mutant_name {
     STET__MUTANT_none,

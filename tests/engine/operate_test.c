@@ -701,6 +701,24 @@ TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
     fixture_end(f);
 }
 
+/* Nobody came to take the rewind: what it had called behind the step goes with it all the same. Found by the simulator.
+ */
+TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_cancels_what_it_had_called)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls");
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "before", NULL, NULL));
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT(effects("before"), 1);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap",
+                                               .statuses = 1u << STET_STATUS_CANCELLED)) == 1);
+    CHECK_INT((int)fixture_sound(f->engine), 2);
+    fixture_end(f);
+}
+
 TEST(C8_a_run_is_failed_by_hand_whoever_has_it)
 {
     fixture    *f = begin();
