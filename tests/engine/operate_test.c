@@ -701,8 +701,8 @@ TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
     fixture_end(f);
 }
 
-/* Nobody came to take the rewind: what it had called behind the step goes with it all the same. Found by the simulator.
- */
+/* Nobody came to take the rewind: what it had called behind the step goes with it all the same.
+ * Found by the simulator. */
 TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_cancels_what_it_had_called)
 {
     fixture    *f = begin();
