@@ -33,7 +33,8 @@ static const uint32_t run_transitions[14] = {
     [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(PAUSED) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
                                  RUN_BIT(RUNNING) | RUN_BIT(CANCELLING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
                                  RUN_BIT(EXPIRED),
-    [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED),
+    [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
+                                         RUN_BIT(EXPIRED),
 };
 
 static const char *const run_status_names[14] = {
