@@ -460,7 +460,7 @@ stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, cons
     else {
         memcpy(step, crumb->step, sizeof step);
         step[sizeof step - 1] = '\0';
-        if (crumb->is_busy == 1 || STET__MUTANT(lost_innocent))
+        if (crumb->is_busy == 1)
             fact.flags |= STET__FACT_EXECUTING;
         if (crumb->is_body) {
             fact.flags |= STET__FACT_IN_BODY;
@@ -485,8 +485,7 @@ session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i,
     if (!has_crumbs && !stet__tell_lost(w, now_ms, r->runs[i], worker, NULL))
         return false;
     for (size_t k = 0; k < n_crumbs; k++) {
-        if (STET__MUTANT(death_untold) || (crumbs[k].is_busy == 0 && !STET__MUTANT(lost_innocent)) ||
-            crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
+        if (STET__MUTANT(death_untold) || crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
             continue;
         if (!stet__tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k]))
             return false;

@@ -196,7 +196,6 @@
     X(turn_priority, "a generation does not have the priority of its run")                         \
     X(turn_retention, "a generation does not have the retention of its run")                       \
     X(lost_kept, "a run that was helped is still blamed for its dead workers")                     \
-    X(lost_innocent, "a run that its dead worker did not execute is blamed for that")              \
     X(settle_order, "of several that are settled the first in the list is taken")                  \
     X(settle_apart, "a settlement is told in a unit of its own")
 
