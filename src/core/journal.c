@@ -515,7 +515,7 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
         if ((err = journal_record(j, STET__FACT_STEP, f, &cmd)) != STET_OK ||
             (err = journal_copy_outcome(j, cmd, f)) != STET_OK)
             return err;
-        cmd->fired_at = 0;
+        cmd->fired_at = STET__MUTANT(retry_hasty) && !cmd->is_asked;
         cmd->has_timer = true;
         return stet__journal_index(j, cmd, f->revision);
     case STET__FACT_SLEEP:

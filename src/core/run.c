@@ -33,7 +33,8 @@ static const uint32_t run_transitions[14] = {
     [STET_STATUS_COMPENSATING] = RUN_BIT(COMPENSATING) | RUN_BIT(PAUSED) | RUN_BIT(COMPENSATION_FAILED) | RUN_BIT(STUCK) |
                                  RUN_BIT(RUNNING) | RUN_BIT(CANCELLING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
                                  RUN_BIT(EXPIRED),
-    [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED),
+    [STET_STATUS_COMPENSATION_FAILED] = RUN_BIT(COMPENSATING) | RUN_BIT(FAILED) | RUN_BIT(CANCELLED) |
+                                         RUN_BIT(EXPIRED),
 };
 
 static const char *const run_status_names[14] = {
@@ -234,6 +235,12 @@ stet__run_restart(const stet__run *run, stet__fact *f, stet_bytes input, uint64_
                (run->is_shared ? STET__FACT_SHARED : 0);
     if (STET__MUTANT(turn_held))
         f->held = (stet_bytes){ NULL, 0 };
+    if (STET__MUTANT(turn_labels))
+        f->labels = (stet_bytes){ NULL, 0 };
+    if (STET__MUTANT(turn_priority))
+        f->priority = 0;
+    if (STET__MUTANT(turn_retention))
+        f->retention_ms = 0;
     if (!stet__id_is_zero(run->parent))
         f->run = stet__id_bytes(&run->parent);
     if (!stet__id_is_zero(run->retry_of))
@@ -576,7 +583,7 @@ stet__run_apply_inbox(stet__run *run, const stet__fact *fact)
     case STET__FACT_DEADLINE: return run_apply_stop(run, fact, STET_EEXPIRED);
     case STET__FACT_LOST: return run_apply_lost(run, fact);
     case STET__FACT_UNSTICK:
-        run->lost = 0;
+        run->lost = STET__MUTANT(lost_kept) ? run->lost : 0;
         return run->status == STET_STATUS_STUCK ? run_move(run, STET_STATUS_PENDING) : STET_OK;
     case STET__FACT_ROLLBACK_RETRY:
         run->awaits_help = false;

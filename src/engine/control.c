@@ -404,6 +404,17 @@ control_settle(stet_engine *e, stet__work *w, stet_id id, stet_bytes value, bool
         fact.origin = stet_text("awakeable");
     } else
         fact.value = value.data != NULL ? value : stet_text("");
+    if (STET__MUTANT(settle_apart)) {
+        stet__work *apart = stet__work_new(e, NULL, NULL);
+
+        if (apart == NULL || (op = stet__work_op(apart, STET_OP_INBOX, run)) == NULL ||
+            !stet__work_fact(apart, &op->data, &fact) || !stet__work_wake(apart, run, STET_STATUS_PENDING, 0))
+            goto done;
+        op->flags = STET_OP_IF_OPEN;
+        stet__submit(e, apart);
+        err = STET_OK;
+        goto done;
+    }
     if ((op = stet__work_op(w, STET_OP_INBOX, run)) == NULL || !stet__work_fact(w, &op->data, &fact) ||
         !stet__work_wake(w, run, STET_STATUS_PENDING, 0))
         goto done;

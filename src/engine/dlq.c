@@ -467,6 +467,8 @@ dlq_mark(stet__work *w, const char *space, stet_id run, stet_bytes data)
         return stet__fail(STET_ENOMEM, "out of memory");
     cond->space = op->space = space;
     cond->key = op->key;
+    if (STET__MUTANT(retry_unchecked))
+        w->unit.n_conds--;
     return STET_OK;
 }
 
@@ -479,6 +481,8 @@ dlq_not_marked(stet__work *w, const char *space, stet_id run)
     if (cond == NULL || !stet__work_bytes(w, &cond->key, stet__id_bytes(&run)))
         return stet__fail(STET_ENOMEM, "out of memory");
     cond->space = space;
+    if (STET__MUTANT(discard_unchecked))
+        w->unit.n_conds--;
     return STET_OK;
 }
 
@@ -525,6 +529,10 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
         started.taken = started.epoch = 0;
         started.created_ms = started.time_ms;
     }
+    if (STET__MUTANT(retry_labels))
+        started.labels = (stet_bytes){ NULL, 0 };
+    if (STET__MUTANT(retry_priority))
+        started.priority = 0;
     started.until_ms = 0;
     started.number = stet__mono_us(e->p);
     started.completion = 0;
@@ -552,11 +560,20 @@ dlq_build(stet_engine *e, stet__work *w, dlq_journal *d, const stet_run_row *row
           const char *by, const char *why)
 {
     stet_id old = row->id;
-    int     err = dlq_start(e, w, d, old, fresh, 0, by, why);
+    int     err = STET_OK;
 
+    if (STET__MUTANT(retry_apart)) {
+        stet__work *apart = stet__work_new(e, NULL, NULL);
+
+        if (apart == NULL || dlq_start(e, apart, d, old, fresh, 0, by, why) != STET_OK ||
+            stet__commit_sync(e, apart, NULL) != STET_OK)
+            return stet__fail(STET_EBUSY, "it is not started");
+    } else
+        err = dlq_start(e, w, d, old, fresh, 0, by, why);
     if (err != STET_OK)
         return err;
-    extra.retried_by = stet__id_bytes(&fresh);
+    if (!STET__MUTANT(retry_unlisted))
+        extra.retried_by = stet__id_bytes(&fresh);
     if ((err = dlq_extra(w, row, &extra)) != STET_OK || (err = dlq_not_marked(w, STET__SPACE_DISCARD, old)) != STET_OK)
         return err;
     return dlq_mark(w, STET__SPACE_RETRY, old, stet__id_bytes(&fresh));

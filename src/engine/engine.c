@@ -551,6 +551,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->said, &p->alloc);
     stet__map_init(&e->unserved, &p->alloc);
     stet__map_init(&e->shared, &p->alloc);
+    e->topic_lot = STET__TOPIC_LOT;
     stet__map_init(&e->policies, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);

@@ -450,6 +450,7 @@ typedef struct stet__served {
 
 /* A wait for an event, by its run and the revision of its record. */
 #define STET__LATE_WAITS 64u
+#define STET__TOPIC_LOT  256u
 typedef struct stet__late_wait {
     stet_id  run;
     uint64_t completion;
@@ -557,6 +558,7 @@ struct stet_engine {
     /* Waits for events whose timers were found gone while their marks stood, the last ones in a ring; topic.c */
     stet__late_wait  late_waits[STET__LATE_WAITS];
     size_t           n_late_waits;
+    size_t           topic_lot;      /* so many of those who wait for an event one unit tells; few in the simulator */
     stet__map        unserved;       /* … of which there are runs; unserved.c for these three */
     stet_id          unserved_after;
     size_t           unserved_next;

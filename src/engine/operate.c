@@ -403,7 +403,8 @@ operate_stop_children(stet_engine *e, stet__work *w, const stet__loaded *l, cons
     const char *by = l->run.said_who;
     int         err = STET_OK;
 
-    for (const stet__cmd *cmd = l->journal.orphans; err == STET_OK && cmd != NULL; cmd = cmd->spared)
+    for (const stet__cmd *cmd = STET__MUTANT(fail_orphans) ? NULL : l->journal.orphans; err == STET_OK && cmd != NULL;
+         cmd = cmd->spared)
         err = operate_stop_child(e, w, cmd->run, by, why);
     for (const stet__cmd *cmd = l->journal.waiting; err == STET_OK && cmd != NULL; cmd = cmd->next)
         if (cmd->kind == STET__FACT_CALL && !cmd->is_settled)

@@ -16,7 +16,6 @@
 
 #include "engine/host.h"
 
-#define TOPIC_LOT 256u
 #define TOPIC_LOT_BYTES 1048576u
 #define TOPIC_TRIES_MAX 100
 #define TOPIC_KEPT_MS 60000  /* for those who subscribe */
@@ -138,11 +137,11 @@ emission_is_late(const emission *m, const topic_wait *wait)
 }
 
 static size_t
-emission_lot(stet_bytes value)
+emission_lot(const stet_engine *e, stet_bytes value)
 {
     size_t fit = TOPIC_LOT_BYTES / (value.len + 1);
 
-    return fit > TOPIC_LOT ? TOPIC_LOT : fit > 0 ? fit : 1;
+    return fit > e->topic_lot ? e->topic_lot : fit > 0 ? fit : 1;
 }
 
 static int
@@ -315,8 +314,8 @@ emission_run(emission *m, stet_id id, uint64_t version)
             tries = 0;
             continue;
         }
-        m->count = before.count;
-        m->cursor = before.cursor;
+        m->count = STET__MUTANT(emit_recount) ? m->count : before.count;
+        m->cursor = STET__MUTANT(emit_cursor) ? m->cursor : before.cursor;
         m->is_last = m->is_last && STET__MUTANT(emit_conflict_last);
         m->most = m->most > 1 ? m->most / 2 : 1;
         if (err != STET_ECONFLICT || cond == record || ++tries == TOPIC_TRIES_MAX)
@@ -344,7 +343,7 @@ stet_emit(stet_engine *e, size_t *resumed, const char *topic, stet_bytes value)
     m.topic = stet_text(topic);
     m.value = value.data != NULL ? value : stet_text("");
     m.as_of_ms = stet__store_now(e);
-    m.most = emission_lot(m.value);
+    m.most = emission_lot(m.e, m.value);
     err = emission_run(&m, emission_id(e, m.as_of_ms), 0);
     stet__arena_free(&m.arena);
     if (resumed != NULL)
@@ -372,10 +371,10 @@ stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     stet__arena_init(&m.arena, &m.e->p->alloc);
     m.topic = fact->name;
     m.value = fact->value;
-    m.as_of_ms = is_first ? stet__store_now(m.e) : fact->until_ms;
+    m.as_of_ms = is_first || STET__MUTANT(emit_since) ? stet__store_now(m.e) : fact->until_ms;
     m.cursor = stet__fact_id(fact->run);
-    m.count = (uint64_t)fact->number;
-    m.most = emission_lot(m.value);
+    m.count = STET__MUTANT(emit_uncounted) ? 0 : (uint64_t)fact->number;
+    m.most = emission_lot(m.e, m.value);
     if ((err = emission_gather(&m)) == STET_OK && (err = emission_ops(&m, w)) == STET_OK &&
         (!is_first || (err = emission_put(&m, w, emission_id(m.e, m.as_of_ms), NULL, true)) == STET_OK)) {
         *cursor = m.cursor;
@@ -457,7 +456,7 @@ stet__emit_sweep(stet_engine *e)
         const stet__fact *record = &old->found[i].record;
         emission          m = { .e = e };
 
-        if (!(record->flags & STET__FACT_MORE)) {
+        if (!(record->flags & STET__FACT_MORE) || STET__MUTANT(emit_left)) {
             emit_forget(e, old->found[i].id);
             continue;
         }
@@ -467,7 +466,7 @@ stet__emit_sweep(stet_engine *e)
         m.as_of_ms = record->time_ms;
         m.cursor = stet__fact_id(record->run);
         m.count = (uint64_t)record->number;
-        m.most = emission_lot(m.value);
+        m.most = emission_lot(m.e, m.value);
         (void)emission_run(&m, old->found[i].id, old->found[i].version); /* else with the next sweep, or by who was faster */
         stet__arena_free(&m.arena);
     }

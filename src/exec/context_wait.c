@@ -57,6 +57,8 @@ wait_first(const wait_set *w)
         if (!wait_is_ready(f))
             continue;
         at = f->is_broken ? UINT64_MAX - 1 : STET__MUTANT(choice_unrecorded) ? i : f->cmd->settled_at;
+        if (STET__MUTANT(settle_order) && !f->is_broken)
+            at = i;
         if (at < best_at) {
             best = i;
             best_at = at;

@@ -86,7 +86,7 @@ apply_wake(sqlite_store *st, sqlite_run *run, uint32_t flags, uint32_t status, c
         return run->due_ms <= st->now_ms ? apply_grant(st, run, claimer, &is_granted) : STET_OK;
     if (run->due_ms != STET_NEVER && (run->due_ms <= st->now_ms || !(flags & STET_OP_HASTEN)))
         return STET_OK;
-    if (run->lane != NULL) {
+    if (run->lane != NULL && !STET__MUTANT(file_lane_shared)) {
         if ((err = stet__sqlite_lane_first(st, run->lane, &first, &found)) != STET_OK)
             return err;
         if (!found || memcmp(first.bytes, run->id.bytes, 16) != 0)
@@ -142,7 +142,7 @@ apply_lane_leave(sqlite_store *st, sqlite_run *run, const stet_op *op)
         return err;
     if ((err = stet__sqlite_run_find(st, &first, &next)) != STET_OK)
         return err;
-    return apply_wake(st, next, 0, op->status, op->claimer);
+    return STET__MUTANT(file_lane_asleep) ? STET_OK : apply_wake(st, next, 0, op->status, op->claimer);
 }
 
 /* ---- operations on one run ------------------------------------------------------------------- */
@@ -236,12 +236,12 @@ apply_anew(sqlite_store *st, sqlite_run *run, const stet_op *op)
         return err;
     sqlite_bind_id(facts, 1, &run->id);
     sqlite_bind_id(inbox, 1, &run->id);
-    sqlite_bind_u64(inbox, 2, op->session);
+    sqlite_bind_u64(inbox, 2, op->session + STET__MUTANT(file_inbox_cut));
     if ((err = stet__sqlite_run(st, &st->writer, facts, "remove facts")) != STET_OK ||
         (err = stet__sqlite_run(st, &st->writer, inbox, "remove inbox entries")) != STET_OK)
         return err;
     run->journal = op->number - 1;
-    if (run->inbox < op->session) {
+    if (run->inbox < op->session && !STET__MUTANT(file_inbox_behind)) {
         run->inbox = op->session;
         stet__sqlite_run_touch(st, run, LITE_DIRTY_INBOX);
     }
@@ -290,7 +290,7 @@ apply_inbox(sqlite_store *st, sqlite_run *run, const stet_op *op)
     sqlite_bind_id(stmt, 1, &run->id);
     sqlite_bind_u64(stmt, 2, run->inbox);
     sqlite_bind_bytes(stmt, 3, op->data);
-    stet__sqlite_run_touch(st, run, LITE_DIRTY_INBOX);
+    stet__sqlite_run_touch(st, run, (uint8_t)(STET__MUTANT(file_inbox_row) ? 0 : LITE_DIRTY_INBOX));
     return stet__sqlite_run(st, &st->writer, stmt, "write an inbox entry");
 }
 
@@ -306,6 +306,8 @@ apply_del(sqlite_store *st, sqlite_run *run, const stet_op *op)
     if ((err = apply_lane_leave(st, run, op)) != STET_OK)
         return err;
     for (i = 0; i < sizeof which / sizeof *which; i++) {
+        if (STET__MUTANT(file_inbox_left) && which[i] == LITE_SQL_INBOX_DEL)
+            continue;
         if ((stmt = sqlite_writer_stmt(st, which[i], &err)) == NULL)
             return err;
         sqlite_bind_id(stmt, 1, &run->id);

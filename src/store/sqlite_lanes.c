@@ -108,7 +108,7 @@ lane_load(sqlite_store *st, sqlite_lane *lane, const char *name)
         return err;
     sqlite_bind_text(stmt, 1, name);
     err = stet__sqlite_ask(st, stmt, &found, &last);
-    lane->last_pos = (int64_t)last;
+    lane->last_pos = STET__MUTANT(file_lane_order) ? (int64_t)lane->n : (int64_t)last;
     return err;
 }
 
@@ -146,7 +146,8 @@ stet__sqlite_lane_first(sqlite_store *st, const char *name, stet_id *first, bool
     *found = false;
     if ((err = lane_find(st, name, &lane)) != STET_OK)
         return err;
-    if (lane->n == 0 && !lane->is_complete && (err = lane_read(st, lane, name)) != STET_OK)
+    if (lane->n == 0 && !lane->is_complete && !STET__MUTANT(file_lane_end) &&
+        (err = lane_read(st, lane, name)) != STET_OK)
         return err;
     *found = lane->n > 0;
     if (*found)
@@ -169,7 +170,7 @@ stet__sqlite_lane_enter(sqlite_store *st, const char *name, const stet_id *run, 
     *is_first = !found;
     if (lane->n >= LANE_KEPT)
         lane->is_complete = false;
-    if (lane->is_complete && !lane_push(st, lane, run))
+    if ((lane->is_complete || STET__MUTANT(file_lane_gap)) && !lane_push(st, lane, run))
         return lanes_no_memory(st);
     *pos = ++lane->last_pos;
     return STET_OK;
@@ -191,7 +192,7 @@ stet__sqlite_lane_leave(sqlite_store *st, const char *name, const stet_id *run, 
     for (i = 0; i < lane->n; i++)
         if (memcmp(lane->ids[lane->head + i].bytes, run->bytes, 16) == 0)
             break;
-    if (i == lane->n)
+    if (i == lane->n || (i > 0 && STET__MUTANT(file_lane_middle)))
         return STET_OK; /* far behind: only its row says where it stood */
     *was_first = i == 0;
     if (i == 0)

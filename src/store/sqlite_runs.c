@@ -59,7 +59,8 @@ stet__sqlite_runs_clear(sqlite_store *st)
     sqlite_run  *run;
     size_t       i;
 
-    stet__sqlite_lanes_clear(st);
+    if (!STET__MUTANT(file_lane_stale))
+        stet__sqlite_lanes_clear(st);
     stet__sqlite_values_clear(st);
     stet__sqlite_stretch_clear(st);
     st->n_alive = 0;

@@ -26,10 +26,21 @@
     X(lane_asleep, "a run that leaves its lane does not wake the next")                            \
     X(lane_shared, "a run enters its lane and executes though another holds it")                   \
     X(due_early, "delays and backoffs are not waited for")                                         \
-    /* the store in a file: crash everywhere finds these */                                        \
+    /* the store in a file: crash everywhere finds these, or its contract */                       \
     X(file_unsynced, "commits to a file are not flushed")                                          \
     X(file_fence_dropped, "in a file whoever records for a run need not hold its claim")           \
     X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
+    X(file_lane_shared, "in a file a run in a lane is woken though another holds it")              \
+    X(file_lane_asleep, "in a file a run that leaves its lane does not wake the next")             \
+    X(file_lane_order, "in a file places in a lane count from its length when it is read again")   \
+    X(file_lane_stale, "in a file lanes are as they were when this process looked last")           \
+    X(file_lane_end, "in a file a lane ends with the runs that were read at once")                 \
+    X(file_lane_gap, "in a file who enters a long lane stands behind those that were read")        \
+    X(file_lane_middle, "in a file who left a lane from its middle comes to its front")            \
+    X(file_inbox_row, "in a file a row does not tell how far its inbox came")                      \
+    X(file_inbox_cut, "in a file a new generation does not have the last entry of the inbox")      \
+    X(file_inbox_left, "in a file the inbox of a run that is removed stays")                       \
+    X(file_inbox_behind, "in a file a row is behind the inbox of its new generation")              \
     /* the stores on servers: crash everywhere on that server and its cuts find these */           \
     X(postgres_fence_dropped, "on PostgreSQL whoever records need not hold the claim")             \
     X(postgres_repeat_applied, "after a lost connection a handle is another one to PostgreSQL")    \
@@ -167,7 +178,26 @@
     X(retry_untaken, "a retry does not get signals that came last")                                \
     X(retry_old_inbox, "a retry gets what a generation before the last had taken")                 \
     X(fail_children, "a run that is failed by hand leaves the runs it called")                     \
-    X(cancel_hasten, "a cancel of a run that is being given back does not hasten it")
+    X(cancel_hasten, "a cancel of a run that is being given back does not hasten it")              \
+    X(fail_orphans, "a run that is failed by hand leaves those that an untaken rewind forgot")     \
+    X(emit_cursor, "who is in a lot that was refused is passed over")                              \
+    X(emit_recount, "who is in a lot that was refused is counted")                                 \
+    X(emit_uncounted, "who was told in a lot before is not counted")                               \
+    X(emit_since, "who begins to wait between two lots of an event is told")                       \
+    X(emit_left, "an event that was told to some when its emitter died is forgotten")              \
+    X(retry_apart, "a retry is started in a unit of its own, before the record")                   \
+    X(retry_unchecked, "a dead letter is retried without asking whether it was")                   \
+    X(retry_unlisted, "a dead letter does not say as what it was retried")                         \
+    X(discard_unchecked, "a discard does not ask whether it is retried, nor a retry the other")    \
+    X(retry_labels, "a retry does not have the labels")                                            \
+    X(retry_priority, "a retry does not have the priority")                                        \
+    X(retry_hasty, "a step between two attempts is tried at once when its run is taken over")      \
+    X(turn_labels, "a generation does not have the labels of its run")                             \
+    X(turn_priority, "a generation does not have the priority of its run")                         \
+    X(turn_retention, "a generation does not have the retention of its run")                       \
+    X(lost_kept, "a run that was helped is still blamed for its dead workers")                     \
+    X(settle_order, "of several that are settled the first in the list is taken")                  \
+    X(settle_apart, "a settlement is told in a unit of its own")
 
 typedef enum stet__mutant_name {
     STET__MUTANT_none,

@@ -159,6 +159,19 @@ h_undone(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EPERMANENT, "given up");
 }
 
+/* Rolls back when its time is up, in vain. */
+static int
+h_late(stet_ctx *ctx, stet_bytes input)
+{
+    int rc;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "charge", b_charge, NULL, STET_STEP(.undo = undo_refuses)));
+    if ((rc = stet_await_signal(ctx, NULL, "never", NULL)) == STET_EEXPIRED)
+        STET_TRY(stet_rollback(ctx));
+    return rc;
+}
+
 static int
 h_sleeps_and_asks(stet_ctx *ctx, stet_bytes input)
 {
@@ -229,7 +242,7 @@ static const stet_handler handlers[] = {
     { "marks", h_sleeps_and_asks, NULL }, { "fails", h_no_account, NULL },
     { "limit", h_limit, NULL },     { "later", h_later, &in_an_hour },
     { "later_gate", h_later_gate, &in_an_hour }, { "undoes", h_undoes, NULL },
-    { "tidies", h_tidies, NULL },   { "given", h_given, NULL }, { 0 }
+    { "tidies", h_tidies, NULL },   { "given", h_given, NULL }, { "late", h_late, NULL }, { 0 }
 };
 static const stet_handler objects[] = { { "nap", h_hour, NULL },
                                         { "quick", h_echo, NULL },
@@ -701,6 +714,24 @@ TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_has_the_attempts_it_had)
     fixture_end(f);
 }
 
+/* Nobody came to take the rewind: what it had called behind the step goes with it all the same.
+ * Found by the simulator. */
+TEST(C8_a_run_that_is_failed_before_it_takes_a_rewind_cancels_what_it_had_called)
+{
+    fixture    *f = begin();
+    stet_run_id run = suspended(f, "t.calls");
+
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    CHECK_OK(stet_run_rewind(f->engine, &run, "before", NULL, NULL));
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_INT(effects("before"), 1);
+    AWAIT(fixture_count(f->engine, STET_FILTER(.handler = "t.nap",
+                                               .statuses = 1u << STET_STATUS_CANCELLED)) == 1);
+    CHECK_INT((int)fixture_sound(f->engine), 2);
+    fixture_end(f);
+}
+
 TEST(C8_a_run_is_failed_by_hand_whoever_has_it)
 {
     fixture    *f = begin();
@@ -797,21 +828,6 @@ TEST(C8_what_a_run_had_called_is_cancelled_with_it_though_who_failed_it_dies)
     fixture_end(f);
 }
 
-/* The rewind forgot the call, and was never taken in. */
-TEST(C8_what_a_run_had_called_is_cancelled_if_it_is_failed_before_it_takes_a_rewind)
-{
-    fixture    *f = begin();
-    stet_run_id run = suspended(f, "t.calls"), child = { "" };
-
-    CHECK_OK(stet_run_list(f->engine, STET_FILTER(.handler = "t.nap"), on_run, &child));
-    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
-    CHECK_OK(stet_run_rewind(f->engine, &run, NULL, NULL, NULL));
-    CHECK_OK(stet_run_fail(f->engine, &run, "me", "the customer is gone"));
-    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
-    EXPECT_ANSWER(f->engine, &child, STET_ECANCELLED);
-    fixture_end(f);
-}
-
 /* ---- a rollback that failed ------------------------------------------------------------------ */
 
 TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
@@ -834,6 +850,30 @@ TEST(C8_an_undo_that_fails_is_skipped_and_the_rollback_goes_on)
     CHECK_OK(stet_run_fail(f->engine, &run, "me", "leave it"));
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_FAILED);
     CHECK_INT(effects("undo reserve"), 1);
+    fixture_end(f);
+}
+
+/* Also if somebody asked for another try of it, and nobody came to take that. Found by the
+ * simulator. */
+TEST(C8_B11_a_run_whose_time_was_up_and_whose_rollback_failed_is_ended_by_hand_as_expired)
+{
+    fixture    *f = begin();
+    stet_run_id runs[2];
+
+    for (int i = 0; i < 2; i++) {
+        runs[i] = fixture_start(f->engine, "t.late", "", STET_START(.timeout = "300ms"));
+        fixture_await_status(f->engine, &runs[i], STET_STATUS_COMPENSATION_FAILED);
+    }
+    CHECK_OK(stet_run_fail(f->engine, &runs[0], "me", "leave it"));
+    CHECK_INT(fixture_look(f->engine, &runs[0]).status, STET_STATUS_EXPIRED);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    CHECK_OK(stet_rollback_retry(f->engine, &runs[1], "me", NULL));
+    CHECK_OK(stet_run_fail(f->engine, &runs[1], "me", "leave it"));
+    CHECK_INT(fixture_look(f->engine, &runs[1]).status, STET_STATUS_EXPIRED);
+    CHECK_INT((int)fixture_sound(f->engine), 2);
+    fixture_down(f);
     fixture_end(f);
 }
 

@@ -275,7 +275,7 @@ TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
 
 static gate                  after_list = GATE_INIT;
 static const stet_store_ops *listing;
-static atomic_bool           is_slow;
+static atomic_int            slow_at; /* the nth list from now on; 0: none */
 
 /* The marks were read, and the answer takes its time. */
 static int
@@ -284,40 +284,47 @@ slow_values(stet_store *s, const char *space, stet_bytes prefix, const stet_byte
 {
     int err = listing->values(s, space, prefix, after, limit, fn, arg);
 
-    if (strcmp(space, "topic") == 0 && atomic_exchange(&is_slow, false))
+    if (strcmp(space, "topic") == 0 && atomic_fetch_sub(&slow_at, 1) == 1)
         gate_pass(&after_list);
     return err;
 }
 
+static size_t told_slowly;
+
 static void *
 emit_slowly(void *e)
 {
-    size_t n = 99;
-
-    CHECK_OK(stet_emit(e, &n, "news", stet_text("slow")));
-    CHECK_INT(n, 0);
+    CHECK_OK(stet_emit(e, &told_slowly, "news", stet_text("slow")));
     return NULL;
+}
+
+/* A store whose lists of who waits can be slow, under an engine that has not begun. */
+static stet_store_ops slow_ops;
+
+static void
+list_slowly(stet_engine *e)
+{
+    listing = e->store->ops;
+    slow_ops = *listing;
+    slow_ops.values = slow_values;
+    e->store->ops = &slow_ops;
 }
 
 TEST(B9_of_two_events_at_once_a_wait_gets_one_and_is_counted_once)
 {
-    fixture       *f = fixture_begin();
-    stet_engine   *client;
-    stet_store_ops slow;
-    stet_run_id    run;
-    pthread_t      thread;
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run;
+    pthread_t    thread;
 
     f->options.roles = STET_ROLE_CLIENT;
     client = fixture_open(f);
-    listing = client->store->ops;
-    slow = *listing;
-    slow.values = slow_values;
-    client->store->ops = &slow;
+    list_slowly(client);
     f->options.roles = 0;
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.reads", "2", NULL);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
-    atomic_store(&is_slow, true);
+    atomic_store(&slow_at, 1);
     CHECK_INT(pthread_create(&thread, NULL, emit_slowly, client), 0);
     gate_await(&after_list, 1);
     fixture_breathe(); /* its second wait is younger than the slow event */
@@ -325,6 +332,7 @@ TEST(B9_of_two_events_at_once_a_wait_gets_one_and_is_counted_once)
     AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
     gate_open(&after_list);
     CHECK_INT(pthread_join(thread, NULL), 0);
+    CHECK_INT(told_slowly, 0);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_INT(emit(f, "last"), 1);
     EXPECT_RESULT(f->engine, &run, "[quick][last]");
@@ -333,7 +341,74 @@ TEST(B9_of_two_events_at_once_a_wait_gets_one_and_is_counted_once)
     fixture_end(f);
 }
 
+/* One of them is cancelled when it is about to be told: the lot it is in is refused, and told
+ * without it. */
+TEST(B9_who_waits_is_told_though_another_of_the_same_lot_does_not_wait_any_more)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  runs[5];
+    pthread_t    thread;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    client = fixture_open(f);
+    list_slowly(client);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    for (int i = 0; i < 5; i++) {
+        runs[i] = fixture_start(f->engine, "t.reads", "1", NULL);
+        fixture_await_status(f->engine, &runs[i], STET_STATUS_SUSPENDED);
+    }
+    atomic_store(&slow_at, 1);
+    CHECK_INT(pthread_create(&thread, NULL, emit_slowly, client), 0);
+    gate_await(&after_list, 1);
+    CHECK_OK(stet_cancel(f->engine, &runs[2], "test", "enough"));
+    EXPECT_ANSWER(f->engine, &runs[2], STET_ECANCELLED);
+    AWAIT(fixture_look(f->engine, &runs[2]).status == STET_STATUS_CANCELLED);
+    gate_open(&after_list);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    for (int i = 0; i < 5; i++)
+        if (i != 2)
+            EXPECT_RESULT(f->engine, &runs[i], "[slow]");
+    CHECK_INT(told_slowly, 4);
+    client->store->ops = listing;
+    stet_close(client);
+    fixture_end(f);
+}
+
 /* ---- handlers -------------------------------------------------------------------------------- */
+
+TEST(B10_who_begins_to_wait_between_two_lots_of_an_event_is_not_told)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id early[3], late, emitter;
+
+    f->engine = fixture_open(f);
+    f->engine->topic_lot = 2;
+    list_slowly(f->engine);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    for (int i = 0; i < 3; i++) {
+        early[i] = fixture_start(f->engine, "t.reads", "1", NULL);
+        fixture_await_status(f->engine, &early[i], STET_STATUS_SUSPENDED);
+    }
+    atomic_store(&slow_at, 1);
+    emitter = fixture_start(f->engine, "t.emits", "e", NULL);
+    gate_await(&after_list, 1);
+    fixture_breathe(); /* it is younger than the event */
+    late = fixture_start(f->engine, "t.reads", "1", NULL);
+    fixture_await_status(f->engine, &late, STET_STATUS_SUSPENDED);
+    gate_open(&after_list);
+    fixture_paused(f->engine, &emitter);
+    for (int i = 0; i < 3; i++)
+        EXPECT_RESULT(f->engine, &early[i], "[e]");
+    fixture_await_status(f->engine, &late, STET_STATUS_SUSPENDED);
+    fixture_go_on(f->engine, &emitter);
+    EXPECT_RESULT(f->engine, &emitter, "3 1");
+    EXPECT_RESULT(f->engine, &late, "[e]");
+    fixture_down(f);
+    fixture_end(f);
+}
 
 TEST(B10_a_handler_emits_once_per_call_however_often_it_replays)
 {

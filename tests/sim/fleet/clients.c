@@ -72,6 +72,7 @@ static int
 client_prepare(fleet_node *node, fleet_task *task, client_request *q)
 {
     static const char *const keys[FLEET_KEYS] = { "k0", "k1", "k2", "k3" };
+    static const char *const labels[] = { "team=red", "by=client", NULL };
     fleet                   *w = node->w;
     int                      err;
 
@@ -88,6 +89,10 @@ client_prepare(fleet_node *node, fleet_task *task, client_request *q)
     q->options.timeout_ms = task->timeout_ms;
     if (task->has_idem)
         q->options.idempotency_key = q->idem;
+    else if (task->order.nonce % 2 == 0) { /* what all its generations and retries have, too */
+        q->options.labels = labels;
+        q->options.priority = 1 + (int32_t)task->order.nonce;
+    }
     if (task->has_id && task->run.text[0] == '\0' &&
         (err = stet_run_id_make(node->engine, &task->run)) != STET_OK)
         return err;
@@ -744,12 +749,40 @@ operator_decide(fleet_node *node)
         fleet_decide(node, run, client_draw(w, 3) != 0);
 }
 
+/* Most take the oldest one that nobody has dealt with, at the same time as others do. */
+static void
+operator_letter(fleet_node *node, bool is_retry)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = operator_pick(w), *first = w->first;
+    stet_run_id id, fresh;
+    int         err;
+
+    if (client_draw(w, 4) != 0) {
+        fleet_nap(node->p, FLEET_ROUND_US - stet__sim_now_us(w->sim) % FLEET_ROUND_US);
+        while (first != NULL && (first->end == 0 || first->end == STET__FACT_COMPLETED ||
+                                 first->is_retried || first->is_discarded || first->is_purged))
+            first = first->next;
+        run = first != NULL ? first : run;
+    }
+    if (node->is_leaving)
+        return;
+    memcpy(id.text, run->text, sizeof id.text);
+    if (is_retry) {
+        fleet_asked(w, fleet_nonce_of_retry(id.text));
+        err = stet_dlq_retry(node->engine, &fresh, &id);
+    } else
+        err = stet_dlq_discard(node->engine, &id);
+    fleet_operated(w, run, is_retry ? "dlq retry" : "dlq discard", err,
+                   err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
+}
+
 static void
 operator_act(fleet_node *node)
 {
     fleet      *w = node->w;
     fleet_run  *run = operator_pick(w);
-    stet_run_id id, fresh;
+    stet_run_id id;
     int         signal, err;
 
     if (run == NULL)
@@ -799,16 +832,7 @@ operator_act(fleet_node *node)
                        err == STET_EENDED || (err == STET_ESTATE && run->is_broken));
         break;
     case 1:
-        fleet_asked(w, fleet_nonce_of_retry(id.text));
-        err = stet_dlq_retry(node->engine, &fresh, &id);
-        fleet_operated(w, run, "dlq retry", err,
-                       err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
-        break;
-    case 2:
-        err = stet_dlq_discard(node->engine, &id);
-        fleet_operated(w, run, "dlq discard", err,
-                       err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
-        break;
+    case 2: operator_letter(node, client_draw(w, 2) == 0); break;
     case 3:
         err = stet_unstick(node->engine, &id, "operator");
         fleet_operated(w, run, "unstick", err, err == STET_ESTATE || err == STET_EENDED);

@@ -13,6 +13,8 @@
  * audit.c        what the audit hooks of the nodes were told
  * hold.c         handlers and services that operators paused
  * schedule.c     schedules of some seeds: who makes and changes them, and that due ones are fired
+ * order.c        in which order came what runs wait for
+ * topic.c        who waits for events, and what became of each emission
  * planned.c      what became of each of their planned times, unit by unit, and at the end
  * model.c        what the store was told, fact by fact, and what must hold at each of them
  * checks.c       what must hold at the end
@@ -82,6 +84,7 @@ enum {
 typedef struct fleet fleet;
 typedef struct fleet_run fleet_run;
 typedef struct fleet_node fleet_node;
+typedef struct fleet_due fleet_due;
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
@@ -411,6 +414,7 @@ struct fleet_run {
     stet_id       parent, retry_of;
     char          idem[64]; /* its idempotency key with its place; "" if it has none */
     bool          is_retry;
+    bool          is_retried, is_discarded; /* as a dead letter */
     uint64_t      told[FLEET_OPS_MAX * 4]; /* completions a child or a settlement answered */
     size_t        n_told;
     uint32_t      signals[FLEET_SIGNAL_NAMES][FLEET_SIGNALS_MAX]; /* what its inbox got, by name, in order */
@@ -473,6 +477,7 @@ struct fleet_run {
     uint32_t      attempts; /* failed ones */
     uint32_t      attempts_max;
     uint64_t      terms;    /* hash of what it was started with, which every generation has again */
+    uint64_t      kept;     /* … and of that what its retries and forks have, too */
     int64_t       limit_ms; /* from its start to its deadline; 0: none */
     stet__fact_kind end;    /* COMPLETED, FAILED, CANCELLED, EXPIRED; 0: open */
     int           code;
@@ -494,6 +499,10 @@ struct fleet_run {
     bool          is_damaged;
     bool          was_damaged; /* ever; a generation that was is gone */
     bool          is_reported; /* by verify */
+    fleet_due    *dues;       /* what it waits for, of this generation */
+    size_t        dues_op;    /* the last operation with futures that have names */
+    size_t        dues_chosen; /* up to here it is known which came first */
+    uint32_t      emits;      /* the number of its last event */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
     uint64_t      touched;    /* which run of all was it to touch its key's state first; 0: none */
     uint64_t      retry_nonce; /* if it is a retry: under which it was asked for */
@@ -599,6 +608,25 @@ bool        fleet_step_is_before(const fleet_run *run, const fleet_step *s);
 void        fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given);
 /* Can it be undone? A retry or fork that is stopped, or fails, need not come to all it inherits. */
 bool        fleet_step_is_undoable(const fleet_run *run, const fleet_step *s);
+
+/* ---- the order of what came (order.c) -------------------------------------------------------- */
+
+void   fleet_order_fact(fleet *w, fleet_run *run, const stet__fact *fact);
+/* Its last entry is this. */
+void   fleet_order_entry(fleet_run *run, const stet__fact *fact);
+void   fleet_order_taken(fleet_run *run, uint64_t upto, uint64_t revision);
+/* A generation begins. */
+void   fleet_order_forget(fleet_run *run);
+
+/* ---- events (topic.c) ------------------------------------------------------------------------ */
+
+/* The mark of a wait is put, or goes. */
+void   fleet_topic_mark(fleet *w, const stet_unit *unit, const stet_op *op);
+/* The record of an emission is. */
+void   fleet_topic_emission(fleet *w, const stet_op *op);
+/* A handler's emission is recorded; when all of that unit is known, is it what it says? */
+void   fleet_topic_emits(fleet *w, fleet_run *run, const stet__fact *fact);
+void   fleet_topic_counted(fleet *w);
 
 /* ---- what operators did (deeds.c) ------------------------------------------------------------ */
 
@@ -901,6 +929,12 @@ typedef struct fleet_image {
 
 enum { FLEET_IMAGES_MAX = 2 }; /* one of the history and its end */
 
+/* An event, by its number. */
+typedef struct fleet_event_of {
+    uint32_t number;
+    int64_t  as_of_ms; /* it is for those who waited then */
+} fleet_event_of;
+
 struct fleet {
     fleet_options    options;
     const fleet     *of; /* a recovery: of this world's state; else NULL */
@@ -941,11 +975,15 @@ struct fleet {
     stet__map        nonces;    /* nonce -> fleet_run */
     stet__map        entered;   /* IDs of runs whose code was entered */
     stet__map        asked;     /* nonce -> when somebody first asked for it */
-    stet__map        marks;     /* of runs that wait for an event, by their keys: at which commit they were put */
+    stet__map        marks;     /* of runs that wait for an event, by their keys */
     uint32_t         signals; /* numbers of those that were sent */
     uint32_t         emitted; /* numbers of events, also of those that were only begun */
     uint32_t         told[FLEET_EVENTS]; /* inboxes that got an event, by its number; of the last few */
     uint32_t         told_of[FLEET_EVENTS];
+    fleet_event_of   events_of[FLEET_EVENTS];
+    stet__map        emissions; /* from outside, that go on, by their IDs */
+    const fleet_run *emitter;   /* whose emission ends with the unit that is looked at, and its count: */
+    uint64_t         counted;
     uint64_t         emits[FLEET_EVENTS]; /* by whom is not in a run: at which commit they were begun; 0: all are told */
     stet_id          once[FLEET_ONCE]; /* to whom each key was given out; zero: to nobody */
     fleet_awakeable *awakeables;

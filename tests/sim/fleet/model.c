@@ -89,6 +89,14 @@ model_look_from(const fleet *w, fleet_run *run)
         run->first_state = of != NULL ? of->first_state : w->objects[run->key].n_states;
 }
 
+static uint64_t
+model_hash(const stet_bytes *texts, size_t n, uint64_t h)
+{
+    for (size_t i = 0; i < n; i++)
+        h = texts[i].len > 0 ? stet__hash64(texts[i].data, texts[i].len, h + i) : h;
+    return h;
+}
+
 /* What a run is started with and no generation of it loses. Not what it says of time, and its input. */
 static uint64_t
 model_terms(const stet__fact *f)
@@ -101,21 +109,47 @@ model_terms(const stet__fact *f)
                                    f->priority,     f->attempts_max, f->retry_first_ms,
                                    f->retry_max_ms, f->retry_factor, f->retry_jitter,
                                    f->completion,   f->flags };
-    uint64_t         h = stet__hash64(numbers, sizeof numbers, 7);
 
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        h = texts[i].len > 0 ? stet__hash64(texts[i].data, texts[i].len, h + i) : h;
-    return h;
+    return model_hash(texts, sizeof texts / sizeof *texts,
+                      stet__hash64(numbers, sizeof numbers, 7));
+}
+
+/* … and what its retries and forks have, too. */
+static uint64_t
+model_kept(const stet__fact *f)
+{
+    const stet_bytes texts[] = { f->name, f->key, f->group, f->schedule, f->labels };
+    const int64_t    numbers[] = { f->retention_ms,   f->priority,     f->attempts_max,
+                                   f->retry_first_ms, f->retry_max_ms, f->retry_factor,
+                                   f->retry_jitter };
+
+    return model_hash(texts, sizeof texts / sizeof *texts,
+                      stet__hash64(numbers, sizeof numbers, 11));
+}
+
+/* A dead letter is retried or discarded, and that once. */
+static void
+model_letter(fleet *w, fleet_run *run, bool is_retry)
+{
+    if (run->is_retried || (is_retry && run->is_discarded))
+        fleet_fail(w, run, "it is %s, and was %s", is_retry ? "retried" : "discarded",
+                   run->is_retried ? "retried" : "discarded");
+    run->is_retried = run->is_retried || is_retry;
+    run->is_discarded = run->is_discarded || !is_retry;
 }
 
 /* A retry or fork is a run of its own: it answers no call, has no key, and as much time as the other had. */
 static void
 model_retry_terms(fleet *w, fleet_run *run, const stet__fact *fact)
 {
-    const fleet_run *of = fleet_run_of(w, run->retry_of);
+    fleet_run *of = fleet_run_of(w, run->retry_of);
 
     if (fact->completion != 0 || fact->idempotency_key.data != NULL || fact->child_key.data != NULL)
         fleet_fail(w, run, "it has a call or a key of the run it is made from");
+    if (of != NULL && (fact->flags & STET__FACT_FORKED) == 0)
+        model_letter(w, of, true);
+    if (of != NULL && run->kept != of->kept)
+        fleet_fail(w, run, "it has other labels, or terms, than the run it is made from");
     if (of != NULL && run->limit_ms != of->limit_ms)
         fleet_fail(w, run, "it has %lld ms, and the run it is made from had %lld",
                    (long long)run->limit_ms, (long long)of->limit_ms);
@@ -148,6 +182,7 @@ model_started(fleet *w, stet_id id, const stet__fact *fact)
     run->generation = fact->generation;
     run->attempts_max = (uint32_t)fact->attempts_max;
     run->terms = model_terms(fact);
+    run->kept = model_kept(fact);
     run->limit_ms = fact->deadline_ms != 0 ? fact->deadline_ms - fact->time_ms : 0;
     if (run->is_retry)
         model_retry_terms(w, run, fact);
@@ -234,6 +269,7 @@ model_turned(fleet *w, fleet_run *run, const stet__fact *fact, bool is_anew)
     run->attempts = 0;
     run->not_before_ms = 0;
     run->turned_at = run->taken = run->inbox;
+    fleet_order_forget(run);
     fleet_updates_turned(run);
     fleet_deeds_taken(w, run, (uint64_t)fact->taken, fact->revision);
 }
@@ -737,15 +773,18 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
         fact->kind != STET__FACT_STEP && fact->kind != STET__FACT_STEP_RETRY)
         fleet_fail(w, run, "its handler goes on (%s), and its failure is rolled back",
                    stet__fact_kind_name(fact->kind));
+    fleet_order_fact(w, run, fact);
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
     case STET__FACT_BOUNDARY: run->boundary = fact->revision; break;
     case STET__FACT_UPDATE: fleet_update_made(w, run, fact); break;
     case STET__FACT_LOOK: fleet_looked_at(w, run, epoch, fact); break;
+    case STET__FACT_EMIT: fleet_topic_emits(w, run, fact); break;
     case STET__FACT_TAKEN:
         run->taken = (uint64_t)fact->number;
         fleet_deeds_taken(w, run, run->taken, fact->revision);
+        fleet_order_taken(run, run->taken, fact->revision);
         break;
     case STET__FACT_COMPENSATION_FAILED:
         model_broken(w, run, fact);
@@ -925,7 +964,11 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
         fleet_resumed(w, run, &fact);
         run->is_paused = false;
         break;
-    case STET__FACT_SETTLED: model_told_once(w, run, &fact); break;
+    case STET__FACT_TIMER: fleet_order_entry(run, &fact); break;
+    case STET__FACT_SETTLED:
+        model_told_once(w, run, &fact);
+        fleet_order_entry(run, &fact);
+        break;
     case STET__FACT_DECIDED:
         model_told_once(w, run, &fact);
         fleet_decided(w, run, &fact);
@@ -1213,65 +1256,18 @@ model_resumed(fleet *w, const stet_unit *unit, const stet_outcome *outcome)
     }
 }
 
-/* Whoever is told of an event waits for it: its mark was there, and goes with that. */
-static void
-model_mark(fleet *w, const stet_unit *unit, const stet_op *op)
-{
-    if (op->kind == STET_OP_VALUE_PUT) {
-        if (stet__map_put(&w->marks, op->key.data, op->key.len,
-                          (void *)(uintptr_t)(w->stats.commits + 1)) != STET_OK)
-            abort();
-    } else if (stet__map_remove(&w->marks, op->key.data, op->key.len) == NULL &&
-               model_has(unit, STET_OP_INBOX, op->run))
-        fleet_fail(w, fleet_run_of(w, op->run), "it is told of an event, and waits for none");
-}
-
-/* An event from outside is over: nobody waits for it any more who did when it was begun. But for those whose time is up, by
- * the store's clock or because their timer has fired. */
-static void
-model_emitted(fleet *w, const stet_op *op)
-{
-    stet_bytes  in = op->data;
-    stet__fact  record, mark;
-    char        text[16];
-    uint32_t    number;
-    size_t      at = 0, len;
-    const void *key;
-    void       *put;
-
-    if (op->kind != STET_OP_VALUE_PUT || stet__fact_decode(&record, &in) != STET_OK ||
-        (record.flags & STET__FACT_MORE) != 0)
-        return;
-    fleet_text(text, sizeof text, record.value.data, record.value.len);
-    number = (uint32_t)strtoul(text, NULL, 10);
-    while (w->emits[number % FLEET_EVENTS] != 0 &&
-           stet__map_next(&w->marks, &at, &key, &len, &put)) {
-        const mem_value *v =
-            (uintptr_t)put < w->emits[number % FLEET_EVENTS]
-                ? stet__mem_value(w->db, STET__SPACE_TOPIC, (stet_bytes){ key, len })
-                : NULL;
-
-        if (v == NULL)
-            continue;
-        in = v->value.data;
-        if (stet__fact_decode(&mark, &in) == STET_OK && mark.time_ms <= record.time_ms &&
-            (mark.until_ms == 0 || (mark.until_ms > fleet_peak_ms(w) &&
-                                    stet__mem_timer(w->db, mark.until_ms, v->value.run,
-                                                    (uint64_t)mark.completion) != NULL)))
-            fleet_fail(w, fleet_run_of(w, v->value.run), "event %u is over, and it waits", number);
-    }
-    w->emits[number % FLEET_EVENTS] = 0;
-}
-
 static void
 model_value(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_op *op)
 {
+    if (strcmp(op->space, STET__SPACE_DISCARD) == 0 && op->kind == STET_OP_VALUE_PUT &&
+        fleet_run_of(w, op->run) != NULL)
+        model_letter(w, fleet_run_of(w, op->run), false);
     if (strcmp(op->space, STET__SPACE_BASE_PAUSED) == 0)
         fleet_hold_applied(w, node, op);
     if (strcmp(op->space, STET__SPACE_TOPIC) == 0)
-        model_mark(w, unit, op);
+        fleet_topic_mark(w, unit, op);
     if (strcmp(op->space, STET__SPACE_BASE_EMIT) == 0)
-        model_emitted(w, op);
+        fleet_topic_emission(w, op);
 }
 
 void
@@ -1300,6 +1296,7 @@ fleet_applied(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
             model_end_children(w, unit, &unit->ops[i]);
         }
     model_stops(w, unit);
+    fleet_topic_counted(w);
     if (w->n_schedules > 0)
         fleet_planned(w, node, unit);
     fleet_deeds_reach(w);

@@ -150,6 +150,15 @@ world_options(fleet_node *node, stet_options *o)
     o->log_level = STET_LOG_WARN; /* also when nobody listens: logging looks at the clock */
 }
 
+/* So many of those who wait for an event are told at once: all, or so few that there are several lots. */
+static size_t
+world_lot(const fleet *w)
+{
+    uint64_t lot = w->options.seed % 4;
+
+    return lot > 0 ? (size_t)lot : STET__TOPIC_LOT;
+}
+
 static int
 world_open(fleet_node *node)
 {
@@ -171,6 +180,7 @@ world_open(fleet_node *node)
         stet_close(e);
         return err;
     }
+    e->topic_lot = world_lot(w);
     node->engine = e;
     return STET_OK;
 }
@@ -391,7 +401,7 @@ fleet_is_quiet(fleet *w)
     int64_t far_ms = fleet_now_ms(w) + FLEET_FAR_MS; /* once: others go on while it is asked for */
 
     return world_is_started(w) && !fleet_schedules_go_on(w) && !fleet_schedules_asked(w) &&
-           !world_has_work(w, far_ms) && !world_has_timer(w, far_ms);
+           !world_has_work(w, far_ms) && !world_has_timer(w, far_ms) && w->emissions.used == 0;
 }
 
 static void
@@ -703,6 +713,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__map_init(&w->asked, &stet__platform_real()->alloc);
     stet__map_init(&w->nonces, &stet__platform_real()->alloc);
     stet__map_init(&w->marks, &stet__platform_real()->alloc);
+    stet__map_init(&w->emissions, &stet__platform_real()->alloc);
     if ((w->named = stet__arena_get0(&w->arena, FLEET_NAMED * sizeof(fleet_run *))) == NULL)
         abort();
     stet__rng_seed(&w->draws, options->seed);
@@ -750,6 +761,7 @@ world_end(fleet *w)
     stet__map_free(&w->asked);
     stet__map_free(&w->nonces);
     stet__map_free(&w->marks);
+    stet__map_free(&w->emissions);
     stet__arena_free(&w->arena);
     for (int i = 0; i < FLEET_KEYS; i++)
         free(w->objects[i].states);
