@@ -19,6 +19,7 @@ enum {
     HANDLER_REFUSED_ONE_IN = 2,
     HANDLER_UNLUCKY_ONE_IN = 8,
     HANDLER_UNDONE_ONE_IN = 3, /* … when it failed and is rolled back */
+    HANDLER_LAST_ONE_IN = 4,   /* … in its last attempt, behind which it will be */
     HANDLER_CRASHES_ONE_IN = 6
 };
 
@@ -1091,16 +1092,24 @@ handler_saw(stet_ctx *ctx, const fleet_execution *x, size_t op, int rc)
                 fleet_op_names[kind], (int64_t)op, rc);
 }
 
-/* It finds no memory of its own on the way to where its rollback goes on. */
+/* How often it finds no memory of its own on the way to where its rollback goes on, or has to begin; 0: never. */
+static uint64_t
+handler_unlucky_one_in(const fleet_run *run)
+{
+    if (run->is_rolled_back)
+        return run->is_undone ? HANDLER_UNDONE_ONE_IN : HANDLER_UNLUCKY_ONE_IN;
+    return run->program.is_undone && run->attempts + 1 >= run->attempts_max ? HANDLER_LAST_ONE_IN : 0;
+}
+
 static bool
 handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
 {
     const fleet_run *run;
+    uint64_t         one_in;
 
     return x->w->plan.has_whims && !x->is_asked && x->w->of == NULL &&
-           (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL && run->is_rolled_back &&
-           fleet_whim_strikes(x->w,
-                              run->is_undone ? HANDLER_UNDONE_ONE_IN : HANDLER_UNLUCKY_ONE_IN);
+           (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL &&
+           (one_in = handler_unlucky_one_in(run)) != 0 && fleet_whim_strikes(x->w, one_in);
 }
 
 int

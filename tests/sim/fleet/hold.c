@@ -8,13 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/engine.h"
+#include "engine/host.h"
+#include "exec/context.h"
 #include "fleet.h"
 
 /* Sweeps are at most 5 s apart; what was on its way then comes a little later. */
 #define HOLD_LEARNT_US ((int64_t)12 * 1000000)
 #define HOLD_WHIM_MS   2000
+#define HOLD_TRIES     8
 #define HOLD_EARLY_US  1000
+#define HOLD_LATE_US   100
 
 static const char *const hold_names[FLEET_HOLDS] = { "svc", "obj", "svc.run", "obj.run",
                                                      "obj.peek" };
@@ -165,12 +168,23 @@ fleet_hold_resume(fleet_node *node)
                    stet_last_error());
 }
 
-/* Just when the next timer of a run that is parked here fires, if that is soon: what serves it. */
+/* Its timer has fired, and it waits for a slot: nothing of that is on record yet. */
+static bool
+hold_is_resumed(const fleet_node *node, const fleet_run *run)
+{
+    stet_ctx *c = stet__map_find(&node->engine->claims, run->id.bytes, sizeof run->id.bytes);
+
+    return c != NULL && c->host != NULL && ((stet__claim *)c->host)->is_resumed;
+}
+
+/* Just when the next timer of a run that is parked here fires, if that is soon: what serves it. Or when it has fired, if
+ * the run is not executed yet. */
 static size_t
 hold_next(fleet_node *node)
 {
     fleet  *w = node->w;
     int64_t now_ms = fleet_now_ms(w);
+    bool    is_behind = fleet_draw(&w->whims, 4) != 0;
 
     for (mem_node *n = stet__mem_tree_first(&w->db->timers); n != NULL;
          n = stet__mem_tree_next(n)) {
@@ -183,7 +197,12 @@ hold_next(fleet_node *node)
         if (us <= 0 || run == NULL ||
             stet__map_find(&node->engine->claims, run->id.bytes, sizeof run->id.bytes) == NULL)
             continue;
-        fleet_nap(node->p, us - (int64_t)fleet_draw(&w->whims, HOLD_EARLY_US));
+        if (is_behind) {
+            fleet_nap(node->p, us + HOLD_LATE_US);
+            if (node->is_leaving || !hold_is_resumed(node, run))
+                return FLEET_HOLDS;
+        } else
+            fleet_nap(node->p, us - (int64_t)fleet_draw(&w->whims, HOLD_EARLY_US));
         return run->is_object ? 3 - 2 * fleet_draw(&w->whims, 2) : 2 * fleet_draw(&w->whims, 2);
     }
     return (size_t)fleet_draw(&w->whims, FLEET_HOLDS);
@@ -193,11 +212,17 @@ void
 fleet_hold_whim(fleet_node *node)
 {
     fleet      *w = node->w;
-    size_t      i = hold_next(node);
-    fleet_hold *hold = &w->holds[i];
-    uint64_t    puts = hold->puts;
+    size_t      i = FLEET_HOLDS;
+    fleet_hold *hold;
+    uint64_t    puts;
 
-    if (node->is_leaving || hold->since_us != 0 ||
+    for (int tries = 0; i == FLEET_HOLDS && tries < HOLD_TRIES && !node->is_leaving; tries++)
+        i = hold_next(node);
+    if (i == FLEET_HOLDS || node->is_leaving)
+        return;
+    hold = &w->holds[i];
+    puts = hold->puts;
+    if (hold->since_us != 0 ||
         stet_handler_pause(node->engine, hold_names[i], "operator", "a whim") != STET_OK)
         return;
     if (hold->puts == puts + 1 && hold->since_us != 0)
