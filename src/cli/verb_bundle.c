@@ -73,11 +73,11 @@ replay_no_file(cli *c, const char *path)
 
     if (strncmp(path, "run_", 4) == 0)
         return stet__cli_fail(c, CLI_NOTFOUND,
-                              "%s: %s; `replay` takes the file of a run: %s export %s --out run.stet",
+                              "%s: %s; `replay` takes a file: %s export %s --out run.stet",
                               path, why, c->program, path);
     if (strncmp(path, "rollback:", 9) == 0)
         return stet__cli_fail(c, CLI_NOTFOUND,
-                              "%s: %s; `replay` takes the file of a run; for an undo there are "
+                              "%s: %s; `replay` takes a file; for an undo there are "
                               "rollback RUN, which tries again, and skip RUN %s",
                               path, why, path);
     return stet__cli_fail(c, CLI_NOTFOUND, "%s: %s", path, why);
