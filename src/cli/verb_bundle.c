@@ -73,8 +73,8 @@ replay_no_file(cli *c, const char *path)
 
     if (strncmp(path, "run_", 4) == 0)
         return stet__cli_fail(c, CLI_NOTFOUND,
-                              "%s: %s; `replay` takes a file: %s export %s --out run.stet",
-                              path, why, c->program, path);
+                              "%s: %s; `replay` takes a file: %s export %s --out run.stet", path,
+                              why, c->program, path);
     if (strncmp(path, "rollback:", 9) == 0)
         return stet__cli_fail(c, CLI_NOTFOUND,
                               "%s: %s; `replay` takes a file; for an undo there are "

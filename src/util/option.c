@@ -73,8 +73,7 @@ stet__option_number(const char *text, size_t len, int most, int *out)
     int64_t number = 0;
 
     for (size_t i = 0; i < len; i++) {
-        if (text[i] < '0' || text[i] > '9' ||
-            (number = number * 10 + (text[i] - '0')) > most)
+        if (text[i] < '0' || text[i] > '9' || (number = number * 10 + (text[i] - '0')) > most)
             return false;
     }
     if (len == 0)
