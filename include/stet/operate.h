@@ -66,7 +66,7 @@ STET_API int stet_run_retry(stet_engine *engine, stet_run_id *retried, const ste
  * on any worker of the store; others learn of it with their next sweep (sweep_ms). What is being executed goes on until
  * it waits or ends. STET_ESETTLED: it is paused, the text says by whom. */
 STET_API int stet_handler_pause(stet_engine *engine, const char *handler, const char *by, const char *why);
-/** STET_ENOTFOUND: it is not paused. */
+/** STET_ENOTFOUND: it is not paused; the text says what is. */
 STET_API int stet_handler_resume(stet_engine *engine, const char *handler, const char *by, const char *why);
 
 typedef struct stet_paused {

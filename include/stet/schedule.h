@@ -94,7 +94,8 @@ typedef enum stet_overlap {
 } stet_overlap;
 
 /** What of times that went by while nobody could fire? The last of them is not missed if it can
- * still be fired: see `grace`. */
+ * still be fired: see `grace`. With from_completion there is one time at most: "once" and "all" fire
+ * it however late, "skip" (and a pause) plan the next one an interval after it was skipped. */
 typedef enum stet_missed {
     STET_MISSED_DEFAULT, /* once */
     STET_MISSED_ONCE,    /* one run for all of them, however late */
@@ -109,7 +110,8 @@ typedef struct stet_schedule_options {
     const char  *zone;     /* of cron, "Europe/Berlin"; NULL: UTC */
     const char  *every;    /* "15m", counted from the planned time, so that it does not drift */
     int64_t      every_ms; /* the same in milliseconds */
-    bool         from_completion; /* `every` is counted from the end of the run instead */
+    bool         from_completion; /* `every` is counted from the end of the run instead: one time
+                                   * is planned, the next when its run has ended */
     int64_t      at_ms;    /* once, at this time */
     const char  *after;    /* once, so long after the schedule was made: "30d" */
     int64_t      after_ms;

@@ -202,8 +202,9 @@ bulk_act(bulk *b, cli_act_fn fn, void *arg, const char *outcome)
 static int
 bulk_all(cli *c, cli_act_fn fn, void *arg, const char *outcome)
 {
-    bulk b = { .c = c, .is_dry = stet__cli_has(c, "dry-run") };
-    int  exit;
+    const char *handler = stet__cli_value(c, "handler"), *service = stet__cli_value(c, "service");
+    bulk        b = { .c = c, .is_dry = stet__cli_has(c, "dry-run") };
+    int         exit;
 
     stet__buf_init(&b.ids, c->alloc);
     stet__cli_table_begin(&b.table, c, bulk_columns, sizeof bulk_columns / sizeof *bulk_columns);
@@ -214,6 +215,8 @@ bulk_all(cli *c, cli_act_fn fn, void *arg, const char *outcome)
                        bulk_count(&b) == 1 ? " is" : "s are");
     else if (exit == CLI_OK && !b.is_dry)
         exit = bulk_act(&b, fn, arg, outcome);
+    if (exit == CLI_OK && bulk_count(&b) == 0 && (handler != NULL || service != NULL))
+        stet__cli_note_unknown(c, handler != NULL ? handler : service, "");
     stet__buf_free(&b.ids);
     return exit;
 }

@@ -212,6 +212,8 @@ const char *stet__cli_by(cli *c);
 int stet__cli_done(cli *c, int err, const char *what, const char *id, const char *outcome);
 /* A remark on standard error. */
 void stet__cli_note(cli *c, const char *fmt, ...) STET_PRINTF(2, 3);
+/* If neither a worker nor a run has this handler or service: say so. */
+void stet__cli_note_unknown(cli *c, const char *what, const char *behind);
 /* If no living worker serves this open run: say so and what to do. */
 void stet__cli_note_unserved(cli *c, const stet_run_info *info);
 

@@ -151,6 +151,44 @@ stet__cli_note(cli *c, const char *fmt, ...)
     fputc('\n', stderr);
 }
 
+typedef struct exit_known {
+    const char *what;
+    bool        is_known;
+} exit_known;
+
+static int
+exit_on_handler(void *arg, const stet_handler_info *handler)
+{
+    exit_known *k = arg;
+    size_t      len = strlen(k->what);
+
+    if (strncmp(handler->name, k->what, len) == 0)
+        k->is_known = k->is_known || handler->name[len] == '\0' || handler->name[len] == '.';
+    return STET_OK;
+}
+
+static int
+exit_on_run(void *arg, const stet_run_info *info)
+{
+    exit_known *k = arg;
+
+    (void)info;
+    k->is_known = true;
+    return STET_OK;
+}
+
+void
+stet__cli_note_unknown(cli *c, const char *what, const char *behind)
+{
+    exit_known k = { .what = what };
+
+    if (stet_handler_list(c->engine, exit_on_handler, &k) == STET_OK && !k.is_known &&
+        stet_run_list(c->engine, STET_FILTER(.handler = what, .limit = 1), exit_on_run, &k) ==
+            STET_OK &&
+        !k.is_known)
+        stet__cli_note(c, "no worker and no run of this store has %s%s", what, behind);
+}
+
 /* A worker of this very program would serve it. */
 static bool
 exit_has_handler(const cli *c, const char *handler)

@@ -65,6 +65,24 @@ const cli_verb stet__cli_export = {
 
 /* ---- replay --------------------------------------------------------------------------------- */
 
+/* Not a file, but what other verbs take: a run, or one of its steps or undos. */
+static int
+replay_no_file(cli *c, const char *path)
+{
+    const char *why = strerror(errno);
+
+    if (strncmp(path, "run_", 4) == 0)
+        return stet__cli_fail(c, CLI_NOTFOUND,
+                              "%s: %s; `replay` takes a file: %s export %s --out run.stet", path,
+                              why, c->program, path);
+    if (strncmp(path, "rollback:", 9) == 0)
+        return stet__cli_fail(c, CLI_NOTFOUND,
+                              "%s: %s; `replay` takes a file; for an undo there are "
+                              "rollback RUN, which tries again, and skip RUN %s",
+                              path, why, path);
+    return stet__cli_fail(c, CLI_NOTFOUND, "%s: %s", path, why);
+}
+
 /* In the arena. */
 static int
 replay_read(cli *c, const char *path, stet_bytes *out)
@@ -77,7 +95,7 @@ replay_read(cli *c, const char *path, stet_bytes *out)
     int       error;
 
     if (file == NULL)
-        return stet__cli_fail(c, CLI_NOTFOUND, "%s: %s", path, strerror(errno));
+        return replay_no_file(c, path);
     stet__buf_init(&b, c->alloc);
     while (b.len <= STET_BUNDLE_BYTES_MAX && (n = fread(piece, 1, sizeof piece, file)) > 0)
         stet__buf_add(&b, piece, n);

@@ -96,46 +96,6 @@ operate_handler(const cli *c)
     return handler != NULL ? handler : stet__cli_value(c, "service");
 }
 
-typedef struct pause_known {
-    const char *what;
-    bool        is_known;
-} pause_known;
-
-static int
-pause_on_handler(void *arg, const stet_handler_info *handler)
-{
-    pause_known *k = arg;
-    size_t       len = strlen(k->what);
-
-    if (strncmp(handler->name, k->what, len) == 0)
-        k->is_known = k->is_known || handler->name[len] == '\0' || handler->name[len] == '.';
-    return STET_OK;
-}
-
-static int
-pause_on_run(void *arg, const stet_run_info *info)
-{
-    pause_known *k = arg;
-
-    (void)info;
-    k->is_known = true;
-    return STET_OK;
-}
-
-/* It may come with the next release, so it is paused all the same; but it may be a slip. */
-static void
-pause_note_unknown(cli *c, const char *what)
-{
-    pause_known k = { .what = what };
-
-    if (stet_handler_list(c->engine, pause_on_handler, &k) == STET_OK && !k.is_known &&
-        stet_run_list(c->engine, STET_FILTER(.handler = what, .limit = 1), pause_on_run, &k) ==
-            STET_OK &&
-        !k.is_known)
-        stet__cli_note(
-            c, "no worker and no run of this store has %s; it is paused in case one comes", what);
-}
-
 static int
 pause_run(cli *c)
 {
@@ -152,7 +112,8 @@ pause_run(cli *c)
     exit = stet__cli_done(c, err, "handler", what,
                           "paused; workers begin none of its runs, and learn of it within seconds");
     if (err == STET_OK)
-        pause_note_unknown(c, what);
+        /* It may come with the next release, so it is paused all the same; but it may be a slip. */
+        stet__cli_note_unknown(c, what, "; it is paused in case one comes");
     return exit;
 }
 

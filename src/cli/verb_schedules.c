@@ -344,7 +344,7 @@ const cli_verb stet__cli_schedule_history = {
     { "cron", "CRON", "five fields, or @daily …; quote it" },                                      \
     { "tz", "ZONE", "time zone of --cron, such as Europe/Berlin (UTC)" },                          \
     { "every", "DURATION", "at an interval, counted from the planned time" },                      \
-    { "from-completion", NULL, "count --every from the end of the run instead" },                  \
+    { "from-completion", NULL, "count --every from the end of the run: one time is planned" },     \
     { "at", "TIME", "once: 2030-01-31T12:00:00Z, or milliseconds since 1970" },                    \
     { "after", "DURATION", "once, so long after the schedule is made" },                           \
     { "function", "NAME", "when a function of the worker's program says" },                        \

@@ -88,6 +88,16 @@ typedef struct sched_due {
     int64_t next_ms;  /* the first that is left; count 0: the one after the first that is due */
 } sched_due;
 
+/* Counted from the end of a run, one time is planned and no other: while nothing ended there was
+ * nothing to miss. If that one is skipped, what comes next is counted from now. */
+static void
+sched_due_from_end(const stet__fact *s, int64_t now_ms, int64_t keep, sched_due *due)
+{
+    due->count = keep == 0;
+    due->until_ms = s->until_ms;
+    due->next_ms = now_ms + s->every_ms;
+}
+
 static void
 sched_due_every(const stet__fact *s, int64_t now_ms, int64_t keep, sched_due *due)
 {
@@ -110,6 +120,10 @@ sched_due_find(const stet__fact *s, const stet__sched_now *now, int64_t keep, sc
                                                                       : STET__SCHED_COUNT_MAX);
     int     err;
 
+    if (s->flags & STET__SCHED_FROM_COMPLETION) {
+        sched_due_from_end(s, now->now_ms, keep, due);
+        return STET_OK;
+    }
     if (stet__sched_kind_of(s) == STET__SCHED_EVERY) {
         sched_due_every(s, now->now_ms, keep, due);
         return STET_OK;

@@ -164,24 +164,31 @@ boundary_refuse(const char *run, const stet__fact *mark, uint32_t asked)
         return stet__fail(STET_ESETTLED, "%s: %s", run, boundary_said(said, mark));
     if ((mark->flags & STET__FACT_APPROVAL) == asked || STET__MUTANT(decision_kind))
         return STET_OK;
-    return asked != 0 ? stet__fail(STET_ESTATE, "%s: %.*s is a pause, not an approval: resume it", run, (int)mark->name.len,
-                                   (const char *)mark->name.data)
-                      : stet__fail(STET_ESTATE, "%s: %.*s is an approval: approve or reject it", run, (int)mark->name.len,
-                                   (const char *)mark->name.data);
+    return asked != 0 ? stet__fail(STET_ESTATE, "%s: %.*s is a pause, not an approval: `stet resume %s`", run, (int)mark->name.len,
+                                   (const char *)mark->name.data, run)
+                      : stet__fail(STET_ESTATE, "%s: %.*s is an approval: `stet approve %s` or `stet reject %s`", run,
+                                   (int)mark->name.len, (const char *)mark->name.data, run, run);
 }
 
 /* It waits for another one: was this one decided? */
 static int
 boundary_other(stet_engine *e, stet_id run, const char *text, const decision *d, const stet__fact *mark)
 {
-    char said[BOUNDARY_SAID_MAX];
-    int  err = boundary_decided(e, run, d, said);
+    char        said[BOUNDARY_SAID_MAX];
+    int         len = (int)mark->name.len, err = boundary_decided(e, run, d, said);
+    const char *open = mark->name.data, *quote = memchr(open, ' ', mark->name.len) != NULL ? "'" : "";
 
     if (err != STET_OK)
         return err;
-    return said[0] != '\0' ? stet__fail(STET_ESETTLED, "%s: %s", text, said)
-                           : stet__fail(STET_ESTATE, "%s does not wait for %.64s, but for %.*s", text, d->name, (int)mark->name.len,
-                                        (const char *)mark->name.data);
+    if (said[0] != '\0')
+        return stet__fail(STET_ESETTLED, "%s: %s", text, said);
+    if ((mark->flags & STET__FACT_APPROVAL) == 0)
+        return stet__fail(STET_ESTATE, "%s does not wait for %.64s, but for the pause %.*s: `stet resume %s`", text, d->name,
+                          len, open, text);
+    return stet__fail(STET_ESTATE,
+                      "%s does not wait for %.64s, but for the approval %.*s: `stet approve %s --name %s%.*s%s` or `stet reject "
+                      "%s --name %s%.*s%s`",
+                      text, d->name, len, open, text, quote, len, open, quote, text, quote, len, open, quote);
 }
 
 /* The mark is the one that was read. Its version tells whether somebody has decided; but a run that was rewound may

@@ -264,6 +264,43 @@ stet_handler_pause(stet_engine *e, const char *what, const char *by, const char 
     return hold_end(e, w, what);
 }
 
+typedef struct hold_near {
+    stet__near near;
+    char       best[STET__NAME_MAX + 1], service[STET__NAME_MAX + 1];
+    size_t     n;
+} hold_near;
+
+static int
+hold_on_near(void *arg, const stet_paused *paused)
+{
+    hold_near *l = arg;
+
+    l->n++;
+    l->near.name = NULL;
+    stet__near_offer(&l->near, paused->what);
+    if (l->near.name != NULL)
+        (void)snprintf(l->best, sizeof l->best, "%s", paused->what);
+    if (hold_covers(stet_text(paused->what), l->near.typed))
+        (void)snprintf(l->service, sizeof l->service, "%s", paused->what);
+    return STET_OK;
+}
+
+/* What is, then? */
+static int
+hold_not_paused(stet_engine *e, const char *what)
+{
+    hold_near l = { .n = 0 };
+
+    stet__near_begin(&l.near, what, strlen(what));
+    if (stet_paused_list(e, hold_on_near, &l) != STET_OK)
+        return stet__fail(STET_ENOTFOUND, "%s is not paused", what);
+    if (l.service[0] != '\0')
+        return stet__fail(STET_ENOTFOUND, "%s is not paused itself, but its service: `stet resume --service %s`", what, l.service);
+    if (l.best[0] != '\0')
+        return stet__fail(STET_ENOTFOUND, "%s is not paused; did you mean %s?", what, l.best);
+    return stet__fail(STET_ENOTFOUND, "%s is not paused%s", what, l.n > 0 ? "; `stet pause` lists what is" : ", and nothing else is");
+}
+
 int
 stet_handler_resume(stet_engine *e, const char *what, const char *by, const char *why)
 {
@@ -278,7 +315,7 @@ stet_handler_resume(stet_engine *e, const char *what, const char *by, const char
     stet__free(e->store->alloc, (void *)(uintptr_t)v.data.data);
     if (v.version == 0) {
         hold_heed(e, w);
-        return stet__fail(STET_ENOTFOUND, "%s is not paused", what);
+        return hold_not_paused(e, what);
     }
     if ((op = stet__work_op(w, STET_OP_VALUE_DEL, (stet_id){ { 0 } })) == NULL ||
         !stet__work_bytes(w, &op->key, stet_text(what))) {

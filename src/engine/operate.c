@@ -51,7 +51,7 @@ operate_has_name(const stet__cmd *cmd, bool only_steps)
     return false;
 }
 
-/* In the order they were recorded in. */
+/* In the order they were recorded in. Undos only with steps: nobody can go back to one. */
 static const stet__cmd *
 operate_after(const stet__journal *j, const stet__cmd *last, bool only_steps)
 {
@@ -66,7 +66,8 @@ operate_after(const stet__journal *j, const stet__cmd *last, bool only_steps)
         for (size_t i = 0; i < row->n; i++) {
             const stet__cmd *cmd = row->cmds[i];
 
-            if (cmd != NULL && operate_has_name(cmd, only_steps) && (last == NULL || cmd->revision > last->revision) &&
+            if (cmd != NULL && operate_has_name(cmd, only_steps) &&
+                (only_steps || !stet__name_is_undo(stet_text(cmd->name))) && (last == NULL || cmd->revision > last->revision) &&
                 (next == NULL || cmd->revision < next->revision))
                 next = cmd;
         }
@@ -83,11 +84,14 @@ operate_no_step(const stet__journal *j, const char *run, const char *text, bool 
     const stet__cmd *cmd = NULL;
 
     while (n < OPERATE_NAMES_MAX && len < sizeof names - 1 && (cmd = operate_after(j, cmd, only_steps)) != NULL) {
-        bool is_step = cmd->kind == STET__FACT_STEP;
-        int  added = snprintf(names + len, sizeof names - len, "%s%s%s%s#%llu", n++ > 0 ? ", " : "",
-                              is_step ? "" : stet__fact_kind_name(cmd->kind), is_step ? "" : " ", cmd->name,
-                              (unsigned long long)cmd->occurrence);
+        bool is_step = cmd->kind == STET__FACT_STEP, is_undo = stet__name_is_undo(stet_text(cmd->name));
+        char number[24] = ""; /* an undo has that of its step in its name */
+        int  added;
 
+        if (!is_undo)
+            (void)snprintf(number, sizeof number, "#%llu", (unsigned long long)cmd->occurrence);
+        added = snprintf(names + len, sizeof names - len, "%s%s%s%s%s", n++ > 0 ? ", " : "",
+                         is_step ? "" : stet__fact_kind_name(cmd->kind), is_step ? "" : " ", cmd->name, number);
         len += added > 0 ? (size_t)added : 0;
     }
     if (n == 0)
@@ -169,6 +173,9 @@ operate_may_skip(operation *op, const stet__loaded *l, char name[STET__UNDO_NAME
         (void)snprintf(name, STET__UNDO_NAME_MAX, "%s%s", op->step, strchr(op->step, '#') != NULL ? "" : "#1");
     else if (l->run.awaits_help)
         return operate_may_help(op, &l->run);
+    else if ((cmd = stet__journal_find(&l->journal, STET__FACT_STEP, op->step, 1)) != NULL && cmd->is_settled &&
+             stet__name_is_undo(stet_text(op->step)))
+        return stet__fail(STET_ESETTLED, "%s of %s is done: there is nothing to skip", op->step, op->run);
     else if (stet__name_is_undo(stet_text(op->step)))
         return stet__fail(STET_ENOTFOUND,
                           "%s has no undo %s to skip: they are called rollback:STEP#N, of a step with a result, and can be "
@@ -223,14 +230,18 @@ operate_may_rewind(operation *op, const stet__loaded *l)
     int              err;
 
     if (l->run.rollback != 0 || l->run.is_told)
-        return stet__fail(STET_ESTATE, "%s is %s: what it did is being undone, it cannot go back", op->run,
-                          stet_status_name(l->run.status));
+        return stet__fail(STET_ESTATE, "%s is %s: what it did is being undone, it cannot go back%s", op->run,
+                          stet_status_name(l->run.status),
+                          l->run.awaits_help ? "; `stet rollback` tries again, `stet skip` goes on without an undo" : "");
     if (op->step == NULL) {
         op->fact.number = 2;
         return STET_OK;
     }
     if ((err = stet__operate_find(&l->journal, op->run, op->step, false, &cmd)) != STET_OK)
         return err;
+    if (stet__name_is_undo(stet_text(cmd->name)))
+        return stet__fail(STET_ESTATE, "%s of %s is an undo; rewind it to %s, or to what came before that", op->step, op->run,
+                          cmd->name + sizeof STET__UNDO_PREFIX - 1);
     if ((undone = stet__journal_undone(&l->journal, cmd->revision)) != NULL)
         return stet__fail(STET_ESTATE,
                           "%s has undone %s#%llu, which would count as done before %s: rewind it to %s#%llu, or to what came before that",

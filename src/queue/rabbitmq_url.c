@@ -5,7 +5,6 @@
  * of an option is repeated.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "queue/rabbitmq.h"
@@ -55,23 +54,6 @@ url_decode(char *out, size_t size, const char *what, const char *text, size_t le
 }
 
 static int
-url_number(const char *what, const char *text, size_t len, long least, long most, int *out)
-{
-    char  copy[12] = "";
-    char *end;
-    long  number;
-
-    if (len > 0 && len < sizeof copy)
-        memcpy(copy, text, len);
-    number = strtol(copy, &end, 10);
-    if (copy[0] == '\0' || *end != '\0' || number < least || number > most)
-        return stet__fail(STET_EURL, "queue amqp://…: %s is a number from %ld to %ld", what, least,
-                          most);
-    *out = (int)number;
-    return STET_OK;
-}
-
-static int
 url_set_prefix(rabbit_port *r, const char *value, size_t len)
 {
     size_t ok = strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
@@ -85,6 +67,17 @@ url_set_prefix(rabbit_port *r, const char *value, size_t len)
     memcpy(r->prefix, value, len);
     r->prefix[len] = '\0';
     return STET_OK;
+}
+
+static int
+url_seconds(const char *name, const char *value, size_t len, int most_s, int *out_s)
+{
+    int64_t ms;
+    int     err = stet__option_seconds(value, len, most_s, name, "queue", "amqp://…", &ms);
+
+    if (err == STET_OK)
+        *out_s = (int)(ms / 1000);
+    return err;
 }
 
 static int
@@ -102,19 +95,20 @@ url_option(rabbit_port *r, const char *text, size_t len)
     if (URL_IS("prefix"))
         return url_set_prefix(r, value, value_len);
     if (URL_IS("heartbeat"))
-        return url_number("heartbeat (seconds)", value, value_len, 1, 3600, &r->heartbeat_s);
+        return url_seconds("heartbeat", value, value_len, STET__OPTION_SECONDS_MAX,
+                           &r->heartbeat_s);
     if (URL_IS("ttl"))
-        return url_number("ttl (seconds)", value, value_len, 1, 86400, &r->ttl_s);
+        return url_seconds("ttl", value, value_len, 86400, &r->ttl_s);
     if (URL_IS("connect_timeout")) {
-        if ((err = url_number("connect_timeout (seconds)", value, value_len, 1, 60, &number)) ==
-            STET_OK)
+        if ((err = url_seconds("connect_timeout", value, value_len, 60, &number)) == STET_OK)
             r->connect_ms = number * 1000;
         return err;
     }
     if (URL_IS("verify")) {
-        if ((err = url_number("verify", value, value_len, 0, 1, &number)) == STET_OK)
-            r->must_verify = number == 1;
-        return err;
+        if (!stet__option_number(value, value_len, 1, &number))
+            return stet__fail(STET_EURL, "queue amqp://…: verify is 0 or 1");
+        r->must_verify = number == 1;
+        return STET_OK;
     }
     if (URL_IS("cacert")) {
         stet__free(r->base.alloc, r->cacert);
@@ -171,7 +165,10 @@ url_host(rabbit_port *r, const char *text, size_t len)
     if (rest[0] != ':')
         return stet__fail(STET_EURL, "queue amqp://…: the host is no name or address; it is %s",
                           URL_FORM);
-    return url_number("the port", rest + 1, (size_t)(text + len - rest - 1), 1, 65535, &r->port);
+    if (!stet__option_number(rest + 1, (size_t)(text + len - rest - 1), 65535, &r->port) ||
+        r->port == 0)
+        return stet__fail(STET_EURL, "queue amqp://…: the port is a number from 1 to 65535");
+    return STET_OK;
 }
 
 static int

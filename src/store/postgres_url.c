@@ -86,8 +86,8 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
     if (url_is(text, name, "schema"))
         return url_set_schema(st, value, value_len);
     if (url_is(text, name, "answer_timeout"))
-        return stet__option_seconds(value, value_len, "answer_timeout", "store", st->name,
-                                    &st->answer_ms);
+        return stet__option_seconds(value, value_len, STET__OPTION_SECONDS_MAX, "answer_timeout",
+                                    "store", st->name, &st->answer_ms);
     if (url_is(text, name, "repair") && url_is(value, value_len, "1")) {
         st->may_mend = true;
         return STET_OK;
@@ -100,8 +100,8 @@ url_option(pg_store *st, const char *text, size_t len, stet__buf *rest)
     if ((err = url_check_name(st, text, name)) != STET_OK)
         return err;
     if (url_is(text, name, "connect_timeout") &&
-        (err = stet__option_seconds(value, value_len, "connect_timeout", "store", st->name,
-                                    &st->connect_ms)) != STET_OK)
+        (err = stet__option_seconds(value, value_len, STET__OPTION_SECONDS_MAX, "connect_timeout",
+                                    "store", st->name, &st->connect_ms)) != STET_OK)
         return err;
     stet__buf_byte(rest, rest->len > 0 && memchr(rest->data, '?', rest->len) != NULL ? '&' : '?');
     stet__buf_add(rest, text, len);

@@ -4,7 +4,6 @@
  * is not understood is repeated before its options, for the password may be in an odd place.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "store/redis.h"
@@ -71,11 +70,11 @@ url_option(redis_store *st, const char *text, size_t len)
     if (url_is(text, name, "prefix"))
         return url_set_prefix(st, value, value_len);
     if (url_is(text, name, "connect_timeout"))
-        return stet__option_seconds(value, value_len, "connect_timeout", "store", st->name,
-                                    &st->connect_ms);
+        return stet__option_seconds(value, value_len, STET__OPTION_SECONDS_MAX, "connect_timeout",
+                                    "store", st->name, &st->connect_ms);
     if (url_is(text, name, "answer_timeout"))
-        return stet__option_seconds(value, value_len, "answer_timeout", "store", st->name,
-                                    &st->answer_ms);
+        return stet__option_seconds(value, value_len, STET__OPTION_SECONDS_MAX, "answer_timeout",
+                                    "store", st->name, &st->answer_ms);
     if (!url_is(text, name, "allow_lossy") && !url_is(text, name, "repair") &&
         !url_is(text, name, "create"))
         return url_unknown(st, text, name);
@@ -156,21 +155,6 @@ url_set_login(redis_store *st, const char *text, size_t len)
     return url_decode(st, colon + 1, len - user - 1, &st->password);
 }
 
-static bool
-url_number(const char *text, size_t len, long max, int *out)
-{
-    char  copy[8] = "";
-    char *end;
-    long  v;
-
-    if (len == 0 || len >= sizeof copy || text[0] < '0' || text[0] > '9')
-        return false;
-    memcpy(copy, text, len);
-    v = strtol(copy, &end, 10);
-    *out = (int)v;
-    return *end == '\0' && v <= max;
-}
-
 static int
 url_set_host(redis_store *st, const char *text, size_t len)
 {
@@ -189,7 +173,7 @@ url_set_host(redis_store *st, const char *text, size_t len)
     }
     if ((size_t)(stop - host) > REDIS_HOST_MAX)
         return url_bad(st, "the host is too long");
-    if (port != NULL && !url_number(port, (size_t)(end - port), 65535, &st->port))
+    if (port != NULL && !stet__option_number(port, (size_t)(end - port), 65535, &st->port))
         return url_bad(st, "the port is no number up to 65535 (other characters than letters and "
                            "digits in user and password are written as %XX)");
     if (stop > host)
@@ -208,7 +192,7 @@ url_set_place(redis_store *st, const char *text, size_t len)
 
     if ((err = url_set_host(st, text, host)) != STET_OK)
         return err;
-    if (db > 0 && !url_number(slash + 1, db, 65535, &st->db))
+    if (db > 0 && !stet__option_number(slash + 1, db, 65535, &st->db))
         return url_bad(st, "behind the host is the number of a database");
     return STET_OK;
 }

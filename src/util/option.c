@@ -3,8 +3,6 @@
  * What they mean is for each store and queue to know. Of two with one name no reader could tell
  * which is meant, so none is taken. Values are never told: they may have a password.
  */
-#include <stdlib.h>
-
 #include "util/util.h"
 
 static bool
@@ -69,20 +67,30 @@ stet__options_check(const char *options, const char *what, const char *address)
     return STET_OK;
 }
 
+bool
+stet__option_number(const char *text, size_t len, int most, int *out)
+{
+    int64_t number = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9' || (number = number * 10 + (text[i] - '0')) > most)
+            return false;
+    }
+    if (len == 0)
+        return false;
+    *out = (int)number;
+    return true;
+}
+
 int
-stet__option_seconds(const char *value, size_t len, const char *name, const char *what,
+stet__option_seconds(const char *value, size_t len, int most_s, const char *name, const char *what,
                      const char *address, int64_t *out_ms)
 {
-    char  text[12] = "";
-    char *end;
-    long  seconds;
+    int seconds;
 
-    if (len > 0 && len < sizeof text)
-        memcpy(text, value, len);
-    seconds = strtol(text, &end, 10);
-    if (text[0] == '\0' || *end != '\0' || seconds < 1 || seconds > 3600)
-        return stet__fail(STET_EURL, "%s %s: %s is a number of seconds from 1 to 3600", what,
-                          address, name);
-    *out_ms = seconds * 1000;
+    if (!stet__option_number(value, len, most_s, &seconds) || seconds == 0)
+        return stet__fail(STET_EURL, "%s %s: %s is a number of seconds from 1 to %d", what, address,
+                          name, most_s);
+    *out_ms = (int64_t)seconds * 1000;
     return STET_OK;
 }

@@ -440,9 +440,12 @@ bool stet__option_is_set(const char *options, const char *name);
 void stet__option_drop(char *address, const char *name);
 /* Each name is there once, or the first that is not is refused: "store X: the option …". */
 int stet__options_check(const char *options, const char *what, const char *address);
-/* A number of seconds, 1 to 3600, as milliseconds. STET_EURL: "store X: NAME is …". */
-int stet__option_seconds(const char *value, size_t len, const char *name, const char *what,
-                         const char *address, int64_t *out_ms);
+/* Digits and nothing else, 0 to `most`. False: *out is untouched. */
+bool stet__option_number(const char *text, size_t len, int most, int *out);
+/* A number of seconds from 1 on, as milliseconds. STET_EURL: "store X: NAME is …". */
+#define STET__OPTION_SECONDS_MAX 3600 /* of a connection */
+int stet__option_seconds(const char *value, size_t len, int most_s, const char *name,
+                         const char *what, const char *address, int64_t *out_ms);
 
 /* ---- near names ------------------------------------------------------------------------------ */
 

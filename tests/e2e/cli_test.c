@@ -1449,7 +1449,7 @@ TEST(B15_cli_people_approve_reject_and_resume)
     CHECK_INT(json_lines(OK("waits", "--for", "decision wait boss", "--json").out), 2);
     CHECK_INT(json_lines(OK("waits", "--for", "something else", "--json").out), 0);
     CHECK_HAS(OK("why", yes).out, " approve run_");
-    CHECK_HAS(CHECK_EXIT(RUN("resume", yes), 9).err, "approve or reject it");
+    CHECK_HAS(CHECK_EXIT(RUN("resume", yes), 9).err, "is an approval: `stet approve run_");
     CHECK_HAS(OK("approve", yes, "--by", "owner", "--note", "fine").out, "approved");
     CHECK_HAS(CHECK_EXIT(RUN("reject", yes, "no"), 9).err, "was approved by owner");
     CHECK_INT(json_lines(OK("reject", no, "too dear", "--by", "owner", "--json").out), 1);

@@ -355,6 +355,12 @@ TEST(I7_a_run_is_exported_and_replayed_without_its_store)
     CHECK_INT(o->exit, 2);
     o = run(APP, "same", "replay", "nothing.stet", NULL);
     CHECK_INT(o->exit, 3);
+    o = run(APP, "same", "replay", "run_01m7rg4ja9etqhs8dts4p408gq", NULL);
+    CHECK_INT(o->exit, 3);
+    CHECK_HAS(o->err, " export run_01m7rg4ja9etqhs8dts4p408gq --out run.stet");
+    o = run(APP, "same", "replay", "rollback:charge#1", NULL);
+    CHECK_INT(o->exit, 3);
+    CHECK_HAS(o->err, "skip RUN rollback:charge#1");
 }
 
 /* The first is of a handler this program has no longer, the second of a service it never had. */

@@ -46,7 +46,9 @@ TEST(C8_cli_a_handler_and_a_service_are_paused)
     drain();
     CHECK_HAS(OK("why", run).out, "orders.echo is paused by tester: a bad release");
     CHECK_HAS(OK("resume", "--handler", "orders.echo").out, "resumed");
-    CHECK_EXIT(RUN("resume", "--handler", "orders.echo"), 3);
+    CHECK_HAS(CHECK_EXIT(RUN("resume", "--handler", "orders.echo"), 3).err,
+              "is not paused; `stet pause` lists what is");
+    CHECK_HAS(CHECK_EXIT(RUN("resume", "--service", "walet"), 3).err, "did you mean wallet?");
     drain();
     CHECK_STR(OK("wait", run).out, "1\n");
     OK("resume", "--service", "wallet");
@@ -66,6 +68,20 @@ TEST(C8_cli_a_pause_of_a_handler_that_nobody_has_is_accepted_with_a_word)
     CHECK_HAS(OK("pause", "--service", "ordrs").err,
               "no worker and no run of this store has ordrs");
     CHECK_HAS(OK("pause").out, "orders.ecko");
+}
+
+/* Nothing chosen by a name that nobody has is a slip, too. */
+TEST(C8_cli_all_runs_of_a_handler_that_nobody_has_are_none_with_a_word)
+{
+    outcome o;
+
+    OK("start", "orders.echo");
+    o = OK("resume", "--all", "--handler", "orders.ecko");
+    CHECK_HAS(o.out, "0 of 0 resumed");
+    CHECK_HAS(o.err, "no worker and no run of this store has orders.ecko");
+    CHECK_HAS(OK("cancel", "--all", "--service", "ordrs", "--dry-run").err,
+              "no worker and no run of this store has ordrs");
+    CHECK_STR(OK("cancel", "--all", "--handler", "orders.echo", "--key", "k").err, "");
 }
 
 TEST(C8_cli_a_step_is_skipped_and_edited_and_the_run_rewound)

@@ -133,7 +133,8 @@ TEST(B15_a_second_decision_is_refused_with_who_decided_and_one_of_the_wrong_kind
     run = fixture_start(f->engine, "t.asks", "", NULL);
     fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
     CHECK_CODE(stet_run_resume(f->engine, &run, "x", NULL), STET_ESTATE);
-    CHECK_HAS(stet_last_error(), "approve or reject it");
+    CHECK_HAS(stet_last_error(), "`stet approve ");
+    CHECK_HAS(stet_last_error(), "` or `stet reject ");
     fixture_down(f);
     f->options.roles = STET_ROLE_CLIENT; /* nobody takes the decision in */
     f->engine = fixture_open(f);
@@ -147,7 +148,10 @@ TEST(B15_a_second_decision_is_refused_with_who_decided_and_one_of_the_wrong_kind
     fixture_up_with(f, handlers);
     AWAIT(waiting(f).n == 1);
     CHECK_CODE(stet_run_approve(f->engine, &run, "x", NULL), STET_ESTATE);
-    CHECK_HAS(stet_last_error(), "resume it");
+    CHECK_HAS(stet_last_error(), "is a pause, not an approval: `stet resume run_");
+    CHECK_CODE(stet_run_decide(f->engine, &run, "board", true, "x", NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "does not wait for board, but for the pause ");
+    CHECK_HAS(stet_last_error(), ": `stet resume run_");
     CHECK_OK(stet_run_resume(f->engine, &run, "x", "y"));
     EXPECT_RESULT(f->engine, &run, "the boss (yes), x (y)");
     CHECK_CODE(stet_run_resume(f->engine, &run, NULL, NULL), STET_EENDED);
@@ -219,7 +223,8 @@ TEST(B15_a_decision_by_name_is_for_that_boundary_only)
     fixture_up_with(f, handlers);
     run = fixture_start(f->engine, "t.both", "", NULL);
     AWAIT(stet_run_decide(f->engine, &run, "director", true, "ann", NULL) == STET_ESTATE &&
-          strstr(stet_last_error(), "but for manager") != NULL);
+          strstr(stet_last_error(), "but for the approval manager: `stet approve run_") != NULL);
+    CHECK_HAS(stet_last_error(), " --name manager` or `stet reject run_");
     CHECK_OK(stet_run_decide(f->engine, &run, "manager", true, "ann", "fine"));
     AWAIT(strstr(waiting(f).text, "director") != NULL);
     CHECK_CODE(stet_run_decide(f->engine, &run, "manager", true, "ann", "again"), STET_ESETTLED);

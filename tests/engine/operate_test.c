@@ -687,6 +687,19 @@ TEST(C8_B11_a_run_is_not_rewound_to_where_what_it_has_undone_would_count_as_done
     CHECK_CODE(stet_run_rewind(f->engine, &run, "pack", NULL, NULL), STET_ESTATE);
     CHECK_HAS(stet_last_error(), "has undone reserve#1");
     CHECK_CODE(stet_run_rewind(f->engine, &run, "rollback:pack#1", NULL, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "rollback:pack#1 of ");
+    CHECK_HAS(stet_last_error(), "is an undo; rewind it to pack#1, or to what came before that");
+    CHECK_CODE(stet_run_rewind(f->engine, &run, "rollback:pack", NULL, NULL), STET_ENOTFOUND);
+    CHECK(strstr(stet_last_error(), "#1#1") == NULL);
+    CHECK(strstr(stet_last_error(), ", rollback:") == NULL); /* nobody can go back to one */
+    CHECK_CODE(stet_run_edit(f->engine, &run, "rollback:pick#1", stet_text("1"), NULL, NULL),
+               STET_ENOTFOUND);
+    CHECK_HAS(stet_last_error(), ", rollback:pack#1");
+    CHECK(strstr(stet_last_error(), "#1#1") == NULL);
+    CHECK_CODE(stet_run_skip(f->engine, &run, "rollback:pack#1", stet_text(""), NULL, NULL),
+               STET_ESETTLED);
+    CHECK_HAS(stet_last_error(), "rollback:pack#1 of ");
+    CHECK_HAS(stet_last_error(), "is done: there is nothing to skip");
     CHECK_OK(stet_run_rewind(f->engine, &run, "ship", NULL, NULL));
     CHECK_OK(stet_run_rewind(f->engine, &run, "reserve", NULL, NULL));
     effects_await("undo reserve", 2);
@@ -1195,6 +1208,27 @@ TEST(C8_no_run_of_a_paused_handler_or_service_begins_or_goes_on)
     EXPECT_RESULT(f->engine, &quick, "x");
     CHECK_CODE(stet_handler_resume(f->engine, "t.quick", "me", NULL), STET_ENOTFOUND);
     CHECK_INT(paused(f).n, 0);
+    fixture_end(f);
+}
+
+TEST(C8_who_resumes_what_is_not_paused_is_told_what_is)
+{
+    fixture *f = begin();
+
+    CHECK_CODE(stet_handler_resume(f->engine, "t.quick", NULL, NULL), STET_ENOTFOUND);
+    CHECK_STR(stet_last_error(), "t.quick is not paused, and nothing else is");
+    CHECK_OK(stet_handler_pause(f->engine, "t.quick", NULL, NULL));
+    CHECK_CODE(stet_handler_resume(f->engine, "t.qiuck", NULL, NULL), STET_ENOTFOUND);
+    CHECK_STR(stet_last_error(), "t.qiuck is not paused; did you mean t.quick?");
+    CHECK_CODE(stet_handler_resume(f->engine, "elsewhere", NULL, NULL), STET_ENOTFOUND);
+    CHECK_STR(stet_last_error(), "elsewhere is not paused; `stet pause` lists what is");
+    CHECK_CODE(stet_handler_resume(f->engine, "t", NULL, NULL), STET_ENOTFOUND);
+    CHECK_STR(stet_last_error(), "t is not paused; `stet pause` lists what is");
+    CHECK_OK(stet_handler_pause(f->engine, "o", NULL, NULL));
+    CHECK_CODE(stet_handler_resume(f->engine, "o.quick", NULL, NULL), STET_ENOTFOUND);
+    CHECK_STR(stet_last_error(),
+              "o.quick is not paused itself, but its service: `stet resume --service o`");
+    CHECK_INT(paused(f).n, 2);
     fixture_end(f);
 }
 

@@ -260,11 +260,15 @@ TEST(G5_a_bad_address_says_what_is_wrong_and_no_password)
     expect_refused("amqp://u:hush@h?prefix=amq.x", STET_EURL, "a prefix is");
     expect_refused("amqp://u:hush@h?ttl=0", STET_EURL, "from 1 to 86400");
     expect_refused("amqp://u:hush@h?heartbeat=hush", STET_EURL, "from 1 to 3600");
+    expect_refused("amqp://u:hush@h?heartbeat=+5", STET_EURL, "from 1 to 3600");
+    expect_refused("amqp://u:hush@h?connect_timeout=61", STET_EURL, "from 1 to 60");
+    expect_refused("amqps://u:hush@h?verify=2", STET_EURL, "verify is 0 or 1");
+    expect_refused("amqp://u:hush@h:0", STET_EURL, "a number from 1 to 65535");
     expect_refused("amqp://u:hush@h?ttl=86401", STET_EURL, "from 1 to 86400");
     expect_refused("amqp://u:hush@h?ttl=", STET_EURL, "from 1 to 86400");
     expect_refused("amqp://u:hush@h?ttl=100000000000000", STET_EURL, "from 1 to 86400");
     expect_refused("amqp://u:hush@h?connect_timeout=61", STET_EURL, "from 1 to 60");
-    expect_refused("amqps://u:hush@h?verify=2", STET_EURL, "verify is a number");
+    expect_refused("amqps://u:hush@h?verify=2", STET_EURL, "verify is 0 or 1");
     expect_refused("amqp://u:hush@h?=x", STET_EURL, "NAME=VALUE");
     expect_refused("amqp://u:hush@h?prefix=", STET_EURL, "a prefix is");
     expect_refused("amqp://u:hush@h?prefix=" HINT_LONG, STET_EURL, "a prefix is");

@@ -533,6 +533,48 @@ TEST(E1_an_interval_from_completion_does_not_follow_a_clock_backwards)
     CHECK(stet__sched_is_sound(&s));
 }
 
+/* While nothing ended nothing more was planned: one time at most is missed. */
+TEST(E4_an_interval_from_completion_has_one_time_to_miss)
+{
+    static const stet_missed policies[] = { STET_MISSED_ONCE, STET_MISSED_ALL };
+
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        stet__fact      s = every(7000, STET_OVERLAP_SKIP, policies[i]);
+        stet__sched_act act;
+
+        s.flags = STET__SCHED_FROM_COMPLETION;
+        plan(&s, 1000000);
+        act = step(&s, 1007000 + 10 * 7000, false);
+        CHECK_INT(act.what, STET__SCHED_FIRE);
+        CHECK_INT(act.planned_ms, 1007000);
+        CHECK_INT(s.skipped, 0);
+        CHECK(s.until_ms == STET_NEVER);
+        CHECK_INT(step(&s, 1080000, false).what, STET__SCHED_CHANGED);
+        CHECK_INT(s.until_ms, 1087000);
+    }
+}
+
+TEST(E4_an_interval_from_completion_that_is_skipped_goes_on_from_then)
+{
+    stet__fact      s = every(7000, STET_OVERLAP_SKIP, STET_MISSED_SKIP);
+    stet__sched_now now = { .now_ms = 1500000 };
+    stet__sched_act act;
+
+    s.flags = STET__SCHED_FROM_COMPLETION;
+    plan(&s, 1000000);
+    act = step(&s, 1100000, false);
+    CHECK_INT(act.skip, STET_SKIP_LATE);
+    CHECK_INT(act.count, 1);
+    CHECK_INT(s.planned_ms, 1007000);
+    CHECK_INT(s.until_ms, 1107000);
+    s.flags |= STET__SCHED_PAUSED;
+    CHECK_OK(stet__sched_resume(&s, &now, &act));
+    CHECK_INT(act.skip, STET_SKIP_PAUSED);
+    CHECK_INT(act.count, 1);
+    CHECK_INT(s.until_ms, 1507000);
+    CHECK_INT(s.skipped, 2);
+}
+
 /* Updated from the planned time to completion while a run was open: the time it had stays. */
 TEST(E1_the_end_of_a_run_leaves_a_time_that_is_known)
 {

@@ -26,6 +26,39 @@ TEST(A10_an_option_that_is_given_twice_is_refused)
     CHECK_HAS(stet_last_error(), "queue y: the option \"b\"");
 }
 
+static bool
+is_number(const char *text, int most, int *n)
+{
+    return stet__option_number(text, strlen(text), most, n);
+}
+
+TEST(A10_a_number_of_an_address_is_digits_and_nothing_else)
+{
+    static const char *const wrong[] = { "", " 5", "+5", "-1", "5s", "61", "600", "99999999999" };
+    int                      n = 0;
+
+    CHECK(is_number("0", 60, &n) && n == 0);
+    CHECK(is_number("060", 60, &n) && n == 60);
+    CHECK(is_number("2147483647", INT32_MAX, &n) && n == INT32_MAX);
+    CHECK(!is_number("2147483648", INT32_MAX, &n));
+    CHECK(!is_number("2", 1, &n));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK(!is_number(wrong[i], 60, &n));
+    CHECK(stet__option_number("65", 1, 60, &n) && n == 6); /* what is behind it is not read */
+}
+
+TEST(A10_seconds_of_an_address_have_a_least_and_a_most)
+{
+    int64_t ms = 0;
+
+    CHECK_OK(stet__option_seconds("60", 2, 60, "wait", "store", "x", &ms));
+    CHECK_INT(ms, 60000);
+    CHECK_CODE(stet__option_seconds("0", 1, 60, "wait", "store", "x", &ms), STET_EURL);
+    CHECK_CODE(stet__option_seconds("61", 2, 60, "wait", "queue", "y", &ms), STET_EURL);
+    CHECK_STR(stet_last_error(), "queue y: wait is a number of seconds from 1 to 60");
+    CHECK_INT(ms, 60000);
+}
+
 static void
 expect_dropped(const char *address, const char *rest)
 {

@@ -40,10 +40,18 @@ planned_step_ms(const fleet_schedule *s)
     return s->minutes != 0 ? s->minutes * 60000 : s->f.every_ms;
 }
 
-/* The first time after one that is one; STET_NEVER: there is none. */
-static int64_t
-planned_next(const fleet_schedule *s, int64_t after_ms)
+static bool
+planned_is_from_end(const fleet_schedule *s)
 {
+    return (s->f.flags & STET__SCHED_FROM_COMPLETION) != 0;
+}
+
+/* The first time after one that was dealt with then; STET_NEVER: there is none. */
+static int64_t
+planned_next(const fleet_schedule *s, int64_t after_ms, int64_t then_ms)
+{
+    if (planned_is_from_end(s)) /* one is planned, and no other until it is dealt with */
+        return then_ms + s->f.every_ms;
     return planned_step_ms(s) != 0 ? after_ms + planned_step_ms(s) : STET_NEVER;
 }
 
@@ -68,7 +76,9 @@ planned_count(const fleet_schedule *s, int64_t from_ms, int64_t upto_ms)
 {
     if (from_ms > upto_ms)
         return 0;
-    return planned_step_ms(s) != 0 ? (upto_ms - from_ms) / planned_step_ms(s) + 1 : 1;
+    if (planned_is_from_end(s) || planned_step_ms(s) == 0)
+        return 1;
+    return (upto_ms - from_ms) / planned_step_ms(s) + 1;
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -229,7 +239,8 @@ static bool
 planned_may_skip(fleet *w, const planned_unit *u)
 {
     const fleet_schedule *s = u->s;
-    int64_t               left = planned_count(s, planned_next(s, u->entry.until_ms), u->time_ms);
+    int64_t               left = planned_count(
+        s, planned_next(s, u->entry.until_ms, u->time_ms), u->time_ms);
     const fleet_run      *last = fleet_run_of(w, s->run);
 
     switch ((stet_skip)u->entry.skip) {
@@ -350,7 +361,7 @@ planned_expected(fleet *w, const planned_unit *u, const fleet_schedule *now, boo
     if (is_from_end && u->n_starts > 0)
         return STET_NEVER;
     if (u->n_logs > 0 && !has_waited)
-        return planned_next(s, u->entry.until_ms);
+        return planned_next(s, u->entry.until_ms, u->time_ms);
     if ((s->f.flags & ~now->f.flags & STET__SCHED_RUNNING) != 0)
         return planned_is_forgotten(w, s) ? now->f.until_ms : planned_until(w, s);
     return s->f.until_ms;
