@@ -198,8 +198,10 @@ fire_cancel(stet_engine *e, stet__work *w, fire_unit *u, const stet__sched *s)
         return err == STET_ENOTFOUND || err == STET_ECORRUPT ? STET_OK : err;
     u->has_cancelled = true;
     if (stet__run_is_terminal(&u->cancelled.run) || u->cancelled.run.is_told ||
-        (err = stet__stop_asked(e, &u->cancelled.run, &asked)) != STET_OK || asked != 0)
+        (err = stet__stop_asked(e, &u->cancelled.run, &asked)) != STET_OK)
         return err;
+    if ((u->cancelled.run.stop_code = asked) != 0) /* not by us, and that is what its waiters are told */
+        return STET_OK;
     return stet__stop_ops(e, w, &u->cancelled, STET_ECANCELLED, by,
                           "its schedule fires again and cancels the old run");
 }

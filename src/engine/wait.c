@@ -1,6 +1,7 @@
 /* Waiting for runs: those that end in this process tell their waiters; others are looked at when a hint
  * arrives, and by poll. Answers are final, so the latest ones are kept to answer late waiters at once.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "engine/engine.h"
@@ -114,6 +115,7 @@ stet__answer(stet_engine *e, const stet__run *run)
     stet__waiter *w = stet__map_find(&e->waiters, run->id.bytes, sizeof run->id.bytes);
     int           answer = stet__run_answer(run);
 
+    assert(answer != STET_EOPEN);
     if (e->life == STET__LIFE_STARTED || w != NULL)
         wait_remember(e, run, answer);
     for (; w != NULL; w = w->next) {

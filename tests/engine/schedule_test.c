@@ -557,6 +557,43 @@ TEST(E4_overlap_cancel_also_ends_a_run_that_nobody_has_begun)
     fixture_end(f);
 }
 
+static gate sched_door = GATE_INIT;
+
+static int
+h_gated(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "gate", body_gate, &sched_door, NULL));
+    return stet_return(ctx, input);
+}
+
+/* It is in a body, and has not learnt of it. */
+TEST(E4_A5_who_waits_for_a_run_that_was_cancelled_before_its_schedule_cancels_it_is_told_so)
+{
+    static const stet_handler gated[] = { { "gated", h_gated, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *client;
+    stet_run_id               run;
+    uint64_t                  fired;
+
+    fixture_up_with(f, gated);
+    (void)ensure(f->engine, "c", "t.gated",
+                 STET_SCHEDULE(.every = "500ms", .overlap = STET_OVERLAP_CANCEL));
+    gate_await(&sched_door, 1);
+    CHECK_OK(stet_schedule_pause(f->engine, "c", NULL));
+    run = look(f->engine, "c").run;
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_RUNNING);
+    fired = look(f->engine, "c").fired;
+    client = fixture_open(f); /* the worker has told nobody yet */
+    CHECK_OK(stet_cancel(client, &run, "ann", "enough"));
+    stet_close(client);
+    CHECK_OK(stet_schedule_resume(f->engine, "c"));
+    AWAIT(look(f->engine, "c").fired > fired);
+    CHECK_OK(stet_schedule_remove(f->engine, "c"));
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    gate_open(&sched_door);
+    fixture_end(f);
+}
+
 /* Nobody can execute it either: it is not in the way. */
 TEST(E4_overlap_cancel_goes_on_when_the_old_run_cannot_be_read)
 {

@@ -15,7 +15,11 @@ enum {
     FAULT_PLANNED_MS = 200,
     FAULT_ASKED_ONE_IN = 4,
     FAULT_THINKS_MS = 2000,
+    FAULT_REAPED_MS = 8000,
     FAULT_STALLED_ONE_IN = 2,
+    FAULT_NEWS_ONE_IN = 2,
+    FAULT_ALOOF_ONE_IN = 12,
+    FAULT_REAPED_ONE_IN = 2,
     FAULT_STALLED_US = 50000
 };
 
@@ -132,6 +136,62 @@ fault_asked(stet_store *s, const stet_unit *units, size_t n)
         }
 }
 
+/* Who tells the runs of a dead worker what it did is long on the way: another node may be faster, know more, and
+ * execute them meanwhile. */
+static void
+fault_reaped(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    for (size_t i = 0; w->plan.has_whims && i < n; i++)
+        if (units[i].n_ops > 1 && units[i].n_conds > 0 &&
+            units[i].conds[0].kind == STET_COND_SESSION_DEAD &&
+            fleet_whim_strikes(w, FAULT_REAPED_ONE_IN)) {
+            fleet_nap(s->platform,
+                      1000 * (int64_t)fleet_draw(&w->whims,
+                                                 2 * (uint64_t)w->plan.lease_ms + FAULT_REAPED_MS));
+            return;
+        }
+}
+
+static bool
+fault_has_step(const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        while (unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_STEP)
+                return true;
+    }
+    return false;
+}
+
+/* The store answers a node nothing more until its lease is over, just when that has recorded a step, or was refused to
+ * because of news: it hears of both, and of its lease, at the same time. */
+static void
+fault_aloof(stet_store *s, const stet_unit *units, const stet_outcome *outcomes, size_t n)
+{
+    fleet_node *node = fault_of(s)->node;
+    fleet      *w = node->w;
+    int64_t     us;
+
+    for (size_t i = 0; w->plan.has_whims && i < n; i++) {
+        bool is_news = outcomes[i].result == STET_ECONFLICT &&
+                       units[i].conds[outcomes[i].cond].kind == STET_COND_INBOX;
+
+        if ((outcomes[i].result != STET_OK && !is_news) || !fault_has_step(&units[i]) ||
+            !fleet_whim_strikes(w, is_news ? FAULT_NEWS_ONE_IN : FAULT_ALOOF_ONE_IN))
+            continue;
+        us = 1000 * (w->plan.lease_ms + (int64_t)fleet_draw(&w->whims, (uint64_t)w->plan.lease_ms));
+        node->aloof_end_us = stet__sim_now_us(w->sim) + us;
+        fleet_trace(w, node, NULL, "FAULT", "the store is aloof", us, is_news);
+        fleet_nap(s->platform, us);
+        return;
+    }
+}
+
 static int
 fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
 {
@@ -143,6 +203,7 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     fault_way(s, FLEET_CRASH_BEFORE);
     fault_planned(s, units, n);
     fault_asked(s, units, n);
+    fault_reaped(s, units, n);
     if (node->is_poisoned)
         return stet__fail(STET_EPOISONED, "poisoned by the simulator");
     if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))
@@ -153,6 +214,8 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
         err = STET_OK; /* it never arrived; nobody can tell */
     else
         err = fault_apply(s, units, n, outcomes);
+    if (err == STET_OK && !is_poisoned && !is_lost)
+        fault_aloof(s, units, outcomes, n);
     fault_way(s, FLEET_CRASH_AFTER);
     if (err != STET_OK || !(is_poisoned || is_lost))
         return err;
@@ -170,11 +233,14 @@ fault_lease(stet_store *s)
 {
     fleet_node *node = fault_of(s)->node;
     fleet      *w = node->w;
-    int64_t     us;
+    int64_t     us = node->aloof_end_us - stet__sim_now_us(w->sim);
 
+    if (us > 0)
+        fleet_nap(s->platform, us);
     if (!fleet_fault(w, FLEET_LEASE_SLOW, node))
         return;
-    us = 1000 * (w->plan.lease_ms / 2 + (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms));
+    us =
+        1000 * (w->plan.lease_ms / 2 + (int64_t)fleet_draw(&w->faults, (uint64_t)w->plan.lease_ms));
     node->stall_end_us = stet__sim_now_us(w->sim) + us;
     fleet_nap(s->platform, us);
 }
@@ -241,7 +307,8 @@ fault_late(stet_store *s)
     fleet      *w = node->w;
     int64_t     us;
 
-    if (!w->has_faults || w->plan.one_in[FLEET_READ_LATE] == 0 || (us = fault_late_us(w, node)) == 0)
+    if (!w->has_faults || w->plan.one_in[FLEET_READ_LATE] == 0 ||
+        (us = fault_late_us(w, node)) == 0)
         return;
     w->stats.faults[FLEET_READ_LATE]++;
     fleet_trace(w, node, NULL, "FAULT", fleet_fault_names[FLEET_READ_LATE], us, 0);

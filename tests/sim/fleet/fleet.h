@@ -853,6 +853,7 @@ struct fleet_node {
     int64_t         born_us;  /* when this one began */
     int64_t         pause_end_us;
     int64_t         stall_end_us; /* when the answer of a late session call comes */
+    int64_t         aloof_end_us; /* until then the store answers nothing about its session */
     int64_t         skew_ms;
     int64_t         held_us[FLEET_HOLDS]; /* when its own pause was answered; 0: none is */
     fleet_seat      seats[FLEET_CLIENTS + 1];

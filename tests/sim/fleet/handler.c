@@ -20,7 +20,8 @@ enum {
     HANDLER_UNLUCKY_ONE_IN = 8,
     HANDLER_UNDONE_ONE_IN = 3, /* … when it failed and is rolled back */
     HANDLER_LAST_ONE_IN = 4,   /* … in its last attempt, behind which it will be */
-    HANDLER_CRASHES_ONE_IN = 6
+    HANDLER_CRASHES_ONE_IN = 6,
+    HANDLER_HEIR_ONE_IN = 2 /* both of one that undoes what it inherited */
 };
 
 typedef struct handler_arg {
@@ -260,7 +261,8 @@ handler_undo(stet_attempt *a, stet_bytes result)
         (strlen(want) != result.len || memcmp(want, result.data, result.len) != 0))
         fleet_fail(b->x->w, run, "undo %s gets \"%.*s\", and the step gave \"%s\"", a->step,
                    (int)result.len, (const char *)result.data, want);
-    if (fleet_whim_strikes(b->x->w, HANDLER_CRASHES_ONE_IN) &&
+    if (fleet_whim_strikes(b->x->w, run != NULL && run->inherited > 1 ? HANDLER_HEIR_ONE_IN
+                                                                      : HANDLER_CRASHES_ONE_IN) &&
         b->x->w->crashes < b->x->w->plan.crashes_max) { /* a rollback that is interrupted */
         b->x->w->crashes++;
         fleet_crash(b->x->w, fleet_node_of(b->x->w, a->ctx->exec->p));
@@ -1097,8 +1099,11 @@ static uint64_t
 handler_unlucky_one_in(const fleet_run *run)
 {
     if (run->is_rolled_back)
-        return run->is_undone ? HANDLER_UNDONE_ONE_IN : HANDLER_UNLUCKY_ONE_IN;
-    return run->program.is_undone && run->attempts + 1 >= run->attempts_max ? HANDLER_LAST_ONE_IN : 0;
+        return !run->is_undone      ? HANDLER_UNLUCKY_ONE_IN
+               : run->inherited > 1 ? HANDLER_HEIR_ONE_IN
+                                    : HANDLER_UNDONE_ONE_IN;
+    return run->program.is_undone && run->attempts + 1 >= run->attempts_max ? HANDLER_LAST_ONE_IN
+                                                                            : 0;
 }
 
 static bool

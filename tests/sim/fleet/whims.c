@@ -90,12 +90,12 @@ whim_pause(fleet_node *node, fleet_run *run, const char *why)
 static void
 whim_rewind_widowed(fleet_node *node)
 {
-    fleet      *w = node->w;
-    fleet_run  *run = whim_pick(w, whim_is_widowed);
-    int64_t     until_us = stet__sim_now_us(w->sim) + w->plan.lease_ms * 2000 + WHIM_REAPED_US;
-    unsigned    deaths = run->deaths;
-    char        step[32];
-    int         err = whim_pause(node, run, "its worker is dead");
+    fleet     *w = node->w;
+    fleet_run *run = whim_pick(w, whim_is_widowed);
+    int64_t    until_us = stet__sim_now_us(w->sim) + w->plan.lease_ms * 2000 + WHIM_REAPED_US;
+    unsigned   deaths = run->deaths;
+    char       step[32];
+    int        err = whim_pause(node, run, "its worker is dead");
 
     while (err == STET_OK && run->deaths == deaths && !node->is_leaving &&
            stet__sim_now_us(w->sim) < until_us)
@@ -151,21 +151,14 @@ whim_cancel(fleet_node *node, const stet_run_id *run)
                    err == STET_EENDED || (err == STET_ESTATE && known->is_broken));
 }
 
-/* It is failed in its sleep, tried again with its updates, and stopped before it sleeps again. */
-static void
-whim_retry_updated(fleet_node *node)
+/* It is failed by hand, which undoes nothing, and tried again. False: it is not. */
+static bool
+whim_fail_and_retry(fleet_node *node, fleet_run *run, stet_run_id *fresh)
 {
     fleet      *w = node->w;
-    fleet_run  *run = whim_pick(w, whim_is_updated);
-    stet_run_id id, fresh;
+    stet_run_id id;
     int         err;
 
-    if (run == NULL && (run = whim_pick(w, whim_is_open)) != NULL) {
-        fleet_ask_update(node, run);
-        return;
-    }
-    if (run == NULL)
-        return;
     memcpy(id.text, run->text, sizeof id.text);
     run->is_forced = true;
     err = stet_run_fail(node->engine, &id, "operator", FLEET_FAILED);
@@ -173,12 +166,53 @@ whim_retry_updated(fleet_node *node)
     for (int i = 0; i < WHIM_LOOKS && run->end == 0 && !node->is_leaving; i++)
         fleet_nap(node->p, WHIM_LOOK_US);
     if (run->end != STET__FACT_FAILED || node->is_leaving)
-        return;
+        return false;
     fleet_asked(w, fleet_nonce_of_retry(id.text));
-    err = stet_dlq_retry(node->engine, &fresh, &id);
+    err = stet_dlq_retry(node->engine, fresh, &id);
     fleet_operated(w, run, "dlq retry", err,
                    err == STET_EOPEN || err == STET_EENDED || err == STET_EEXISTS);
-    if (err == STET_OK && !node->is_leaving)
+    return err == STET_OK && !node->is_leaving;
+}
+
+/* It is failed in its sleep, tried again with its updates, and stopped before it sleeps again. */
+static void
+whim_retry_updated(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = whim_pick(w, whim_is_updated);
+    stet_run_id fresh;
+
+    if (run == NULL && (run = whim_pick(w, whim_is_open)) != NULL) {
+        fleet_ask_update(node, run);
+        return;
+    }
+    if (run != NULL && whim_fail_and_retry(node, run, &fresh))
+        whim_cancel(node, &fresh);
+}
+
+/* It has done what will be undone if it fails. */
+static bool
+whim_is_heirloom(const fleet *w, const fleet_run *run)
+{
+    const fleet_step *s = run->steps;
+
+    while (s != NULL && (!s->is_recorded || s->done == 0 || s->is_undone))
+        s = s->next;
+    return s != NULL && whim_is_open(w, run) && run->program.is_undone && !run->is_rolled_back &&
+           !run->is_stopped && !run->is_forced;
+}
+
+/* What it did is inherited by its retry, which is stopped on its way and has to undo it. */
+static void
+whim_retry_undone(fleet_node *node)
+{
+    fleet_run  *run = whim_pick(node->w, whim_is_heirloom);
+    stet_run_id fresh;
+
+    if (run == NULL || !whim_fail_and_retry(node, run, &fresh))
+        return;
+    fleet_nap(node->p, 1 + (int64_t)fleet_draw(&node->w->whims, WHIM_LOOK_US));
+    if (!node->is_leaving)
         whim_cancel(node, &fresh);
 }
 
@@ -301,13 +335,15 @@ fleet_whim(fleet_node *node)
         whim_undone(node);
         return;
     }
-    switch (fleet_draw(&w->whims, 8)) {
+    switch (fleet_draw(&w->whims, 10)) {
     case 4:
     case 5: whim_settle(node); break;
     case 3: whim_undone(node); break;
     case 0: whim_rewind_asked(node); break;
     case 2: fleet_hold_whim(node); break;
     case 1: whim_retry_updated(node); break;
+    case 8:
+    case 9: whim_retry_undone(node); break;
     default: whim_fork_heir(node); break;
     }
 }
