@@ -320,6 +320,18 @@ rollback_has_undo(const stet_ctx *c)
     return c->undos != NULL;
 }
 
+/* Asked for also when it is recorded: what nobody asks for makes the run stuck at its end. A rollback of its own that the
+ * handler did not come to now is another one. */
+static int
+rollback_ask(stet_ctx *c, stet__cmd **cmd, uint64_t *occurrence)
+{
+    if (*cmd == NULL && stet__journal_peek(&c->journal, STET__FACT_ROLLBACK, "rollback") != NULL) {
+        *occurrence = stet__journal_count(&c->journal, STET__FACT_ROLLBACK, "rollback") + 1;
+        return STET_OK;
+    }
+    return stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, cmd, occurrence);
+}
+
 void
 stet__rollback_after(stet_ctx *c)
 {
@@ -343,9 +355,7 @@ stet__rollback_after(stet_ctx *c)
         return;
     c->latch = 0;
     c->is_undoing = true;
-    /* Asked for also when it is recorded: what nobody asks for makes the run stuck at its end. */
-    err = stet__ctx_ask(c, STET__FACT_ROLLBACK, "rollback", 0, &cmd, &occurrence);
-    if (err == STET_OK && cmd == NULL) {
+    if ((err = rollback_ask(c, &cmd, &occurrence)) == STET_OK && cmd == NULL) {
         fact.flags = STET__FACT_AUTO;
         fact.occurrence = (int64_t)occurrence;
         fact.number = latch != 0 ? latch : rc;

@@ -120,11 +120,13 @@ h_hasty(stet_ctx *ctx, stet_bytes input)
     int at = atomic_fetch_add(&executions, 1);
 
     STET_TRY(stet_rollback_on_failure(ctx, true));
-    if (at == 1 && fixture_is(input, "first"))
+    if (at == 1 && (fixture_is(input, "first") || fixture_is(input, "own")))
         return STET_ENOMEM;
     STET_TRY(done(ctx, "reserve"));
     if (at == 1)
         return STET_ENOMEM;
+    if (fixture_is(input, "own"))
+        STET_TRY(stet_rollback(ctx));
     STET_TRY(done(ctx, "charge"));
     if (fixture_is(input, "heir") && !atomic_load(&is_heir))
         STET_TRY(stet_sleep(ctx, "long", "30d"));
@@ -1148,7 +1150,7 @@ check_hasty(const char *input)
     result = EXPECT_END(f->engine, &run, STET_ERUN);
     CHECK_INT(result.cause, STET_ENOMEM);
     stet_result_free(&result);
-    CHECK_STR(undone(), "charge reserve");
+    CHECK_STR(undone(), strcmp(input, "own") == 0 ? "reserve charge" : "charge reserve");
     CHECK_INT(effects("do charge"), 1);
     CHECK_INT(atomic_load(&executions), 3);
     (void)fixture_sound(f->engine);
@@ -1163,6 +1165,12 @@ TEST(B11_a_run_whose_last_attempt_fails_before_it_comes_to_all_it_did_is_rolled_
 TEST(B11_a_run_whose_last_attempt_fails_before_it_comes_to_anything_is_rolled_back_all_the_same)
 {
     check_hasty("first");
+}
+
+/* The one it asked for is not the one that its failure asks for. */
+TEST(B11_a_run_whose_last_attempt_fails_before_its_own_rollback_is_rolled_back_all_the_same)
+{
+    check_hasty("own");
 }
 
 TEST(B11_C3_a_retry_whose_last_attempt_fails_before_it_comes_to_what_it_inherited_undoes_it)

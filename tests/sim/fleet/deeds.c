@@ -166,7 +166,8 @@ deed_forget_step(fleet_run *run, fleet_step *s)
             undone->is_undone = false;
     }
     s->until_ms = 0;
-    s->is_recorded = s->is_undone = s->is_met = s->is_skipped = s->is_late = false;
+    s->is_recorded = s->is_undone = s->was_met = s->is_skipped = s->is_late = false;
+    s->met_in = 0;
     s->attempts = s->done = s->failed = 0;
     s->revision = 0;
     s->given = 0;

@@ -331,7 +331,8 @@ typedef struct fleet_step {
     char     step[32];
     bool     is_recorded;
     bool     is_undone;
-    bool     is_met;   /* the handler came to it */
+    uint64_t met_in;   /* the last execution in which the handler came to it */
+    bool     was_met;  /* … that recorded an end of its own, or the begin of a rollback */
     bool     is_late;  /* started before a rollback the handler asked for, and done behind it */
     uint32_t attempts; /* recorded ones */
     uint32_t done;     /* the how many-th that was recorded, with a result; 0: it was not */
@@ -451,6 +452,7 @@ struct fleet_run {
     bool          is_held;      /* it was when it was granted last */
     unsigned      deaths;       /* of its workers, that it was told of */
     uint64_t      boundary;     /* the revision at which it asked people last */
+    uint64_t      recorded_in; /* the last execution that recorded anything */
     bool          is_rolled_back; /* from the begin of a rollback to its end */
     bool          is_undone;      /* because it failed: its handler does nothing more */
     uint64_t      rolled_at; /* where a rollback that the handler asked for ended, with which it goes; 0: none did */

@@ -287,15 +287,17 @@ handler_policy(const fleet_execution *x, const fleet_body *body)
                                                  body->has_print ? 5 : 0 } };
 }
 
-/* The handler came to it: what it inherits of it can be undone. */
+/* The handler came to it: what it inherits of it can be undone. Whoever lost the run meanwhile does not count. */
 static int
 handler_met(stet_ctx *ctx, fleet_execution *x, const char *name, int rc)
 {
+    uint64_t   epoch = ((const stet__claim *)ctx->host)->epoch;
     fleet_run *run;
 
     if (rc == STET_OK && x->program.has_undo && !x->is_asked &&
-        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
-        fleet_step_of(x->w, run, stet_text(name))->is_met = true;
+        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL &&
+        fleet_step_of(x->w, run, stet_text(name))->met_in < epoch)
+        fleet_step_of(x->w, run, stet_text(name))->met_in = epoch;
     return rc;
 }
 

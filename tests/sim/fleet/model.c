@@ -295,7 +295,8 @@ fleet_step_of(fleet *w, fleet_run *run, stet_bytes name)
 bool
 fleet_step_is_undoable(const fleet_run *run, const fleet_step *s)
 {
-    return s->done > 0 && (s->revision > run->inherited || s->is_met);
+    return s->done > 0 && (s->revision > run->inherited || s->was_met ||
+                           (s->met_in != 0 && s->met_in >= run->recorded_in));
 }
 
 size_t
@@ -743,6 +744,14 @@ model_broken(fleet *w, fleet_run *run, const stet__fact *fact)
         fleet_fail(w, run, "its rollback fails with \"%s\" (%s)", run->broken, run->undo);
 }
 
+/* Whoever goes on with that has to come to all that this execution came to. */
+static void
+model_met(fleet_run *run, uint64_t epoch)
+{
+    for (fleet_step *s = run->steps; s != NULL; s = s->next)
+        s->was_met = s->was_met || (s->met_in != 0 && s->met_in == epoch);
+}
+
 static fleet_run *
 model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, uint64_t epoch,
            const stet__fact *fact)
@@ -774,6 +783,9 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
         fleet_fail(w, run, "its handler goes on (%s), and its failure is rolled back",
                    stet__fact_kind_name(fact->kind));
     fleet_order_fact(w, run, fact);
+    run->recorded_in = epoch;
+    if (fact->kind == STET__FACT_ROLLBACK || fact->kind == STET__FACT_ATTEMPT_FAILED)
+        model_met(run, epoch);
     switch (fact->kind) {
     case STET__FACT_STEP:
     case STET__FACT_STEP_RETRY: model_step_fact(w, run, epoch, fact); break;
