@@ -56,11 +56,12 @@ journal_must_be_asked(const stet__cmd *cmd)
 }
 
 /* … but the first execution went past them, so a stop is told behind them. Of a command nobody has asked for
- * yet, so it is a recorded one. */
-static bool
-journal_is_choice(const stet__cmd *cmd)
+ * yet, so it is a recorded one. Who inherited them may not have come to them yet. */
+static void
+journal_count_choice(stet__journal *j, const stet__cmd *cmd, uint64_t n)
 {
-    return (cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY) && !cmd->is_inherited;
+    if (cmd->kind == STET__FACT_AWAIT || cmd->kind == STET__FACT_ANY)
+        *(cmd->is_inherited ? &j->inherited_choices : &j->choices) += n;
 }
 
 static size_t
@@ -222,7 +223,7 @@ journal_record(stet__journal *j, stet__fact_kind kind, const stet__fact *f, stet
         cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
         if (journal_must_be_asked(cmd))
             j->unasked++;
-        j->choices += journal_is_choice(cmd);
+        journal_count_choice(j, cmd, 1);
     }
     if (!cmd->has_timer || f->until_ms != 0) /* else it is settled, and its timer still has to go */
         cmd->until_ms = f->until_ms;
@@ -530,9 +531,12 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
             return err;
         /* An inherited choice was void and made anew; a retry of that retry inherits both. */
         if (cmd->is_inherited && (cmd->is_settled || !(f->flags & STET__FACT_INHERITED))) {
+            if (!cmd->is_asked)
+                journal_count_choice(j, cmd, -UINT64_C(1));
             cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
             cmd->is_settled = false;
-            j->choices += !cmd->is_asked && journal_is_choice(cmd);
+            if (!cmd->is_asked)
+                journal_count_choice(j, cmd, 1);
             j->unasked += !cmd->is_asked && journal_must_be_asked(cmd);
             cmd->fired_at = 0;
         }
@@ -731,8 +735,8 @@ journal_forget(stet__journal *j, stet__cmd *cmd)
 
     if (!cmd->is_asked && journal_must_be_asked(cmd))
         j->unasked--;
-    if (!cmd->is_asked && journal_is_choice(cmd))
-        j->choices--;
+    if (!cmd->is_asked)
+        journal_count_choice(j, cmd, -UINT64_C(1));
     cmd->is_settled = true; /* nobody waits by it any more */
     if (cmd->kind == STET__FACT_STEP &&
         stet__map_put(&j->repeats, key, len,
@@ -970,8 +974,8 @@ stet__journal_ask(stet__journal *j, stet__fact_kind kind, const char *name, int6
         *recorded = cmd;
         return STET_EREPLAY;
     }
-    if (!cmd->is_asked && journal_is_choice(cmd))
-        j->choices--;
+    if (!cmd->is_asked)
+        journal_count_choice(j, cmd, -UINT64_C(1));
     stet__journal_asked(j, cmd);
     *out = cmd;
     return STET_OK;

@@ -94,6 +94,7 @@ typedef struct stet__journal {
     uint64_t     inherited;   /* steps of the run this one retries that the handler has asked for */
     uint64_t     inherited_max; /* … that an attempt before this one had */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
+    uint64_t     inherited_choices; /* … that the run this one retries recorded */
     uint64_t     order;       /* counts settlements */
     uint64_t     known;       /* it when the last fact was applied that is no timer's */
     int64_t      generation;  /* of the run */

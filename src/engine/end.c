@@ -57,16 +57,17 @@ end_fact(stet_ctx *c, stet__fact_kind kind, int code, int cause, const char *tex
     return stet__host_append(c, &fact, NULL);
 }
 
-/* An undo failed for good: the run waits for help, and whoever waits for it is told. */
+/* An undo failed for good, or no attempt is left to come to the end of them: the run waits for help, and whoever waits
+ * for it is told. */
 static int
-end_compensation_failed(stet_ctx *c, int64_t *due_ms)
+end_compensation_failed(stet_ctx *c, int cause, int64_t *due_ms)
 {
     stet__fact fact = { 0 };
 
     fact.kind = STET__FACT_COMPENSATION_FAILED;
     fact.name = stet_text(c->failed_undo);
     fact.code = STET_ECOMPENSATION;
-    fact.cause = c->failure.cause;
+    fact.cause = cause;
     fact.text = stet_text(c->failure.text);
     if (c->failure.origin != NULL)
         fact.origin = stet_text(c->failure.origin);
@@ -111,7 +112,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
     if (is_untold && c->was_stopped)
         is_last = true;
     if (is_last && c->run.rollback != 0 && !c->is_undone)
-        return end_compensation_failed(c, due_ms);
+        return end_compensation_failed(c, code, due_ms);
     claim->engine->p->ops->random(claim->engine->p, &random, sizeof random);
     fact.kind = code == STET_EDEFER ? STET__FACT_DEFERRED : STET__FACT_ATTEMPT_FAILED;
     fact.time_ms = now_ms; /* the wait that is told begins then, however late it is written */
@@ -318,7 +319,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     if (c->latch == STET_SUSPENDED)
         return end_release(c, due_ms);
     if (c->latch == STET_ECOMPENSATION)
-        return end_compensation_failed(c, due_ms);
+        return end_compensation_failed(c, c->failure.cause, due_ms);
     unasked = stet__journal_unasked(&c->journal);
     /* An undo failed, everybody was told, and since then it was done: what was answered stands. */
     if (c->run.is_told && c->run.stop_code == 0 && (c->latch == 0 || c->latch == STET_ERETRY) &&

@@ -263,8 +263,9 @@ static bool
 ctx_is_stopped(const stet_ctx *c)
 {
     /* Not before something that is recorded: a future's body left no record there, and the first
-     * execution went on. */
-    return c->run.stop_code != 0 && !c->run.is_stop_told && c->journal.unasked == 0 && c->journal.choices == 0;
+     * execution went on. Past what it inherits none may have gone yet. */
+    return c->run.stop_code != 0 && !c->run.is_stop_told && c->journal.unasked == 0 && c->journal.choices == 0 &&
+           (c->journal.inherited_choices == 0 || !(stet__run_has_begun(&c->run) || c->run.lost > 0));
 }
 
 const char *

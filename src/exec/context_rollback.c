@@ -351,8 +351,8 @@ stet__rollback_after(stet_ctx *c)
         /* It was the run's end: where attempts were left, a classifier had said so. */
         if (c->run.failed + 1 < (uint32_t)c->run.retry.attempts && !STET__MUTANT(classify_undone))
             c->judged = STET_EPERMANENT;
-    } else if (!c->rolls_back || !rollback_is_end(c) || !rollback_has_undo(c))
-        return;
+    } else if (!c->rolls_back || c->run.rollback != 0 || !rollback_is_end(c) || !rollback_has_undo(c))
+        return; /* one that the handler asked for and that is not over yet has failed with it, and waits for help */
     c->latch = 0;
     c->is_undoing = true;
     if ((err = rollback_ask(c, &cmd, &occurrence)) == STET_OK && cmd == NULL) {

@@ -144,7 +144,8 @@ typedef enum mem_undo_kind {
     UNDO_TIMER_REMOVE,
     UNDO_VALUE_ADD,
     UNDO_VALUE_REMOVE,
-    UNDO_SESSION_REMOVE
+    UNDO_SESSION_REMOVE,
+    UNDO_SESSION_CLOSE
 } mem_undo_kind;
 
 typedef struct mem_undo {

@@ -697,6 +697,19 @@ mem_op_reap(mem_tx *tx, const stet_op *op)
 }
 
 static int
+mem_op_bury(mem_tx *tx, const stet_op *op)
+{
+    mem_session *session = stet__mem_session(tx->db, op->session);
+
+    if (session == NULL || session->row.is_dead)
+        return STET_OK;
+    if (!stet__mem_note_record(tx, UNDO_SESSION_CLOSE, NULL, session))
+        return STET_ENOMEM;
+    session->row.is_dead = true;
+    return STET_OK;
+}
+
+static int
 mem_op_run_del(mem_tx *tx, const stet_op *op)
 {
     mem_run  *run = stet__mem_run(tx->db, op->run);
@@ -765,6 +778,7 @@ stet__mem_op_apply(mem_tx *tx, const stet_op *op)
     case STET_OP_REAP: return mem_op_reap(tx, op);
     case STET_OP_RUN_DEL: return mem_op_run_del(tx, op);
     case STET_OP_REQUEUE: return mem_op_requeue(tx, op);
+    case STET_OP_BURY: return mem_op_bury(tx, op);
     }
     return stet__fail(STET_EINVAL, "there is no operation of kind %d", (int)op->kind);
 }

@@ -135,6 +135,7 @@ mem_undo_one(stet__memory_db *db, const mem_undo *undo)
     case UNDO_SESSION_REMOVE:
         stet__mem_tree_add(&db->sessions, &((mem_session *)undo->record)->node);
         break;
+    case UNDO_SESSION_CLOSE: ((mem_session *)undo->record)->row.is_dead = false; break;
     }
 }
 

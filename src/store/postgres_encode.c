@@ -549,7 +549,8 @@ encode_op(pg_batch *b, const stet_unit *u, const stet_op *op)
         l.y = encode_claimer(b, op->claimer, !b->has_more);
         break;
     case STET_OP_REAP:
-        l.kind = DO_REAP;
+    case STET_OP_BURY:
+        l.kind = op->kind == STET_OP_REAP ? DO_REAP : DO_BURY;
         col_int8(b, COL_REAPS, op->session);
         break;
     case STET_OP_REQUEUE:

@@ -464,6 +464,9 @@ const char *const stet__pg_function[] = {
                     "WHERE"
                     "  q.handler=ANY(c_names) AND q.status=l.x AND q.idle"
                     "  ORDER BY q.id FOR NO KEY UPDATE); changed := changed OR FOUND; who := 0;\n",
+    "WHEN 57 THEN\n", /* bury */
+    " UPDATE @sessions SET closed=true WHERE session=l.s AND NOT closed;"
+    " changed := changed OR FOUND; s_id := NULL;\n",
     "ELSE RAISE EXCEPTION 'stet: unknown line %',l.k;\n", "END CASE;\n",
     /* What several operations end with, and the end of the batch. */
     "IF do_wake AND cur_exists AND cur_session=0 AND NOT cur_terminal"

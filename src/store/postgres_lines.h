@@ -40,7 +40,8 @@ enum {
     DO_VALUE_DEL = 53,
     DO_CLAIM_DUE = 54,
     DO_REAP = 55,
-    DO_REQUEUE = 56
+    DO_REQUEUE = 56,
+    DO_BURY = 57
 };
 
 /* Text of the functions. */

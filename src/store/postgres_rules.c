@@ -212,7 +212,7 @@ rule_is_wrong(const stet_op *op)
     case STET_OP_VALUE_DEL: return op->space == NULL;
     case STET_OP_CLAIM_DUE:
     case STET_OP_REQUEUE: return op->claimer == NULL;
-    default: return op->kind < STET_OP_RUN_PUT || op->kind > STET_OP_REQUEUE;
+    default: return op->kind < STET_OP_RUN_PUT || op->kind > STET_OP_BURY;
     }
 }
 

@@ -203,6 +203,9 @@ local function flush()
     for n, s in pairs(sessions) do
         if s == false and call('HDEL', K .. 's', n) == 1 then call('HDEL', K .. 'S', n) end
     end
+    for n in pairs(buried) do
+        if sessions[n] then call('HSET', K .. 's', n, pack(sessions[n])) end
+    end
     for key, list in pairs(rems) do each('ZREM', key, list) end
     for key, list in pairs(adds) do each('ZADD', key, list) end
     if hints then hint(ready, ended) end

@@ -13,8 +13,8 @@
 #include "store/redis.h"
 
 #define ENCODE_COND_INVALID 9
-#define ENCODE_INVALID      15
-#define ENCODE_TOOBIG       16
+#define ENCODE_INVALID      16
+#define ENCODE_TOOBIG       17
 #define PART_UNITS          256
 #define PART_BYTES          ((size_t)4 << 20)
 
@@ -246,7 +246,7 @@ op_is_valid(const stet_op *o)
         return true;
     default: break;
     }
-    if ((unsigned)o->kind > STET_OP_REQUEUE)
+    if ((unsigned)o->kind > STET_OP_BURY)
         return stet__fail(STET_EINVAL, "there is no operation of kind %d", (int)o->kind), false;
     return true;
 }
@@ -404,6 +404,10 @@ encode_op(encode *e, const stet_op *o)
         stet__redis_pack_uint(b, o->status);
         stet__redis_pack_uint(b, o->number);
         stet__redis_pack_uint(b, claimer_number(e, o->claimer));
+        break;
+    case STET_OP_BURY:
+        encode_head(b, 2, STET_OP_BURY);
+        stet__redis_pack_uint(b, o->session);
         break;
     }
 }

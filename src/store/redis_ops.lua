@@ -294,6 +294,14 @@ local function reap(o)
     if session(n) then put(sessions, n, false) end
 end
 
+local function bury(o)
+    local s = session(o[2])
+    if s and not s[6] then
+        put(sessions, o[2], { s[1], s[2], s[3], s[4], s[5], true })
+        put(buried, o[2], true)
+    end
+end
+
 local function requeue(o)
     local handlers = claimers[o[4]][3]
     for h = 1, #handlers do
@@ -335,6 +343,7 @@ local ops = {
     reap,
     run_del,
     requeue,
+    bury,
     function() return INVALID end,
     function() return TOOBIG end,
 }

@@ -100,6 +100,7 @@ end
 -- ---- sessions -----------------------------------------------------------------------------------
 
 local sessions = {} -- false: there is none
+local buried = {}
 
 local function session(n)
     local s = sessions[n]

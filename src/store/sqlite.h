@@ -123,6 +123,7 @@
     X(SESSION_RENEW, "UPDATE $sessions SET seen=?3,lease_until=?4 WHERE session=?1 AND token=?2 "  \
                      "AND closed=0 AND lease_until>?3")                                            \
     X(SESSION_CLOSE, "UPDATE $sessions SET closed=1 WHERE session=?1 AND token=?2")                \
+    X(SESSION_BURY, "UPDATE $sessions SET closed=1 WHERE session=?1 AND closed=0")                 \
     X(SESSION_DEL, "DELETE FROM $sessions WHERE session=?1")                                       \
     X(SESSION_OLD, "DELETE FROM $sessions WHERE (closed=1 OR lease_until<?1) AND seen<?1 AND "     \
                    "NOT EXISTS(SELECT 1 FROM $runs WHERE work=$sessions.session)")                 \

@@ -534,6 +534,19 @@ apply_reap(sqlite_store *st, const stet_op *op)
 }
 
 static int
+apply_bury(sqlite_store *st, const stet_op *op)
+{
+    int           err;
+    sqlite3_stmt *bury = sqlite_writer_stmt(st, LITE_SQL_SESSION_BURY, &err);
+
+    if (bury == NULL)
+        return err;
+    st->n_alive = 0;
+    sqlite_bind_u64(bury, 1, op->session);
+    return stet__sqlite_run(st, &st->writer, bury, "close a dead session");
+}
+
+static int
 apply_requeue(sqlite_store *st, const stet_op *op)
 {
     sqlite3_stmt *stmt;
@@ -585,6 +598,7 @@ stet__sqlite_apply(sqlite_store *st, const stet_op *op, stet_outcome *out)
     case STET_OP_CLAIM_DUE: return apply_claim_due(st, op, out);
     case STET_OP_REAP: return apply_reap(st, op);
     case STET_OP_REQUEUE: return apply_requeue(st, op);
+    case STET_OP_BURY: return apply_bury(st, op);
     default: return apply_op_run(st, op);
     }
 }

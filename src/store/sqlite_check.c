@@ -378,7 +378,8 @@ check_rule(sqlite_store *st, const stet_op *op, int *verdict)
     case STET_OP_RUN_WAKE:
     case STET_OP_TIMER_PUT:
     case STET_OP_TIMER_DEL:
-    case STET_OP_REAP: return STET_OK;
+    case STET_OP_REAP:
+    case STET_OP_BURY: return STET_OK;
     }
     *verdict = STET_EINVAL;
     return STET_OK;

@@ -84,6 +84,7 @@ points_op(points_words *w, const stet_op *op)
             points_fact(w, &fact);
         break;
     case STET_OP_CLAIM_DUE: points_phrase(w, "the claim of due runs", none, 0); break;
+    case STET_OP_BURY: points_phrase(w, "the death of a worker", none, 0); break;
     case STET_OP_REAP: points_phrase(w, "the end of the dead worker's session", none, 0); break;
     case STET_OP_REQUEUE: points_phrase(w, "the engine's start", none, 0); break;
     default: break;

@@ -166,6 +166,7 @@
     X(purge_by_age, "retention counts from a run's start, not from its end")                       \
     X(retention_forgotten, "a run's own retention does not count")                                 \
     X(returned_durable, "what came back because of news counts as recorded")                       \
+    X(reap_unburied, "who reaps a session that looks dead does not see to it that it stays so")    \
     X(death_late, "a death is told to a run that somebody else has executed since")                \
     X(undo_disinherited, "a rollback is taken up by who did not come to what was inherited")       \
     X(undo_hasty, "a last attempt that fails before it comes to what was done leaves it")          \

@@ -229,6 +229,71 @@ TEST(C4_cancel_of_a_retrying_run_does_not_wait_for_the_backoff)
     fixture_end(f);
 }
 
+static gate        heir_door;
+static atomic_bool heir_is_second;
+
+/* Has no result in the run that is tried again, so its retry starts it anew, and in no other either. */
+static int
+body_heir_slow(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    gate_pass(&heir_door);
+    return stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+static int
+body_heir_next(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("next");
+    return stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+static int
+h_heir(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *futures[2];
+    size_t       chosen;
+    int          err;
+
+    (void)input;
+    STET_TRY(stet_step_start(ctx, &futures[0], "quick", body_effect, "quick", NULL));
+    err = stet_step_start(ctx, &futures[1], "slow", body_heir_slow, NULL, NULL);
+    if (err == STET_ECANCELLED)
+        effect("told at slow");
+    STET_TRY(err);
+    STET_TRY(stet_await_any(ctx, &chosen, futures, 2, "1h"));
+    gate_open(&heir_door);
+    if (!atomic_exchange(&heir_is_second, true))
+        return stet_fail(ctx, STET_EPERMANENT, "broken");
+    err = stet_step(ctx, NULL, "next", body_heir_next, NULL, NULL);
+    if (err == STET_ECANCELLED)
+        effect("told at next");
+    return err;
+}
+
+/* What was chosen was inherited, and its first execution went past it. */
+TEST(C4_C3_a_retry_is_told_of_its_cancel_behind_the_choices_it_inherited_and_went_past)
+{
+    static const stet_handler handlers[] = { { "heir", h_heir, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run, again;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.heir", "",
+                        STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    fixture_await_status(f->engine, &again, STET_STATUS_RETRYING);
+    CHECK_OK(stet_cancel(f->engine, &again, "ann", "enough"));
+    fixture_await_status(f->engine, &again, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("quick"), 1);
+    CHECK_INT(effects("next"), 1);
+    CHECK_INT(effects("told at slow"), 0);
+    CHECK_INT(effects("told at next"), 1);
+    fixture_end(f);
+}
+
 static stet_engine          *late_worker;
 static const stet_store_ops *late_store;
 static stet_run_id           late_run;

@@ -133,6 +133,20 @@ h_hasty(stet_ctx *ctx, stet_bytes input)
     return stet_fail(ctx, STET_EBUSY, "not today");
 }
 
+/* Its second execution, while its rollback is under way, comes to nothing. */
+static int
+h_interrupted(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    if (atomic_fetch_add(&executions, 1) == 1)
+        return STET_ENOMEM;
+    STET_TRY(done(ctx, "reserve"));
+    STET_TRY(done(ctx, "charge"));
+    STET_TRY(stet_rollback(ctx));
+    return stet_fail(ctx, STET_EPERMANENT, "nothing was shipped");
+}
+
 /* By its options; two undos behind futures. */
 static int
 h_futures(stet_ctx *ctx, stet_bytes input)
@@ -243,6 +257,7 @@ static const stet_handler         handlers[] = { { "saga", h_saga, NULL },
                                                  { "auto", h_auto, NULL },
                                                  { "heir", h_heir, NULL },
                                                  { "hasty", h_hasty, NULL },
+                                                 { "interrupted", h_interrupted, NULL },
                                                  { "futures", h_futures, &rolls_back },
                                                  { "careful", h_careful, NULL },
                                                  { "gives up", h_auto, &gives_up },
@@ -1171,6 +1186,38 @@ TEST(B11_a_run_whose_last_attempt_fails_before_it_comes_to_anything_is_rolled_ba
 TEST(B11_a_run_whose_last_attempt_fails_before_its_own_rollback_is_rolled_back_all_the_same)
 {
     check_hasty("own");
+}
+
+/* No other rollback begins inside of it: it could not be finished, and that is what its waiters are told. */
+TEST(B11_a_run_whose_last_attempt_fails_while_its_own_rollback_is_under_way_waits_for_help)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+    stet_result result;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.interrupted", "", STET_START(.retry = { .attempts = 1 }));
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, handlers);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, STET_ECOMPENSATION);
+    CHECK_INT(result.cause, STET_ENOMEM);
+    stet_result_free(&result);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    CHECK_HAS(fixture_look(f->engine, &run).reason, "memory");
+    CHECK_STR(undone(), "");
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_look(f->engine, &run).status == STET_STATUS_FAILED);
+    CHECK_STR(undone(), "charge reserve");
+    CHECK_INT(effects("do charge"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "rollback", NULL), 1);
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
 }
 
 TEST(B11_C3_a_retry_whose_last_attempt_fails_before_it_comes_to_what_it_inherited_undoes_it)

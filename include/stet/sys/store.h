@@ -163,7 +163,10 @@ typedef enum stet_op_kind {
     STET_OP_RUN_DEL,
     /* Every unclaimed run of the claimer's handlers whose status is `status` and whose due_ms is
      * STET_NEVER becomes due now with the status in `number`. */
-    STET_OP_REQUEUE
+    STET_OP_REQUEUE,
+    /* The session counts as closed from now on, also if the clock is set back behind the end of its lease: what
+     * it has claimed can only become less. Unknown: nothing. Use with STET_COND_SESSION_DEAD. */
+    STET_OP_BURY
 } stet_op_kind;
 
 #define STET_OP_IF_OPEN 1u

@@ -165,7 +165,9 @@ look_rest(const fleet *w, const fleet_run *of, const stet__fact *fact)
                    : "another result than it has";
     if (fact->value.len > 0)
         return "a result, and it has not completed";
-    if (fact->number == STET_STATUS_FAILED && (int)fact->cause != of->code)
+    /* How its rollback failed was told, and stands whatever it fails by afterwards. */
+    if (fact->number == STET_STATUS_FAILED &&
+        (int)fact->cause != (of->is_broken ? STET_ECOMPENSATION : of->code))
         return "another failure than it had";
     return NULL;
 }
