@@ -6,10 +6,11 @@
  * once, and a crash in the middle leaves a record from which the rest is done: the journal of the run that emits,
  * or for an emission from outside a value, which the sweep of any worker takes up.
  *
- * Whom it is for: runs that waited when it began, by the store's clock. One that waits anew meanwhile is behind the
- * place where it stood. A wait whose time is up is passed over, though its run may not know it yet. Whose timer has fired
- * its time is up, also if the store's clock was set back since: such waits are kept in mind when a unit is refused because
- * of one, or an emission would be refused until their runs are executed.
+ * Whom it is for: runs that waited when it began, by the store's clock. It is asked for then, because an estimate that is
+ * behind that of who recorded a wait would pass the wait over. One that waits anew meanwhile is behind the place where it
+ * stood. A wait whose time is up is passed over, though its run may not know it yet. Whose timer has fired its time is
+ * up, also if the store's clock was set back since: such waits are kept in mind when a unit is refused because of one, or
+ * an emission would be refused until their runs are executed.
  */
 #include <stddef.h>
 #include <string.h>
@@ -134,6 +135,15 @@ emission_is_late(const emission *m, const topic_wait *wait)
         if (m->late[i].completion == wait->completion && stet__id_equal(m->late[i].run, wait->run))
             return true;
     return false;
+}
+
+static int
+emission_begin(emission *m)
+{
+    int err = m->e->store->ops->ping(m->e->store);
+
+    m->as_of_ms = stet__store_now(m->e);
+    return err;
 }
 
 static size_t
@@ -342,9 +352,9 @@ stet_emit(stet_engine *e, size_t *resumed, const char *topic, stet_bytes value)
     stet__arena_init(&m.arena, &e->p->alloc);
     m.topic = stet_text(topic);
     m.value = value.data != NULL ? value : stet_text("");
-    m.as_of_ms = stet__store_now(e);
     m.most = emission_lot(m.e, m.value);
-    err = emission_run(&m, emission_id(e, m.as_of_ms), 0);
+    if ((err = emission_begin(&m)) == STET_OK)
+        err = emission_run(&m, emission_id(e, m.as_of_ms), 0);
     stet__arena_free(&m.arena);
     if (resumed != NULL)
         *resumed = (size_t)m.count;
@@ -364,18 +374,19 @@ stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact)
     emission m = { .e = host_claim(c)->engine };
     bool     is_first = fact->until_ms == 0;
     stet_id *cursor = stet__arena_get(&c->arena, sizeof *cursor);
-    int      err;
+    int      err = STET_OK;
 
     if (cursor == NULL)
         return stet__fail(STET_ENOMEM, "out of memory for an event");
     stet__arena_init(&m.arena, &m.e->p->alloc);
     m.topic = fact->name;
     m.value = fact->value;
-    m.as_of_ms = is_first || STET__MUTANT(emit_since) ? stet__store_now(m.e) : fact->until_ms;
+    m.as_of_ms = STET__MUTANT(emit_since) ? stet__store_now(m.e) : fact->until_ms;
     m.cursor = stet__fact_id(fact->run);
     m.count = STET__MUTANT(emit_uncounted) ? 0 : (uint64_t)fact->number;
     m.most = emission_lot(m.e, m.value);
-    if ((err = emission_gather(&m)) == STET_OK && (err = emission_ops(&m, w)) == STET_OK &&
+    if ((!is_first || (err = emission_begin(&m)) == STET_OK) && (err = emission_gather(&m)) == STET_OK &&
+        (err = emission_ops(&m, w)) == STET_OK &&
         (!is_first || (err = emission_put(&m, w, emission_id(m.e, m.as_of_ms), NULL, true)) == STET_OK)) {
         *cursor = m.cursor;
         fact->run = stet__id_bytes(cursor);

@@ -523,6 +523,23 @@ stet__redis_read_due(stet_store *s, const char *const *handlers, size_t n, int64
     return err;
 }
 
+/* Seconds, and microseconds of the next one. */
+static void
+read_time(redis_store *st, const redisReply *reply)
+{
+    int64_t part[2];
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2)
+        return;
+    for (int i = 0; i < 2; i++) {
+        if (reply->element[i]->type != REDIS_REPLY_STRING)
+            return;
+        part[i] = strtoll(reply->element[i]->str, NULL, 10);
+    }
+    if (part[0] > 0 && part[0] < REDIS_DUE_BIAS / 1000)
+        stet__redis_clock_seen(st, part[0] * 1000 + part[1] / 1000);
+}
+
 int
 stet__redis_ping(stet_store *s)
 {
@@ -531,8 +548,10 @@ stet__redis_ping(stet_store *s)
     redisReply  *reply;
     int          err;
 
-    stet__redis_word(&w, "PING");
-    err = stet__redis_read(st, &w, 1, &reply, "ping the server");
+    stet__redis_word(&w, "TIME");
+    err = stet__redis_read(st, &w, 1, &reply, "ask the server for its time");
+    if (err == STET_OK)
+        read_time(st, reply);
     freeReplyObject(reply);
     return err;
 }

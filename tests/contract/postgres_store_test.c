@@ -71,6 +71,25 @@ unwritable_name(void)
     return name;
 }
 
+/* As if the answers so far had been half a second on their way. */
+TEST(G6_postgres_a_handle_that_is_behind_asks_for_the_time)
+{
+    contract    c;
+    stet_store *behind;
+    pg_store   *st;
+    int64_t     before;
+
+    contract_begin(&c);
+    behind = contract_open(&c);
+    st = (pg_store *)(void *)behind;
+    stet__pg_clock_seen(st, stet__pg_clock_ask(st), contract_now(&c) - 500);
+    before = contract_now(&c);
+    CHECK(behind->ops->now_ms(behind) < before);
+    CHECK_OK(behind->ops->ping(behind));
+    CHECK(behind->ops->now_ms(behind) >= before);
+    contract_end(&c);
+}
+
 TEST(F1_postgres_a_unit_the_server_refuses_does_not_spoil_its_neighbours)
 {
     contract    c;

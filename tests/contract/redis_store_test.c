@@ -54,3 +54,22 @@ stamp_end(contract *c)
 }
 
 #include "store_suite.inc"
+
+/* ==== only here: an estimate of the server's clock ============================================ */
+
+/* As if the answers so far had been half a second on their way. */
+TEST(G6_redis_a_handle_that_is_behind_asks_for_the_time)
+{
+    contract    c;
+    stet_store *behind;
+    int64_t     before;
+
+    contract_begin(&c);
+    behind = contract_open(&c);
+    stet__redis_clock_seen((redis_store *)(void *)behind, contract_now(&c) - 500);
+    before = contract_now(&c);
+    CHECK(behind->ops->now_ms(behind) < before);
+    CHECK_OK(behind->ops->ping(behind));
+    CHECK(behind->ops->now_ms(behind) >= before);
+    contract_end(&c);
+}

@@ -232,7 +232,8 @@ TEST(C4_cancel_of_a_retrying_run_does_not_wait_for_the_backoff)
 static gate        heir_door;
 static atomic_bool heir_is_second;
 
-/* Has no result in the run that is tried again, so its retry starts it anew, and in no other either. */
+/* Has no result in the run that is tried again, so its retry starts it anew, and in no other
+ * either. */
 static int
 body_heir_slow(stet_attempt *a, void *arg)
 {

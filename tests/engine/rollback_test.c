@@ -1188,7 +1188,8 @@ TEST(B11_a_run_whose_last_attempt_fails_before_its_own_rollback_is_rolled_back_a
     check_hasty("own");
 }
 
-/* No other rollback begins inside of it: it could not be finished, and that is what its waiters are told. */
+/* No other rollback begins inside of it: it could not be finished, and that is what its waiters are
+ * told. */
 TEST(B11_a_run_whose_last_attempt_fails_while_its_own_rollback_is_under_way_waits_for_help)
 {
     fixture    *f = fixture_begin();

@@ -17,7 +17,7 @@ static const char *const c11_table[14] = {
     "xx...xxx..xxx", /* stuck */
     ".....xxx...xx", /* cancelling */
     ".x..xxxxx.xxx", /* compensating */
-    ".......x..xx.", /* compensation-failed */
+    ".......x..xxx", /* compensation-failed */
     ".............", /* completed */
     ".............", /* failed */
     ".............", /* cancelled */

@@ -327,7 +327,9 @@ TEST(B9_of_two_events_at_once_a_wait_gets_one_and_is_counted_once)
     atomic_store(&slow_at, 1);
     CHECK_INT(pthread_create(&thread, NULL, emit_slowly, client), 0);
     gate_await(&after_list, 1);
-    fixture_breathe(); /* its second wait is younger than the slow event */
+    fixture_breathe();           /* its second wait is younger than the slow event */
+    for (int i = 0; i < 25; i++) /* … also by a worker's clock that is a little behind */
+        fixture_breathe();
     CHECK_INT(emit(f, "quick"), 1);
     AWAIT(fixture_facts(f->engine, &run, "event wait", "news") == 2);
     gate_open(&after_list);
@@ -373,6 +375,79 @@ TEST(B9_who_waits_is_told_though_another_of_the_same_lot_does_not_wait_any_more)
     CHECK_INT(told_slowly, 4);
     client->store->ops = listing;
     stet_close(client);
+    fixture_end(f);
+}
+
+/* ---- whose clock ----------------------------------------------------------------------------- */
+
+static atomic_bool is_behind;
+
+/* What a handle estimates of a server's clock, when its answers were on their way for long. */
+static int64_t
+now_behind(stet_store *s)
+{
+    return listing->now_ms(s) - (atomic_load(&is_behind) ? 60000 : 0);
+}
+
+static int
+ping_in_time(stet_store *s)
+{
+    atomic_store(&is_behind, false);
+    return listing->ping(s);
+}
+
+static stet_engine *
+open_behind(fixture *f)
+{
+    stet_engine *e = fixture_open(f);
+
+    list_slowly(e);
+    slow_ops.now_ms = now_behind;
+    slow_ops.ping = ping_in_time;
+    return e;
+}
+
+TEST(B9_an_emitter_whose_clock_is_behind_tells_all_who_wait)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run;
+    size_t       told = 0;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    client = open_behind(f);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.reads", "1", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    atomic_store(&is_behind, true);
+    CHECK_OK(stet_emit(client, &told, "news", stet_text("now")));
+    CHECK_INT(told, 1);
+    EXPECT_RESULT(f->engine, &run, "[now]");
+    client->store->ops = listing;
+    stet_close(client);
+    fixture_end(f);
+}
+
+TEST(B10_a_handler_whose_clock_is_behind_tells_all_who_wait)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, emitter;
+
+    f->engine = open_behind(f);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.reads", "1", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    atomic_store(&is_behind, true);
+    emitter = fixture_start(f->engine, "t.emits", "e", NULL);
+    fixture_paused(f->engine, &emitter);
+    CHECK(!atomic_load(&is_behind));
+    EXPECT_RESULT(f->engine, &run, "[e]");
+    fixture_go_on(f->engine, &emitter);
+    EXPECT_RESULT(f->engine, &emitter, "1 0");
+    stet_close(f->engine);
+    f->engine = NULL;
     fixture_end(f);
 }
 

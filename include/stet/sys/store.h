@@ -361,7 +361,8 @@ typedef struct stet_store_ops {
     /* Must. Upkeep that may take a while (checkpoint, forget old committers and sessions). Called now
      * and then from a thread that may block. */
     int (*maintain)(stet_store *s);
-    /* Must. STET_OK if it answers. */
+    /* Must. STET_OK if it answers. From then on now_ms() of this handle is not behind what that of any other was when
+     * this was called: a handle that only estimates a server's clock brings its estimate up to date. */
     int (*ping)(stet_store *s);
     /* Must. When the earliest unclaimed run of these handlers is due (may be past), or STET_NEVER. */
     int (*due)(stet_store *s, const char *const *handlers, size_t n, int64_t *due_ms);

@@ -265,7 +265,7 @@ check_failure(fleet *w, const fleet_run *run)
                        run->attempts_max);
         return;
     case STET_EFORCED: is_plain = run->is_forced; break;
-    case STET_EPERMANENT: is_plain = run->program.is_doomed; break;
+    case STET_EPERMANENT: is_plain = run->program.is_doomed || run->is_retry; break;
     case STET_ERETRY: is_plain = run->is_judged; break;
     case STET_ECOMPENSATION: is_plain = run->is_broken; break;
     case STET_ESTEP:

@@ -18,6 +18,7 @@ enum {
     FAULT_REAPED_MS = 8000,
     FAULT_STALLED_ONE_IN = 2,
     FAULT_NEWS_ONE_IN = 2,
+    FAULT_GREETED_ONE_IN = 8,
     FAULT_ALOOF_ONE_IN = 12,
     FAULT_REAPED_ONE_IN = 2,
     FAULT_STALLED_US = 50000
@@ -147,9 +148,9 @@ fault_reaped(stet_store *s, const stet_unit *units, size_t n)
         if (units[i].n_ops > 1 && units[i].n_conds > 0 &&
             units[i].conds[0].kind == STET_COND_SESSION_DEAD &&
             fleet_whim_strikes(w, FAULT_REAPED_ONE_IN)) {
-            fleet_nap(s->platform,
-                      1000 * (int64_t)fleet_draw(&w->whims,
-                                                 2 * (uint64_t)w->plan.lease_ms + FAULT_REAPED_MS));
+            fleet_nap_long(fault_of(s)->node,
+                           1000 * (int64_t)fleet_draw(&w->whims, 2 * (uint64_t)w->plan.lease_ms +
+                                                                     FAULT_REAPED_MS));
             return;
         }
 }
@@ -166,6 +167,26 @@ fault_has_step(const stet_unit *unit)
                 return true;
     }
     return false;
+}
+
+/* Somebody tells a run something just when it records a step and is suspended, or ends: that is refused. */
+static void
+fault_greeted(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    for (size_t i = 0; w->plan.has_whims && i < n; i++)
+        for (size_t k = 0; k < units[i].n_conds; k++) {
+            fleet_run *run = units[i].conds[k].kind == STET_COND_INBOX
+                                 ? fleet_run_of(w, units[i].conds[k].run)
+                                 : NULL;
+
+            if (run != NULL && fault_has_step(&units[i]) &&
+                fleet_whim_strikes(w, FAULT_GREETED_ONE_IN)) {
+                fleet_whim_greet(w, s->platform, run);
+                return;
+            }
+        }
 }
 
 /* The store answers a node nothing more until its lease is over, just when that has recorded a step, or was refused to
@@ -187,7 +208,7 @@ fault_aloof(stet_store *s, const stet_unit *units, const stet_outcome *outcomes,
         us = 1000 * (w->plan.lease_ms + (int64_t)fleet_draw(&w->whims, (uint64_t)w->plan.lease_ms));
         node->aloof_end_us = stet__sim_now_us(w->sim) + us;
         fleet_trace(w, node, NULL, "FAULT", "the store is aloof", us, is_news);
-        fleet_nap(s->platform, us);
+        fleet_nap_long(node, us);
         return;
     }
 }
@@ -204,6 +225,9 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
     fault_planned(s, units, n);
     fault_asked(s, units, n);
     fault_reaped(s, units, n);
+    fault_greeted(s, units, n);
+    for (size_t i = 0; w->plan.has_revivals && i < n; i++)
+        fleet_revival_told(w, node, &units[i]);
     if (node->is_poisoned)
         return stet__fail(STET_EPOISONED, "poisoned by the simulator");
     if (fleet_fault(w, FLEET_COMMIT_REFUSED, node))

@@ -45,6 +45,8 @@ fleet_plan_draw(fleet *w)
     p->crashes_max = (unsigned)fleet_draw(&w->faults, 9);
     p->lease_ms = 1000 + (int64_t)fleet_draw(&w->faults, 10) * 500;
     p->renew_ms = p->lease_ms / 3;
+    fleet_revivals_draw(w);
+    p->has_revivals = p->has_revivals && !is_calm;
     p->is_deaf = fleet_draw(&w->faults, 8) == 0;
     p->is_mirrored = fleet_draw(&w->faults, 8) < 2;
     p->retention_ms = fleet_draw(&w->faults, 4) == 0 ? 1000 + (int64_t)fleet_draw(&w->faults, 20000)
@@ -80,6 +82,15 @@ chaos_row(fleet *w, const mem_tree *rows)
     return node != NULL ? MEM_OF(mem_facts, node, node) : NULL;
 }
 
+/* Has somebody told it anything in this generation? */
+static bool
+chaos_has_letters(const fleet *w, const fleet_run *run)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    return row != NULL && row->row.inbox > run->turned_at;
+}
+
 /* Turn one bit of a row of some run, or cut it short, as a page that was written in part; what is in memory
  * somewhere may still be right. */
 static void
@@ -93,9 +104,10 @@ chaos_damage(fleet *w)
 
     while (run != NULL && skip-- > 0)
         run = run->next;
+    while (run != NULL && is_inbox && !chaos_has_letters(w, run))
+        run = run->next;
     if (run == NULL || run->is_damaged || (row = stet__mem_run(w->db, run->id)) == NULL)
         return;
-    is_inbox = is_inbox && row->row.inbox > 0;
     if ((facts = chaos_row(w, is_inbox ? &row->inbox : &row->journal)) == NULL || facts->len < 8 ||
         (is_inbox &&
          facts->first <= run->turned_at)) /* of a generation that is gone: nobody reads it */
@@ -133,15 +145,32 @@ fleet_store_back(fleet *w)
     fleet_trace(w, NULL, NULL, "the store's clock is back by", NULL, ms, 0);
 }
 
+void
+fleet_store_ahead(fleet *w, int64_t ms)
+{
+    stet__memory_db_advance(w->db, ms);
+    w->jumped_us = stet__sim_now_us(w->sim);
+    fleet_trace(w, NULL, NULL, "the store's clock is ahead by", NULL, ms, 0);
+}
+
+void
+fleet_store_right(fleet *w, int64_t ms)
+{
+    int64_t peak_ms = fleet_peak_ms(w);
+
+    if (peak_ms > w->peak_ms)
+        w->peak_ms = peak_ms;
+    w->back_ms += ms;
+    w->set_back_ms += ms;
+    stet__memory_db_advance(w->db, -ms);
+    fleet_trace(w, NULL, NULL, "the store's clock is right again", NULL, ms, 0);
+}
+
 /* Everybody's leases end by it if it is far. */
 static void
 chaos_store_jump(fleet *w)
 {
-    int64_t ms = chaos_far(w);
-
-    stet__memory_db_advance(w->db, ms);
-    w->jumped_us = stet__sim_now_us(w->sim);
-    fleet_trace(w, NULL, NULL, "the store's clock is ahead by", NULL, ms, 0);
+    fleet_store_ahead(w, chaos_far(w));
 }
 
 /* Set ahead by mistake and set right a moment later: leases have ended in between, and go on. What was
@@ -149,19 +178,11 @@ chaos_store_jump(fleet *w)
 static void
 chaos_hiccup(fleet *w)
 {
-    int64_t ms = w->plan.lease_ms + (int64_t)fleet_draw(&w->hiccups, (uint64_t)w->plan.lease_ms),
-            peak_ms;
+    int64_t ms = w->plan.lease_ms + (int64_t)fleet_draw(&w->hiccups, (uint64_t)w->plan.lease_ms);
 
-    stet__memory_db_advance(w->db, ms);
-    w->jumped_us = stet__sim_now_us(w->sim);
-    fleet_trace(w, NULL, NULL, "the store's clock is ahead by", NULL, ms, 0);
+    fleet_store_ahead(w, ms);
     fleet_nap(w->server, 1 + (int64_t)fleet_draw(&w->hiccups, (uint64_t)w->plan.renew_ms * 500));
-    if ((peak_ms = fleet_peak_ms(w)) > w->peak_ms)
-        w->peak_ms = peak_ms;
-    w->back_ms += ms;
-    w->set_back_ms += ms;
-    stet__memory_db_advance(w->db, -ms);
-    fleet_trace(w, NULL, NULL, "the store's clock is right again", NULL, ms, 0);
+    fleet_store_right(w, ms);
 }
 
 static bool
@@ -212,5 +233,7 @@ fleet_chaos(void *arg)
             chaos_turn(w);
         if (w->has_faults && chaos_has_hiccups(w))
             chaos_hiccup(w);
+        if (w->has_faults)
+            fleet_revival(w);
     }
 }

@@ -8,6 +8,7 @@
  * ledger.c       what happened outside the engine: executions of bodies, what handlers saw
  * deeds.c        what operators did to runs: skip, edit, rewind, fork
  * whims.c        operators of some seeds, who do what hurts most just then
+ * revival.c      workers that look dead, and are not yet
  * look.c         what runs saw of other runs
  * live.c         updates and queries: what runs were told and what they say
  * audit.c        what the audit hooks of the nodes were told
@@ -141,6 +142,7 @@ typedef struct fleet_plan {
     bool     is_deaf;      /* the store gives no hints at all: everybody polls */
     bool     is_mirrored;  /* some nodes have an audit hook */
     bool     has_whims;    /* operators have some, and faults that suit them come more often */
+    bool     has_revivals; /* workers look dead for a moment */
 } fleet_plan;
 
 void fleet_plan_draw(fleet *w);
@@ -148,6 +150,9 @@ void fleet_plan_draw(fleet *w);
 bool fleet_fault_draw(fleet *w, fleet_fault_kind kind, const fleet_node *node);
 /* The store's clock is set back. */
 void fleet_store_back(fleet *w);
+/* It is set ahead by so much, by mistake, and right again. */
+void fleet_store_ahead(fleet *w, int64_t ms);
+void fleet_store_right(fleet *w, int64_t ms);
 /* The fiber that crashes, pauses, turns clocks and damages facts; on the server's node. */
 void fleet_chaos(void *arg);
 
@@ -492,6 +497,8 @@ struct fleet_run {
     int64_t       not_before_ms; /* delay or backoff; 0: none, or a stop ended it */
     int64_t       deadline_ms;
     unsigned      grants;
+    uint64_t      session, epoch; /* of the last one */
+    int64_t       granted_us;
     int64_t       ended_ms;
     bool          is_purged;  /* removed after its retention */
     bool          is_idle;    /* it waits for what lies far ahead, or for a worker */
@@ -831,6 +838,29 @@ void fleet_whims_draw(fleet *w);
 void fleet_whim(fleet_node *node);
 /* One in so many, in seeds that have them while there are faults. */
 bool fleet_whim_strikes(fleet *w, uint64_t one_in);
+/* Somebody sends the run a signal; wait until it is there, or was refused, or for a while. */
+void fleet_whim_greet(fleet *w, stet__platform *p, fleet_run *run);
+
+/* ---- workers that look dead (revival.c) ------------------------------------------------------ */
+
+/* The one it is about. */
+typedef struct fleet_revival_of {
+    uint64_t    session; /* 0: there is none */
+    fleet_node *node;
+    unsigned    life;
+    int64_t     right_us;    /* since when the clock is right again */
+    bool        is_seen;     /* another node has looked at its runs, and is about to give them back */
+    bool        has_crashed; /* in a body of a run that it took since */
+    bool        is_over;
+} fleet_revival_of;
+
+void fleet_revivals_draw(fleet *w);
+/* Perhaps. On the fiber of faults. */
+void fleet_revival(fleet *w);
+/* A node is about to commit this. */
+void fleet_revival_told(fleet *w, fleet_node *node, const stet_unit *unit);
+/* A node has entered a body: it may not return. */
+void fleet_revival_entered(fleet *w, fleet_node *node, const fleet_run *run);
 
 /* ---- nodes and the world (world.c) ----------------------------------------------------------- */
 
@@ -856,6 +886,7 @@ struct fleet_node {
     int64_t         pause_end_us;
     int64_t         stall_end_us; /* when the answer of a late session call comes */
     int64_t         aloof_end_us; /* until then the store answers nothing about its session */
+    int64_t         late_us;  /* when a commit of it was made to wait for long last */
     int64_t         skew_ms;
     int64_t         held_us[FLEET_HOLDS]; /* when its own pause was answered; 0: none is */
     fleet_seat      seats[FLEET_CLIENTS + 1];
@@ -954,6 +985,8 @@ struct fleet {
     stet__rng        calls;   /* … of signals that futures wait for */
     stet__rng        looks;   /* … of runs that are looked at */
     stet__rng        whims;   /* … and of those that have none of these */
+    stet__rng        revivals; /* … of workers that look dead */
+    fleet_revival_of revival;
     fleet_plan       plan;
     bool             has_faults; /* now */
     int64_t          jumped_us;  /* when the store's clock jumped last */
@@ -1036,7 +1069,11 @@ stet__sim *fleet_sim_get(uint64_t seed);
 void       fleet_sim_put(stet__sim *sim);
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
+/* … with a commit: what the node does meanwhile comes late. */
+void     fleet_nap_long(fleet_node *node, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
+/* One more fiber that uses its engine: at its end it counts node->clients down. */
+void     fleet_spawn(fleet_node *node, void (*fn)(void *arg), void *arg);
 /* Ask it to stop and close; it comes back later. */
 void     fleet_leave_node(fleet *w, fleet_node *node);
 /* Does not return if called on a fiber of the node. */

@@ -21,7 +21,8 @@ enum {
     HANDLER_UNDONE_ONE_IN = 3, /* … when it failed and is rolled back */
     HANDLER_LAST_ONE_IN = 4,   /* … in its last attempt, behind which it will be */
     HANDLER_CRASHES_ONE_IN = 6,
-    HANDLER_HEIR_ONE_IN = 2 /* both of one that undoes what it inherited */
+    HANDLER_HEIR_ONE_IN = 2,  /* both of one that undoes what it inherited */
+    HANDLER_SPOILT_ONE_IN = 2 /* … which has nothing of its own, because of this */
 };
 
 typedef struct handler_arg {
@@ -1119,6 +1120,20 @@ handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
            (one_in = handler_unlucky_one_in(run)) != 0 && fleet_whim_strikes(x->w, one_in);
 }
 
+/* Some that inherit steps fail for good just behind them: all they ever undo is another run's. */
+static bool
+handler_is_spoilt(const stet_ctx *ctx, const fleet_execution *x, size_t op)
+{
+    const fleet *w = x->w->of != NULL ? x->w->of : x->w;
+    char         name[16];
+
+    handler_name(name, op, -1);
+    return w->plan.has_whims && x->program.is_undone && ctx->journal.inherited > 0 &&
+           !stet__id_is_zero(ctx->run.retry_of) &&
+           ctx->run.id.bytes[15] % HANDLER_SPOILT_ONE_IN == 0 &&
+           stet__journal_find(&ctx->journal, STET__FACT_STEP, name, 1) == NULL;
+}
+
 int
 fleet_handler(stet_ctx *ctx, stet_bytes input)
 {
@@ -1149,6 +1164,8 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
 
         if (handler_is_unlucky(ctx, x))
             return STET_ENOMEM;
+        if (handler_is_spoilt(ctx, x, op))
+            return stet_fail(ctx, STET_EPERMANENT, "spoilt");
         rc = handler_op(ctx, x, op, &value);
         if (!handler_is_outcome(rc) || rc == STET_ECOMPENSATION)
             return rc;

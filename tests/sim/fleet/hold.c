@@ -73,7 +73,8 @@ hold_is_prompt(const fleet *w, const fleet_node *node)
     for (size_t i = 0; i < sizeof delays / sizeof delays[0]; i++)
         if (w->plan.one_in[delays[i]] != 0)
             return false;
-    return stet__sim_now_us(w->sim) - node->pause_end_us > HOLD_LEARNT_US;
+    return stet__sim_now_us(w->sim) - node->pause_end_us > HOLD_LEARNT_US &&
+           stet__sim_now_us(w->sim) - node->late_us > HOLD_LEARNT_US;
 }
 
 void

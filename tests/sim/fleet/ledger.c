@@ -176,7 +176,8 @@ ledger_check_owner(fleet *w, fleet_run *run, const fleet_entry *e)
             fleet_fail(w, run, "body %s has %s token it had", e->step,
                        old->token == e->token ? "the" : "another");
         /* Every execution is told, until one has a result. */
-        if (strcmp(old->step, e->step) != 0 || old->is_settled || old->is_stale || old->is_forgotten)
+        if (strcmp(old->step, e->step) != 0 || old->is_settled || old->is_stale ||
+            old->is_forgotten)
             continue;
         if (old->fence >= e->fence && !old->is_lost)
             fleet_fail(w, run, "body %s is executed twice by one owner", e->step);
@@ -236,6 +237,8 @@ fleet_enter(fleet *w, stet_attempt *a, const fleet_execution *x, size_t seen, si
     }
     e->next = run->entries;
     run->entries = e;
+    if (w->plan.has_revivals)
+        fleet_revival_entered(w, node, run);
     return !e->is_stale;
 }
 

@@ -915,13 +915,18 @@ model_told_once(fleet *w, fleet_run *run, const stet__fact *fact)
         run->told[run->n_told++] = what;
 }
 
-/* Told by a worker that lives: a body has ended, and is on no record. Its unit, and what it records, came before. */
+/* Told by a worker that lives: a body has ended, and is on no record. Its unit, and what it records, came before.
+ * Or by whoever finds a worker dead; not when somebody else has executed the run since. */
 static void
 model_lost(fleet *w, fleet_run *run, const stet_unit *unit, const stet__fact *fact)
 {
     static const char said[] = "its record could not be written";
 
     run->deaths++;
+    for (size_t i = 0; i < unit->n_conds; i++)
+        if (unit->conds[i].kind == STET_COND_SESSION_DEAD &&
+            unit->conds[i].session != run->session && run->recorded_in == run->epoch)
+            fleet_fail(w, run, "it is told of the death of who had it before it was executed last");
     if (fact->text.len == strlen(said) && memcmp(fact->text.data, said, strlen(said)) == 0 &&
         !fleet_is_at_risk(run, model_epoch(unit, run->id), fact->name))
         fleet_fail(w, run, "it is told that the record of %.*s could not be written, and it was",
@@ -948,7 +953,8 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
     case STET__FACT_CANCEL:
     case STET__FACT_DEADLINE:
         if (run->is_broken && (fact.flags & STET__FACT_UNTOLD)) {
-            model_hasten(run); /* by a caller that did not know: it wakes the run, and what was told stands */
+            model_hasten(
+                run); /* by a caller that did not know: it wakes the run, and what was told stands */
             break;
         }
         if (!run->is_stopped)
@@ -1141,6 +1147,15 @@ model_stops(fleet *w, const stet_unit *unit)
     }
 }
 
+/* Whose is it now? */
+static uint64_t
+model_session(const fleet *w, const fleet_run *run)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    return row != NULL ? row->row.session : 0;
+}
+
 static void
 model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_grant *grant)
 {
@@ -1156,6 +1171,9 @@ model_granted(fleet *w, const fleet_node *node, const stet_unit *unit, const ste
         fleet_fail(w, run, "it is granted %lld ms early",
                    (long long)(run->not_before_ms - fleet_peak_ms(w)));
     fleet_hold_granted(w, node, run);
+    run->session = model_session(w, run);
+    run->epoch = grant->epoch;
+    run->granted_us = stet__sim_now_us(w->sim);
     run->is_held = run->is_paused;
     if (++run->grants > MODEL_GRANTS_MAX)
         fleet_fail(w, run, "it was granted %u times: it goes round in a circle", run->grants);

@@ -6,6 +6,7 @@
  * what they are without. /
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "fleet.h"
@@ -13,7 +14,7 @@
 #define WHIMS_ONE_IN   3
 #define WHIM_REAPED_US ((int64_t)5 * 1000000)
 
-enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000 };
+enum { WHIM_LOOKS = 20, WHIM_LOOK_US = 100000, WHIM_GREETS = 100, WHIM_GREET_US = 1000 };
 
 void
 fleet_whims_draw(fleet *w)
@@ -314,6 +315,45 @@ whim_settle(fleet_node *node)
     fleet_nap(node->p, FLEET_ROUND_US - stet__sim_now_us(node->w->sim) % FLEET_ROUND_US);
     if (!node->is_leaving)
         fleet_settle_first(node);
+}
+
+/* ---- greetings ------------------------------------------------------------------------------- */
+
+typedef struct whim_greeting {
+    fleet_node *node;
+    fleet_run  *run;
+    bool        is_over;
+} whim_greeting;
+
+static void
+whim_signal(void *arg)
+{
+    whim_greeting *g = arg;
+
+    fleet_signal(g->node, g->run, (int)fleet_draw(&g->node->w->whims, FLEET_SIGNALS), false);
+    g->is_over = true;
+    g->node->clients--;
+}
+
+void
+fleet_whim_greet(fleet *w, stet__platform *p, fleet_run *run)
+{
+    whim_greeting *g = stet__arena_get(&w->arena, sizeof *g);
+    size_t         at = (size_t)fleet_draw(&w->whims, w->n_nodes), i = 0;
+
+    if (g == NULL)
+        abort();
+    while (i < w->n_nodes && (!w->nodes[at].is_up || w->nodes[at].engine == NULL ||
+                              w->nodes[at].is_leaving || w->nodes[at].p == p)) {
+        at = (at + 1) % w->n_nodes;
+        i++;
+    }
+    if (i == w->n_nodes)
+        return;
+    *g = (whim_greeting){ .node = &w->nodes[at], .run = run };
+    fleet_spawn(g->node, whim_signal, g);
+    for (int k = 0; k < WHIM_GREETS && !g->is_over; k++)
+        fleet_nap(p, WHIM_GREET_US);
 }
 
 /* ---- one of them ----------------------------------------------------------------------------- */

@@ -78,6 +78,13 @@ fleet_nap(stet__platform *p, int64_t us)
     p->ops->mutex_destroy(p, &mutex);
 }
 
+void
+fleet_nap_long(fleet_node *node, int64_t us)
+{
+    fleet_nap(node->p, us);
+    node->late_us = stet__sim_now_us(node->w->sim);
+}
+
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 void
@@ -208,8 +215,8 @@ world_poll(fleet_node *node)
     node->clients--;
 }
 
-static void
-world_spawn(fleet_node *node, void (*fn)(void *arg), void *arg)
+void
+fleet_spawn(fleet_node *node, void (*fn)(void *arg), void *arg)
 {
     if (stet__sim_spawn(node->w->sim, node->p, fn, arg) != STET_OK)
         abort();
@@ -227,7 +234,7 @@ world_life(void *arg)
         fleet_nap(node->p, 100000);
     for (unsigned i = 0; w->of == NULL && i <= FLEET_CLIENTS; i++) {
         node->seats[i] = (fleet_seat){ node, i };
-        world_spawn(node, i < FLEET_CLIENTS ? fleet_client : fleet_operator, &node->seats[i]);
+        fleet_spawn(node, i < FLEET_CLIENTS ? fleet_client : fleet_operator, &node->seats[i]);
     }
     if (node->is_polled) {
         node->clients++;
@@ -721,6 +728,7 @@ world_begin(fleet *w, const fleet_options *options)
     stet__rng_seed(&w->moments, options->seed * 131 + 7);
     stet__rng_seed(&w->planner, options->seed * 131 + 11);
     stet__rng_seed(&w->whims, options->seed * 131 + 13);
+    stet__rng_seed(&w->revivals, options->seed * 131 + 41);
     stet__rng_seed(&w->hiccups, options->seed * 131 + 17);
     stet__rng_seed(&w->torn, options->seed * 131 + 19);
     stet__rng_seed(&w->late, options->seed * 131 + 23);
@@ -741,7 +749,7 @@ world_begin(fleet *w, const fleet_options *options)
     for (size_t i = 0; i < w->n_nodes; i++) {
         w->nodes[i].w = w;
         w->nodes[i].index = (unsigned)i;
-        w->nodes[i].pause_end_us = -1000000000;
+        w->nodes[i].pause_end_us = w->nodes[i].late_us = -1000000000;
         w->nodes[i].up_at_us = (int64_t)fleet_draw(&w->faults, 2000000);
     }
     if (stet__sim_spawn(w->sim, w->server, world_story, w) != STET_OK ||
