@@ -263,8 +263,10 @@ static bool
 ctx_is_stopped(const stet_ctx *c)
 {
     /* Not before something that is recorded: a future's body left no record there, and the first
-     * execution went on. Past what it inherits none may have gone yet. */
+     * execution went on. Past what it inherits none may have gone yet; if one has and failed, all who come after it
+     * have to come as far. */
     return c->run.stop_code != 0 && !c->run.is_stop_told && c->journal.unasked == 0 && c->journal.choices == 0 &&
+           c->journal.inherited >= c->journal.inherited_max &&
            (c->journal.inherited_choices == 0 || !(stet__run_has_begun(&c->run) || c->run.lost > 0));
 }
 

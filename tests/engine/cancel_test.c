@@ -295,6 +295,63 @@ TEST(C4_C3_a_retry_is_told_of_its_cancel_behind_the_choices_it_inherited_and_wen
     fixture_end(f);
 }
 
+static gate spent_door;
+
+static int
+body_spent(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    gate_pass(&spent_door);
+    return stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+static int
+undo_spent(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    (void)result;
+    effect("undone");
+    return STET_OK;
+}
+
+static int
+h_spent(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *own, *inherited;
+
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step_start(ctx, &own, "own", body_spent, NULL, NULL));
+    STET_TRY(stet_step_start(ctx, &inherited, "inherited", body_effect, "done",
+                             STET_STEP(.undo = undo_spent)));
+    STET_TRY(stet_await(ctx, NULL, inherited));
+    return stet_await(ctx, NULL, own);
+}
+
+/* Told before that it could not be rolled back: what failed had come further. */
+TEST(C4_C3_B11_a_retry_is_told_of_its_cancel_behind_the_steps_that_a_failed_attempt_inherited)
+{
+    static const stet_handler handlers[] = { { "spent", h_spent, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run, again;
+
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.spent", "",
+                        STET_START(.retry = { .first_ms = 3600000, .max_ms = 3600000 }));
+    gate_await(&spent_door, 1);
+    AWAIT(fixture_facts(f->engine, &run, "step", "inherited") == 1);
+    CHECK_OK(stet_run_fail(f->engine, &run, "ann", "again"));
+    gate_open(&spent_door);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    fixture_await_status(f->engine, &again, STET_STATUS_RETRYING);
+    CHECK_OK(stet_cancel(f->engine, &again, "ann", "enough"));
+    fixture_await_status(f->engine, &again, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("done"), 1);
+    CHECK_INT(effects("undone"), 1);
+    fixture_end(f);
+}
+
 static stet_engine          *late_worker;
 static const stet_store_ops *late_store;
 static stet_run_id           late_run;
