@@ -310,6 +310,7 @@ typedef struct fleet_execution {
     uint64_t      chain;    /* hash over the updates that were made, in their order; 0: none */
     size_t        n_updates;
     uint32_t      updates[FLEET_UPDATES_MAX]; /* their numbers; of more the first */
+    size_t        n_any;    /* how often it waited for the first of several */
 } fleet_execution;
 
 /* One execution of a body, whatever became of it. */
@@ -509,8 +510,7 @@ struct fleet_run {
     bool          was_damaged; /* ever; a generation that was is gone */
     bool          is_reported; /* by verify */
     fleet_due    *dues;       /* what it waits for, of this generation */
-    size_t        dues_op;    /* the last operation with futures that have names */
-    size_t        dues_chosen; /* up to here it is known which came first */
+    uint8_t       any_ops[FLEET_OPS_MAX]; /* which operation, and one more, waits for the first of several, by their order */
     uint32_t      emits;      /* the number of its last event */
     uint64_t      answer;     /* hash of what a waiter was told; 0: nobody was */
     uint64_t      touched;    /* which run of all was it to touch its key's state first; 0: none */
@@ -624,6 +624,8 @@ void   fleet_order_fact(fleet *w, fleet_run *run, const stet__fact *fact);
 /* Its last entry is this. */
 void   fleet_order_entry(fleet_run *run, const stet__fact *fact);
 void   fleet_order_taken(fleet_run *run, uint64_t upto, uint64_t revision);
+/* Its handler waits for the first of several for the nth time, from 0 on, and in this operation. */
+void   fleet_order_any(fleet_run *run, size_t nth, size_t op);
 /* A generation begins. */
 void   fleet_order_forget(fleet_run *run);
 

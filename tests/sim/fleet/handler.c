@@ -288,18 +288,42 @@ handler_policy(const fleet_execution *x, const fleet_body *body)
                                                  body->has_print ? 5 : 0 } };
 }
 
-/* The handler came to it: what it inherits of it can be undone. Whoever lost the run meanwhile does not count. */
+/* Whoever lost the run meanwhile does not count, nor who guessed in vain that it would be granted. */
+static bool
+handler_is_owner(const fleet *w, const fleet_run *run, const stet__claim *claim)
+{
+    const mem_run *row = stet__mem_run(w->db, run->id);
+
+    return row != NULL && (row->row.session == 0 || row->row.session == claim->session);
+}
+
+/* The handler came to it: what it inherits of it can be undone. */
 static int
 handler_met(stet_ctx *ctx, fleet_execution *x, const char *name, int rc)
 {
-    uint64_t   epoch = ((const stet__claim *)ctx->host)->epoch;
-    fleet_run *run;
+    const stet__claim *claim = ctx->host;
+    fleet_run         *run;
+    fleet_step        *s;
 
-    if (rc == STET_OK && x->program.has_undo && !x->is_asked &&
-        (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL &&
-        fleet_step_of(x->w, run, stet_text(name))->met_in < epoch)
-        fleet_step_of(x->w, run, stet_text(name))->met_in = epoch;
+    if (rc != STET_OK || !x->program.has_undo || x->is_asked ||
+        (run = fleet_run_named(x->w, stet_info(ctx)->run)) == NULL)
+        return rc;
+    s = fleet_step_of(x->w, run, stet_text(name));
+    if (s->met_in < claim->epoch && handler_is_owner(x->w, run, claim))
+        s->met_in = claim->epoch;
     return rc;
+}
+
+/* It begins: what another execution, which guessed that this claim would be its own, came to does not count. */
+static void
+handler_meets(stet_ctx *ctx, const fleet_execution *x)
+{
+    uint64_t   epoch = ((const stet__claim *)ctx->host)->epoch;
+    fleet_run *run = x->is_asked ? NULL : fleet_run_named(x->w, stet_info(ctx)->run);
+
+    for (fleet_step *s = run != NULL ? run->steps : NULL; s != NULL; s = s->next)
+        if (s->met_in == epoch)
+            s->met_in = 0;
 }
 
 static int
@@ -679,6 +703,7 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
     stet_future    *futures[FLEET_PARTS_MAX];
     size_t          parts[FLEET_PARTS_MAX], n = 0, chosen = 0;
     const char     *limit = NULL;
+    fleet_run      *run;
     int             rc = STET_OK;
 
     for (int i = 0; i < o->parts; i++) {
@@ -695,6 +720,8 @@ handler_futures(stet_ctx *ctx, fleet_execution *x, size_t op, uint64_t *value)
         if ((limit = stet_ctx_printf(ctx, "%" PRId64 "ms", o->ms / 2 + 1)) == NULL)
             return STET_ENOMEM;
     if (o->wait == FLEET_WAIT_ANY || o->wait == FLEET_WAIT_ANY_FOR) {
+        if (!x->is_asked && (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL)
+            fleet_order_any(run, x->n_any++, op);
         if ((rc = stet_await_any(ctx, &chosen, futures, n, limit)) != STET_OK)
             return rc;
         *value = chosen + 1;
@@ -1149,6 +1176,7 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     x->is_asked = !ctx->exec->host->takes_updates;
     if (!x->is_asked)
         fleet_entered(w, stet_info(ctx)->run);
+    handler_meets(ctx, x);
     handler_exits(ctx, w);
     if ((rc = fleet_live(ctx, x)) != STET_OK)
         return rc;

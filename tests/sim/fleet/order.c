@@ -53,7 +53,6 @@ void
 fleet_order_forget(fleet_run *run)
 {
     run->dues = NULL;
-    run->dues_op = run->dues_chosen = 0;
 }
 
 /* Its entry is in the inbox. */
@@ -106,17 +105,26 @@ order_chosen(fleet *w, const fleet_run *run, size_t op, size_t chosen)
     w->stats.checks++;
 }
 
-/* Of the last operation that has such futures, once: behind it may come one that only calls. */
 static void
-order_any(fleet *w, fleet_run *run, const stet__fact *fact)
+order_any(fleet *w, const fleet_run *run, const stet__fact *fact)
 {
-    size_t          op = run->dues_op;
-    const fleet_op *o = &run->program.ops[op];
+    size_t          nth = (size_t)fact->occurrence - 1, op;
+    const fleet_op *o;
 
-    if (run->dues_chosen <= op && fact->code == 0 && op < run->program.n &&
-        o->kind == FLEET_OP_FUTURES && (o->wait == FLEET_WAIT_ANY || o->wait == FLEET_WAIT_ANY_FOR))
+    if (nth >= FLEET_OPS_MAX || run->any_ops[nth] == 0 || fact->code != 0)
+        return;
+    op = run->any_ops[nth] - 1u;
+    o = &run->program.ops[op];
+    if (op < run->program.n && o->kind == FLEET_OP_FUTURES &&
+        (o->wait == FLEET_WAIT_ANY || o->wait == FLEET_WAIT_ANY_FOR))
         order_chosen(w, run, op, (size_t)fact->number);
-    run->dues_chosen = op + 1;
+}
+
+void
+fleet_order_any(fleet_run *run, size_t nth, size_t op)
+{
+    if (nth < FLEET_OPS_MAX)
+        run->any_ops[nth] = (uint8_t)(op + 1);
 }
 
 static void
@@ -157,8 +165,6 @@ fleet_order_fact(fleet *w, fleet_run *run, const stet__fact *fact)
         d->completion = fact->revision;
         if (fact->kind == STET__FACT_STEP || fact->code != 0)
             d->at = fact->revision;
-        if (is_part && strtoul(d->name + 1, NULL, 10) >= run->dues_op)
-            run->dues_op = strtoul(d->name + 1, NULL, 10);
         break;
     case STET__FACT_TIMER:
         for (d = run->dues; d != NULL; d = d->next)
