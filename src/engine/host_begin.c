@@ -83,14 +83,13 @@ host_load(stet_ctx *c)
     return stet__load_facts_page(e, &c->run, &c->journal, &row, &page, &bad);
 }
 
-/* Its handler was paused while the unit that asked for work was on its way, or while it was read. One that is executed
- * ahead of the unit that gives it to us (ahead.c) is that unit's to refuse. */
+/* Its handler was paused while the unit that asked for work was on its way, or while it was read. */
 static bool
 host_is_held(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
 
-    return !claim->is_guess && stet__is_held(claim->engine, c->run.handler) && !STET__MUTANT(hold_passed);
+    return stet__is_held(claim->engine, c->run.handler) && !STET__MUTANT(hold_passed);
 }
 
 /* Cases in which the handler is not entered: decided here, recorded by stet__host_end(). */

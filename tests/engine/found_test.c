@@ -669,3 +669,104 @@ TEST(C8_a_run_whose_timer_fired_before_its_handler_was_paused_is_taken_with_it)
     CHECK_INT(effects("after"), n + 1);
     fixture_end(f);
 }
+
+/* ---- a start that is on its way when its handler is paused ----------------------------------- */
+
+static gate                  hold_look = GATE_INIT, hold_start = GATE_INIT;
+static const stet_store_ops *hold_store;
+static stet_engine          *hold_engine;
+static stet_run_id           hold_run;
+static atomic_bool           is_pausing;
+
+static int
+values_of_pauses(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+                 size_t limit, stet_value_fn fn, void *arg)
+{
+    int err = hold_store->values(s, space, prefix, after, limit, fn, arg);
+
+    if (strcmp(space, STET__SPACE_BASE_PAUSED) == 0 && atomic_load(&is_pausing))
+        gate_pass(&hold_look);
+    return err;
+}
+
+static int
+commit_of_starts(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    bool is_start = false;
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++)
+            is_start = is_start || units[i].ops[k].kind == STET_OP_RUN_PUT;
+    if (is_start && atomic_load(&is_pausing))
+        gate_pass(&hold_start);
+    return hold_store->commit(s, units, n, outcomes);
+}
+
+static int
+h_begun(stet_ctx *ctx, stet_bytes input)
+{
+    effect("begun");
+    STET_TRY(stet_step(ctx, NULL, "one", body_effect, "one", NULL));
+    return stet_return(ctx, input);
+}
+
+static void *
+hold_pause_it(void *arg)
+{
+    (void)arg;
+    CHECK_OK(stet_handler_pause(hold_engine, "t.begun", NULL, NULL));
+    return NULL;
+}
+
+static void *
+hold_start_it(void *arg)
+{
+    (void)arg;
+    CHECK_OK(stet_start(hold_engine, &hold_run, "t.begun", stet_text("ok"), NULL));
+    return NULL;
+}
+
+/* It was to be executed ahead of its own commit, as soon as a slot was free, and the pause was
+ * answered before. The simulator found it. */
+TEST(C8_a_run_whose_start_is_on_its_way_is_not_begun_when_its_pause_was_answered)
+{
+    static const stet_handler handlers[] = { { "begun", h_begun, NULL },
+                                             { "door", doorkeeper, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_store_ops           *ops;
+    pthread_t                 pauser, starter;
+    stet_run_id               busy;
+
+    f->options.concurrency = 1;
+    f->options.sweep_ms = 60000;
+    hold_engine = f->engine = fixture_open(f);
+    hold_store = f->engine->store->ops;
+    ops = damage_ops(f->engine);
+    ops->values = values_of_pauses;
+    ops->commit = commit_of_starts;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    busy = fixture_start(f->engine, "t.door", "", NULL);
+    gate_await(&found_door, 1);
+    atomic_store(&is_pausing, true);
+    CHECK_INT(pthread_create(&pauser, NULL, hold_pause_it, NULL), 0);
+    gate_await(&hold_look, 1);
+    CHECK_INT(pthread_create(&starter, NULL, hold_start_it, NULL), 0);
+    gate_await(&hold_start, 1);
+    gate_open(&hold_look);
+    CHECK_INT(pthread_join(pauser, NULL), 0);
+    gate_open(&found_door);
+    for (int i = 0; i < 50 && effects("begun") == 0; i++)
+        fixture_breathe();
+    CHECK_INT(effects("begun"), 0);
+    gate_open(&hold_start);
+    CHECK_INT(pthread_join(starter, NULL), 0);
+    EXPECT_ANSWER(f->engine, &busy, STET_OK);
+    CHECK_INT(effects("begun"), 0);
+    CHECK_OK(stet_handler_resume(f->engine, "t.begun", NULL, NULL));
+    EXPECT_RESULT(f->engine, &hold_run, "ok");
+    CHECK_INT(effects("begun"), 1);
+    CHECK_INT(effects("one"), 1);
+    fixture_end(f);
+}
