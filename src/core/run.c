@@ -270,8 +270,14 @@ run_end(stet__run *run, stet_status status, const stet__fact *f)
     run->reason = NULL;
     if (status == STET_STATUS_COMPLETED)
         return run_bytes(run, &run->result, f->value);
+    if (!run->is_told || status != STET_STATUS_FAILED)
+        return run_keep_failure(run, f);
     /* What was told stands, whatever it failed by afterwards; the fact says that. */
-    return run->is_told && status == STET_STATUS_FAILED ? STET_OK : run_keep_failure(run, f);
+    run->code = run->told.code;
+    run->cause = run->told.cause;
+    run->error = run->told.error;
+    run->origin = run->told.origin;
+    return STET_OK;
 }
 
 static int
@@ -338,6 +344,8 @@ run_apply_compensation_failed(stet__run *run, const stet__fact *f)
 
     if ((err = run_keep_failure(run, f)) != STET_OK || (err = run_wait(run, STET_STATUS_COMPENSATION_FAILED, f)) != STET_OK)
         return err;
+    if (!run->is_told)
+        run->told = (stet__told){ run->code, run->cause, run->error, run->origin };
     run->dispatch = f->kind;
     run->is_paused = false;
     run->is_told = run->awaits_help = true;

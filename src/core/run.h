@@ -28,6 +28,12 @@ typedef struct stet__risk {
     bool               is_lasting; /* not known which, and the run was rewound since: it may come to it at any time */
 } stet__risk;
 
+/* A failure as it was told. */
+typedef struct stet__told {
+    int         code, cause;
+    const char *error, *origin;
+} stet__told;
+
 typedef struct stet__run {
     stet__arena *arena; /* owns all texts and bytes below */
     stet_id      id;
@@ -79,6 +85,7 @@ typedef struct stet__run {
     bool        is_told;      /* an undo failed, and the waiters were told: it cannot complete any more */
     bool        awaits_help;  /* … and nobody has asked for another try since */
     const char *undo;         /* that failed: the name of its step; NULL: none, or an older stet did not say */
+    stet__told  told;         /* … the first time: what its waiters were told, and are told whatever fails later */
 
     /* What operators said. */
     bool        is_paused;    /* until it is resumed or stopped */

@@ -324,7 +324,7 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     /* An undo failed, everybody was told, and since then it was done: what was answered stands. */
     if (c->run.is_told && c->run.stop_code == 0 && (c->latch == 0 || c->latch == STET_ERETRY) &&
         (c->is_undone || c->run.rollback == 0) && unasked == NULL)
-        return end_fact(c, STET__FACT_FAILED, c->run.code, c->run.cause, c->run.error, c->run.origin);
+        return end_fact(c, STET__FACT_FAILED, c->run.told.code, c->run.told.cause, c->run.told.error, c->run.told.origin);
     if (c->latch == STET_ENOHANDLER || c->latch == STET_ENOTFOUND || c->latch == STET_EIO || c->latch == STET_ENOMEM) {
         int err = end_release(c, due_ms);
 

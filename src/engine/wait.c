@@ -70,6 +70,9 @@ wait_fill_run(stet_result *r, const stet__run *run, int answer)
     /* What else went wrong with it before is not why: it may be stuck, or between two attempts. */
     if (is_stop && (!stet__run_is_terminal(run) || run->error == NULL))
         return wait_fill(r, run->status, none, answer, 0, stet__run_attempt(run), run->stop_why, NULL);
+    if (run->is_told && answer == STET_ERUN)
+        return wait_fill(r, run->status, none, run->told.code, run->told.cause, stet__run_attempt(run), run->told.error,
+                         run->told.origin);
     return wait_fill(r, run->status, answer == STET_OK ? run->result : none, is_stop ? answer : run->code, run->cause,
                      stet__run_attempt(run), answer == STET_OK ? NULL : run->error, run->origin);
 }

@@ -596,6 +596,76 @@ TEST(B11_a_run_whose_rollback_failed_and_was_done_later_ends_as_it_was_told)
     fixture_end(f);
 }
 
+static _Atomic(const char *) refused_by; /* the step whose undo fails */
+
+static int
+u_refused(stet_attempt *a, stet_bytes result)
+{
+    if (fixture_is(result, atomic_load(&refused_by)))
+        return stet_attempt_fail(a, STET_EPERMANENT, "no %.*s", (int)result.len,
+                                 (const char *)result.data);
+    effect("undo %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
+static int
+h_refused(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step(ctx, NULL, "one", b_do, "one", STET_STEP(.undo = u_refused)));
+    STET_TRY(stet_step(ctx, NULL, "two", b_do, "two", STET_STEP(.undo = u_refused)));
+    return stet_fail(ctx, STET_EPERMANENT, "sold out");
+}
+
+/* By who has seen it, and by who begins with handlers like these and remembers nothing. */
+static void
+expect_first_refusal(fixture *f, const stet_run_id *run, const stet_handler *handlers_of)
+{
+    for (int i = 0; i < 2; i++) {
+        stet_result result = EXPECT_END(f->engine, run, STET_ERUN);
+
+        CHECK_INT(result.code, STET_ECOMPENSATION);
+        CHECK_STR(result.error, "the undo of step two#1 failed: no two");
+        stet_result_free(&result);
+        if (i == 0) {
+            fixture_down(f);
+            fixture_up_with(f, handlers_of);
+        }
+    }
+}
+
+/* What waiters were told stands, also when another undo fails in its next try, and when it is stuck
+ * on the way there. */
+TEST(B11_a_run_whose_rollback_failed_anew_with_another_undo_is_answered_as_before)
+{
+    static const stet_handler refused[] = { { "refused", h_refused, NULL }, { 0 } };
+    static const stet_handler other[] = { { "refused", h_stumbles, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    atomic_store(&refused_by, "two");
+    fixture_up_with(f, refused);
+    run = fixture_start(f->engine, "t.refused", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_COMPENSATION_FAILED);
+    expect_first_refusal(f, &run, refused);
+    atomic_store(&refused_by, "one");
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    AWAIT(fixture_facts(f->engine, &run, "compensation failed", NULL) == 2);
+    CHECK_HAS(fixture_why(f->engine, &run).text, "no one");
+    expect_first_refusal(f, &run, other);
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_STUCK);
+    expect_first_refusal(f, &run, refused); /* who comes lets it try again */
+    AWAIT(fixture_facts(f->engine, &run, "compensation failed", NULL) == 3);
+    atomic_store(&refused_by, "none");
+    CHECK_OK(stet_rollback_retry(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_FAILED);
+    expect_first_refusal(f, &run, refused);
+    CHECK_STR(undone(), "two one");
+    fixture_end(f);
+}
+
 /* The same, and behind its rollback it waits. */
 static int
 h_stumbles_and_waits(stet_ctx *ctx, stet_bytes input)

@@ -477,11 +477,11 @@ operator_on_finding(void *arg, const stet_finding *finding)
     return STET_OK;
 }
 
-/* By a clock that went back, a write may be taken for later than one whose run retention removed
- * (docs/guarantees.md). */
-static bool
-operator_may_repair(const fleet *w)
+bool
+fleet_knows_writes(const fleet *w)
 {
+    if (w->of != NULL)
+        w = w->of;
     return w->peak_ms == 0 || w->plan.retention_ms > FLEET_FAR_MS;
 }
 
@@ -507,7 +507,7 @@ operator_look(fleet_node *node, const fleet_run *run, const stet_run_id *id)
         fleet_operated(w, run, "show", err, err == STET_ECORRUPT);
         break;
     case 3:
-        if (operator_may_repair(w)) {
+        if (fleet_knows_writes(w)) {
             err = stet_repair(node->engine, &n, operator_on_finding, w);
             fleet_operated(w, run, "repair", err, true);
         }

@@ -827,6 +827,9 @@ void fleet_operated(fleet *w, const fleet_run *run, const char *call, int err, b
 void fleet_rewind(fleet_node *node, fleet_run *run, const char *step);
 /* Into *fresh; false: it was refused, or nobody knows. */
 bool fleet_fork(fleet_node *node, fleet_run *run, const char *step, stet_run_id *fresh);
+/* By a clock that went back, a write of state may be taken for later than one whose run retention removed
+ * (docs/guarantees.md): no repair, and what verify says of it does not count. */
+bool fleet_knows_writes(const fleet *w);
 /* The first awakeable that nobody was told to have settled. */
 void fleet_settle_first(fleet_node *node);
 /* Does it wait for somebody to decide? The first that does, or NULL. */
