@@ -111,6 +111,17 @@ expect_topic(stet__expect *x, const stet__fact *f)
            stet__topic_wait_key(&x->l.arena, &value->key, f->name, x->l.run.id, f->revision);
 }
 
+/* The mark of a wait that began or was left behind this: the journal knows it no more, or forgets it now. */
+static bool
+expect_is_forgotten(const stet__expect *x, const stet__want_value *value, uint64_t from)
+{
+    uint64_t         revision = value->revision;
+    const stet__cmd *cmd = stet__map_find(&x->l.journal.completions, &revision, sizeof revision);
+
+    return (strcmp(value->space, STET__SPACE_TOPIC) == 0 || strcmp(value->space, STET__SPACE_BOUNDARY) == 0) &&
+           (revision >= from || cmd == NULL || cmd->chosen_at >= from);
+}
+
 /* What was put since is gone: waits with their marks, and the mark of whatever people decided. */
 static void
 expect_rewound(stet__expect *x, const stet__fact *f)
@@ -118,8 +129,7 @@ expect_rewound(stet__expect *x, const stet__fact *f)
     if (x->l.run.rollback != 0 || (uint64_t)f->generation != x->l.run.generation)
         return; /* it came too late */
     for (stet__want_value **at = &x->values; *at != NULL;)
-        if ((*at)->revision >= (uint64_t)f->number &&
-            (strcmp((*at)->space, STET__SPACE_TOPIC) == 0 || strcmp((*at)->space, STET__SPACE_BOUNDARY) == 0))
+        if (expect_is_forgotten(x, *at, (uint64_t)f->number))
             *at = (*at)->next;
         else
             at = &(*at)->next;

@@ -453,7 +453,7 @@ verify_value_name(const char *space)
                   { STET__SPACE_AWAKEABLE, "the awakeable" },
                   { STET__SPACE_LABEL, "a label" },
                   { STET__SPACE_TOPIC, "the mark that it waits for an event" },
-                  { STET__SPACE_BOUNDARY, "the mark that it waits for a person" },
+                  { STET__SPACE_BOUNDARY, "the mark that it waits for a person at " },
                   { STET__SPACE_UPDATE, "the answer to update " },
                   { STET__SPACE_RETRY, "the mark that it was retried" },
                   { STET__SPACE_DISCARD, "the mark that it was discarded" },

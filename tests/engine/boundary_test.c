@@ -365,3 +365,43 @@ TEST(B15_C8_a_decision_that_was_on_its_way_when_the_run_was_rewound_is_for_what_
     EXPECT_RESULT(f->engine, &l.run, "manager");
     fixture_end(f);
 }
+
+/* ---- a pause that was left by a stop and rewound --------------------------------------------- */
+
+static gate tidy_door = GATE_INIT;
+
+static int
+h_tidies(stet_ctx *ctx, stet_bytes input)
+{
+    stet_decision d;
+    int           rc = stet_pause(ctx, &d, "stocktaking", input);
+
+    if (rc == STET_ECANCELLED) {
+        STET_TRY(stet_step(ctx, NULL, "tidy", body_gate, &tidy_door, NULL));
+        return rc;
+    }
+    STET_TRY(rc);
+    return stet_step(ctx, NULL, "late", body_effect, (void *)"late", NULL);
+}
+
+/* It had begun before the step of the rewind and ended behind it, so it was forgotten with its
+ * mark, and the wait that was asked for instead never had one. The simulator found it. */
+TEST(B15_C8_I2_a_pause_that_began_before_a_rewind_and_was_left_behind_it_has_no_mark)
+{
+    static const stet_handler tidy[] = { { "tidies", h_tidies, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, tidy);
+    run = fixture_start(f->engine, "t.tidies", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_skip(f->engine, &run, "late#1", stet_text("given"), NULL, NULL));
+    AWAIT(fixture_facts(f->engine, &run, "suspended", NULL) == 2);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    gate_await(&tidy_door, 1);
+    CHECK_OK(stet_run_rewind(f->engine, &run, "late", NULL, NULL));
+    gate_open(&tidy_door);
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    (void)fixture_sound(f->engine);
+    fixture_end(f);
+}
