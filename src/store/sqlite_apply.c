@@ -236,12 +236,12 @@ apply_anew(sqlite_store *st, sqlite_run *run, const stet_op *op)
         return err;
     sqlite_bind_id(facts, 1, &run->id);
     sqlite_bind_id(inbox, 1, &run->id);
-    sqlite_bind_u64(inbox, 2, op->session + STET__MUTANT(file_inbox_cut));
+    sqlite_bind_u64(inbox, 2, op->session);
     if ((err = stet__sqlite_run(st, &st->writer, facts, "remove facts")) != STET_OK ||
         (err = stet__sqlite_run(st, &st->writer, inbox, "remove inbox entries")) != STET_OK)
         return err;
     run->journal = op->number - 1;
-    if (run->inbox < op->session && !STET__MUTANT(file_inbox_behind)) {
+    if (run->inbox < op->session) {
         run->inbox = op->session;
         stet__sqlite_run_touch(st, run, LITE_DIRTY_INBOX);
     }
@@ -306,8 +306,6 @@ apply_del(sqlite_store *st, sqlite_run *run, const stet_op *op)
     if ((err = apply_lane_leave(st, run, op)) != STET_OK)
         return err;
     for (i = 0; i < sizeof which / sizeof *which; i++) {
-        if (STET__MUTANT(file_inbox_left) && which[i] == LITE_SQL_INBOX_DEL)
-            continue;
         if ((stmt = sqlite_writer_stmt(st, which[i], &err)) == NULL)
             return err;
         sqlite_bind_id(stmt, 1, &run->id);

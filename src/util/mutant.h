@@ -26,7 +26,7 @@
     X(lane_asleep, "a run that leaves its lane does not wake the next")                            \
     X(lane_shared, "a run enters its lane and executes though another holds it")                   \
     X(due_early, "delays and backoffs are not waited for")                                         \
-    /* the store in a file: crash everywhere finds these, or its contract */                       \
+    /* the store in a file: crash everywhere finds these */                                        \
     X(file_unsynced, "commits to a file are not flushed")                                          \
     X(file_fence_dropped, "in a file whoever records for a run need not hold its claim")           \
     X(file_repeat_applied, "a unit that is submitted to a file again is applied again")            \
@@ -38,9 +38,6 @@
     X(file_lane_gap, "in a file who enters a long lane stands behind those that were read")        \
     X(file_lane_middle, "in a file who left a lane from its middle comes to its front")            \
     X(file_inbox_row, "in a file a row does not tell how far its inbox came")                      \
-    X(file_inbox_cut, "in a file a new generation does not have the last entry of the inbox")      \
-    X(file_inbox_left, "in a file the inbox of a run that is removed stays")                       \
-    X(file_inbox_behind, "in a file a row is behind the inbox of its new generation")              \
     /* the stores on servers: crash everywhere on that server and its cuts find these */           \
     X(postgres_fence_dropped, "on PostgreSQL whoever records need not hold the claim")             \
     X(postgres_repeat_applied, "after a lost connection a handle is another one to PostgreSQL")    \

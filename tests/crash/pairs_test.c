@@ -418,6 +418,12 @@ TEST_LIMIT(B11_C2_pairs_of_crashes_mended_rollback, 300)
     pairs_all("mended rollback", 4 * pairs_stride());
 }
 
+/* Who wants the same key has it in the order in which they came, one at a time. */
+TEST_LIMIT(A2_pairs_of_crashes_crowd, 300)
+{
+    pairs_all("crowd", 4 * pairs_stride());
+}
+
 TEST_LIMIT(C8_pairs_of_crashes_halted_handler, 300)
 {
     pairs_all("halted handler", pairs_stride());

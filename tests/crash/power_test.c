@@ -254,6 +254,11 @@ POWER_TEST(signals, "signals")
 POWER_TEST(events, "events")
 POWER_TEST(rollback, "rollback")
 
+TEST_LIMIT(A2_the_power_goes_at_every_flush_crowd, 300)
+{
+    power_all("crowd");
+}
+
 TEST_LIMIT(B22_the_power_goes_at_every_flush_generations, 300)
 {
     power_all("generations");

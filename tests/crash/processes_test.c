@@ -176,6 +176,11 @@ PROCESSES_TEST(signals, "signals")
 PROCESSES_TEST(events, "events")
 PROCESSES_TEST(rollback, "rollback")
 
+TEST_LIMIT(A2_processes_killed_everywhere_crowd, 300)
+{
+    processes_all("crowd");
+}
+
 TEST_LIMIT(B22_processes_killed_everywhere_generations, 300)
 {
     processes_all("generations");

@@ -1,5 +1,6 @@
 /* The workflows of the crash tests; see crash_flows.h. */
 #include "crash_flows_parts.h"
+#include "engine/host.h"
 #include "exec/context.h"
 
 /* ---- bodies ---------------------------------------------------------------------------------- */
@@ -135,6 +136,70 @@ flow_add(stet_ctx *ctx, stet_bytes input)
     STET_TRY(flow_step(ctx, NULL, "add", "add#1"));
     STET_TRY(stet_state_set(ctx, "n", stet_text(text)));
     return stet_return(ctx, stet_text(text));
+}
+
+/* One of a crowd that wants the same key. Each says its name when it has it; the first one keeps it until
+ * it is told. */
+static int
+flow_join(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes so_far;
+    char      *text;
+
+    if (input.len == 1 && *(const char *)input.data == '1')
+        STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    STET_TRY(flow_step(ctx, NULL, "join", "join#1"));
+    STET_TRY(stet_state_get(ctx, &so_far, "n"));
+    text = stet_ctx_printf(ctx, "%.*s%.*s", (int)so_far.len,
+                           so_far.len > 0 ? (const char *)so_far.data : "", (int)input.len,
+                           (const char *)input.data);
+    STET_TRY(stet_state_set(ctx, "n", stet_text(text)));
+    return stet_return(ctx, stet_text(text));
+}
+
+/* Paused and resumed while it waits for the key: that does not give it to it. */
+static int
+flow_nudge(stet_attempt *a, void *run)
+{
+    stet_engine *e = ((const stet__claim *)a->ctx->host)->engine;
+    int          rc;
+
+    flow_enter(a, "nudge#1");
+    while ((rc = stet_run_pause(e, run, "flow", NULL)) == STET_EBUSY || rc == STET_EUNCERTAIN)
+        ;
+    if (rc != STET_OK && rc != STET_ESETTLED)
+        return rc;
+    while ((rc = stet_run_resume(e, run, "flow", NULL)) == STET_EBUSY || rc == STET_EUNCERTAIN)
+        ;
+    return rc == STET_ESTATE ? STET_OK : rc; /* resumed by one of us who stood still */
+}
+
+/* They queue up for it, one of them for a moment only, and one is paused and resumed while it
+ * waits; the last one comes when some have left. */
+static int
+flow_crowd(stet_ctx *ctx, stet_bytes input)
+{
+    static const char key[] = "q", handler[] = "counter.join";
+    stet_run_id       first, second;
+    stet_future      *hasty;
+    stet_bytes        all;
+    int               rc;
+
+    (void)input;
+    STET_TRY(stet_send(ctx, &first, handler, stet_text("1"), STET_START(.key = key)));
+    STET_TRY(stet_send(ctx, &second, handler, stet_text("2"), STET_START(.key = key)));
+    STET_TRY(stet_call_start(ctx, &hasty, handler, stet_text("3"),
+                             STET_START(.key = key, .timeout = "10ms")));
+    STET_TRY(stet_send(ctx, NULL, handler, stet_text("4"), STET_START(.key = key)));
+    STET_TRY(stet_send(ctx, NULL, handler, stet_text("5"), STET_START(.key = key)));
+    STET_TRY(stet_send(ctx, NULL, handler, stet_text("6"), STET_START(.key = key)));
+    if ((rc = stet_await(ctx, NULL, hasty)) != STET_ECHILD)
+        return rc == STET_OK ? STET_EPERMANENT : rc;
+    STET_TRY(stet_step(ctx, NULL, "nudge", flow_nudge, &second, NULL));
+    STET_TRY(stet_sleep(ctx, "a while", "20ms"));
+    STET_TRY(stet_ctx_signal(ctx, &first, "go", stet_text("")));
+    STET_TRY(stet_call(ctx, &all, handler, stet_text("7"), STET_START(.key = key)));
+    return stet_return(ctx, all);
 }
 
 static int
@@ -665,6 +730,7 @@ flow_register(stet_engine *e)
                 { "halting", flow_halting, NULL },
                 { "classed", flow_classed, &classed },
                 { "slow", flow_slow, NULL },
+                { "crowd", flow_crowd, NULL },
                 { 0 },
     };
     static const stet_handler_options shared = { .shared = true };
@@ -675,6 +741,7 @@ flow_register(stet_engine *e)
                 { "peek", flow_peek, &shared },
                 { "hold", flow_hold, NULL },
                 { "hear", flow_hear_late, NULL },
+                { "join", flow_join, NULL },
                 { 0 },
     };
     int err = stet_register(e, "flow", services);
@@ -825,6 +892,12 @@ const flow flows[] = {
       2,
       0,
       { { "hold#1", 1 }, { "heard#1", 1 } } },
+    { "crowd",
+      { { "flow.crowd", NULL, STET_STATUS_COMPLETED, 0, "124567" } },
+      1,
+      8,
+      0,
+      { { "join#1", 6 }, { "nudge#1", 1 } } },
     { .name = FLOW_SCHEDULE, /* nothing is started: it does that, twice */
       .runs = 2,
       .steps = { { "begin#1", 2 }, { "finish#1", 2 } } },
