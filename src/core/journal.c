@@ -660,13 +660,20 @@ journal_apply_skip(stet__journal *j, const stet__fact *f)
     return STET_OK;
 }
 
+/* The stop it was told is none: it was told once, and the handler went on by that. */
+bool
+stet__cmd_has_result(const stet__cmd *cmd)
+{
+    return cmd->is_settled && cmd->code != STET_ECANCELLED && cmd->code != STET_EEXPIRED;
+}
+
 static int
 journal_apply_edit(stet__journal *j, const stet__fact *f)
 {
     stet__fact step = *f;
     stet__cmd *cmd = journal_named(j, f);
 
-    if (cmd == NULL || !cmd->is_settled || (STET__MUTANT(edit_dropped) && cmd->attempt > 1)) {
+    if (cmd == NULL || !stet__cmd_has_result(cmd) || (STET__MUTANT(edit_dropped) && cmd->attempt > 1)) {
         j->anomalies++;
         return STET_OK;
     }

@@ -152,6 +152,8 @@ bool stet__journal_has_signal(const stet__journal *j, const char *signal);
 stet__cmd *stet__journal_find(const stet__journal *j, stet__fact_kind kind, const char *name, uint64_t occurrence);
 /* How many there are of this kind and name, those in between that are not known included. */
 uint64_t stet__journal_count(const stet__journal *j, stet__fact_kind kind, const char *name);
+/* Is there something of a step to be replaced by another result? */
+bool stet__cmd_has_result(const stet__cmd *cmd);
 /* Must the handler ask for commands of this kind when they are recorded? */
 bool stet__journal_is_binding(stet__fact_kind kind);
 /* Is there a command of this kind with this name in the row's next place? Does not ask. */

@@ -576,13 +576,35 @@ stet__end_again(stet_engine *e, int64_t now_us)
     return STET__FOREVER;
 }
 
+/* Its session may have been given up while the end was decided, which takes reads. The store need not know that: its clock
+ * was ahead and was set right. It would take what is given back here, and our crumbs are not to be read any more. */
+static void
+end_submit(stet_ctx *c)
+{
+    stet__claim *claim = host_claim(c);
+    stet_engine *e = claim->engine;
+    const char  *lane;
+
+    stet__lock(e->p, &e->lock);
+    if (!claim->is_owned)
+        stet__exec_wake(&e->exec, c); /* to end as one that is not ours */
+    else {
+        claim->end = STET__END_ASKED;
+        /* The next run of the key may begin, but its units must queue behind this one. */
+        if (stet__run_is_terminal(&c->run) && claim->has_lane && !claim->is_detached &&
+            (lane = stet__lane_name(&claim->open->arena, c->run.handler, c->run.key)) != NULL)
+            stet__ahead_end(e, claim->open, lane, c->run.handler);
+        stet__host_submit_locked(claim);
+    }
+    stet__unlock(e->p, &e->lock);
+}
+
 bool
 stet__host_end(stet_ctx *c)
 {
     stet__claim *claim = host_claim(c);
     stet_engine *e = claim->engine;
     size_t       jobs;
-    const char  *lane;
     bool         is_owned, is_settled, is_done;
     int          err;
 
@@ -675,15 +697,6 @@ stet__host_end(stet_ctx *c)
         stet__answer(e, &c->run);
         stet__unlock(e->p, &e->lock);
     }
-    claim->end = STET__END_ASKED;
-    if (stet__run_is_terminal(&c->run) && claim->has_lane) {
-        /* The next run of the key may begin, but its units must queue behind this one. */
-        stet__lock(e->p, &e->lock);
-        if (!claim->is_detached && (lane = stet__lane_name(&claim->open->arena, c->run.handler, c->run.key)) != NULL)
-            stet__ahead_end(e, claim->open, lane, c->run.handler);
-        stet__host_submit_locked(claim);
-        stet__unlock(e->p, &e->lock);
-    } else
-        stet__host_submit(claim);
+    end_submit(c);
     return true;
 }

@@ -218,6 +218,9 @@ operate_may_edit(operation *op, const stet__loaded *l)
     if (!cmd->is_settled)
         return stet__fail(STET_ESTATE, "%s has no result of %s#%llu yet; `stet skip` gives it one", op->run, cmd->name,
                           (unsigned long long)cmd->occurrence);
+    if (!stet__cmd_has_result(cmd))
+        return stet__fail(STET_ESTATE, "%s#%llu of %s has no result: it was told to stop there; `stet rewind` goes back to before it",
+                          cmd->name, (unsigned long long)cmd->occurrence, op->run);
     op->fact.name = stet_text(cmd->name);
     op->fact.occurrence = (int64_t)cmd->occurrence;
     return STET_OK;

@@ -500,6 +500,45 @@ TEST(C8_a_recorded_result_is_replaced)
     fixture_end(f);
 }
 
+static gate told_door = GATE_INIT, tidy_door = GATE_INIT;
+
+static int
+h_told_at_two(stet_ctx *ctx, stet_bytes input)
+{
+    int rc;
+
+    (void)input;
+    STET_TRY(stet_step(ctx, NULL, "one", body_gate, &told_door, NULL));
+    if ((rc = stet_step(ctx, NULL, "two", body_effect, (void *)"two", NULL)) != STET_OK) {
+        STET_TRY(stet_step(ctx, NULL, "tidy", body_gate, &tidy_door, NULL));
+        return rc;
+    }
+    return stet_step(ctx, NULL, "three", body_effect, (void *)"three", NULL);
+}
+
+/* It was told once: with a result there the handler would never learn of its cancel. */
+TEST(C8_C4_where_a_run_was_told_to_stop_there_is_no_result_to_be_replaced)
+{
+    static const stet_handler told[] = { { "told", h_told_at_two, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, told);
+    run = fixture_start(f->engine, "t.told", "", NULL);
+    gate_await(&told_door, 1);
+    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    gate_open(&told_door);
+    gate_await(&tidy_door, 1);
+    AWAIT(fixture_facts(f->engine, &run, "step", "two") == 1);
+    CHECK_CODE(stet_run_edit(f->engine, &run, "two", stet_text("given"), NULL, NULL), STET_ESTATE);
+    CHECK_HAS(stet_last_error(), "told to stop");
+    CHECK_OK(stet_run_edit(f->engine, &run, "one", stet_text("given"), NULL, NULL));
+    gate_open(&tidy_door);
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    CHECK_INT(effects("two"), 0);
+    fixture_end(f);
+}
+
 TEST(C8_a_retry_of_a_retry_has_a_given_result_once)
 {
     fixture    *f = begin();

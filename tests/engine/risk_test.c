@@ -881,3 +881,98 @@ TEST(I9_a_body_whose_record_was_refused_when_the_lease_ended_is_at_risk)
     stet_close(lent_client);
     fixture_end(f);
 }
+
+/* ---- a session that is lost here, and not in the store --------------------------------------- */
+
+static atomic_int  inbox_reads;
+static atomic_bool is_taken_for_dead;
+
+/* Its lease had ended by a clock that was ahead and was set right since: it goes on in the store. */
+static int
+renew_never(stet_store *s, uint64_t session, int64_t lease_ms)
+{
+    (void)lease_ms;
+    return atomic_exchange(&is_taken_for_dead, false)
+               ? stet__fail(STET_EFENCED, "session %llu has expired", (unsigned long long)session)
+               : lent->session_renew(s, session, lease_ms);
+}
+
+/* What the attempt came to is refused because of this, and it is looked what it is. */
+static int
+commit_behind_news(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops && atomic_load(&inbox_reads) == 0; k++) {
+            stet_bytes  in = units[i].ops[k].data;
+            stet__fact  fact;
+            stet_run_id run;
+
+            while (units[i].ops[k].kind == STET_OP_FACTS &&
+                   stet__fact_decode(&fact, &in) == STET_OK)
+                if (fact.kind == STET__FACT_ATTEMPT_FAILED) {
+                    stet__id_text(run.text, STET__ID_RUN, units[i].ops[k].run);
+                    CHECK_OK(stet_signal(lent_client, &run, "go", stet_text(""), NULL));
+                    atomic_store(&inbox_reads, 1);
+                }
+        }
+    return lent->commit(s, units, n, outcomes);
+}
+
+static int
+inbox_for_long(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    int err = lent->inbox(s, run, from, limit, fn, arg), one = 1;
+
+    if (atomic_compare_exchange_strong(&inbox_reads, &one, 2)) {
+        atomic_store(&is_taken_for_dead, true);
+        stet__renew(lent_to);
+    }
+    return err;
+}
+
+static int
+body_fails_once(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect(stet_attempt_is_at_risk(a) ? "charged at risk" : "charged");
+    return effects("charged") + effects("charged at risk") > 1
+               ? STET_OK
+               : stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+static int
+h_fails_once(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_step(ctx, NULL, "charge", body_fails_once, NULL, NULL));
+    return stet_return(ctx, input);
+}
+
+/* What it gives back then would be taken, and it does not know its crumbs any more. The simulator
+ * found it. */
+TEST(I9_a_worker_that_gave_its_session_up_gives_no_run_back_without_telling_its_risks)
+{
+    static const stet_handler handlers[] = { { "h", h_fails_once, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_store_ops           *ops;
+    stet_run_id               run;
+
+    lent_client = fixture_open(f);
+    f->options.sweep_ms = 20;
+    f->options.lease_ms = 1500; /* it is over before the run goes on */
+    f->options.renew_ms = 500;
+    lent_to = f->engine = fixture_open(f);
+    lent = f->engine->store->ops;
+    ops = damage_ops(f->engine);
+    ops->session_renew = renew_never;
+    ops->commit = commit_behind_news;
+    ops->inbox = inbox_for_long;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(lent_client, "t.h", "ok", NULL);
+    EXPECT_RESULT(lent_client, &run, "ok");
+    CHECK_INT(atomic_load(&inbox_reads), 2);
+    CHECK_INT(effects("charged"), 1);
+    CHECK_INT(effects("charged at risk"), 1);
+    stet_close(lent_client);
+    fixture_end(f);
+}

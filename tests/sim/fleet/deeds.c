@@ -297,7 +297,10 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         if (strncmp(s->step, "rollback:", 9) == 0 && !deed_undoes_nothing(run, s->step))
             fleet_step_undone(w, run, s->step, true);
     } else {
+        if (s->code == STET_ECANCELLED || s->code == STET_EEXPIRED)
+            return; /* it was told to stop there meanwhile: that is no result */
         deed_unfix(run, news->step);
+        run->is_astray = run->is_astray || s->code != 0;
         if (s->done == 0)
             s->done = s->failed; /* who says what it gave says that it was done */
     }

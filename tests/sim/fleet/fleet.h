@@ -445,6 +445,7 @@ struct fleet_run {
     fleet_news   *news;
     fleet_write  *writes, *last_write;
     bool          is_rewritten; /* anything at all */
+    bool          is_astray;    /* a failure was replaced by a result: it takes another way, and may be stuck */
     unsigned      rewinds;
     bool          is_skipped;   /* a step of it, by somebody, perhaps */
     uint64_t      inherited;    /* its last fact that is */

@@ -444,13 +444,23 @@ recover_compare_keys(fleet *w, const fleet *a, const fleet *b, unsigned chance)
     }
 }
 
+/* Whoever starts lets one try again that is stuck because it took another way, in vain. */
+static bool
+recover_is_astray(const fleet *w)
+{
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        if (run->is_astray)
+            return true;
+    return false;
+}
+
 static void
 recover_compare(fleet *w, const fleet_image *image, const fleet *a, const fleet *b)
 {
     fleet_fates of_a, of_b;
     unsigned    keys = 0;
 
-    if (w->is_failed || image->is_damaged)
+    if (w->is_failed || image->is_damaged || recover_is_astray(w))
         return;
     for (int i = 0;; i++) { /* what is chance in one is chance */
         fleet_fates_make(&of_a, image->db, a->db, w->ops_max, keys);

@@ -394,6 +394,8 @@ why_judge(fleet *w, const fleet_run *run, const why_said *said, bool is_helped)
         return why_child(w, run, row, said);
     if (strcmp(said->kind, "lane") == 0)
         return why_lane(w, run, row, said);
+    if (run->is_astray && strcmp(said->kind, "stuck") == 0)
+        return strstr(said->text, "recorded") != NULL ? NULL : "it does not say what is recorded";
     if (is_helped && !run->is_damaged)
         return "it was helped";
     if (strcmp(said->kind, "stuck") == 0)
