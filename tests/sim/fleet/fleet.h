@@ -346,6 +346,7 @@ typedef struct fleet_step {
     bool     is_skipped;
     int      code;     /* recorded */
     uint64_t revision; /* of its first fact; 0: none */
+    int64_t  recorded_us;
     uint32_t repeats;  /* how often it was forgotten */
     size_t   given;    /* the deed whose result it has; 0: its own */
     int64_t  until_ms; /* it is not entered again before; 0: at any time */
@@ -650,6 +651,7 @@ typedef struct fleet_deed_of {
     bool            is_plain;    /* … of what an operator had paused */
     char            step[48]; /* as the operator said it; "": none */
     unsigned        puts;     /* how often the store got it */
+    int64_t         asked_us;
 } fleet_deed_of;
 
 /* Somebody is about to ask for it. Its number, from 1 on, is the reason to give. */

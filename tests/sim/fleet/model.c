@@ -438,6 +438,7 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     }
     if (fact->kind == STET__FACT_STEP) {
         s->is_recorded = true;
+        s->recorded_us = stet__sim_now_us(w->sim);
         s->code = (int)fact->code;
     } else {
         s->attempts = (uint32_t)fact->attempt;
