@@ -248,6 +248,8 @@ stet__host_submit_locked(stet__claim *claim)
     (void)host_spare(claim, w); /* what finds no memory goes with the next unit */
     if (atomic_load(&claim->is_gathered))
         w->gather_round = claim->gather_round;
+    /* Whoever asks behind this goes past waits whose outcomes are in it: no update is made at them any more. */
+    claim->ctx->passed = claim->ctx->journal.order;
     has_state = w->has_state; /* then the lock is held; else the unit may be gone when it was submitted */
     stet__submit(claim->engine, w);
     if (has_state)

@@ -207,7 +207,7 @@ struct stet_ctx {
     uint32_t         scopes_missing;       /* began without memory, not ended yet */
     stet__run        run;
     stet__journal    journal;
-    uint64_t         passed;        /* what settled up to here (journal.order) an earlier execution may have seen */
+    uint64_t         passed;        /* what settled up to here (journal.order) an earlier execution, or who asks, may have seen */
     stet__map        state_entries; /* name -> what is known of it; see context_state.c */
     stet_future     *steps;
     stet__undo      *undos;         /* of steps that were waited for at once */

@@ -300,7 +300,8 @@ deed_take(fleet *w, fleet_run *run, const fleet_news *news, uint64_t revision)
         if (s->code == STET_ECANCELLED || s->code == STET_EEXPIRED)
             return; /* it was told to stop there meanwhile: that is no result */
         deed_unfix(run, news->step);
-        run->is_astray = run->is_astray || s->code != 0;
+        run->is_astray =
+            run->is_astray || s->code != 0 || s->step[0] == 'l'; /* which run is looked at */
         if (s->done == 0)
             s->done = s->failed; /* who says what it gave says that it was done */
     }

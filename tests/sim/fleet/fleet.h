@@ -1077,7 +1077,7 @@ stet__sim *fleet_sim_get(uint64_t seed);
 void       fleet_sim_put(stet__sim *sim);
 /* Wait on this platform's node; virtual time. */
 void     fleet_nap(stet__platform *p, int64_t us);
-/* … with a commit: what the node does meanwhile comes late. */
+/* … with a commit, as long as there are faults: what the node does meanwhile comes late. */
 void     fleet_nap_long(fleet_node *node, int64_t us);
 int      fleet_store_new(stet_store **out, stet_store *inner, fleet_node *node);
 /* One more fiber that uses its engine: at its end it counts node->clients down. */

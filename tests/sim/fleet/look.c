@@ -205,7 +205,9 @@ fleet_looked_at(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
     }
     if (of->was_damaged)
         return;
-    if (row == NULL ? of->end == 0 || look_end(of) != (stet_status)fact->number
+    /* One that was removed since: where it was before its end is not known any more. */
+    if (row == NULL ? of->end == 0 || (stet_status_is_terminal((stet_status)fact->number) &&
+                                       look_end(of) != (stet_status)fact->number)
                     : !look_is_anew(row, g->from) &&
                           (look_statuses(row, g->from) >> fact->number & 1u) == 0)
         fleet_fail(w, run, "it sees run %u %s, which it was not since it looked", of->number,

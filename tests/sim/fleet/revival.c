@@ -79,7 +79,7 @@ fleet_revival_told(fleet *w, fleet_node *node, const stet_unit *unit)
     if (!is_it || node == r->node)
         return;
     r->is_seen = true;
-    while (r->session == session &&
+    while (w->has_faults && r->session == session &&
            (!r->has_crashed || stet__mem_is_alive(w->db, stet__mem_session(w->db, session))))
         fleet_nap_long(node, REVIVAL_LOOK_US);
     r->is_over = true;

@@ -201,7 +201,8 @@ why_event(const fleet *w, const fleet_run *run, const why_said *said)
         return "its limit has no timer";
     while (stet__map_next(&w->marks, &at, &key, &len, &value))
         if (len == strlen("news") + 1 + sizeof run->id.bytes + 8 &&
-            memcmp((const char *)key + strlen("news") + 1, run->id.bytes, sizeof run->id.bytes) == 0)
+            memcmp((const char *)key + strlen("news") + 1, run->id.bytes, sizeof run->id.bytes) ==
+                0)
             return NULL;
     return "it has no mark";
 }

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "fleet.h"
 
+#define WORLD_SLICE_US ((int64_t)100000)
 #define WORLD_HEAL_US  ((int64_t)900 * 1000000)
 #define WORLD_LIMIT_US ((int64_t)7200 * 1000000)
 #define WORLD_BACK_MS  60000
@@ -81,8 +82,12 @@ fleet_nap(stet__platform *p, int64_t us)
 void
 fleet_nap_long(fleet_node *node, int64_t us)
 {
-    fleet_nap(node->p, us);
-    node->late_us = stet__sim_now_us(node->w->sim);
+    fleet  *w = node->w;
+    int64_t until_us = stet__sim_now_us(w->sim) + us, left_us;
+
+    while (w->has_faults && (left_us = until_us - stet__sim_now_us(w->sim)) > 0)
+        fleet_nap(node->p, left_us < WORLD_SLICE_US ? left_us : WORLD_SLICE_US);
+    node->late_us = stet__sim_now_us(w->sim);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
