@@ -293,6 +293,33 @@ h_stopped(stet_ctx *ctx, stet_bytes input)
     return err;
 }
 
+static int
+body_second_time(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("tried");
+    return effects("tried") > 1 ? STET_OK : stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+/* Begins a body, and waits for two signals beside it. */
+static int
+h_beside(stet_ctx *ctx, stet_bytes input)
+{
+    letter       l;
+    stet_future *tried;
+
+    (void)input;
+    STET_TRY(letter_begin(ctx, &l));
+    STET_TRY(stet_step_start(ctx, &tried, "try", body_second_time, NULL,
+                             STET_STEP(.attempts = 3, .first_ms = 500, .max_ms = 500)));
+    STET_TRY(stet_await_signal(ctx, NULL, "one", NULL));
+    letter_mark(&l, "|1");
+    STET_TRY(stet_await_signal(ctx, NULL, "two", NULL));
+    letter_mark(&l, "|2");
+    STET_TRY(stet_await(ctx, NULL, tried));
+    return letter_end(ctx, &l);
+}
+
 static const stet_handler_options soon = { .retry = { .attempts = 3, .first_ms = 1, .max_ms = 1 } };
 
 static const stet_handler handlers[] = { { "letter", h_letter, NULL },
@@ -306,6 +333,7 @@ static const stet_handler handlers[] = { { "letter", h_letter, NULL },
                                          { "stopped", h_stopped, NULL },
                                          { "refuses", h_refuses, NULL },
                                          { "limited", h_letter_limited, NULL },
+                                         { "beside", h_beside, NULL },
                                          { 0 } };
 static const stet_handler deaf[] = { { "letter", h_letter_deaf, NULL }, { 0 } };
 static const stet_handler hasty[] = { { "letter", h_letter_hasty, NULL }, { 0 } };
@@ -515,6 +543,55 @@ TEST(I12_an_update_that_comes_with_the_end_of_a_wait_is_made_before_it_and_never
     tell(client, &second, "two");
     EXPECT_RESULT(f->engine, &run, "x |1 |2 ");
     EXPECT_RESULT(f->engine, &second, "|1 y |2 ");
+    stet_close(client);
+    fixture_end(f);
+}
+
+static int
+count_timer(void *arg, const stet_timer *t)
+{
+    (void)t;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int
+timers_of(stet_engine *e, const stet_run_id *run)
+{
+    int n = 0;
+
+    CHECK_OK(e->store->ops->timers_of(e->store, damage_id(run), count_timer, &n));
+    return n;
+}
+
+/* The end of the wait is on record by itself, because a body begins behind it: whoever asks goes past
+ * the wait, and so must the run. The simulator found it. */
+TEST(I12_an_update_is_not_made_at_a_wait_whose_end_was_recorded_without_it)
+{
+    fixture     *f = fixture_begin();
+    stet_engine *client;
+    stet_run_id  run;
+
+    f->options.parked_max = STET_NONE;
+    fixture_up_with(f, handlers);
+    run = start_waiting(f, "t.beside");
+    AWAIT(fixture_facts(f->engine, &run, "step retry", "try") == 1);
+    fixture_down(f);
+    f->options.roles = STET_ROLE_TIMERS;
+    client = fixture_open(f);
+    CHECK_OK(stet_engine_start(client));
+    CHECK_STR(put_with(client, &run, "add", "x",
+                       STET_UPDATE_OPTIONS(.idempotency_key = "k", .timeout_ms = 1)),
+              "STET_ETIMEOUT");
+    tell(client, &run, "one");
+    AWAIT(timers_of(client, &run) == 0); /* its step is due when it is executed again */
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    CHECK_STR(put_with(client, &run, "add", "x", STET_UPDATE_OPTIONS(.idempotency_key = "k")),
+              "\"|1 x \"");
+    tell(client, &run, "two");
+    EXPECT_RESULT(f->engine, &run, "|1 x |2 ");
+    CHECK_INT(effects("tried"), 2);
     stet_close(client);
     fixture_end(f);
 }
