@@ -192,7 +192,8 @@ client_hash(const stet_result *r, int answer)
 static uint64_t
 client_hash_failure(const stet_result *r)
 {
-    uint64_t h = stet__hash64(r->error, r->error != NULL ? strlen(r->error) : 0, (uint64_t)-r->code);
+    uint64_t h =
+        stet__hash64(r->error, r->error != NULL ? strlen(r->error) : 0, (uint64_t)-r->code);
 
     return (h * 31 + (uint64_t)-r->cause) | (uint64_t)1 << 32; /* no stop's answer */
 }
@@ -878,7 +879,7 @@ fleet_operator(void *arg)
             break;
         if (w->n_schedules > 0 && fleet_draw(&w->planner, 8) == 0)
             fleet_schedule_edit(seat->node);
-        else if (fleet_whim_strikes(w, 3))
+        else if (fleet_whim_strikes(w, 2))
             fleet_whim(seat->node);
         else
             operator_act(seat->node);

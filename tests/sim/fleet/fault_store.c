@@ -442,7 +442,7 @@ fault_values(stet_store *s, const char *space, stet_bytes prefix, const stet_byt
     int    err = fault_values_read(s, space, prefix, after, limit, fn, arg);
 
     /* Who waits for an event is known, and may not wait any more when it is told. */
-    if (err == STET_OK && strcmp(space, STET__SPACE_TOPIC) == 0 && fleet_whim_strikes(w, 2))
+    if (err == STET_OK && strcmp(space, STET__SPACE_TOPIC) == 0 && fleet_whim_strikes(w, 1))
         fleet_nap(s->platform, 1000 * (int64_t)fleet_draw(&w->whims, FAULT_THINKS_MS));
     return err;
 }

@@ -30,14 +30,22 @@ fleet_whim_strikes(fleet *w, uint64_t one_in)
 
 typedef bool (*whim_fn)(const fleet *w, const fleet_run *run);
 
+static size_t
+whim_count(const fleet *w, whim_fn is)
+{
+    size_t n = 0;
+
+    for (const fleet_run *run = w->first; run != NULL; run = run->next)
+        n += is(w, run);
+    return n;
+}
+
 /* One of those of which it is true, or NULL. */
 static fleet_run *
 whim_pick(fleet *w, whim_fn is)
 {
-    size_t n = 0, at;
+    size_t n = whim_count(w, is), at;
 
-    for (const fleet_run *run = w->first; run != NULL; run = run->next)
-        n += is(w, run);
     if (n == 0)
         return NULL;
     at = (size_t)fleet_draw(&w->whims, n);
@@ -317,6 +325,77 @@ whim_settle(fleet_node *node)
         fleet_settle_first(node);
 }
 
+/* ---- children -------------------------------------------------------------------------------- */
+
+/* It has called one that goes on, and waits for it. */
+static bool
+whim_is_caller(const fleet *w, const fleet_run *run)
+{
+    const fleet_run *child = w->first;
+
+    while (child != NULL && (!child->is_called || child->end != 0 || child->is_stopped ||
+                             child->is_forgotten || !stet__id_equal(child->parent, run->id)))
+        child = child->next;
+    return child != NULL && whim_is_open(w, run) && !run->is_stopped && !run->is_rolled_back;
+}
+
+/* It is taken back while nobody executes it, and failed before anybody knows. */
+static void
+whim_fail_rewound(fleet_node *node)
+{
+    fleet      *w = node->w;
+    fleet_run  *run = whim_pick(w, whim_is_caller);
+    stet_run_id id;
+    int         err;
+
+    if (run == NULL || whim_pause(node, run, "it is taken back") != STET_OK || node->is_leaving)
+        return;
+    fleet_rewind(node, run, "");
+    if (node->is_leaving)
+        return;
+    memcpy(id.text, run->text, sizeof id.text);
+    run->is_forced = true;
+    err = stet_run_fail(node->engine, &id, "operator", FLEET_FAILED);
+    fleet_operated(w, run, "fail", err, err == STET_EENDED || err == STET_ECORRUPT);
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+static bool
+whim_is_reader(const fleet *w, const fleet_run *run)
+{
+    const mem_run *row = whim_is_open(w, run) ? stet__mem_run(w->db, run->id) : NULL;
+
+    return row != NULL && row->row.reason != NULL && strstr(row->row.reason, "event wait") != NULL;
+}
+
+static void
+whim_stop_reader(void *arg)
+{
+    fleet_node *node = arg;
+    fleet_run  *run;
+    stet_run_id id;
+
+    fleet_nap(node->p, WHIM_LOOK_US);
+    if ((run = whim_pick(node->w, whim_is_reader)) != NULL && !node->is_leaving) {
+        memcpy(id.text, run->text, sizeof id.text);
+        whim_cancel(node, &id);
+    }
+    node->clients--;
+}
+
+/* Somebody stops waiting just when all who wait are told. */
+static void
+whim_emit(fleet_node *node)
+{
+    for (int i = 0; i < WHIM_LOOKS && whim_count(node->w, whim_is_reader) < 2; i++)
+        fleet_nap(node->p, WHIM_LOOK_US);
+    if (node->is_leaving)
+        return;
+    fleet_spawn(node, whim_stop_reader, node);
+    fleet_emit(node);
+}
+
 /* ---- greetings ------------------------------------------------------------------------------- */
 
 typedef struct whim_greeting {
@@ -375,7 +454,13 @@ fleet_whim(fleet_node *node)
         whim_undone(node);
         return;
     }
-    switch (fleet_draw(&w->whims, 10)) {
+    if (whim_pick(w, whim_is_heir) != NULL && fleet_draw(&w->whims, 3) == 0) {
+        whim_fork_heir(node);
+        return;
+    }
+    switch (fleet_draw(&w->whims, 12)) {
+    case 10: whim_fail_rewound(node); break;
+    case 11: whim_emit(node); break;
     case 4:
     case 5: whim_settle(node); break;
     case 3: whim_undone(node); break;
