@@ -799,8 +799,9 @@ int stet__repair_is_passed(stet_engine *e, const stet__expect *x, bool *is_passe
 int stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own);
 
 /* session.c */
-/* What a worker that is gone was doing with the run; NULL: not known. */
-bool stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb);
+/* What a worker that is gone was doing with the run; NULL: not known. It may have been executing several bodies of it, and
+ * died once: *is_counted says whether this was told. */
+bool stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb, bool *is_counted);
 int  stet__session_open(stet_engine *e);
 /* May something be begun? A tenth of the lease is kept in hand for the time between this look and the body. */
 bool stet__lease_holds(stet_engine *e);

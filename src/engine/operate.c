@@ -396,7 +396,8 @@ operate_stop_child(stet_engine *e, stet__work *w, stet_id child, const char *by,
         return STET_OK;
     if (err != STET_OK && err != STET_ECORRUPT)
         return err;
-    if (err == STET_ECORRUPT || row.epoch != 0 || row.session != 0)
+    /* One that is paused waits for nothing that comes by itself. */
+    if (err == STET_ECORRUPT || row.epoch != 0 || row.session != 0 || row.status == STET_STATUS_PAUSED)
         return stet__stop_called(e, w, child, err == STET_OK ? &row : NULL, by, why) ? STET_OK : STET_ENOMEM;
     cancel.time_ms = stet__store_now(e);
     if (by != NULL)

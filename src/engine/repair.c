@@ -100,7 +100,7 @@ repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
                  const stet__crumbs_left *left, size_t *n)
 {
     int64_t now_ms = stet__store_now(e);
-    bool    is_unknown = false;
+    bool    is_unknown = false, is_counted = false;
     stet_id nobody = { { 0 } };
 
     *n = 0;
@@ -108,10 +108,11 @@ repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
         return true;
     for (const repair_session *s = left->sessions; s != NULL; s = s->next) {
         is_unknown = is_unknown || s->crumbs == NULL;
+        is_counted = false;
         for (size_t i = 0; i < s->n; i++) {
             if (s->crumbs[i].is_busy == 0 || !stet__id_equal(s->crumbs[i].run, x->l.run.id))
                 continue;
-            if (!stet__tell_lost(w, now_ms, x->l.run.id, s->worker, &s->crumbs[i]))
+            if (!stet__tell_lost(w, now_ms, x->l.run.id, s->worker, &s->crumbs[i], &is_counted))
                 return false;
             ++*n;
         }
@@ -119,7 +120,7 @@ repair_tell_lost(stet_engine *e, stet__work *w, const stet__expect *x,
     if (!is_unknown || *n > 0)
         return true;
     ++*n;
-    return stet__tell_lost(w, now_ms, x->l.run.id, nobody, NULL);
+    return stet__tell_lost(w, now_ms, x->l.run.id, nobody, NULL, &is_counted);
 }
 
 /* ---- the row --------------------------------------------------------------------------------- */
@@ -536,6 +537,7 @@ stet__repair_run(stet_engine *e, stet_id id, const stet_run_row *lost,
 int
 stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own)
 {
+    bool          is_counted = false;
     stet__work   *w = stet__work_new(e, NULL, NULL);
     stet_run_row *set;
     stet_cond    *owner, *journal, *inbox;
@@ -566,7 +568,7 @@ stet__repair_owner(stet_engine *e, const stet_run_row *row, bool is_own)
     set->due_ms = w->timer_ms = stet__store_now(e);
     op->row = set;
     op->mask = STET_RUN_STATUS | STET_RUN_OWNER;
-    if (!stet__tell_lost(w, set->due_ms, row->id, nobody, NULL)) {
+    if (!stet__tell_lost(w, set->due_ms, row->id, nobody, NULL, &is_counted)) {
         stet__work_free(w);
         return stet__fail(STET_ENOMEM, "out of memory");
     }

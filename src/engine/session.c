@@ -442,7 +442,7 @@ session_on_run(void *arg, const stet_run_row *row)
 }
 
 bool
-stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb)
+stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, const stet_crumb *crumb, bool *is_counted)
 {
     stet__fact fact = { 0 };
     char       who[STET_ID_TEXT_MAX];
@@ -460,8 +460,10 @@ stet__tell_lost(stet__work *w, int64_t now_ms, stet_id run, stet_id worker, cons
     else {
         memcpy(step, crumb->step, sizeof step);
         step[sizeof step - 1] = '\0';
-        if (crumb->is_busy == 1)
+        if (crumb->is_busy == 1 && !*is_counted) {
             fact.flags |= STET__FACT_EXECUTING;
+            *is_counted = true;
+        }
         if (crumb->is_body) {
             fact.flags |= STET__FACT_IN_BODY;
             fact.name = stet_text(step);
@@ -479,15 +481,15 @@ static bool
 session_tell_run(stet__work *w, int64_t now_ms, const session_runs *r, size_t i, stet_id worker, bool has_crumbs,
                  const stet_crumb *crumbs, size_t n_crumbs)
 {
-    bool       is_told = !has_crumbs;
+    bool       is_told = !has_crumbs, is_counted = false;
     stet_cond *cond;
 
-    if (!has_crumbs && !stet__tell_lost(w, now_ms, r->runs[i], worker, NULL))
+    if (!has_crumbs && !stet__tell_lost(w, now_ms, r->runs[i], worker, NULL, &is_counted))
         return false;
     for (size_t k = 0; k < n_crumbs; k++) {
         if (STET__MUTANT(death_untold) || crumbs[k].is_busy == 0 || crumbs[k].epoch != r->epochs[i] || !stet__id_equal(crumbs[k].run, r->runs[i]))
             continue;
-        if (!stet__tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k]))
+        if (!stet__tell_lost(w, now_ms, r->runs[i], worker, &crumbs[k], &is_counted))
             return false;
         is_told = true;
     }

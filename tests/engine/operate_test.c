@@ -1590,3 +1590,79 @@ TEST(C8_a_run_that_is_failed_leaves_no_timer_of_a_wait_that_had_ended)
     CHECK_INT(timers, 0);
     fixture_end(f);
 }
+
+/* ---- a run that was never executed, and whose caller is failed ------------------------------- */
+
+static const stet_store_ops *dying_store;
+static atomic_bool           is_dead;
+
+static int
+commit_and_die(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int err = dying_store->commit(s, units, n, outcomes);
+
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < units[i].n_ops; k++) {
+            stet_bytes in = units[i].ops[k].data;
+            stet__fact fact;
+
+            while (units[i].ops[k].kind == STET_OP_FACTS &&
+                   stet__fact_decode(&fact, &in) == STET_OK)
+                if (fact.kind == STET__FACT_FAILED)
+                    atomic_store(&is_dead, true);
+        }
+    return err;
+}
+
+static int
+run_of_the_dead(stet_store *s, stet_id run, stet_run_row_fn fn, void *arg)
+{
+    return atomic_load(&is_dead) ? stet__fail(STET_EIO, "it is gone")
+                                 : dying_store->run(s, run, fn, arg);
+}
+
+static int
+h_calls_late(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_call(ctx, NULL, "t.quick", stet_text(""), STET_START(.delay = "1h"));
+}
+
+static int
+find_child(void *arg, const stet_run_info *info)
+{
+    if (strcmp(info->handler, "t.quick") == 0)
+        CHECK_OK(stet_run_id_parse(arg, info->id));
+    return 0;
+}
+
+/* Who failed its caller dies before it could end it: it was paused, and nothing else would wake it.
+ * The simulator found it. */
+TEST(C8_a_paused_run_that_never_began_ends_when_its_caller_is_failed_whoever_dies)
+{
+    static const stet_handler callers[] = { { "calls", h_calls_late, NULL },
+                                            { "quick", h_quick, NULL },
+                                            { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *ann;
+    stet_run_id               run, child = { "" };
+    stet_store_ops           *ops;
+
+    fixture_up_with(f, callers);
+    run = fixture_start(f->engine, "t.calls", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_run_list(f->engine, NULL, find_child, &child));
+    CHECK_OK(stet_run_pause(f->engine, &child, NULL, NULL));
+    f->options.roles = STET_ROLE_CLIENT;
+    ann = fixture_open(f);
+    dying_store = ann->store->ops;
+    ops = damage_ops(ann);
+    ops->commit = commit_and_die;
+    ops->run = run_of_the_dead;
+    CHECK_OK(stet_run_fail(ann, &run, NULL, NULL));
+    CHECK(atomic_load(&is_dead));
+    fixture_await_status(f->engine, &child, STET_STATUS_CANCELLED);
+    atomic_store(&is_dead, false);
+    stet_close(ann);
+    fixture_end(f);
+}

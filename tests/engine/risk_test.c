@@ -271,6 +271,41 @@ i9_five_deaths(fixture *f, stet_engine *doomed[5])
     return run;
 }
 
+static gate twin_door = GATE_INIT;
+
+static int
+h_twins(stet_ctx *ctx, stet_bytes input)
+{
+    stet_future *twins[2];
+
+    STET_TRY(stet_step_start(ctx, &twins[0], "one", body_gate, &twin_door, NULL));
+    STET_TRY(stet_step_start(ctx, &twins[1], "two", body_gate, &twin_door, NULL));
+    STET_TRY(stet_await_all(ctx, twins, 2));
+    return stet_return(ctx, input);
+}
+
+/* It died once, whatever it was executing. */
+TEST(I9_C1_a_worker_that_dies_in_two_bodies_of_a_run_is_one)
+{
+    static const stet_handler twins[] = { { "twins", h_twins, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_engine              *doomed;
+    stet_run_id               run;
+
+    doomed = i9_doomed(f, twins);
+    run = fixture_start(doomed, "t.twins", "ok", NULL);
+    gate_await(&twin_door, 2);
+    damage_die(f, doomed);
+    f->options.sweep_ms = 20;
+    f->options.lost_max = 2;
+    fixture_up_with(f, twins);
+    gate_await(&twin_door, 4);
+    gate_open(&twin_door);
+    EXPECT_RESULT(f->engine, &run, "ok");
+    stet_close(doomed);
+    fixture_end(f);
+}
+
 static void
 i9_bury(stet_engine *doomed[5])
 {
