@@ -784,7 +784,7 @@ stet__journal_rewind(stet__journal *j, uint64_t from)
             return err;
     }
     journal_rewind_updates(j, from);
-    j->inherited_max = 0; /* it may go another way now */
+    j->inherited = j->inherited_max = 0; /* it may go another way now, and do it anew */
     for (stet__cmd **link = &j->waiting; *link != NULL;) {
         stet__cmd *cmd = *link;
 

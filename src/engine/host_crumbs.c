@@ -153,14 +153,17 @@ stet__host_crumb_spent(stet_ctx *c, stet_attempt *a)
 void
 stet__host_crumbs_failed(stet__claim *claim)
 {
+    uint64_t revision = claim->ctx->run.journal;
+
+    if (claim->is_unrecorded) /* else it was recorded before, by itself */
+        claim->revision = revision;
     claim->is_unrecorded = false;
-    claim->revision = claim->ctx->run.journal;
     claim->has_broken = false;
     while (claim->broken != NULL) {
         stet_attempt *a = claim->broken;
 
         claim->broken = a->next;
-        a->revision = claim->revision;
+        a->revision = revision;
         a->next = claim->spent;
         claim->spent = a;
     }

@@ -1011,3 +1011,83 @@ TEST(I9_a_worker_that_gave_its_session_up_gives_no_run_back_without_telling_its_
     stet_close(lent_client);
     fixture_end(f);
 }
+
+/* ---- a rollback that is refused when what failed is on record -------------------------------- */
+
+static atomic_bool is_refused_once;
+
+static bool
+begins_rollback(const stet_unit *unit)
+{
+    for (size_t i = 0; i < unit->n_ops; i++) {
+        stet_bytes in = unit->ops[i].data;
+        stet__fact fact;
+
+        while (unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
+            if (fact.kind == STET__FACT_ROLLBACK)
+                return true;
+    }
+    return false;
+}
+
+static int
+commit_but_a_rollback(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    int err = STET_OK;
+
+    for (size_t i = 0; i < n && err == STET_OK; i++)
+        if (begins_rollback(&units[i]) && !atomic_exchange(&is_refused_once, true))
+            outcomes[i] = (stet_outcome){ .result = STET_ECONFLICT };
+        else
+            err = lent->commit(s, &units[i], 1, &outcomes[i]);
+    return err;
+}
+
+/* So long that it is recorded by itself. */
+static int
+body_slow_failure(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("slow");
+    for (int i = 0; i < 25; i++)
+        fixture_breathe();
+    return stet_attempt_fail(a, STET_EPERMANENT, "never");
+}
+
+static int
+undo_quick(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    (void)result;
+    effect("undone");
+    return STET_OK;
+}
+
+static int
+h_regrets(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(stet_step(ctx, NULL, "done", body_effect, "done", STET_STEP(.undo = undo_quick)));
+    return stet_step(ctx, NULL, "slow", body_slow_failure, NULL, NULL);
+}
+
+TEST(I9_B11_a_step_whose_failure_is_recorded_is_not_at_risk_because_its_rollback_is_refused)
+{
+    static const stet_handler handlers[] = { { "h", h_regrets, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    f->engine = fixture_open(f);
+    lent = f->engine->store->ops;
+    damage_ops(f->engine)->commit = commit_but_a_rollback;
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    CHECK(atomic_load(&is_refused_once));
+    CHECK_INT(effects("slow"), 1);
+    CHECK_INT(effects("undone"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, "worker lost", NULL), 0);
+    fixture_end(f);
+}

@@ -1568,3 +1568,50 @@ TEST(B11_code_that_asks_for_a_rollback_itself_goes_on_with_the_one_that_is_under
     CHECK_INT(fixture_sound(f->engine), 1);
     fixture_end(f);
 }
+
+/* ---- a rewind behind what was inherited ------------------------------------------------------ */
+
+static gate rewound_door = GATE_INIT;
+
+static int
+body_rewound(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    gate_pass(&rewound_door);
+    return stet_attempt_fail(a, STET_EBUSY, "not now");
+}
+
+static int
+h_rewound(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(done(ctx, "reserve"));
+    return stet_step(ctx, NULL, "two", body_rewound, NULL, NULL);
+}
+
+/* What an attempt had come to before it was taken back is nothing the next one has to come to: it
+ * does it anew. The simulator found it. */
+TEST(B11_C8_a_retry_that_is_rewound_while_its_attempt_fails_is_rolled_back)
+{
+    static const stet_handler_options brief = { .retry = { 2, 1, 1, 100, 0 } };
+    static const stet_handler         rewound[] = { { "rewound", h_rewound, &brief }, { 0 } };
+    fixture                          *f = fixture_begin();
+    stet_run_id                       run, again;
+
+    fixture_up_with(f, rewound);
+    run = fixture_start(f->engine, "t.rewound", "", NULL);
+    gate_await(&rewound_door, 1);
+    CHECK_OK(stet_run_fail(f->engine, &run, NULL, NULL));
+    gate_open(&rewound_door);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    gate_shut(&rewound_door);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    gate_await(&rewound_door, 1);
+    CHECK_OK(stet_run_rewind(f->engine, &again, NULL, NULL, NULL));
+    gate_open(&rewound_door);
+    fixture_await_status(f->engine, &again, STET_STATUS_FAILED);
+    CHECK_INT(effects("do reserve"), 2);
+    CHECK_INT(effects("undo reserve"), 1);
+    fixture_end(f);
+}
