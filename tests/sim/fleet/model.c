@@ -999,8 +999,9 @@ model_inbox(fleet *w, const fleet_node *node, const stet_unit *unit, const stet_
         fleet_told(w, &fact);
         break;
     case STET__FACT_CHILD_DONE:
-        model_told_once(w, run, &fact);
         child = fleet_run_of(w, stet__fact_id(fact.run));
+        if (child == NULL || !child->was_damaged) /* else what it was told may be what is torn, and comes again */
+            model_told_once(w, run, &fact);
         if (child != NULL)
             child->is_answered = true;
         if (child != NULL && child->end == 0 && !child->is_stopped && !child->is_broken)
