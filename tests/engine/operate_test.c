@@ -517,16 +517,20 @@ h_told_at_two(stet_ctx *ctx, stet_bytes input)
 }
 
 /* It was told once: with a result there the handler would never learn of its cancel. */
-TEST(C8_C4_where_a_run_was_told_to_stop_there_is_no_result_to_be_replaced)
+static void
+check_told_at_two(bool by_deadline)
 {
     static const stet_handler told[] = { { "told", h_told_at_two, NULL }, { 0 } };
     fixture                  *f = fixture_begin();
     stet_run_id               run;
 
     fixture_up_with(f, told);
-    run = fixture_start(f->engine, "t.told", "", NULL);
+    run = fixture_start(f->engine, "t.told", "",
+                        STET_START(.timeout = by_deadline ? "100ms" : NULL));
     gate_await(&told_door, 1);
-    CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    if (!by_deadline)
+        CHECK_OK(stet_cancel(f->engine, &run, NULL, NULL));
+    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLING);
     gate_open(&told_door);
     gate_await(&tidy_door, 1);
     AWAIT(fixture_facts(f->engine, &run, "step", "two") == 1);
@@ -534,9 +538,20 @@ TEST(C8_C4_where_a_run_was_told_to_stop_there_is_no_result_to_be_replaced)
     CHECK_HAS(stet_last_error(), "told to stop");
     CHECK_OK(stet_run_edit(f->engine, &run, "one", stet_text("given"), NULL, NULL));
     gate_open(&tidy_door);
-    fixture_await_status(f->engine, &run, STET_STATUS_CANCELLED);
+    fixture_await_status(f->engine, &run,
+                         by_deadline ? STET_STATUS_EXPIRED : STET_STATUS_CANCELLED);
     CHECK_INT(effects("two"), 0);
     fixture_end(f);
+}
+
+TEST(C8_C4_where_a_run_was_told_of_its_cancel_there_is_no_result_to_be_replaced)
+{
+    check_told_at_two(false);
+}
+
+TEST(C8_C5_where_a_run_was_told_of_its_deadline_there_is_no_result_to_be_replaced)
+{
+    check_told_at_two(true);
 }
 
 TEST(C8_a_retry_of_a_retry_has_a_given_result_once)
