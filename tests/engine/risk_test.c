@@ -922,7 +922,8 @@ TEST(I9_a_body_whose_record_was_refused_when_the_lease_ended_is_at_risk)
 static atomic_int  inbox_reads;
 static atomic_bool is_taken_for_dead;
 
-/* Its lease had ended by a clock that was ahead and was set right since: it goes on in the store. */
+/* Its lease had ended by a clock that was ahead and was set right since: it goes on in the
+ * store. */
 static int
 renew_never(stet_store *s, uint64_t session, int64_t lease_ms)
 {

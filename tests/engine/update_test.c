@@ -564,8 +564,8 @@ timers_of(stet_engine *e, const stet_run_id *run)
     return n;
 }
 
-/* The end of the wait is on record by itself, because a body begins behind it: whoever asks goes past
- * the wait, and so must the run. The simulator found it. */
+/* The end of the wait is on record by itself, because a body begins behind it: whoever asks goes
+ * past the wait, and so must the run. The simulator found it. */
 TEST(I12_an_update_is_not_made_at_a_wait_whose_end_was_recorded_without_it)
 {
     fixture     *f = fixture_begin();

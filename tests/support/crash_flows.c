@@ -138,8 +138,8 @@ flow_add(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, stet_text(text));
 }
 
-/* One of a crowd that wants the same key. Each says its name when it has it; the first one keeps it until
- * it is told. */
+/* One of a crowd that wants the same key. Each says its name when it has it; the first one keeps it
+ * until it is told. */
 static int
 flow_join(stet_ctx *ctx, stet_bytes input)
 {
