@@ -141,7 +141,8 @@ TEST(I1_why_stuck_and_ended)
 
     f->options.parked_max = STET_NONE;
     fixture_up_with(f, handlers);
-    run = fixture_start(f->engine, "t.c", "", NULL);
+    run = fixture_start(f->engine, "t.c", "", /* a slow test comes in time all the same */
+                        STET_START(.retry = { .attempts = 1000, .first_ms = 500, .max_ms = 500 }));
     fixture_await_status(f->engine, &run, STET_STATUS_RETRYING);
     fixture_down(f);
     atomic_store(&i1_is_new_code, true);
