@@ -365,3 +365,49 @@ TEST(B22_a_generation_knows_what_the_one_before_knew)
     CHECK_INT(s.run.taken, 3);
     subject_free(&s);
 }
+
+/* ---- what was undone ------------------------------------------------------------------------- */
+
+TEST(C8_where_a_run_was_told_to_stop_nothing_is_replaced)
+{
+    static const int codes[] = { STET_ECANCELLED, STET_EEXPIRED };
+    subject          s;
+
+    for (size_t i = 0; i < 2; i++) {
+        rewrite_start(&s);
+        APPLY(&s, STEP, .name = TEXT("charge"), .occurrence = 1, .code = codes[i]);
+        notify(&s, FACT(EDIT, .name = TEXT("charge"), .occurrence = 1, .value = TEXT("paid")));
+        CHECK_INT(s.journal.anomalies, 1);
+        CHECK_INT(ask(&s, STET__FACT_STEP, "charge")->code, codes[i]);
+        subject_free(&s);
+    }
+}
+
+/* Whatever the order in which they are found. */
+TEST(C8_B11_the_first_step_that_was_undone_behind_a_place_is_named)
+{
+    static const char *const names[] = { "one", "two", "three", "four", "five", "six" };
+    enum { N = sizeof names / sizeof names[0] };
+    subject  s;
+    char     undo[N][STET__UNDO_NAME_MAX];
+    uint64_t from, first;
+
+    rewrite_start(&s);
+    first = s.run.journal + 1;
+    for (size_t i = 0; i < N; i++)
+        APPLY(&s, STEP, .name = stet_text(names[i]), .occurrence = 1);
+    from = s.run.journal + 1;
+    APPLY(&s, SLEEP, .name = TEXT("nap"), .occurrence = 1, .until_ms = 5000);
+    APPLY(&s, ROLLBACK, .name = TEXT("rollback"), .occurrence = 1, .code = STET_ESTEP);
+    notify(&s, FACT(REWIND, .number = (int64_t)from)); /* it has begun: too late */
+    CHECK_INT(s.journal.anomalies, 1);
+    for (size_t i = N; i-- > 0;)
+        APPLY(&s, STEP, .name = stet_text(stet__undo_name(undo[i], names[i], strlen(names[i]), 1)),
+              .occurrence = 1);
+    notify(&s, FACT(REWIND, .number = (int64_t)from)); /* it goes on, and much is undone */
+    CHECK_INT(s.journal.anomalies, 2);
+    CHECK(stet__journal_undone(&s.journal, from) != NULL);
+    CHECK_INT(stet__journal_undone(&s.journal, from)->revision, first);
+    CHECK(stet__journal_undone(&s.journal, first) == NULL);
+    subject_free(&s);
+}
