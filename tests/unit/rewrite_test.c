@@ -411,3 +411,22 @@ TEST(C8_B11_the_first_step_that_was_undone_behind_a_place_is_named)
     CHECK(stet__journal_undone(&s.journal, first) == NULL);
     subject_free(&s);
 }
+
+TEST(C8_B11_of_a_step_that_was_done_twice_the_one_that_was_undone_counts)
+{
+    subject  s;
+    char     undo[2][STET__UNDO_NAME_MAX];
+    uint64_t from, first;
+
+    rewrite_start(&s);
+    APPLY(&s, STEP, .name = TEXT("one"), .occurrence = 1);
+    first = s.run.journal + 1;
+    APPLY(&s, STEP, .name = TEXT("two"), .occurrence = 1);
+    APPLY(&s, STEP, .name = TEXT("one"), .occurrence = 2);
+    from = s.run.journal + 1;
+    APPLY(&s, ROLLBACK, .name = TEXT("rollback"), .occurrence = 1, .code = STET_ESTEP);
+    APPLY(&s, STEP, .name = stet_text(stet__undo_name(undo[0], "one", 3, 2)), .occurrence = 1);
+    APPLY(&s, STEP, .name = stet_text(stet__undo_name(undo[1], "two", 3, 1)), .occurrence = 1);
+    CHECK_INT(stet__journal_undone(&s.journal, from)->revision, first);
+    subject_free(&s);
+}
