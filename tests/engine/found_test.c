@@ -677,6 +677,7 @@ static const stet_store_ops *hold_store;
 static stet_engine          *hold_engine;
 static stet_run_id           hold_run;
 static atomic_bool           is_pausing;
+static _Thread_local bool    is_pauser; /* sweeps look, too */
 
 static int
 values_of_pauses(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
@@ -684,7 +685,7 @@ values_of_pauses(stet_store *s, const char *space, stet_bytes prefix, const stet
 {
     int err = hold_store->values(s, space, prefix, after, limit, fn, arg);
 
-    if (strcmp(space, STET__SPACE_BASE_PAUSED) == 0 && atomic_load(&is_pausing))
+    if (strcmp(space, STET__SPACE_BASE_PAUSED) == 0 && is_pauser)
         gate_pass(&hold_look);
     return err;
 }
@@ -714,6 +715,7 @@ static void *
 hold_pause_it(void *arg)
 {
     (void)arg;
+    is_pauser = true;
     CHECK_OK(stet_handler_pause(hold_engine, "t.begun", NULL, NULL));
     return NULL;
 }
