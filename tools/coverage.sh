@@ -2,13 +2,15 @@
 # Branch coverage of src/ by the tests: builds with clang's counters, runs every test program, prints a
 # table (branches and lines, per file and in all), lists the branches of src/core nobody took, and fails
 # below the floors in tools/coverage.py. Counters live in mapped files, so that processes which are killed
-# or leave by _exit() count as well.
+# or leave by _exit() count as well. Programs of crashes and faults try as many points as in `make test`; whoever
+# wants more says so (STET_CRASH_STRIDE=1 …).
 #
 #   ONLY=unit   only programs whose name has this in it (then the goals are not judged)
 #   LIST=src/engine/dlq.c  whose branches that were not taken are listed, instead of those of src/core
 #   JOBS=2      parallel compilations
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
+. tools/thin.sh
 
 BUILD=${BUILD:-build}
 ONLY=${ONLY:-}
@@ -32,7 +34,6 @@ CC=clang cmake -S . -B "$out/build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS="$f
 rm -rf "$out/profiles" "$out/logs"
 mkdir -p "$out/profiles" "$out/logs"
 export STET_TEST_SLOW=4
-export STET_POWER_SEEDS=1
 
 export out
 run() { # PROGRAM@STORE
@@ -42,16 +43,18 @@ run() { # PROGRAM@STORE
     export LLVM_PROFILE_FILE="$out/profiles/$name.$store/%c%p.profraw"
     mkdir -p "$out/profiles/$name.$store"
     case $name in # in larger steps they miss the same allocations every time
-    fault_repair_test | fault_*_answer_test) export STET_FAULT_STRIDE=3 ;;
+    fault_repair_test | fault_*_answer_test) export STET_FAULT_STRIDE=3 STET_FAULT_THIN=1 ;;
     fault_sqlite_test) export STET_FAULT_STRIDE=1 ;;
     esac
-    if ! STET_TEST_STORE=$store "$program" >"$out/logs/$name.$store" 2>&1 </dev/null; then
+    export STET_TEST_STORE=$store
+    thin_program "plain/$name"
+    if ! "$program" >"$out/logs/$name.$store" 2>&1 </dev/null; then
         grep -A 5 '^not ok' "$out/logs/$name.$store" | head -n 20
         echo "coverage: $name failed; the log is $out/logs/$name.$store" >&2
         return 1
     fi
 }
-export -f run
+export -f run thin thin_program
 
 objects=()
 jobs=()

@@ -13,6 +13,7 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 
 export ROOT=$PWD
+. tools/thin.sh
 BUILD=${BUILD:-build}
 case $BUILD in /*) ;; *) BUILD=$ROOT/$BUILD ;; esac
 export OUT=$BUILD/test
@@ -142,54 +143,12 @@ run_check() { # NAME
     esac
 }
 
-# Only so many points, unless whoever called says how many.
-thin() { # NAME=NUMBER...
-    local one name
-    for one; do
-        name=${one%%=*}
-        [ -n "${!name:-}" ] || export "${one?}"
-    done
-}
-
 run_program() { # CONFIG/PROGRAM, CONFIG/PROGRAM@STORE or checks/NAME
     local config=${1%%/*} program=${1#*/}
     [ "$config" != checks ] || { run_check "$program"; return; }
     case $program in *@*) local -x STET_TEST_STORE=${program#*@} ;; esac
     program=${program%@*}
-    # Each point is tried in one configuration or the other, as far as there is time: where memory may be handled
-    # wrongly on the way back, more of them with AddressSanitizer; where it is what was stored that counts, without.
-    # `make soak` and whoever runs a program alone try all of them.
-    case $config/$program in
-    plain/crash_pairs_test) thin STET_TEST_PAIRS_STRIDE=45 ;;
-    asan/crash_pairs_test) thin STET_TEST_PAIRS_STRIDE=1000 STET_TEST_PAIRS_SEEDS=1 ;;
-    plain/crash_processes_test)
-        case ${STET_TEST_STORE:-} in
-        postgres) thin STET_CRASH_STRIDE=64 ;;
-        redis) thin STET_CRASH_STRIDE=28 ;;
-        *) thin STET_CRASH_STRIDE=6 ;;
-        esac ;;
-    asan/crash_processes_test) thin STET_CRASH_STRIDE=20 ;;
-    plain/crash_stopped_test | asan/crash_stopped_test) thin STET_CRASH_STRIDE=16 ;;
-    plain/crash_transaction_test) [ "${STET_TEST_STORE:-}" != postgres ] || thin STET_CRASH_STRIDE=6 ;;
-    plain/crash_repair_test) thin STET_CRASH_STRIDE=3 ;;
-    asan/crash_repair_test) thin STET_CRASH_STRIDE=20 ;;
-    plain/crash_power_test) thin STET_POWER_SEEDS=1 STET_POWER_STRIDE=2 ;;
-    asan/crash_power_test) thin STET_POWER_SEEDS=1 STET_POWER_STRIDE=10 ;;
-    plain/fault_postgres_cut_test) thin STET_CUT_STRIDE=45 ;;
-    plain/fault_redis_cut_test) thin STET_CUT_STRIDE=6 ;;
-    asan/fault_*_cut_test) thin STET_CUT_STRIDE=300 STET_CUT_KINDS=3 ;;
-    plain/fault_rabbitmq_test | asan/fault_rabbitmq_test) thin STET_CUT_STRIDE=24 ;;
-    plain/fault_api_test) thin STET_FAULT_THIN=60 ;;
-    asan/fault_api_test) thin STET_FAULT_STRIDE=2000 STET_FAULT_FIRST=1 ;;
-    asan/fault_sqlite_test) thin STET_FAULT_STRIDE=20 ;;
-    asan/fault_postgres_answer_test) thin STET_FAULT_STRIDE=40 ;;
-    asan/fault_redis_answer_test) thin STET_FAULT_STRIDE=29 ;;
-    plain/fault_io_test | plain/fault_memory_test | plain/fault_repair_test) thin STET_FAULT_THIN=5 ;;
-    asan/fault_io_test | asan/fault_repair_test) thin STET_FAULT_THIN=8 ;;
-    asan/fault_memory_test) thin STET_FAULT_THIN=6 ;;
-    asan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=8 ;;
-    tsan/unit_testkit_test) thin STET_TEST_KIT_SEEDS=4 ;;
-    esac
+    thin_program "$config/$program"
     # A limit that is too short for a busy machine loses the work of a whole session; one that is long costs nothing
     # unless something is wrong.
     case $config in
@@ -207,7 +166,7 @@ export UBSAN_OPTIONS="print_stacktrace=1"
 export TSAN_OPTIONS="second_deadlock_stack=1"
 [ ! -e tests/lsan.supp ] || export LSAN_OPTIONS="suppressions=$ROOT/tests/lsan.supp:print_suppressions=0"
 [ ! -e tests/tsan.supp ] || TSAN_OPTIONS+=":suppressions=$ROOT/tests/tsan.supp"
-export -f report run_job run_check thin run_program fixed_addresses
+export -f report run_job run_check thin thin_program run_program fixed_addresses
 
 # What is to be run of a configuration, a name a line.
 jobs_of() { # CONFIG
