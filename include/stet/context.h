@@ -41,7 +41,8 @@ STET_API int stet_attempt_return(stet_attempt *a, stet_bytes value); /* copied *
 STET_API int stet_attempt_return_json(stet_attempt *a, const char *fmt, ...);
 /** Fail with a sentence; returns `code`. */
 STET_API int stet_attempt_fail(stet_attempt *a, int code, const char *fmt, ...) STET_PRINTF(3, 4);
-/** Fail, and do not try again before this time (milliseconds since 1970). Returns STET_EDEFER. */
+/** Fail, and do not try again before this time (milliseconds since 1970). Uses no attempt; a time that is past counts as a
+ * first failure's wait. Returns STET_EDEFER. */
 STET_API int stet_attempt_not_before(stet_attempt *a, int64_t time_ms, const char *why);
 /** What the handler gave the step for its body; in an undo, what it gave the step that is undone. */
 STET_API void *stet_attempt_arg(const stet_attempt *a);
@@ -328,8 +329,9 @@ STET_API int stet_return_json(stet_ctx *ctx, const char *fmt, ...);
 /** Fail with a sentence: `return stet_fail(ctx, STET_EPERMANENT, "no such item %s", id);` A code of class
  * permanent goes to the dead letters at once, any other is retried. Returns `code`. */
 STET_API int stet_fail(stet_ctx *ctx, int code, const char *fmt, ...) STET_PRINTF(3, 4);
-/** End this attempt and come back at that time; uses no attempt. Returns STET_EDEFER, which without this call fails
- * the run (STET_EHANDLER). */
+/** End this attempt and come back at that time (milliseconds since 1970); uses no attempt. One that is past counts as a
+ * first failure's wait, or a handler that asks for it again and again would be executed without a pause. Returns
+ * STET_EDEFER, which without this call fails the run (STET_EHANDLER). */
 STET_API int stet_defer_until(stet_ctx *ctx, int64_t time_ms, const char *why);
 /** Begin anew with another input and an empty record: `return stet_continue(ctx, input);` For runs that would
  * grow without end.

@@ -80,7 +80,8 @@ typedef struct stet_failed {
 } stet_failed;
 /** What such a failure means. Not asked about failures the handler itself called permanent or deferred, nor about
  * runs that were stopped. Any thread, several at once; must not call stet.
- * @param[out] not_before_ms  with STET_EDEFER: when to come back, milliseconds since 1970
+ * @param[out] not_before_ms  with STET_EDEFER: when to come back, milliseconds since 1970; a past time counts as a first
+ *                            failure's wait
  * @return STET_OK, no opinion: who is asked next decides; STET_ERETRY, retry as usual; STET_EPERMANENT, to the dead
  *         letters now; STET_EDEFER, come back at that time without using an attempt. Anything else, also
  *         STET_EDEFER without a time, is reported in the log, and the failure is retried as usual. */

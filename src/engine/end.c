@@ -123,7 +123,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
         fact.origin = stet_text(c->failure.origin);
     fact.attempt = stet__run_attempt(&c->run);
     fact.inherited = code != STET_EDEFER ? (int64_t)c->journal.inherited : 0;
-    fact.until_ms = code == STET_EDEFER ? (c->defer_ms > now_ms ? c->defer_ms : now_ms)
+    fact.until_ms = code == STET_EDEFER ? stet__deferred_ms(&c->run.retry, c->defer_ms, now_ms, random)
                                         : now_ms + stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
     if (is_untold)
         fact.until_ms = now_ms;
@@ -280,13 +280,7 @@ end_returned(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
         return stet__host_append(c, &fact, NULL);
     }
     if (is_final)
-        return end_fact(c, STET__FACT_FAILED, c->rc, c->failure.code == c->rc ? c->failure.cause : 0,
-                             c->failure.code == c->rc && c->failure.text != NULL ? c->failure.text : stet_code_text(c->rc),
-                             c->failure.code == c->rc ? c->failure.origin : NULL);
-    if (c->failure.code != c->rc) {
-        (void)snprintf(text, sizeof text, "the handler returned %d, which is no code of stet", c->rc);
-        (void)stet__ctx_fail(c, c->rc, 0, stet_code_name(c->rc) == NULL && c->rc > STET_CODE_USER ? text : NULL, NULL, 0);
-    }
+        return end_fact(c, STET__FACT_FAILED, c->rc, c->failure.cause, c->failure.text, c->failure.origin);
     if (c->run.is_auto && end_is_partial(c, unasked))
         return end_partial(c, unasked, due_ms);
     return end_passing(c, c->rc, due_ms);

@@ -490,23 +490,36 @@ stet_continue(stet_ctx *c, stet_bytes input)
     return STET_CONTINUED;
 }
 
+/* What the handler returned is no outcome of its: says why. */
+static bool
+returned_nonsense(const stet_ctx *c, char *text, size_t size)
+{
+    if (c->has_next && c->rc != STET_CONTINUED)
+        (void)snprintf(text, size, "the handler called stet_continue() and returned %d instead of what that returned", c->rc);
+    else if (c->rc == STET_EDEFER && c->defer_ms == 0) /* it would come back at once, without end */
+        (void)snprintf(text, size, "the handler returned STET_EDEFER and did not call stet_defer_until()");
+    else if (c->rc == STET_CONTINUED && !c->has_next)
+        (void)snprintf(text, size, "the handler returned STET_CONTINUED and did not call stet_continue()");
+    else
+        return false;
+    return true;
+}
+
 void
 stet__ctx_returned(stet_ctx *c)
 {
     char text[160];
-    bool has_no_time = c->rc == STET_EDEFER && c->defer_ms == 0; /* it would come back at once, without end */
 
-    if (c->latch != 0 || c->is_let_go || (c->has_next == (c->rc == STET_CONTINUED) && !has_no_time))
+    if (c->latch != 0 || c->is_let_go)
         return;
-    if (c->has_next)
-        (void)snprintf(text, sizeof text, "the handler called stet_continue() and returned %d instead of what that returned",
-                       c->rc);
-    else if (has_no_time)
-        (void)snprintf(text, sizeof text, "the handler returned STET_EDEFER and did not call stet_defer_until()");
-    else
-        (void)snprintf(text, sizeof text, "the handler returned STET_CONTINUED and did not call stet_continue()");
-    c->has_next = false;
-    c->rc = stet__ctx_fail(c, STET_EHANDLER, 0, text, NULL, 0);
+    if (returned_nonsense(c, text, sizeof text)) {
+        c->has_next = false;
+        c->rc = stet__ctx_fail(c, STET_EHANDLER, 0, text, NULL, 0);
+    } else if (c->rc != STET_OK && c->rc != STET_CONTINUED && c->failure.code != c->rc) {
+        /* A code of its own: what failed before it was dealt with, and is not why. */
+        (void)snprintf(text, sizeof text, "the handler returned %d, which is no code of stet", c->rc);
+        (void)stet__ctx_fail(c, c->rc, 0, stet_code_name(c->rc) == NULL && c->rc > STET_CODE_USER ? text : NULL, NULL, 0);
+    }
 }
 
 uint64_t

@@ -249,6 +249,7 @@ step_record_retry(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text
 {
     stet__fact fact = { 0 };
     int64_t    now_ms = c->exec->host->now_ms(c);
+    uint64_t   random = stet__hash64(a->token, strlen(a->token), a->number);
     int        err;
 
     fact.kind = STET__FACT_STEP_RETRY;
@@ -259,11 +260,11 @@ step_record_retry(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text
     fact.took_ms = a->took_us / 1000;
     fact.text = stet_text(text);
     fact.attempt = a->number - (STET__MUTANT(retry_uncounted) ? 1u : 0u);
-    fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, stet__hash64(a->token, strlen(a->token), a->number));
+    fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, random);
     if (a->code == STET_EDEFER) {
         /* "Not before T" uses no attempt. */
         fact.attempt = a->number - 1;
-        fact.until_ms = a->not_before_ms > now_ms ? a->not_before_ms : now_ms;
+        fact.until_ms = stet__deferred_ms(&f->retry, a->not_before_ms, now_ms, random);
     }
     if ((err = step_append(c, a, &fact)) != STET_OK)
         return err;
@@ -478,6 +479,8 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
     int64_t timeout_ms = 0;
     int     err;
 
+    f->retry = c->run.retry;
+    f->retry.attempts = 0; /* no policy of its own */
     if (o == NULL)
         return STET_OK;
     if (o->size != sizeof *o)
@@ -489,12 +492,14 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
         return stet__fail(STET_EINVAL, "step %s: a retry policy with a value out of range", f->name);
     f->timeout_ms = timeout_ms;
     f->retry.attempts = o->attempts;
-    f->retry.first_ms = o->first_ms > 0 ? o->first_ms : c->run.retry.first_ms;
-    f->retry.max_ms = o->max_ms > 0 ? o->max_ms : c->run.retry.max_ms;
-    f->retry.factor_percent = o->factor_percent > 0 ? o->factor_percent : c->run.retry.factor_percent;
-    f->retry.jitter_percent = o->jitter_percent > 0     ? o->jitter_percent
-                              : o->jitter_percent == STET_NONE ? 0
-                                                               : c->run.retry.jitter_percent;
+    if (o->first_ms > 0)
+        f->retry.first_ms = o->first_ms;
+    if (o->max_ms > 0)
+        f->retry.max_ms = o->max_ms;
+    if (o->factor_percent > 0)
+        f->retry.factor_percent = o->factor_percent;
+    if (o->jitter_percent != 0)
+        f->retry.jitter_percent = o->jitter_percent == STET_NONE ? 0 : o->jitter_percent;
     if (f->retry.max_ms < f->retry.first_ms)
         f->retry.max_ms = f->retry.first_ms;
     if (o->transaction) {

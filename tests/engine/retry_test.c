@@ -312,3 +312,65 @@ TEST(C2_a_body_can_say_not_before_without_using_an_attempt)
     CHECK_INT(effects("body 1"), 3);
     fixture_end(f);
 }
+
+/* Seconds, where milliseconds are meant. */
+static int
+body_long_ago(stet_attempt *a, void *arg)
+{
+    effect("entered");
+    if (effects("entered") > 3)
+        return STET_OK;
+    return stet_attempt_not_before(a, stet_engine_now_ms(arg) / 1000, "closed on sundays");
+}
+
+static int
+h_long_ago(stet_ctx *ctx, stet_bytes input)
+{
+    if (fixture_is(input, "body"))
+        return stet_step(ctx, NULL, "call", body_long_ago, c2_engine, NULL);
+    effect("entered");
+    if (effects("entered") > 3)
+        return STET_OK;
+    return stet_defer_until(ctx, stet_engine_now_ms(c2_engine) / 1000, "closed on sundays");
+}
+
+static int
+last_until(void *arg, const stet_fact_info *fact)
+{
+    if (fact->until_ms != 0)
+        *(int64_t *)arg = fact->until_ms;
+    return 0;
+}
+
+/* It uses no attempt: if it came back at once, it would do so without end. */
+static void
+long_ago_is_a_failures_wait(const char *input, stet_status status, const char *fact)
+{
+    static const stet_handler handlers[] = { { "h", h_long_ago, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    int64_t                   until_ms = 0;
+
+    f->engine = c2_engine = fixture_open(f);
+    CHECK_OK(stet_register(f->engine, "t", handlers));
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.h", input,
+                        STET_START(.retry = { .attempts = 1, .first_ms = 3600000, .max_ms = 3600000 }));
+    AWAIT(fixture_facts(f->engine, &run, fact, NULL) > 0);
+    fixture_await_status(f->engine, &run, status);
+    CHECK_INT(effects("entered"), 1);
+    CHECK_INT(fixture_facts(f->engine, &run, fact, NULL), 1);
+    CHECK_OK(stet_run_facts(f->engine, &run, false, last_until, &until_ms));
+    CHECK(until_ms > stet_engine_now_ms(f->engine) + 1800000);
+    fixture_end(f);
+}
+
+TEST(C2_a_deferral_to_a_time_that_is_past_waits_like_a_failure)
+{
+    long_ago_is_a_failures_wait("handler", STET_STATUS_RETRYING, "deferred");
+}
+
+TEST(C2_not_before_a_time_that_is_past_waits_like_a_failure)
+{
+    long_ago_is_a_failures_wait("body", STET_STATUS_SUSPENDED, "step retry");
+}

@@ -1330,6 +1330,54 @@ TEST(B11_a_rollback_that_is_taken_up_ends_the_run_as_its_classifier_said)
     fixture_end(f);
 }
 
+static int
+h_deals(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_rollback_on_failure(ctx, true));
+    STET_TRY(done(ctx, "charge"));
+    if (stet_step(ctx, NULL, "ship", b_fail, &permanent, NULL) != STET_ESTEP)
+        return STET_EHANDLER;
+    return fixture_is(input, "passing") ? STET_ENOMEM : STET_EPERMANENT;
+}
+
+/* What failed and was dealt with is not why the run fails. */
+static void
+check_dealt(const char *input, int code, int said)
+{
+    static const stet_handler table[] = { { "deals", h_deals, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    stet_result               result;
+
+    f->options.parked_max = STET_NONE;
+    atomic_store(&refuse_undo, STET_EBUSY);
+    atomic_store(&attempts, 1000000);
+    fixture_up_with(f, table);
+    run = fixture_start(f->engine, "t.deals", input, STET_START(.retry = { .attempts = 1 }));
+    effects_await("refuse charge", 1);
+    fixture_down(f);
+    atomic_store(&refuse_undo, 0);
+    fixture_up_with(f, table);
+    result = EXPECT_END(f->engine, &run, STET_ERUN);
+    CHECK_INT(result.code, code);
+    CHECK_INT(result.cause, code == said ? 0 : said);
+    CHECK_STR(result.error, stet_code_text(said));
+    CHECK(result.origin == NULL);
+    stet_result_free(&result);
+    CHECK_STR(undone(), "charge");
+    fixture_end(f);
+}
+
+TEST(B11_H9_a_rollback_that_is_taken_up_does_not_end_with_what_was_dealt_with)
+{
+    check_dealt("", STET_EPERMANENT, STET_EPERMANENT);
+}
+
+TEST(B11_H9_one_that_failed_passingly_does_not_end_with_what_was_dealt_with)
+{
+    check_dealt("passing", STET_EATTEMPTS, STET_ENOMEM);
+}
+
 TEST(B11_waits_that_left_no_record_do_not_hinder_a_rollback_that_is_taken_up)
 {
     fixture    *f = fixture_begin();
