@@ -216,6 +216,68 @@ TEST(C3_a_retry_chooses_anew_what_had_failed)
     fixture_end(f);
 }
 
+static atomic_int        found_life; /* 0: the first run; 1: its retry; 2: that, rewound */
+static stet_awakeable_id found_hook;
+
+static int
+body_hook(stet_attempt *a, void *id)
+{
+    found_hook = *(const stet_awakeable_id *)id;
+    effect("hooked");
+    return stet_attempt_return(a, stet_text(""));
+}
+
+static int
+body_again(stet_attempt *a, void *arg)
+{
+    (void)arg;
+    effect("again");
+    return stet_attempt_return(a, stet_text(""));
+}
+
+static int
+hooked(stet_ctx *ctx, stet_bytes input)
+{
+    stet_awakeable_id id;
+    stet_future      *hook;
+    int               life = atomic_load(&found_life), err;
+
+    (void)input;
+    if (life > 0)
+        STET_TRY(stet_step(ctx, NULL, "again", body_again, NULL, NULL));
+    STET_TRY(stet_awakeable(ctx, &id, &hook, "hook"));
+    STET_TRY(stet_step(ctx, NULL, "tell", body_hook, &id, NULL));
+    err = stet_await_for(ctx, NULL, hook, life < 2 ? "1h" : "1ms");
+    if (err == STET_EREJECTED)
+        return stet_fail(ctx, STET_EPERMANENT, "rejected");
+    return err != STET_ETIMEOUT ? err : stet_return(ctx, stet_text("too late"));
+}
+
+/* The rewind took the limit's timer away and left the wait, which then waited for ever. */
+TEST(C3_C8_a_wait_a_retry_made_anew_is_forgotten_by_a_rewind)
+{
+    static const stet_handler handlers[] = { { "hooked", hooked, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run, again;
+
+    atomic_store(&found_life, 0);
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.hooked", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    CHECK_OK(stet_reject(f->engine, found_hook.text, "no"));
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    atomic_store(&found_life, 1);
+    CHECK_OK(stet_dlq_retry(f->engine, &again, &run));
+    fixture_await_status(f->engine, &again, STET_STATUS_SUSPENDED);
+    CHECK_INT(effects("again"), 1);
+    atomic_store(&found_life, 2);
+    CHECK_OK(stet_run_rewind(f->engine, &again, "again", NULL, NULL));
+    EXPECT_RESULT(f->engine, &again, "too late");
+    CHECK_INT(effects("again"), 2);
+    CHECK_INT(effects("hooked"), 1);
+    fixture_end(f);
+}
+
 static int
 add_one(stet_ctx *ctx)
 {

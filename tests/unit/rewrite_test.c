@@ -121,6 +121,28 @@ letter_of(subject *s, const char *signal)
     return box != NULL && box->first != NULL ? box->first->value : (stet_bytes){ NULL, 0 };
 }
 
+/* It stands where it was made anew, and not where the one stood that a retry inherited. */
+TEST(C8_C3_a_rewind_forgets_a_wait_whose_inherited_choice_was_void)
+{
+    subject    s;
+    uint64_t   from;
+    stet__cmd *wait;
+
+    rewrite_start(&s);
+    APPLY(&s, AWAIT, .name = TEXT("hook"), .occurrence = 1, .until_ms = 5000,
+          .flags = STET__FACT_INHERITED);
+    APPLY(&s, CHOICE, .completion = (int64_t)s.run.journal);
+    from = s.run.journal + 1;
+    APPLY(&s, STEP, .name = TEXT("again"), .occurrence = 1);
+    APPLY(&s, AWAIT, .name = TEXT("hook"), .occurrence = 1, .until_ms = 9000);
+    wait = ask(&s, STET__FACT_AWAIT, "hook");
+    CHECK(!wait->is_settled && wait->has_timer);
+    rewind_to(&s, from);
+    CHECK(s.journal.spared == wait && wait->had_timer); /* nobody waits by it any more */
+    CHECK(ask(&s, STET__FACT_AWAIT, "hook") == NULL);
+    subject_free(&s);
+}
+
 TEST(C8_signals_come_back_in_the_order_they_were_taken_and_not_those_that_were_late)
 {
     subject    s;
