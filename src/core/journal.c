@@ -535,7 +535,8 @@ journal_apply_command(stet__journal *j, const stet__fact *f)
                 journal_count_choice(j, cmd, -UINT64_C(1));
             cmd->is_inherited = (f->flags & STET__FACT_INHERITED) != 0;
             cmd->is_settled = false;
-            cmd->revision = f->revision; /* where a rewind looks for it, as in the execution that made it */
+            if (!STET__MUTANT(wait_misplaced))
+                cmd->revision = f->revision; /* where a rewind looks for it, as in the execution that made it */
             cmd->chosen_at = 0;
             if (!cmd->is_asked)
                 journal_count_choice(j, cmd, 1);

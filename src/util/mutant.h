@@ -130,6 +130,7 @@
     X(decision_yes, "a rejection is taken for an approval")                                        \
     X(rewind_half, "a rewind forgets what came behind the step, and not the step")                 \
     X(rewind_choice, "a wait that ended behind the step of a rewind stays ended")                  \
+    X(wait_misplaced, "a wait made anew stands on record where the one stood that was inherited")  \
     X(rewritten_recorded, "a body that ends after its step was skipped or forgotten is recorded")  \
     X(skip_executed, "a step that was skipped while it was tried again is executed")               \
     X(edit_dropped, "the result of a step that was tried several times is not replaced")           \

@@ -10,6 +10,7 @@
  * whims.c        operators of some seeds, who do what hurts most just then
  * revival.c      workers that look dead, and are not yet
  * look.c         what runs saw of other runs
+ * parked.c       what executions that wait take for the record, and what is recorded
  * live.c         updates and queries: what runs were told and what they say
  * audit.c        what the audit hooks of the nodes were told
  * hold.c         handlers and services that operators paused
@@ -713,6 +714,10 @@ void   fleet_check_waiting(fleet *w, const fleet_run *run, const char *why);
 void   fleet_check_updates(fleet *w, const fleet_run *run, const fleet_seen *last);
 void   fleet_check_answers(fleet *w, stet_engine *e);
 
+/* ---- executions that wait (parked.c) --------------------------------------------------------- */
+
+void fleet_check_parked(fleet *w); /* between two events */
+
 /* ---- paused handlers (hold.c) ---------------------------------------------------------------- */
 
 typedef struct fleet_hold {
@@ -922,6 +927,7 @@ typedef struct fleet_stats {
     uint64_t firings, skips, schedules; /* of schedules; how often one was made or changed */
     uint64_t judged, deferred; /* failures that classifiers called permanent, or put off */
     uint64_t reasons; /* why a run has not ended */
+    uint64_t parked;  /* executions that wait, compared with the records */
     uint64_t doubts[2]; /* histories, most of them distorted, that were judged twice: no, yes */
     uint64_t orders, undecided; /* histories of keys for which an order was looked for */
     uint64_t recoveries, left, recovered; /* runs that were open or new, and those compared */

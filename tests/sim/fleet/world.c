@@ -99,6 +99,7 @@ fleet_crash(fleet *w, fleet_node *node)
 
     fleet_trace(w, node, NULL, "the node crashes", NULL, node->life, 0);
     fleet_ledger_crash(w, node);
+    fleet_check_parked(w);
     fleet_image_take(w, false);
     node->is_up = false;
     node->engine = NULL;
@@ -595,6 +596,7 @@ world_story(void *arg)
 
     while (stet__sim_now_us(w->sim) < w->plan.last_us && !w->is_failed) {
         fleet_raise(w);
+        fleet_check_parked(w);
         fleet_nap(w->server, world_is_up(w) ? 500000 : 100000);
     }
     world_heal(w);

@@ -78,7 +78,8 @@ tool_print(const fleet_stats *s, uint64_t seeds, double took)
            s->firings, s->skips, s->schedules);
     printf("classifiers: permanent %" PRIu64 ", deferred %" PRIu64 "\n", s->judged, s->deferred);
     printf("%" PRIu64 " audit entries told, %" PRIu64 " of them again\n", s->tales, s->retold);
-    printf("%" PRIu64 " reasons of why compared with the records\n", s->reasons);
+    printf("%" PRIu64 " reasons of why and %" PRIu64 " waiting executions compared with the records\n", s->reasons,
+           s->parked);
     printf("%" PRIu64 " histories of keys with an order, %" PRIu64 " undecided\n",
            s->orders - s->undecided, s->undecided);
     printf("%" PRIu64 " recoveries, %" PRIu64 " of %" PRIu64
