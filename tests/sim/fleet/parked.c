@@ -188,10 +188,10 @@ parked_timers(fleet *w, const fleet_run *run, const stet__journal *j, stet_id id
 static void
 parked_check(fleet *w, const stet__claim *claim)
 {
-    const stet_ctx *c = claim->ctx;
-    const mem_run  *row = stet__mem_run(w->db, claim->run);
+    const stet_ctx  *c = claim->ctx;
+    const mem_run   *row = stet__mem_run(w->db, claim->run);
     const fleet_run *run = fleet_run_of(w, claim->run);
-    parked_picture  p;
+    parked_picture   p;
 
     if (row == NULL || run == NULL || claim->is_refused || row->row.journal != c->run.journal ||
         row->row.epoch != claim->epoch)
