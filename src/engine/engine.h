@@ -268,6 +268,7 @@ struct stet__claim {
     stet_bytes       news;          /* the inbox entry that woke it, if that was put here; freed with the claim */
     uint64_t         news_seq;      /* its sequence */
     /* Undo of the tail of a conditional unit. */
+    const stet__work *marked;       /* the unit the rest is about: another one is not cut by it */
     stet__run        run_before;
     size_t           mark_facts, mark_ops, mark_conds;
     uint32_t         mark_n;

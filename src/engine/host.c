@@ -106,6 +106,7 @@ stet__host_open(stet__claim *claim)
     cond->epoch = claim->epoch;
     w->run = claim->run;
     w->first = claim->ctx->run.journal + 1;
+    claim->marked = NULL;
     return claim->open = w;
 }
 
@@ -337,6 +338,7 @@ stet__host_mark(stet_ctx *c)
 
     if (w == NULL)
         return STET_ENOMEM;
+    claim->marked = w;
     claim->run_before = c->run;
     claim->mark_is_new = claim->is_new;
     claim->mark_facts = w->facts.len;
@@ -346,12 +348,16 @@ stet__host_mark(stet_ctx *c)
     return STET_OK;
 }
 
-/* Cut the conditional tail off again. */
+/* Cut the conditional tail off again. There is none if memory was short before the mark: the last one is then of a unit
+ * that may be durable by now. */
 void
 stet__host_rollback(stet_ctx *c, stet__work *w)
 {
     stet__claim *claim = host_claim(c);
 
+    if (claim->marked != w)
+        return;
+    claim->marked = NULL;
     w->facts.len = claim->mark_facts;
     w->n_facts = claim->mark_n;
     w->unit.n_ops = claim->mark_ops;

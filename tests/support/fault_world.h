@@ -36,6 +36,7 @@ typedef struct world {
     _Atomic int      bodies[WORLD_BODIES];
     char             awakeable[2][STET_ID_TEXT_MAX];
     _Atomic bool     is_mended;
+    _Atomic bool     is_second_day;
     _Atomic int      bodies_in_vain; /* executions beyond the first; none was recorded before */
     _Atomic bool     is_uncertain;   /* somebody was told so: repeats need an idempotency key */
     int              errors;         /* calls that failed as expected */
