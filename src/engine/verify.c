@@ -226,7 +226,8 @@ verify_status(verify *v, const stet__expect *x)
         return true; /* running: let go by a worker that could not even read its facts */
     if (row->due_ms != STET_NEVER && is == x->l.run.status)
         return true; /* stopped by its caller when it was due already: nothing was to be woken */
-    if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED && is == STET_STATUS_PENDING)
+    if (row->lane != NULL && x->l.run.dispatch == STET__FACT_STARTED &&
+        (is == STET_STATUS_PENDING || (is == STET_STATUS_PAUSED && x->pause > 0)))
         return true; /* stopped by its caller before its turn: it learns of it then */
     return stet__verify_bad(v, "projection", 0, "its row says %s, its facts say %s",
                             stet_status_name(is), stet_status_name(want));

@@ -348,6 +348,11 @@ why_paused(why *y)
             why_say(y, "paused", "stet verify", "is paused, and will be stuck: %s", stet_last_error());
         return;
     }
+    if (!l.run.is_paused && y->row.lane != NULL && y->row.due_ms == STET_NEVER) { /* its caller's stop lifts it in its turn */
+        why_pending(y);
+        stet__loaded_free(&l);
+        return;
+    }
     why_say(y, "paused", why_command(y, "resume", y->id), "was paused%s%s %s%s%s", l.run.said_who != NULL ? " by " : "",
             l.run.said_who != NULL ? l.run.said_who : "", why_in(y, l.run.said_ms), l.run.said_why != NULL ? ": " : "",
             l.run.said_why != NULL ? l.run.said_why : "");

@@ -391,6 +391,28 @@ TEST(C8_a_run_that_is_paused_before_it_enters_its_lane_is_sound_there_and_waits_
     fixture_end(f);
 }
 
+/* Its row goes on saying that it is paused; it is cancelled when its turn comes. */
+TEST(C8_I2_a_run_that_is_paused_in_its_lane_and_stopped_by_its_caller_is_sound_and_ends)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id first, run, last;
+
+    fixture_up(f, services);
+    first = fixture_start(f->engine, "o.nap", "", STET_START(.key = "k"));
+    fixture_await_status(f->engine, &first, STET_STATUS_SUSPENDED);
+    run = fixture_start(f->engine, "o.quick", "x", STET_START(.key = "k"));
+    last = fixture_start(f->engine, "o.quick", "y", STET_START(.key = "k"));
+    CHECK_OK(stet_run_pause(f->engine, &run, NULL, NULL));
+    damage_stop_called(f->engine, &run);
+    CHECK_INT((int)fixture_sound(f->engine), 3);
+    CHECK_STR(fixture_why(f->engine, &run).kind, "lane");
+    CHECK_OK(stet_cancel(f->engine, &first, NULL, NULL));
+    EXPECT_ANSWER(f->engine, &first, STET_ECANCELLED);
+    EXPECT_ANSWER(f->engine, &run, STET_ECANCELLED);
+    EXPECT_RESULT(f->engine, &last, "y");
+    fixture_end(f);
+}
+
 TEST(C8_runs_that_wait_in_a_lane_or_for_their_time_are_paused_and_resumed)
 {
     fixture    *f = begin();

@@ -1,6 +1,6 @@
 /* Compensation (B11). tsan: yes */
 #include "engine/engine.h"
-#include "fixture.h"
+#include "damage.h"
 
 /* ---- what the outside does ------------------------------------------------------------------- */
 
@@ -766,18 +766,6 @@ TEST(B11_C8_a_run_that_told_that_its_rollback_failed_and_is_failed_by_hand_ends_
     expect_as_told(f, &run, &told);
 }
 
-/* As a caller does that could not see how it ended. */
-static void
-stop_called(stet_engine *e, const stet_run_id *run)
-{
-    stet__work *w = stet__work_new(e, NULL, NULL);
-    stet_id     id;
-
-    CHECK_OK(stet__id_parse(&id, STET__ID_RUN, run->text));
-    CHECK(w != NULL && stet__stop_called(e, w, id, NULL, "caller", "it was rewound"));
-    CHECK_OK(stet__commit_sync(e, w, NULL));
-}
-
 /* What was told stands, so that stop means nothing, and lifts no pause. */
 TEST(B11_C8_I2_a_run_that_told_how_its_rollback_failed_is_sound_paused_behind_a_stop)
 {
@@ -790,7 +778,7 @@ TEST(B11_C8_I2_a_run_that_told_how_its_rollback_failed_is_sound_paused_behind_a_
     fixture_down(f);
     f->options.roles = STET_ROLE_CLIENT;
     f->engine = fixture_open(f);
-    stop_called(f->engine, &run);
+    damage_stop_called(f->engine, &run);
     CHECK_INT((int)fixture_sound(f->engine), 1);
     CHECK_OK(stet_run_pause(f->engine, &run, "me", "wait"));
     CHECK_INT(fixture_look(f->engine, &run).status, STET_STATUS_PAUSED);
@@ -819,7 +807,7 @@ TEST(B11_A5_who_waits_is_told_of_the_rollback_that_failed_and_not_of_a_stop_behi
     f->options.roles = STET_ROLE_CLIENT;
     f->engine = fixture_open(f);
     CHECK_OK(stet_rollback_retry(f->engine, &run, "me", NULL));
-    stop_called(f->engine, &run);
+    damage_stop_called(f->engine, &run);
     again = EXPECT_END(f->engine, &run, STET_ERUN);
     CHECK_STR(again.error, told.error);
     stet_result_free(&again);

@@ -191,3 +191,13 @@ damage_sql_get(fixture *f, const char *sql, const stet_run_id *run, uint8_t *byt
 }
 
 #endif
+
+void
+damage_stop_called(stet_engine *e, const stet_run_id *run)
+{
+    stet__work *w = stet__work_new(e, NULL, NULL);
+
+    CHECK(w != NULL);
+    CHECK(stet__stop_called(e, w, damage_id(run), NULL, "caller", "it was rewound"));
+    CHECK_OK(stet__commit_sync(e, w, NULL));
+}

@@ -33,6 +33,9 @@ void damage_end(fixture *f);
 void damage_mortal(stet_engine *e);
 void damage_die(fixture *f, stet_engine *e);
 
+/* The stop of a run by its caller, as one records it that could not look at the run. */
+void damage_stop_called(stet_engine *e, const stet_run_id *run);
+
 /* Methods of an engine's store replaced by the test: a copy of the table that lives as long as the
  * test. */
 stet_store_ops *damage_ops(stet_engine *e);
