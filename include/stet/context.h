@@ -316,8 +316,9 @@ STET_API STET_MUST_USE int stet_run_look_at(stet_ctx *ctx, stet_run_look *look, 
 STET_API STET_MUST_USE int stet_rollback(stet_ctx *ctx);
 #define stet_rollback(ctx) stet_rollback(STET_AT(ctx))
 /** From here on: if this run fails for good, or is stopped, undo what it did before it ends. As if every
- * way out of the handler that is a failure had called stet_rollback(). `stet_handler_options.rollback`
- * does this for all runs of a handler. */
+ * way out of the handler that is a failure had called stet_rollback(). It is not recorded: an attempt
+ * that fails before it comes here undoes nothing, so call it first; or set
+ * `stet_handler_options.rollback`, which does this for all runs of a handler, whatever it comes to. */
 STET_API int stet_rollback_on_failure(stet_ctx *ctx, bool is_on);
 
 /* ---- ending --------------------------------------------------------------------------------- */

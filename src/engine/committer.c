@@ -557,7 +557,8 @@ committer_main(void *arg)
         if (m->is_closing && m->first == NULL && !m->is_busy)
             break;
         m->is_waiting = true;
-        m->is_patient = m->first != NULL && committer_gathers(m);
+        /* What was not taken though nobody is at it was left to what gathers, also if that is over just now. */
+        m->is_patient = m->first != NULL && (!m->is_busy || committer_gathers(m));
         (void)stet__wait(e->p, &m->cond, &m->lock,
                          m->is_patient    ? atomic_load(&e->gather_until_us)
                          : e->is_poisoned ? stet__mono_us(e->p) + COMMITTER_HEAL_US

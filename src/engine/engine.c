@@ -459,6 +459,7 @@ engine_free(stet_engine *e)
     stet__map_free(&e->recent_by_run);
     stet__map_free(&e->orphans);
     stet__map_free(&e->fenced);
+    stet__map_free(&e->unread);
     stet__map_free(&e->said);
     stet__map_free(&e->unserved);
     stet__map_free(&e->shared);
@@ -548,6 +549,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->recent_by_run, &p->alloc);
     stet__map_init(&e->orphans, &p->alloc);
     stet__map_init(&e->fenced, &p->alloc);
+    stet__map_init(&e->unread, &p->alloc);
     stet__map_init(&e->said, &p->alloc);
     stet__map_init(&e->unserved, &p->alloc);
     stet__map_init(&e->shared, &p->alloc);

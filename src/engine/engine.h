@@ -522,6 +522,8 @@ struct stet_engine {
     int64_t          next_timer_ms, next_due_ms; /* by the store's clock; STET_NEVER: none known */
     int64_t          behind_ms;      /* how long until the next claim after one in vain; grows */
     size_t           firing;         /* timers on their way to the store */
+    stet__map        unread;         /* runs whose timers cannot be fired because they cannot be read; the keeper's own */
+    int64_t          unread_until_us;
     int64_t          next_sched_ms;  /* when to look at schedules, by the store's clock */
     int64_t          sched_looked_us; /* when they were looked at last, by ours */
     size_t           sched_firing;   /* their units on the way */

@@ -14,6 +14,8 @@
 #define KEEPER_QUIET_FIRST 2 /* sweeps that only look for dead workers and pauses, behind one that looked for all, */
 #define KEEPER_QUIET_MAX 4   /* and behind the next ones */
 #define KEEPER_TIMERS_MAX 512u
+#define KEEPER_UNREAD_MAX 65536u  /* runs whose timers are passed over because nobody can read them … */
+#define KEEPER_UNREAD_US 10000000 /* … until it is tried anew */
 #define KEEPER_GATHER_US 1000 /* how long a commit waits for runs that were woken together */
 #define KEEPER_CLAIM_MAX 256u
 #define KEEPER_STALL_US 5000
@@ -77,19 +79,41 @@ stet__keeper_on_hint(void *arg)
 /* ---- timers ---------------------------------------------------------------------------------------- */
 
 typedef struct keeper_timers {
-    stet__arena arena;
-    stet_timer *timers;
-    size_t      n;
+    stet_engine *e;
+    stet__arena  arena;
+    stet_timer  *timers;
+    size_t       n, n_read, max;
 } keeper_timers;
+
+/* Does it take more than a line in the inbox of its run to fire it? That fails as long as the run cannot be read. */
+static bool
+keeper_has_to_read(const stet_timer *t)
+{
+    return t->completion == STET__TIMER_DEADLINE || t->completion == STET__TIMER_VISIBLE;
+}
 
 static int
 keeper_on_timer(void *arg, const stet_timer *timer)
 {
     keeper_timers *t = arg;
 
-    if (t->n < KEEPER_TIMERS_MAX)
+    if (t->n_read == t->max)
+        return STET_OK;
+    t->n_read++;
+    if (!keeper_has_to_read(timer) || stet__map_find(&t->e->unread, timer->run.bytes, sizeof timer->run.bytes) == NULL)
         t->timers[t->n++] = *timer;
     return STET_OK;
+}
+
+/* Its timer stays where it is, and those behind it have their turn all the same. */
+static bool
+keeper_pass_over(stet_engine *e, const stet_timer *t)
+{
+    if (e->unread.used >= KEEPER_UNREAD_MAX)
+        return false;
+    if (e->unread.used == 0)
+        e->unread_until_us = stet__mono_us(e->p) + KEEPER_UNREAD_US;
+    return stet__map_put(&e->unread, t->run.bytes, sizeof t->run.bytes, e) == STET_OK;
 }
 
 static bool
@@ -103,7 +127,7 @@ keeper_fired(stet_engine *e, stet__work *w, const stet_outcome *o)
 }
 
 /* A run with a key becomes visible: it enters its lane now. */
-static bool
+static int
 keeper_visible_ops(stet_engine *e, stet__work *w, const stet_timer *t)
 {
     stet_run_row row;
@@ -112,22 +136,22 @@ keeper_visible_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     int          err = stet__load_row(e, t->run, &w->arena, &row, &extra);
 
     if (err != STET_OK && err != STET_ENOTFOUND && !STET__MUTANT(visible_forgotten))
-        return false; /* not known: without its lane the run would never be executed */
+        return err; /* not known: without its lane the run would never be executed */
     if (STET__MUTANT(visible_forgotten) && err != STET_OK)
-        return true;
+        return STET_OK;
     if (err == STET_ENOTFOUND || row.is_terminal || row.key == NULL)
-        return true; /* only the timer goes */
+        return STET_OK; /* only the timer goes */
     if ((op = stet__work_op(w, STET_OP_LANE_ENTER, t->run)) == NULL ||
         (op->lane = stet__lane_name(&w->arena, row.handler, row.key)) == NULL)
-        return false;
+        return STET_ENOMEM;
     op->status = STET_STATUS_PENDING;
     stet__lock(e->p, &e->lock);
     op->claimer = stet__work_claimer(e, w);
     stet__unlock(e->p, &e->lock);
-    return true;
+    return STET_OK;
 }
 
-static bool
+static int
 keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
 {
     stet__fact fact = { 0 };
@@ -135,7 +159,7 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     stet_op   *op = stet__work_op(w, STET_OP_TIMER_DEL, t->run);
 
     if (cond == NULL || op == NULL)
-        return false;
+        return STET_ENOMEM;
     cond->fire_ms = op->fire_ms = t->fire_ms;
     cond->number = op->number = t->completion;
     if (STET__MUTANT(timer_stays))
@@ -146,47 +170,70 @@ keeper_timer_ops(stet_engine *e, stet__work *w, const stet_timer *t)
     fact.time_ms = stet__store_now(e);
     fact.completion = (int64_t)t->completion;
     if ((op = stet__work_op(w, STET_OP_INBOX, t->run)) == NULL || !stet__work_fact(w, &op->data, &fact))
-        return false;
+        return STET_ENOMEM;
     op->flags = STET_OP_IF_OPEN;
-    return stet__work_wake(w, t->run, STET_STATUS_PENDING, 0);
+    return stet__work_wake(w, t->run, STET_STATUS_PENDING, 0) ? STET_OK : STET_ENOMEM;
 }
 
-/* True: it made a difference. */
-static bool
+static int
+keeper_fire_deadline(stet_engine *e, const stet_timer *t)
+{
+    stet__work *w;
+    stet_op    *op;
+    int         err = STET__MUTANT(deadline_ignored)
+                          ? STET_EENDED
+                          : stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
+
+    if (err != STET_EENDED && err != STET_ENOTFOUND)
+        return err;
+    /* Ended or gone: the timer is of no use. */
+    if ((w = stet__work_new(e, NULL, NULL)) == NULL)
+        return STET_ENOMEM;
+    if ((op = stet__work_op(w, STET_OP_TIMER_DEL, t->run)) == NULL) {
+        stet__work_free(w);
+        return STET_ENOMEM;
+    }
+    op->fire_ms = t->fire_ms;
+    op->number = t->completion;
+    return stet__commit_sync(e, w, NULL);
+}
+
+static int
 keeper_fire_one(stet_engine *e, const stet_timer *t)
 {
     stet__work *w;
+    int         err;
 
-    if (t->completion == STET__TIMER_DEADLINE) {
-        int err = STET__MUTANT(deadline_ignored)
-                      ? STET_EENDED
-                      : stet__stop_run(e, t->run, STET_EEXPIRED, "deadline", "the deadline has passed", t);
-
-        if (err != STET_OK) { /* ended or gone: the timer is of no use */
-            if ((w = stet__work_new(e, NULL, NULL)) != NULL) {
-                stet_op *op = stet__work_op(w, STET_OP_TIMER_DEL, t->run);
-
-                if (op != NULL && (err == STET_EENDED || err == STET_ENOTFOUND)) {
-                    op->fire_ms = t->fire_ms;
-                    op->number = t->completion;
-                    (void)stet__commit_sync(e, w, NULL);
-                } else
-                    stet__work_free(w);
-            }
-        }
-        return true;
-    }
+    if (t->completion == STET__TIMER_DEADLINE)
+        return keeper_fire_deadline(e, t);
     if ((w = stet__work_new(e, keeper_fired, NULL)) == NULL)
-        return false;
-    if (!keeper_timer_ops(e, w, t) || !stet__stop_guard(e, w)) {
+        return STET_ENOMEM;
+    if ((err = keeper_timer_ops(e, w, t)) == STET_OK && !stet__stop_guard(e, w))
+        err = STET_ENOMEM;
+    if (err != STET_OK) {
         stet__work_free(w);
-        return false;
+        return err;
     }
     stet__lock(e->p, &e->lock);
     e->firing++;
     stet__unlock(e->p, &e->lock);
     stet__submit(e, w);
-    return true;
+    return STET_OK;
+}
+
+/* How many made a difference: those behind them are within reach now. */
+static size_t
+keeper_fire(stet_engine *e, const keeper_timers *t)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        int err = keeper_fire_one(e, &t->timers[i]);
+
+        if (err == STET_OK || (err == STET_ECORRUPT && keeper_has_to_read(&t->timers[i]) && keeper_pass_over(e, &t->timers[i])))
+            n++;
+    }
+    return n;
 }
 
 /* Runs that are parked here go on at once; what is left in t takes the way through the store. Under one lock: the runs
@@ -218,9 +265,9 @@ keeper_resume(stet_engine *e, keeper_timers *t)
 static void
 keeper_timers_round(stet_engine *e)
 {
-    keeper_timers t = { 0 };
+    keeper_timers t = { .e = e };
     int64_t       now_ms = stet__store_now(e), next_ms = STET_NEVER;
-    size_t        n_read, n_fired = 0;
+    size_t        n_fired = 0;
     int           err;
 
     if (STET__MUTANT(timer_early))
@@ -230,16 +277,18 @@ keeper_timers_round(stet_engine *e)
 
     e->next_timer_ms = STET_NEVER; /* units applied from here on lower it again */
     stet__unlock(e->p, &e->lock);
+    if (e->unread.used > 0 && stet__mono_us(e->p) >= e->unread_until_us) {
+        stet__map_free(&e->unread); /* they may have been repaired */
+        stet__map_init(&e->unread, &e->p->alloc);
+    }
     stet__arena_init(&t.arena, &e->p->alloc);
-    t.timers = stet__arena_get(&t.arena, KEEPER_TIMERS_MAX * sizeof *t.timers);
-    err = t.timers != NULL
-              ? e->store->ops->timers(e->store, now_ms, KEEPER_TIMERS_MAX, keeper_on_timer, &t, &next_ms)
-              : STET_ENOMEM;
-    n_read = t.n;
-    if (err == STET_OK)
+    t.max = KEEPER_TIMERS_MAX + e->unread.used;
+    t.timers = stet__arena_get(&t.arena, t.max * sizeof *t.timers);
+    err = t.timers != NULL ? e->store->ops->timers(e->store, now_ms, t.max, keeper_on_timer, &t, &next_ms) : STET_ENOMEM;
+    if (err == STET_OK) {
         n_fired = keeper_resume(e, &t);
-    for (size_t i = 0; err == STET_OK && i < t.n; i++)
-        n_fired += keeper_fire_one(e, &t.timers[i]) ? 1 : 0;
+        n_fired += keeper_fire(e, &t);
+    }
     stet__arena_free(&t.arena);
     if (e->has_threads)
         stet__committer_kick(e); /* the next timers may be due before this commit is done */
@@ -248,7 +297,7 @@ keeper_timers_round(stet_engine *e)
     stet__lock(e->p, &e->lock);
     if (err != STET_OK)
         next_ms = now_ms + 1000;
-    else if (n_read == KEEPER_TIMERS_MAX) /* there are more, behind these, which may just be on their way */
+    else if (t.n_read == t.max) /* there are more, behind these, which may just be on their way */
         next_ms = n_fired > 0 ? now_ms : now_ms + KEEPER_BEHIND_MS;
     if (next_ms < e->next_timer_ms)
         e->next_timer_ms = next_ms;

@@ -1,5 +1,7 @@
 /* Deadlines and timeouts of runs. Row C5. tsan: yes */
-#include "fixture.h"
+#include "damage.h"
+
+#include "engine/engine.h"
 
 static int
 h_sleep_then_compensate(stet_ctx *ctx, stet_bytes input)
@@ -188,4 +190,39 @@ TEST(C5_a_running_one_learns_at_its_next_operation)
     CHECK(effects("told STET_EEXPIRED") >= 1);
     CHECK_INT(effects("next"), 0);
     fixture_end(f);
+}
+
+static int
+h_c5_naps(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep(ctx, "nap", "20ms"));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler c5_naps[] = { { "naps", h_c5_naps, NULL }, { 0 } };
+
+/* More than the keeper takes at once, all of them before the one that is sound. */
+TEST(C5_C6_timers_of_runs_that_cannot_be_read_do_not_keep_others_from_being_fired)
+{
+    enum { DAMAGED = 600 };
+    fixture    *f = fixture_begin();
+    stet_op     ops[2] = { { .kind = STET_OP_FACTS, .count = 1, .number = 2 },
+                           { .kind = STET_OP_TIMER_PUT, .number = STET__TIMER_DEADLINE } };
+    stet_run_id run;
+
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    ops[0].data = stet_text("this is no fact at all");
+    for (int i = 0; i < DAMAGED; i++) {
+        run = fixture_start(f->engine, "t.nobody", "", STET_START(.delay = "2h"));
+        ops[0].run = ops[1].run = damage_id(&run);
+        ops[1].fire_ms = 1000 + i;
+        damage_do(f, ops, 2);
+    }
+    fixture_close(f);
+    f->options.roles = 0;
+    fixture_up_with(f, c5_naps);
+    run = fixture_start(f->engine, "t.naps", "awake", NULL);
+    EXPECT_RESULT(f->engine, &run, "awake");
+    damage_end(f);
 }

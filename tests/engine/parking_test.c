@@ -1,4 +1,5 @@
 /* Bodies that block, and runs that are parked meanwhile. Row C9. tsan: yes */
+#include "engine/engine.h"
 #include "fixture.h"
 
 static gate c9_door = GATE_INIT;
@@ -208,4 +209,75 @@ TEST(C9_parked_runs_beyond_the_limit_are_let_go_and_still_finish)
 TEST(C9_with_nothing_parked_suspended_latches_and_ignoring_it_does_no_harm)
 {
     c9_park_many(STET_NONE);
+}
+
+/* ---- commits that wait for runs woken together ----------------------------------------------- */
+
+static stet_engine        *a10_engine;
+static atomic_uint         a10_asked;
+static atomic_int          a10_forgotten, a10_waits;
+
+/* By the committer's clock a third of all looks come when nothing is to be waited for any more. */
+static int64_t
+a10_mono_us(stet__platform *p)
+{
+    int64_t us = stet__platform_real()->ops->mono_us(p);
+
+    return atomic_fetch_add(&a10_asked, 1) % 3 == 2 ? us + 100000 : us;
+}
+
+static bool
+a10_wait(stet__platform *p, stet__cond *c, stet__mutex *m, int64_t until_us)
+{
+    stet__committer *k = a10_engine != NULL ? &a10_engine->committer : NULL;
+
+    if (k != NULL && c == &k->cond && k->first != NULL && !k->is_busy) {
+        atomic_fetch_add(&a10_waits, 1);
+        atomic_fetch_add(&a10_forgotten, until_us == STET__FOREVER);
+        if (until_us == STET__FOREVER)
+            until_us = stet__mono_us(p) + 1000; /* the test is to come to its end all the same */
+    }
+    return stet__platform_real()->ops->cond_wait(p, c, m, until_us);
+}
+
+static int
+h_a10_naps(stet_ctx *ctx, stet_bytes input)
+{
+    for (int i = 0; i < 40; i++)
+        STET_TRY(stet_sleep_ms(ctx, "nap", 3));
+    return stet_return(ctx, input);
+}
+
+TEST(A10_a_commit_that_waits_for_runs_woken_together_never_waits_for_ever)
+{
+    static const stet_handler handlers[] = { { "naps", h_a10_naps, NULL }, { 0 } };
+    const fixture_service     services[] = { { "t", handlers, false, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet__platform            platform = *stet__platform_real();
+    stet__platform_ops        ops = *platform.ops;
+    stet__memory_db          *db;
+    stet_store               *store;
+    stet_run_id               runs[12];
+
+    ops.mono_us = a10_mono_us;
+    ops.cond_wait = a10_wait;
+    platform.ops = &ops;
+    /* Its own store: others let batches grow, and nothing waits for more. */
+    CHECK((db = stet__memory_db_new(stet__platform_real())) != NULL);
+    CHECK_OK(stet__memory_open(&store, &platform, db));
+    CHECK_OK(stet__open_on(&f->engine, &platform, store, f->url, &f->options));
+    a10_engine = f->engine;
+    fixture_register(f->engine, services);
+    CHECK_OK(stet_engine_start(f->engine));
+    for (int i = 0; i < 12; i++)
+        runs[i] = fixture_start(f->engine, "t.naps", "ok", NULL);
+    for (int i = 0; i < 12; i++)
+        EXPECT_RESULT(f->engine, &runs[i], "ok");
+    test_note("%d waits for more", atomic_load(&a10_waits));
+    fixture_down(f);
+    CHECK(atomic_load(&a10_waits) > 0);
+    CHECK_INT(atomic_load(&a10_forgotten), 0);
+    a10_engine = NULL;
+    stet__memory_db_free(db);
+    fixture_end(f);
 }

@@ -1161,6 +1161,19 @@ handler_is_spoilt(const stet_ctx *ctx, const fleet_execution *x, size_t op)
            stet__journal_find(&ctx->journal, STET__FACT_STEP, name, 1) == NULL;
 }
 
+/* What is to be undone is, also if there is no memory for anything else. */
+static int
+handler_asks_early(stet_ctx *ctx, stet_bytes input)
+{
+    static fleet_program program; /* nothing else is executed meanwhile */
+    fleet_order          order;
+
+    if (!fleet_order_parse(&order, input))
+        return STET_ENOMEM;
+    fleet_program_make(&program, &order, stet_info(ctx)->key != NULL, fleet_here->ops_max);
+    return program.is_undone ? stet_rollback_on_failure(ctx, true) : STET_OK;
+}
+
 int
 fleet_handler(stet_ctx *ctx, stet_bytes input)
 {
@@ -1168,8 +1181,10 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     fleet_execution *x = stet_ctx_alloc(ctx, sizeof *x);
     int              rc;
 
-    if (x == NULL)
-        return STET_ENOMEM;
+    if (x == NULL) {
+        rc = handler_asks_early(ctx, input);
+        return rc == STET_OK ? STET_ENOMEM : rc;
+    }
     memset(x, 0, sizeof *x);
     x->w = w;
     x->began_us = stet__sim_now_us(w->sim);
@@ -1178,12 +1193,12 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
         fleet_entered(w, stet_info(ctx)->run);
     handler_meets(ctx, x);
     handler_exits(ctx, w);
-    if ((rc = fleet_live(ctx, x)) != STET_OK)
-        return rc;
     if (!fleet_order_parse(&x->order, input))
         return stet_fail(ctx, STET_EPERMANENT, "an input nobody sent");
     fleet_program_make(&x->program, &x->order, stet_info(ctx)->key != NULL, w->ops_max);
     if (x->program.is_undone && (rc = stet_rollback_on_failure(ctx, true)) != STET_OK)
+        return rc;
+    if ((rc = fleet_live(ctx, x)) != STET_OK)
         return rc;
     if (stet_info(ctx)->generation < x->program.turns)
         return handler_turn(ctx, x, input);

@@ -73,10 +73,13 @@ parked_last(const stet__journal *j, const stet__cmd *cmd)
     return stet__journal_find(j, cmd->kind, cmd->name, cmd->occurrence);
 }
 
-/* Whether a step is over that was tried before is its future's to know while it is executed. */
+/* Whether a step is over that was tried before is its future's to know while it is executed. One that
+ * is told to stop instead has a place of its own there. */
 static bool
 parked_same(const stet__cmd *a, const stet__cmd *b)
 {
+    if (a->kind == STET__FACT_STEP && a->is_settled && b->is_settled)
+        return a->code == b->code && !a->has_timer && !b->has_timer;
     if (a->kind == STET__FACT_STEP && a->is_settled != b->is_settled)
         return a->revision == b->revision && !a->has_timer && !b->has_timer;
     return a->completion == b->completion && a->revision == b->revision &&
