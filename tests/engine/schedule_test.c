@@ -1270,6 +1270,35 @@ TEST(E2_a_time_that_is_changed_after_a_pause_in_which_the_run_ended_is_kept)
     fixture_end(f);
 }
 
+/* The end of its run is looked at when the clock is there again: nothing is forgotten. */
+TEST(E2_I2_a_schedule_that_was_resumed_by_a_clock_that_was_ahead_is_sound)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run;
+
+    fixture_up_with(f, handlers);
+    run = busy(f, "b", STET_OVERLAP_QUEUE);
+    fixture_paused(f->engine, &run);
+    AWAIT(look(f->engine, "b").waiting_ms != 0);
+    CHECK_OK(stet_schedule_pause(f->engine, "b", NULL));
+    fixture_down(f);
+    f->options.roles = STET_ROLE_WORKER; /* executes, and fires nothing */
+    fixture_up_with(f, handlers);
+    fixture_go_on(f->engine, &run);
+    EXPECT_RESULT(f->engine, &run, "b");
+    asked_op(f, STET_OP_VALUE_DEL, "b", fixture_look(f->engine, &run).ended_ms, &run);
+    CHECK_OK(stet_schedule_resume(f->engine, "b"));
+    set_back(f, "b", -60 * MINUTE);
+    (void)fixture_sound(f->engine);
+    fixture_down(f);
+    set_back(f, "b", 60 * MINUTE);
+    f->options.roles = 0;
+    fixture_up_with(f, handlers);
+    AWAIT(look(f->engine, "b").fired >= 2);
+    CHECK_OK(stet_schedule_remove(f->engine, "b"));
+    fixture_end(f);
+}
+
 static int64_t (*true_now_ms)(stet_store *s);
 static int (*true_values)(stet_store *s, const char *space, stet_bytes prefix,
                           const stet_bytes *after, size_t limit, stet_value_fn fn, void *arg);
