@@ -538,6 +538,7 @@ struct stet_engine {
     uint64_t         doctor_hash;    /* of what the store's doctor said last; doctor.c */
     int64_t          end_again_us; /* when ends that found no memory are tried again; 0: there are none */
     stet_id          purge_after;    /* retention: cursor over old runs */
+    stet_id          emit_after;     /* cursor over records of emissions; zero: from the oldest on */
     int64_t          purge_began_ms, purge_oldest_ms; /* its round: when, and the oldest run seen */
     bool             purge_removes, purge_has_removed; /* this round something, the one before */
     _Atomic size_t   purge_held;     /* ended runs that only wait for the audit hook, seen by the last round */

@@ -20,7 +20,8 @@
 #define TOPIC_LOT_BYTES 1048576u
 #define TOPIC_TRIES_MAX 100
 #define TOPIC_KEPT_MS 60000  /* for those who subscribe */
-#define TOPIC_SWEEP_MAX 64u
+#define TOPIC_SWEEP_PAGE 64u
+#define TOPIC_SWEEP_PAGES_MAX 64
 
 /* ---- marks ------------------------------------------------------------------------------------------ */
 
@@ -403,36 +404,39 @@ stet__emit_in(stet_ctx *c, stet__work *w, stet__fact *fact)
 
 /* ---- sweeping ---------------------------------------------------------------------------------------- */
 
-typedef struct emit_old {
+typedef struct emit_found {
+    stet_id    id;
+    uint64_t   version;
+    stet__fact record;
+} emit_found;
+
+typedef struct emit_page {
     stet__arena arena;
     int64_t     now_ms, stale_ms;
     bool        is_any; /* goes on, or went on when its emitter died */
-    size_t      n;
-    struct {
-        stet_id    id;
-        uint64_t   version;
-        stet__fact record;
-    } found[TOPIC_SWEEP_MAX];
-} emit_old;
+    size_t      n, seen;
+    stet_id     last;
+    emit_found  found[TOPIC_SWEEP_PAGE]; /* n of them: those that are old */
+} emit_page;
 
 /* Oldest first. */
 static int
 emit_on_record(void *arg, stet_bytes key, const stet_value *value)
 {
-    emit_old  *old = arg;
-    stet_bytes in = { stet__arena_copy(&old->arena, value->data.data, value->data.len), value->data.len };
+    emit_page *page = arg;
+    stet_bytes in = { stet__arena_copy(&page->arena, value->data.data, value->data.len), value->data.len };
     stet__fact record;
 
+    page->seen++;
+    page->last = stet__fact_id(key);
     if (in.data == NULL)
         return stet__fail(STET_ENOMEM, "out of memory for an event");
     if (stet__fact_decode(&record, &in) != STET_OK)
         return STET_OK; /* kept for who looks into it */
-    old->is_any = old->is_any || (record.flags & STET__FACT_MORE);
-    if (record.until_ms + (record.flags & STET__FACT_MORE ? old->stale_ms : TOPIC_KEPT_MS) > old->now_ms)
+    page->is_any = page->is_any || (record.flags & STET__FACT_MORE);
+    if (record.until_ms + (record.flags & STET__FACT_MORE ? page->stale_ms : TOPIC_KEPT_MS) > page->now_ms)
         return STET_OK;
-    old->found[old->n].id = stet__fact_id(key);
-    old->found[old->n].version = value->version;
-    old->found[old->n++].record = record;
+    page->found[page->n++] = (emit_found){ page->last, value->version, record };
     return STET_OK;
 }
 
@@ -450,40 +454,64 @@ emit_forget(stet_engine *e, stet_id id)
     stet__submit(e, w);
 }
 
+/* Nobody is at it any more: what is left of it is done, else with the next sweep, or by who was faster. */
+static void
+emit_finish(stet_engine *e, const emit_found *found)
+{
+    const stet__fact *record = &found->record;
+    emission          m = { .e = e };
+
+    stet__arena_init(&m.arena, &e->p->alloc);
+    m.topic = record->name;
+    m.value = record->value;
+    m.as_of_ms = record->time_ms;
+    m.cursor = stet__fact_id(record->run);
+    m.count = (uint64_t)record->number;
+    m.most = emission_lot(m.e, m.value);
+    (void)emission_run(&m, found->id, found->version);
+    stet__arena_free(&m.arena);
+}
+
+/* One page from the cursor on. True: there may be more behind it. */
+static bool
+emit_page_round(stet_engine *e, emit_page *page)
+{
+    stet_bytes all = { NULL, 0 }, after = stet__id_bytes(&e->emit_after);
+    int        err;
+
+    stet__arena_free(&page->arena);
+    page->n = page->seen = 0;
+    err = e->store->ops->values(e->store, STET__SPACE_BASE_EMIT, all, stet__id_is_zero(e->emit_after) ? NULL : &after,
+                                TOPIC_SWEEP_PAGE, emit_on_record, page);
+    for (size_t i = 0; i < page->n; i++)
+        if (!(page->found[i].record.flags & STET__FACT_MORE) || STET__MUTANT(emit_left))
+            emit_forget(e, page->found[i].id);
+        else
+            emit_finish(e, &page->found[i]);
+    stet__committer_kick(e);
+    if (err != STET_OK)
+        return false;
+    /* Past the last page it begins again at the oldest, with the next sweep. */
+    e->emit_after = page->seen == TOPIC_SWEEP_PAGE ? page->last : (stet_id){ { 0 } };
+    return page->seen == TOPIC_SWEEP_PAGE;
+}
+
+/* Within bounds, so that the keeper is not kept from its timers; the next sweep goes on from there. */
 bool
 stet__emit_sweep(stet_engine *e)
 {
-    emit_old  *old = stet__get_head(&e->p->alloc, sizeof *old, offsetof(emit_old, found));
-    stet_bytes all = { NULL, 0 };
-    bool       is_any;
+    emit_page *page = stet__get_head(&e->p->alloc, sizeof *page, offsetof(emit_page, found));
+    bool       has_more = true, is_any;
 
-    if (old == NULL)
+    if (page == NULL)
         return true;
-    stet__arena_init(&old->arena, &e->p->alloc);
-    old->now_ms = stet__store_now(e);
-    old->stale_ms = e->config.lease_ms; /* so long without a lot: nobody is at it any more */
-    (void)e->store->ops->values(e->store, STET__SPACE_BASE_EMIT, all, NULL, TOPIC_SWEEP_MAX, emit_on_record, old);
-    for (size_t i = 0; i < old->n; i++) {
-        const stet__fact *record = &old->found[i].record;
-        emission          m = { .e = e };
-
-        if (!(record->flags & STET__FACT_MORE) || STET__MUTANT(emit_left)) {
-            emit_forget(e, old->found[i].id);
-            continue;
-        }
-        stet__arena_init(&m.arena, &e->p->alloc);
-        m.topic = record->name;
-        m.value = record->value;
-        m.as_of_ms = record->time_ms;
-        m.cursor = stet__fact_id(record->run);
-        m.count = (uint64_t)record->number;
-        m.most = emission_lot(m.e, m.value);
-        (void)emission_run(&m, old->found[i].id, old->found[i].version); /* else with the next sweep, or by who was faster */
-        stet__arena_free(&m.arena);
-    }
-    stet__committer_kick(e);
-    is_any = old->is_any;
-    stet__arena_free(&old->arena);
-    stet__free(&e->p->alloc, old);
+    stet__arena_init(&page->arena, &e->p->alloc);
+    page->now_ms = stet__store_now(e);
+    page->stale_ms = e->config.lease_ms; /* so long without a lot: nobody is at it any more */
+    for (int i = 0; i < TOPIC_SWEEP_PAGES_MAX && has_more; i++)
+        has_more = emit_page_round(e, page);
+    is_any = page->is_any || !stet__id_is_zero(e->emit_after);
+    stet__arena_free(&page->arena);
+    stet__free(&e->p->alloc, page);
     return is_any;
 }

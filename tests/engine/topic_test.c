@@ -235,7 +235,9 @@ commit_some(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outco
     return committing->commit(s, units, n, outcomes);
 }
 
-TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
+/* An emission that its process does not end, behind so many that nobody heard. */
+static void
+emit_and_die(size_t n_before)
 {
     enum { RUNS = 300 };
     fixture            *f = fixture_begin();
@@ -256,6 +258,8 @@ TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
                                                        .limit = 1000 }) == RUNS);
     f->options.roles = STET_ROLE_CLIENT;
     client = fixture_open(f);
+    for (size_t i = 0; i < n_before; i++)
+        CHECK_OK(stet_emit(client, NULL, "silence", stet_text("x")));
     committing = client->store->ops;
     some = *committing;
     some.commit = commit_some;
@@ -268,6 +272,132 @@ TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
     for (int i = 0; i < RUNS; i++)
         EXPECT_RESULT(f->engine, &requests[i].run, "[x]");
     free(requests);
+    fixture_end(f);
+}
+
+TEST(B9_what_a_dead_process_began_to_emit_is_finished_by_a_worker)
+{
+    emit_and_die(0);
+}
+
+TEST(B9_what_a_dead_process_began_to_emit_is_finished_behind_many_events_that_are_fresh)
+{
+    emit_and_die(150);
+}
+
+/* ---- records of events that are over --------------------------------------------------------- */
+
+static const stet_store_ops *sweeping;
+static atomic_int            n_swept; /* lists of records of events */
+
+static int
+count_values(stet_store *s, const char *space, stet_bytes prefix, const stet_bytes *after,
+             size_t limit, stet_value_fn fn, void *arg)
+{
+    if (strcmp(space, STET__SPACE_BASE_EMIT) == 0)
+        atomic_fetch_add(&n_swept, 1);
+    return sweeping->values(s, space, prefix, after, limit, fn, arg);
+}
+
+/* Of events that were told at `at_ms`, as stet_emit() writes it; their places are those of the
+ * numbers from `nth` to `last`. */
+static void
+put_told(stet_engine *e, int64_t nth, int64_t last, int64_t at_ms)
+{
+    stet__work *w = stet__work_new(e, NULL, NULL);
+    uint8_t     random[10] = { 0 };
+    stet__fact  record = { .kind = STET__FACT_EMIT, .time_ms = at_ms, .until_ms = at_ms };
+
+    CHECK(w != NULL);
+    record.name = stet_text("news");
+    record.value = stet_text("x");
+    for (; nth <= last; nth++) {
+        stet_id  id = stet__id_make(nth, random);
+        stet_op *op = stet__work_op(w, STET_OP_VALUE_PUT, id);
+
+        CHECK(op != NULL && stet__work_bytes(w, &op->key, stet__id_bytes(&id)) &&
+              stet__work_fact(w, &op->data, &record));
+        op->space = STET__SPACE_BASE_EMIT;
+    }
+    CHECK_OK(stet__commit_sync(e, w, NULL));
+}
+
+static int
+count_told(stet_engine *e)
+{
+    stet_bytes all = { NULL, 0 };
+    int        n = 0;
+
+    CHECK_OK(sweeping->values(e->store, STET__SPACE_BASE_EMIT, all, NULL, 10000, count_mark, &n));
+    return n;
+}
+
+/* How often the store was asked. */
+static int
+sweep_told(stet_engine *e, bool *is_any)
+{
+    atomic_store(&n_swept, 0);
+    *is_any = stet__emit_sweep(e);
+    (void)stet__committer_help(e); /* it was not started: nobody else commits what is queued */
+    return atomic_load(&n_swept);
+}
+
+static stet_store_ops counted;
+
+/* An engine that nobody starts, whose lists of records of events are counted. */
+static void
+up_counted(fixture *f)
+{
+    f->options.roles = STET_ROLE_CLIENT;
+    f->engine = fixture_open(f);
+    sweeping = f->engine->store->ops;
+    counted = *sweeping;
+    counted.values = count_values;
+    f->engine->store->ops = &counted;
+}
+
+TEST(B9_records_of_events_go_in_one_sweep_and_few_ask_the_store_once)
+{
+    fixture *f = fixture_begin();
+    int64_t  now_ms;
+    bool     is_any;
+
+    up_counted(f);
+    now_ms = stet_engine_now_ms(f->engine);
+    CHECK_INT(sweep_told(f->engine, &is_any), 1);
+    put_told(f->engine, 1, 63, now_ms + 3600000); /* fresh, and the oldest by their place */
+    CHECK_INT(sweep_told(f->engine, &is_any), 1);
+    put_told(f->engine, 64, 69, now_ms + 3600000);
+    put_told(f->engine, 70, 300, now_ms - 3600000);
+    CHECK_INT(count_told(f->engine), 300);
+    CHECK_INT(sweep_told(f->engine, &is_any), 5); /* 64 a page */
+    CHECK(!is_any);
+    CHECK_INT(count_told(f->engine), 69);
+    f->engine->store->ops = sweeping;
+    fixture_end(f);
+}
+
+/* A sweep is bounded: the next one goes on from there, and the one behind the last begins anew. */
+TEST(B9_a_sweep_of_very_many_records_of_events_goes_on_with_the_next)
+{
+    enum { A_SWEEP = 64 * 64 };
+    fixture *f = fixture_begin();
+    int64_t  now_ms;
+    bool     is_any;
+
+    up_counted(f);
+    now_ms = stet_engine_now_ms(f->engine);
+    for (int64_t i = 0; i < A_SWEEP; i += 512)
+        put_told(f->engine, i + 1, i + 512, now_ms + 3600000);
+    put_told(f->engine, A_SWEEP + 1, A_SWEEP + 10, now_ms - 3600000);
+    CHECK_INT(sweep_told(f->engine, &is_any), 64);
+    CHECK(is_any);
+    CHECK_INT(count_told(f->engine), A_SWEEP + 10);
+    CHECK_INT(sweep_told(f->engine, &is_any), 1);
+    CHECK(!is_any);
+    CHECK_INT(count_told(f->engine), A_SWEEP);
+    CHECK_INT(sweep_told(f->engine, &is_any), 64);
+    f->engine->store->ops = sweeping;
     fixture_end(f);
 }
 
