@@ -69,6 +69,35 @@ TEST(C8_a_text_is_found_in_handler_key_labels_input_error_and_idempotency_key)
     fixture_end(f);
 }
 
+static int
+h_goes_on(stet_ctx *ctx, stet_bytes input)
+{
+    if (stet_info(ctx)->generation < 2)
+        return stet_continue(ctx, stet_text(stet_ctx_printf(ctx, "%.*s on", (int)input.len,
+                                                            (const char *)input.data)));
+    return stet_await_signal(ctx, NULL, "go", NULL);
+}
+
+static const stet_handler continuing[] = { { "goes", h_goes_on, NULL }, { 0 } };
+
+/* Its record does not begin with fact 1. */
+TEST(C8_a_text_is_found_in_a_run_that_continued_as_new)
+{
+    static const char *const labels[] = { "tier=Gold", NULL };
+    fixture                 *f = fixture_begin();
+    stet_run_id              run;
+
+    fixture_up_with(f, continuing);
+    run = fixture_start(f->engine, "t.goes", "walk",
+                        STET_START(.labels = labels, .idempotency_key = "Req-99"));
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "go") == 1);
+    CHECK(finds(f->engine, STET_FILTER(.text = "WALK ON ON"), &run));
+    CHECK(finds(f->engine, STET_FILTER(.text = "tier=gold"), &run));
+    CHECK(finds(f->engine, STET_FILTER(.text = "req-99"), &run));
+    CHECK_INT(fixture_count(f->engine, STET_FILTER(.text = "walk on on on")), 0);
+    fixture_end(f);
+}
+
 static void
 start_many(stet_engine *e, size_t n)
 {
