@@ -534,10 +534,12 @@ start_lineage(stet_engine *e, stet__work *w, stet__start *s, const stet_start_op
         err = stet__fail(STET_EENDED, "parent %s has ended (%s) and takes no more children", o->parent->text,
                          stet_status_name(l.run.status));
     s->fact.attempt = stet__run_attempt(&l.run);
-    if (err == STET_OK && (cond = stet__work_cond(w, STET_COND_JOURNAL, *parent)) != NULL)
+    if (err == STET_OK && (cond = stet__work_cond(w, STET_COND_JOURNAL, *parent)) == NULL)
+        err = stet__fail(STET_ENOMEM, "out of memory");
+    if (err == STET_OK) {
         cond->number = l.run.journal;
-    if (err == STET_OK)
         err = start_trace_inherit(&w->arena, &s->fact, &l.run);
+    }
     stet__loaded_free(&l);
     if (err != STET_OK)
         return err;

@@ -11,6 +11,7 @@
  */
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "fault_vfs.h"
 #include "fault_world.h"
 
@@ -135,4 +136,84 @@ TEST_LIMIT(G1_allocations_fail_while_threads_work_on_the_memory_store, 300)
 TEST_LIMIT(G1_allocations_fail_while_threads_work_on_sqlite, 300)
 {
     memory_rounds("sqlite", MEMORY_THREADS, 20, 31);
+}
+
+/* ---- a start below a parent that ends just then ---------------------------------------------- */
+
+static const stet_store_ops *lineage_ops;
+static stet_engine          *lineage_eye;
+static const stet_run_id    *lineage_parent; /* ends before the next commit; NULL: no more */
+
+/* Behind the look at the parent, and before the child is there. */
+static int
+lineage_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outcomes)
+{
+    const stet_run_id *parent = lineage_parent;
+
+    lineage_parent = NULL;
+    if (parent != NULL)
+        CHECK_OK(stet_cancel(lineage_eye, parent, "test", NULL));
+    return lineage_ops->commit(s, units, n, outcomes);
+}
+
+static stet_engine *
+lineage_open(stet__platform *p, stet__memory_db *db)
+{
+    stet_engine *e;
+    stet_store  *store;
+    stet_options options;
+
+    stet_options_init(&options);
+    options.roles = STET_ROLE_CLIENT;
+    CHECK_OK(stet__memory_open(&store, p, db));
+    CHECK_OK(stet__open_on(&e, p, store, "memory:", &options));
+    return e;
+}
+
+/* One start, in which the allocation numbered `at` fails. False: there was none. */
+static bool
+lineage_round(fault_platform *p, stet_engine *e, long at)
+{
+    stet_run_id parent, child;
+    int         rc;
+
+    CHECK_OK(stet_start(lineage_eye, &parent, "nobody.serves", stet_text(""), NULL));
+    lineage_parent = &parent;
+    atomic_store(&p->failed, 0);
+    fault_platform_arm(p, atomic_load(&p->n) + at, 1);
+    rc = stet_start(e, &child, "nobody.serves", stet_text(""),
+                    STET_START(.parent = &parent, .parent_step = "one", .child_key = "k"));
+    fault_platform_disarm(p);
+    if (rc == STET_OK)
+        test_fail(__FILE__, __LINE__, "allocation %ld: a run that had ended got a child", at);
+    if (rc != STET_ENOMEM)
+        CHECK_CODE(rc, STET_EENDED);
+    return atomic_load(&p->failed) > 0;
+}
+
+TEST(B16_a_parent_that_ends_just_then_gets_no_child_whatever_finds_no_memory)
+{
+    fault_platform   p;
+    stet__memory_db *db = stet__memory_db_new(stet__platform_real());
+    stet_store_ops   ops;
+    stet_engine     *e;
+    long             at = 0;
+
+    CHECK(db != NULL);
+    fault_platform_init(&p);
+    p.base.alloc.is_tight = true;
+    lineage_eye = lineage_open(stet__platform_real(), db);
+    e = lineage_open(&p.base, db);
+    lineage_ops = e->store->ops;
+    ops = *lineage_ops;
+    ops.commit = lineage_commit;
+    e->store->ops = &ops;
+    while (lineage_round(&p, e, at))
+        at++;
+    CHECK(at > 5);
+    test_note("%ld allocations", at);
+    e->store->ops = lineage_ops;
+    stet_close(e);
+    stet_close(lineage_eye);
+    stet__memory_db_free(db);
 }
