@@ -74,7 +74,7 @@ typedef int (*stet_undo_fn)(stet_attempt *attempt, stet_bytes result);
 typedef struct stet_step_options {
     size_t      size;
     int         attempts;  /* 0: no policy of its own: a passing failure ends the run's attempt */
-    int64_t     first_ms, max_ms;
+    int64_t     first_ms, max_ms; /* at most 10,000 years */
     int         factor_percent, jitter_percent;
     const char *timeout;   /* of each attempt; a later result counts as timed out */
     stet_bytes  fingerprint; /* its input; another one on replay is a contradiction */

@@ -148,7 +148,7 @@ typedef int (*stet_handler_fn)(stet_ctx *ctx, stet_bytes input);
 /** Retrying: fields that are 0 come from the next wider scope. */
 typedef struct stet_retry {
     int     attempts;
-    int64_t first_ms, max_ms;
+    int64_t first_ms, max_ms; /* at most 10,000 years */
     int     factor_percent;
     int     jitter_percent; /* STET_NONE: no jitter */
 } stet_retry;

@@ -36,7 +36,7 @@ typedef struct stet_test stet_test;
 typedef struct stet_test_options {
     size_t              size;
     uint64_t            seed;   /* 0: 1 */
-    int64_t             now_ms; /* the time at the beginning; 0: 2026-01-01 00:00:00 UTC */
+    int64_t             now_ms; /* the time at the beginning, 1970 to 9999; 0: 2026-01-01 00:00:00 UTC */
     /* Configuration of the engine; NULL: that of the app, or the defaults. Copied. Leases, polls and
      * sweeps are the kit's own. Without a sink of yours nothing is logged. */
     const stet_options *engine;

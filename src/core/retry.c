@@ -43,5 +43,5 @@ stet__backoff_ms(const stet__backoff *policy, uint32_t failed, uint64_t random)
 int64_t
 stet__deferred_ms(const stet__backoff *policy, int64_t asked_ms, int64_t now_ms, uint64_t random)
 {
-    return asked_ms > now_ms ? asked_ms : now_ms + stet__backoff_ms(policy, 1, random);
+    return asked_ms > now_ms ? asked_ms : stet__time_add(now_ms, stet__backoff_ms(policy, 1, random));
 }

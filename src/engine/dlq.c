@@ -522,7 +522,8 @@ dlq_start(stet_engine *e, stet__work *w, dlq_journal *d, stet_id old, stet_id fr
     int        err;
 
     if (started.deadline_ms != 0 && !STET__MUTANT(retry_deadline))
-        started.deadline_ms = now_ms + (started.deadline_ms - (started.generation != 0 ? started.created_ms : started.time_ms));
+        started.deadline_ms = stet__time_add(
+            now_ms, started.deadline_ms - (started.generation != 0 ? started.created_ms : started.time_ms));
     started.time_ms = now_ms;
     if (started.generation != 0) { /* what is inherited was recorded by that one, which the handler may ask for */
         started.since = 1;

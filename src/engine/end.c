@@ -124,7 +124,7 @@ end_retry(stet_ctx *c, int code, int64_t *due_ms)
     fact.attempt = stet__run_attempt(&c->run);
     fact.inherited = code != STET_EDEFER ? (int64_t)c->journal.inherited : 0;
     fact.until_ms = code == STET_EDEFER ? stet__deferred_ms(&c->run.retry, c->defer_ms, now_ms, random)
-                                        : now_ms + stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
+                                        : stet__time_add(now_ms, stet__backoff_ms(&c->run.retry, c->run.failed + 1, random));
     if (is_untold)
         fact.until_ms = now_ms;
     *due_ms = is_last ? STET_NEVER : fact.until_ms;
@@ -205,7 +205,8 @@ end_partial(stet_ctx *c, const stet__cmd *unasked, int64_t *due_ms)
 
     e->p->ops->random(e->p, &random, sizeof random);
     wait_ms = stet__backoff_ms(&c->run.retry, c->run.failed + 1, random);
-    *due_ms = c->rc == STET_EDEFER && c->defer_ms > now_ms ? c->defer_ms : now_ms + (wait_ms > 1000 ? wait_ms : 1000);
+    *due_ms = c->rc == STET_EDEFER && c->defer_ms > now_ms ? c->defer_ms
+                                                           : stet__time_add(now_ms, wait_ms > 1000 ? wait_ms : 1000);
     if (stet__rollback_lacks(c) != 0)
         (void)snprintf(what, sizeof what, "all %llu steps that it inherited", (unsigned long long)stet__rollback_lacks(c));
     else

@@ -799,7 +799,7 @@ stet_engine_poll(stet_engine *e, int *did, int64_t wait_ms)
     }
     if (!e->is_polled || e->life != STET__LIFE_STARTED)
         return stet__fail(STET_ESTATE, "stet_engine_poll is for engines without threads of their own that are not stopped");
-    until_us = stet__mono_us(e->p) + wait_ms * 1000;
+    until_us = stet__mono_in(e->p, wait_ms);
     stet__lock(e->p, &e->lock);
     e->wants_claim = true;
     stet__unlock(e->p, &e->lock);
@@ -912,7 +912,7 @@ engine_drain_here(stet_engine *e, int64_t until_us, uint64_t upto)
 static int
 engine_stop_drain(stet_engine *e, int64_t drain_ms)
 {
-    int64_t  until_us = stet__mono_us(e->p) + drain_ms * 1000;
+    int64_t  until_us = stet__mono_in(e->p, drain_ms);
     uint64_t upto;
     int      err = STET_OK;
 
@@ -928,7 +928,7 @@ engine_stop_drain(stet_engine *e, int64_t drain_ms)
             int64_t now_us = stet__mono_us(e->p), next_us = now_us + (is_only_queue ? 1000 : 20000);
 
             /* What is only queued has a second more: it needs no body to end, just the store. */
-            if (now_us >= until_us + (is_only_queue ? 1000000 : 0)) {
+            if (now_us >= stet__time_add(until_us, is_only_queue ? 1000000 : 0)) {
                 err = engine_busy(e);
                 break;
             }

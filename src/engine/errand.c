@@ -121,7 +121,7 @@ typedef enum errand_read { ERRAND_READ, ERRAND_CLOSED, ERRAND_LATE, ERRAND_FAILE
 static errand_read
 errand_more(errand_pipe *p, int64_t until_us)
 {
-    int64_t       left_ms = (until_us - stet__mono_us(p->x->p) + 999) / 1000;
+    int64_t       left_ms = stet__time_add(until_us - stet__mono_us(p->x->p), 999) / 1000;
     struct pollfd wait = { p->fd, POLLIN, 0 };
     ssize_t       n;
     int           ready;
@@ -149,7 +149,7 @@ errand_more(errand_pipe *p, int64_t until_us)
 static errand_read
 errand_answer(errand_pipe *p, stet_bytes *out)
 {
-    int64_t until_us = stet__mono_us(p->x->p) + 1000 * p->x->time_ms;
+    int64_t until_us = stet__mono_in(p->x->p, p->x->time_ms);
 
     for (;;) {
         size_t      have = p->in.len - p->used;

@@ -114,7 +114,7 @@ list_on_started(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     list_begun *b = arg;
     stet__fact  fact;
 
-    (void)first; /* of a run that continued as new that is not 1: its record begins with the generation */
+    (void)first; /* not 1 where a run continued as new */
     (void)count;
     if (stet__fact_decode(&fact, &facts) != STET_OK || fact.kind != STET__FACT_STARTED)
         return STET_END;

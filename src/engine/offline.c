@@ -801,7 +801,7 @@ offline_child(stet_ctx *c, stet_id *id, stet__fact *started, const char *handler
     if (options->delay == NULL)
         delay_ms = options->delay_ms;
     started->until_ms = options->run_at_ms != 0 ? options->run_at_ms
-                        : delay_ms > 0          ? o->now_ms + delay_ms
+                        : delay_ms > 0          ? stet__time_add(o->now_ms, delay_ms)
                                                 : 0;
     if (options->key != NULL)
         started->key = stet_text(options->key);

@@ -51,7 +51,7 @@ purge_on_row(void *arg, const stet_run_row *row)
     if (in.len > 0 && stet__fact_decode(&extra, &in) == STET_OK && extra.retention_ms > 0 &&
         !STET__MUTANT(retention_forgotten))
         keep_ms = extra.retention_ms;
-    keep_ms += STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms;
+    keep_ms = stet__time_add(keep_ms, STET__MUTANT(purge_by_age) ? row->created_ms : row->ended_ms);
     if (keep_ms <= page->now_ms)
         page->found[page->n++] = (purge_row){ row->id, row->journal, row->inbox, keep_ms };
     return STET_OK;

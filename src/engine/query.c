@@ -403,7 +403,7 @@ query_elsewhere(stet_engine *e, const stet_run_id *run, const stet_run_row *row,
     if (left >= QUERY_WAITING)
         return stet__fail(STET_EBUSY, "%zu questions wait for workers already; try again", left);
     question.time_ms = stet__store_now(e);
-    question.until_ms = question.time_ms + timeout_ms;
+    question.until_ms = stet__time_add(question.time_ms, timeout_ms);
     question.name = stet_text(name);
     question.key = stet_text(row->handler);
     question.run = stet__id_bytes(&row->id);
@@ -412,7 +412,7 @@ query_elsewhere(stet_engine *e, const stet_run_id *run, const stet_run_row *row,
         return err;
     stet__hint_nudge(e);
     stet__buf_init(&wait.out, &e->p->alloc);
-    err = stet__ask_wait(e, stet__mono_us(e->p) + timeout_ms * 1000, query_look, &wait);
+    err = stet__ask_wait(e, stet__mono_in(e->p, timeout_ms), query_look, &wait);
     if (err == STET_OK) {
         *out = wait.out;
         (void)query_write(e, STET__SPACE_ANSWER, wait.id, NULL); /* else when its time is over */

@@ -163,7 +163,7 @@ edit_time(const char *name, stet__fact *f, const stet_schedule_options *o, int64
         if ((err = edit_span(name, "after", o->after, o->after_ms, &f->after_ms)) != STET_OK)
             return err;
         f->after_ms = f->after_ms > 0 ? f->after_ms : 1;
-        f->at_ms = now_ms + f->after_ms;
+        f->at_ms = stet__time_add(now_ms, f->after_ms);
     } else {
         if ((err = edit_span(name, "every", o->every, o->every_ms, &f->every_ms)) != STET_OK)
             return err;

@@ -152,11 +152,11 @@ start_times(stet__start *s, const stet__policy *policy, const char *handler, con
         timeout_ms = policy->timeout_ms;
     if (retention_ms == 0)
         retention_ms = policy->retention_ms;
-    s->due_ms = o->run_at_ms > 0 ? o->run_at_ms : now_ms + delay_ms;
+    s->due_ms = o->run_at_ms > 0 ? o->run_at_ms : stet__time_add(now_ms, delay_ms);
     if (s->due_ms < now_ms)
         s->due_ms = now_ms;
     s->fact.until_ms = s->due_ms > now_ms ? s->due_ms : 0;
-    s->fact.deadline_ms = o->deadline_ms > 0 ? o->deadline_ms : timeout_ms > 0 ? now_ms + timeout_ms : 0;
+    s->fact.deadline_ms = o->deadline_ms > 0 ? o->deadline_ms : timeout_ms > 0 ? stet__time_add(now_ms, timeout_ms) : 0;
     s->fact.retention_ms = retention_ms;
     return STET_OK;
 }
@@ -173,6 +173,8 @@ stet__retry_check(const char *handler, const stet_retry *r)
     if (r->attempts < 0 || r->first_ms < 0 || r->max_ms < 0 || r->factor_percent < 0 ||
         r->jitter_percent < STET_NONE || r->jitter_percent > 100)
         return stet__fail(STET_EINVAL, "%s: a retry policy with a value out of range", handler);
+    if (r->first_ms > STET__DURATION_MAX_MS || r->max_ms > STET__DURATION_MAX_MS)
+        return stet__fail(STET_EINVAL, "%s: a retry policy that waits longer than 10,000 years", handler);
     return STET_OK;
 }
 

@@ -207,7 +207,7 @@ stet_event_next(stet_subscription *s, stet_event *event, int64_t timeout_ms)
         return err;
     if (timeout_ms == 0)
         timeout_ms = e->config.wait_ms;
-    until_us = timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
+    until_us = timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_in(e->p, timeout_ms);
     while (s->first == NULL) {
         if ((err = subscribe_look(s)) != STET_OK)
             return err;

@@ -186,9 +186,8 @@ update_check(stet_engine *e, const stet_run_id *run, const char *name, stet_byte
 static int
 update_ask(stet_engine *e, update_wait *u, stet__fact *fact, int64_t timeout_ms)
 {
-    int64_t until_us =
-        timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
-    int err;
+    int64_t until_us = timeout_ms == STET_NONE ? STET__FOREVER : stet__mono_in(e->p, timeout_ms);
+    int     err;
 
     if (!stet__update_key(&u->arena, &u->key, u->id, fact->idempotency_key))
         return stet__fail(STET_ENOMEM, "out of memory for an update");

@@ -431,7 +431,7 @@ stet_wait(stet_engine *e, stet_result *result, const stet_run_id *run, int64_t t
         return err;
     if (timeout_ms == 0)
         timeout_ms = e->config.wait_ms;
-    until_us = timeout_ms < 0 ? STET__FOREVER : stet__mono_us(e->p) + timeout_ms * 1000;
+    until_us = timeout_ms < 0 ? STET__FOREVER : stet__mono_in(e->p, timeout_ms);
     is_body = stet__in_body(e);
     w.needs_slot = is_body && wait_needs_slot(e, w.run);
     if ((err = e->p->ops->cond_init(e->p, &w.cond)) != STET_OK)

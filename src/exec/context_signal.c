@@ -69,7 +69,7 @@ signal_start(stet_ctx *c, stet_future *f, const char *signal, const stet_signal_
         return err;
     /* One that is there already ends the wait at once: a timer for it would be left behind. */
     if (timeout_ms > 0 && !stet__journal_has_signal(&c->journal, signal))
-        until_ms = c->exec->host->now_ms(c) + timeout_ms;
+        until_ms = stet__time_add(c->exec->host->now_ms(c), timeout_ms);
     return signal_record(c, f, until_ms, 0);
 }
 

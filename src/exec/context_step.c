@@ -104,7 +104,7 @@ stet__attempt_run(stet_attempt *a)
         return;
     }
     if (a->future->timeout_ms > 0)
-        a->deadline_ms = host->now_ms(a->ctx) + a->future->timeout_ms;
+        a->deadline_ms = stet__time_add(host->now_ms(a->ctx), a->future->timeout_ms);
     if (a->future->timeout_ms > 0)
         atomic_store(&a->slot->limit_ms, a->deadline_ms);
     a->code = a->body(a, a->arg);
@@ -260,7 +260,7 @@ step_record_retry(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text
     fact.took_ms = a->took_us / 1000;
     fact.text = stet_text(text);
     fact.attempt = a->number - (STET__MUTANT(retry_uncounted) ? 1u : 0u);
-    fact.until_ms = now_ms + stet__backoff_ms(&f->retry, a->number, random);
+    fact.until_ms = stet__time_add(now_ms, stet__backoff_ms(&f->retry, a->number, random));
     if (a->code == STET_EDEFER) {
         /* "Not before T" uses no attempt. */
         fact.attempt = a->number - 1;
@@ -490,6 +490,8 @@ step_options(stet_ctx *c, stet_future *f, const stet_step_options *o)
     if (o->attempts < 0 || o->first_ms < 0 || o->max_ms < 0 || o->factor_percent < 0 ||
         o->jitter_percent < STET_NONE || o->jitter_percent > 100)
         return stet__fail(STET_EINVAL, "step %s: a retry policy with a value out of range", f->name);
+    if (o->first_ms > STET__DURATION_MAX_MS || o->max_ms > STET__DURATION_MAX_MS)
+        return stet__fail(STET_EINVAL, "step %s: a retry policy that waits longer than 10,000 years", f->name);
     f->timeout_ms = timeout_ms;
     f->retry.attempts = o->attempts;
     if (o->first_ms > 0)

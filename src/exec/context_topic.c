@@ -44,7 +44,7 @@ topic_ask(stet_ctx *c, stet_future *f, const char *topic, const char *timeout)
     if ((err = stet__ctx_catch_up(c)) != STET_OK ||
         (err = stet__ctx_stop_cmd(c, &f->cmd, STET__FACT_TOPIC, topic, f->occurrence)) != STET_OK || f->cmd != NULL)
         return err;
-    return topic_record(c, f, timeout_ms > 0 ? c->exec->host->now_ms(c) + timeout_ms : 0, 0);
+    return topic_record(c, f, timeout_ms > 0 ? stet__time_add(c->exec->host->now_ms(c), timeout_ms) : 0, 0);
 }
 
 int

@@ -105,7 +105,7 @@ wait_open(stet_ctx *c, wait_set *w, int code)
     fact.occurrence = (int64_t)w->occurrence;
     fact.code = code;
     if (code == 0 && w->timeout_ms > 0)
-        fact.until_ms = c->exec->host->now_ms(c) + w->timeout_ms;
+        fact.until_ms = stet__time_add(c->exec->host->now_ms(c), w->timeout_ms);
     if (code != 0)
         fact.text = stet_text(stet__ctx_stop_text(c));
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
@@ -489,7 +489,7 @@ sleep_start(stet_ctx *c, stet_future *f, const char *name, int64_t ms)
     fact.kind = STET__FACT_SLEEP;
     fact.name = stet_text(name);
     fact.occurrence = (int64_t)f->occurrence;
-    fact.until_ms = c->exec->host->now_ms(c) + ms;
+    fact.until_ms = stet__time_add(c->exec->host->now_ms(c), ms);
     if ((err = stet__ctx_append(c, &fact, NULL)) != STET_OK)
         return err;
     if ((f->cmd = stet__journal_add(&c->journal, STET__FACT_SLEEP, name, f->occurrence, 0)) == NULL)

@@ -69,6 +69,11 @@ static inline int64_t stet__wall_us(stet__platform *p) { return p->ops->wall_us(
 static inline int64_t stet__wall_ms(stet__platform *p) { return stet__wall_us(p) / 1000; }
 static inline int64_t stet__mono_us(stet__platform *p) { return p->ops->mono_us(p); }
 static inline int64_t stet__mono_ms(stet__platform *p) { return p->ops->mono_us(p) / 1000; }
+/* So long from now; STET__FOREVER if no clock comes there. */
+static inline int64_t stet__mono_in(stet__platform *p, int64_t ms)
+{
+    return stet__time_add(stet__mono_us(p), stet__ms_us(ms));
+}
 static inline void stet__lock(stet__platform *p, stet__mutex *m) { p->ops->lock(p, m); }
 static inline void stet__unlock(stet__platform *p, stet__mutex *m) { p->ops->unlock(p, m); }
 static inline void stet__signal(stet__platform *p, stet__cond *c) { p->ops->cond_signal(p, c); }

@@ -17,8 +17,9 @@
 #define KIT_CALM_MS      INT64_C(3600000)       /* the most the configuration allows */
 #define KIT_NEVER_MS     INT64_C(3155760000000) /* a hundred years */
 #define KIT_DAY_MS       INT64_C(86400000)
-#define KIT_RETENTION_MS INT64_C(315360000000)  /* the most the configuration allows */
-#define KIT_BEGIN_MS     INT64_C(1767225600000) /* 2026-01-01 00:00:00 UTC */
+#define KIT_RETENTION_MS INT64_C(315360000000)    /* the most the configuration allows */
+#define KIT_BEGIN_MS     INT64_C(1767225600000)   /* 2026-01-01 00:00:00 UTC */
+#define KIT_LAST_MS      INT64_C(253402300799999) /* of the year 9999 */
 #define KIT_EVENTS_MAX   UINT64_C(20000000)
 #define KIT_WAITS_MAX    200000u /* in one call: months, if it looks each minute */
 #define KIT_SLOTS        4
@@ -113,6 +114,12 @@ stet_test_new(const stet_test_options *options)
                          "stet_test_options.size is %zu; use STET_TEST_OPTIONS(…) or "
                          "stet_test_options_init()",
                          options->size);
+        return NULL;
+    }
+    if (options != NULL && (options->now_ms < 0 || options->now_ms > KIT_LAST_MS)) {
+        (void)stet__fail(STET_EINVAL,
+                         "stet_test_options.now_ms is %lld, outside the years 1970 to 9999",
+                         (long long)options->now_ms);
         return NULL;
     }
     if ((kit = stet__get0(alloc, sizeof *kit)) == NULL) {

@@ -391,6 +391,21 @@ int stet__span_parse(int64_t *ms, const char *of, const char *what, const char *
  * any clock it still is far from the end of int64_t. */
 #define STET__DURATION_MAX_MS INT64_C(315576000000000)
 
+/* Arithmetic with times somebody gave: INT64_MAX is "for ever" and stays that. */
+static inline int64_t stet__time_add(int64_t at, int64_t more)
+{
+    if (more > 0 && at > INT64_MAX - more)
+        return INT64_MAX;
+    return more < 0 && at < INT64_MIN - more ? INT64_MIN : at + more;
+}
+
+static inline int64_t stet__ms_us(int64_t ms)
+{
+    if (ms > INT64_MAX / 1000)
+        return INT64_MAX;
+    return ms < INT64_MIN / 1000 ? INT64_MIN : ms * 1000;
+}
+
 /* "3 min ago", "in 2 h", "just now", "in < 1 s": for people. Returns text. */
 const char *stet__time_relative(char *text, size_t size, int64_t then_ms, int64_t now_ms);
 

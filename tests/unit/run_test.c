@@ -1377,6 +1377,14 @@ TEST(A10_extreme_policies_do_not_overflow)
                         }
 }
 
+TEST(C2_a_deferral_to_the_past_under_an_extreme_policy_is_one_for_ever)
+{
+    const stet__backoff endless = { 3, INT64_MAX, INT64_MAX, 200, 0 };
+
+    CHECK_INT(stet__deferred_ms(&endless, 0, 1000, 0), INT64_MAX);
+    CHECK_INT(stet__deferred_ms(&endless, INT64_MAX, 1000, 0), INT64_MAX);
+}
+
 /* A policy is read back from a file that anybody may have damaged. */
 TEST(A10_policies_that_make_no_sense_give_a_wait_that_does)
 {

@@ -201,6 +201,19 @@ TEST(H5_the_clock_begins_where_it_is_told_to)
     stet_test_free(kit);
 }
 
+TEST(H5_a_clock_that_cannot_be_is_refused)
+{
+    static const int64_t bad[] = { -1, INT64_MIN, INT64_C(253402300800000), INT64_MAX };
+    stet_test           *kit;
+
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        CHECK(stet_test_new(STET_TEST_OPTIONS(.now_ms = bad[i])) == NULL);
+        CHECK_HAS(stet_last_error(), "outside the years 1970 to 9999");
+    }
+    CHECK((kit = stet_test_new(STET_TEST_OPTIONS(.now_ms = INT64_C(253402300799999)))) != NULL);
+    stet_test_free(kit);
+}
+
 static bool
 has_reminded(stet_test *kit, void *arg)
 {

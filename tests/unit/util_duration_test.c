@@ -172,6 +172,36 @@ TEST(A11_duration_text_comes_back)
         CHECK_INT(duration_of(stet_duration_text(text, sizeof text, ms)), ms);
 }
 
+TEST(A11_a_time_beyond_all_times_stays_for_ever)
+{
+    static const struct {
+        int64_t at, more, sum;
+    } sums[] = {
+        { 1, 2, 3 },
+        { 5, -7, -2 },
+        { INT64_MAX, 0, INT64_MAX },
+        { INT64_MAX, 1, INT64_MAX },
+        { 1, INT64_MAX, INT64_MAX },
+        { INT64_MAX, INT64_MAX, INT64_MAX },
+        { 1, INT64_MAX - 1, INT64_MAX },
+        { 0, INT64_MIN, INT64_MIN },
+        { -1, INT64_MIN, INT64_MIN },
+        { INT64_MIN, -1, INT64_MIN },
+        { INT64_MAX, INT64_MIN, -1 },
+        { INT64_MIN, INT64_MAX, -1 },
+    };
+
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        CHECK_INT(stet__time_add(sums[i].at, sums[i].more), sums[i].sum);
+    CHECK_INT(stet__ms_us(0), 0);
+    CHECK_INT(stet__ms_us(-3), -3000);
+    CHECK_INT(stet__ms_us(INT64_MAX / 1000), INT64_MAX / 1000 * 1000);
+    CHECK_INT(stet__ms_us(INT64_MAX / 1000 + 1), INT64_MAX);
+    CHECK_INT(stet__ms_us(INT64_MAX), INT64_MAX);
+    CHECK_INT(stet__ms_us(INT64_MIN / 1000), INT64_MIN / 1000 * 1000);
+    CHECK_INT(stet__ms_us(INT64_MIN), INT64_MIN);
+}
+
 TEST(C11_times_are_written_as_dates_of_utc)
 {
     static const struct {
