@@ -63,8 +63,14 @@ STET_API struct pg_conn *stet_attempt_postgres(const stet_attempt *a);
  * @param options  as for stet_start(), but no parent. With an idempotency key that was used before *options->existed
  *                 is set and nothing is written
  * @return STET_OK; STET_EUSAGE, the store has no transactions, or the connection is of another kind; STET_ESTATE, no
- *         transaction has begun on it; STET_EMISMATCH, it is open on another database; as stet_start() otherwise.
+ *         transaction has begun on it, or it is REPEATABLE READ or SERIALIZABLE on PostgreSQL and the run has a key;
+ *         STET_EMISMATCH, it is open on another database; as stet_start() otherwise.
  *         After an error nothing of the start is in your transaction, which is still yours to end.
+ *
+ * Runs of one key execute one at a time, and a PostgreSQL transaction of those levels does not see who came to the key
+ * since it began: begin it with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run after its commit. Runs without
+ * a key are started at every level. From the start of a run with a key to the end of your transaction other starts and
+ * ends of that key, and of some others, wait for you.
  *
  * Workers find the run at their next look for work (option poll_ms); stet_engine_nudge() after the commit makes it
  * sooner.

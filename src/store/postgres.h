@@ -43,6 +43,7 @@
 #define PG_KEY_MAX         2400u /* an index entry has to fit into a third of a page */
 #define PG_DATA_MAX        500000000u
 #define PG_TOKEN_BYTES     32
+#define PG_STATE_OLD       "25004" /* SQLSTATE: a transaction that does not see what others commit */
 #define PG_LOCK_CLASS      "1937008500" /* "stet": of our advisory locks */
 /* Runs that end, by their IDs; each bucket has a lock, below the number of the schema, and there is
  * one for all of them. */

@@ -144,6 +144,11 @@ stet__pg_fail(pg_store *st, pg_link *c, const PGresult *res, const char *what)
         return stet__fail(STET_EREADONLY,
                           "store %s: cannot %s: the server is read-only (a standby?): %s", st->name,
                           what, reason);
+    if (strcmp(state, PG_STATE_OLD) == 0)
+        return stet__fail(STET_ECONFIG,
+                          "store %s: cannot %s: %s, and stet needs READ COMMITTED: set "
+                          "default_transaction_isolation of the database and the user to it (%s)",
+                          st->name, what, reason, state);
     return stet__fail(conn_code(state), "store %s: cannot %s: %s (%s)", st->name, what, reason,
                       state);
 }

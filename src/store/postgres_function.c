@@ -215,6 +215,9 @@ const char *const stet__pg_function[] = {
     " IF cardinality(p_reaps)>0 THEN PERFORM 1 FROM @sessions WHERE session=ANY(p_reaps)"
     "  ORDER BY session FOR UPDATE; END IF;\n",
     " IF cardinality(p_lanes)>0 OR cardinality(p_leaves)>0 THEN\n",
+    /* A snapshot that is older than the locks does not see who is in the lane. */
+    "  IF current_setting('transaction_isolation') IN ('repeatable read','serializable') THEN " FN_OLD
+    " END IF;\n",
     "  SELECT array_agg(b ORDER BY b) INTO buckets FROM (SELECT " FN_BUCKET(
         "u") " AS b"
              "   FROM unnest(p_lanes) u UNION SELECT " FN_BUCKET(

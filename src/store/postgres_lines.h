@@ -46,6 +46,9 @@ enum {
 
 /* Text of the functions. */
 #define FN_NEVER "9223372036854775807"
+#define FN_OLD                                                                                     \
+    "RAISE EXCEPTION 'stet: the transaction is %',current_setting('transaction_isolation') USING " \
+    "ERRCODE='" PG_STATE_OLD "';"
 #define FN_RACED "RAISE EXCEPTION 'stet: raced' USING ERRCODE='40001';"
 #define FN_STICKY(status) "(" status " BETWEEN 0 AND 63 AND (p_sticky>>" status ")&1=1)"
 /* Numbers of lanes lie above @@, which is an odd multiple of 256. */

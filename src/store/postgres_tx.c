@@ -230,9 +230,26 @@ stet__pg_tx_commit(stet_store *s, stet_tx *base, const stet_unit *unit, stet_out
 
 /* ---- the transaction of somebody else -------------------------------------------------------- */
 
-/* Inside the savepoint: is our store in the database of this connection? */
+/* A lane is no row: whoever waited for its lock has to look who is in it with a snapshot that is younger
+ * than the lock, and here the caller's may be older. */
 static int
-tx_check_database(pg_store *st, pg_link *c)
+tx_check_lanes(pg_store *st, const char *isolation, const stet_unit *unit)
+{
+    if (strcmp(isolation, "repeatable read") != 0 && strcmp(isolation, "serializable") != 0)
+        return STET_OK;
+    for (size_t i = 0; i < unit->n_ops; i++)
+        if (unit->ops[i].kind == STET_OP_LANE_ENTER)
+            return stet__fail(STET_ESTATE,
+                              "store %s: the transaction is %s, and does not see who has the key of %s since it "
+                              "began; begin it with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run "
+                              "after its commit",
+                              st->name, isolation, unit->ops[i].lane);
+    return STET_OK;
+}
+
+/* Inside the savepoint: is our store in the database of this connection, and may the unit be applied? */
+static int
+tx_check_inside(pg_store *st, pg_link *c, const stet_unit *unit)
 {
     PGresult *res = NULL;
     char      sql[256], instance[33];
@@ -242,10 +259,13 @@ tx_check_database(pg_store *st, pg_link *c)
     for (size_t i = 0; i < sizeof st->instance; i++)
         (void)snprintf(instance + 2 * i, 3, "%02x", st->instance[i]);
     (void)snprintf(sql, sizeof sql,
-                   "SELECT convert_from(v,'SQL_ASCII') FROM \"%s\".meta WHERE k='instance'",
+                   "SELECT convert_from(v,'SQL_ASCII'),current_setting('transaction_isolation') "
+                   "FROM \"%s\".meta WHERE k='instance'",
                    st->schema);
     err = stet__pg_exec(st, c, sql, &res, "find the store");
     is_ours = err == STET_OK && PQntuples(res) == 1 && strcmp(PQgetvalue(res, 0, 0), instance) == 0;
+    if (is_ours)
+        err = tx_check_lanes(st, PQgetvalue(res, 0, 1), unit);
     PQclear(res);
     if (is_ours || c->db == NULL) /* lost: nothing is known of the database */
         return err;
@@ -279,7 +299,7 @@ stet__pg_apply_in(stet_store *s, stet_conn conn, const stet_unit *unit, stet_out
     if ((err = stet__pg_enter(st)) != STET_OK || (err = tx_check_conn(st, conn)) != STET_OK ||
         (err = stet__pg_exec(st, &c, "SAVEPOINT stet_start", NULL, "start a run in it")) != STET_OK)
         return err;
-    if ((err = tx_check_database(st, &c)) == STET_OK &&
+    if ((err = tx_check_inside(st, &c, unit)) == STET_OK &&
         (err = tx_apply(st, &c, unit, outcome)) == STET_OK && outcome->result == STET_OK)
         return stet__pg_exec(st, &c, "RELEASE stet_start", NULL, "start a run in it");
     if (err == STET_OK || c.db == NULL)

@@ -402,6 +402,48 @@ TEST(I4_postgres_a_wrong_connection_is_told)
     bank_end(f, db);
 }
 
+/* Who holds a key is seen only by a transaction whose statements see what others committed. */
+TEST(I4_postgres_a_keyed_start_is_refused_in_a_transaction_with_an_old_snapshot)
+{
+    static const char *const levels[] = { "REPEATABLE READ", "SERIALIZABLE" };
+    fixture                 *f = fixture_begin();
+    PGconn                  *db = bank_up(f, echo_handlers);
+    stet_conn                conn = stet_conn_postgres(db);
+    stet_run_id              first[2], free[2], last, refused;
+
+    fixture_register(f->engine, (fixture_service[]){ { "o", echo_handlers, true, NULL }, { 0 } });
+    for (int i = 0; i < 2; i++) {
+        char begin[64];
+
+        (void)snprintf(begin, sizeof begin, "BEGIN ISOLATION LEVEL %s", levels[i]);
+        bank_sql(db, begin);
+        CHECK_INT(bank_ask(db, "SELECT count(*) FROM paid"), i);
+        CHECK_OK(stet_start(f->engine, &first[i], "o.echo", stet_text("first"),
+                            STET_START(.key = "ann")));
+        CHECK_CODE(stet_start_in(f->engine, conn, &refused, "o.echo", stet_text("late"),
+                                 STET_START(.key = "ann")),
+                   STET_ESTATE);
+        CHECK_HAS(stet_last_error(), i == 0 ? "repeatable read" : "serializable");
+        CHECK_HAS(stet_last_error(), "o/ann");
+        CHECK_HAS(stet_last_error(), "READ COMMITTED");
+        CHECK_OK(stet_start_in(f->engine, conn, &free[i], "t.echo", stet_text("free"), NULL));
+        bank_sql(db, "INSERT INTO paid VALUES('a',1)");
+        bank_sql(db, "COMMIT");
+    }
+    bank_sql(db, "BEGIN ISOLATION LEVEL READ COMMITTED");
+    CHECK_OK(stet_start_in(f->engine, conn, &last, "o.echo", stet_text("last"),
+                           STET_START(.key = "ann")));
+    bank_sql(db, "COMMIT");
+    CHECK_INT(fixture_count(f->engine, NULL), 5);
+    CHECK_OK(stet_engine_start(f->engine));
+    for (int i = 0; i < 2; i++) {
+        EXPECT_RESULT(f->engine, &first[i], "first");
+        EXPECT_RESULT(f->engine, &free[i], "free");
+    }
+    EXPECT_RESULT(f->engine, &last, "last");
+    bank_end(f, db);
+}
+
 /* ---- a start inside a transaction, and a move ------------------------------------------------ */
 
 static const stet_handler move_handlers[] = { { "quick", h_echo, NULL }, { 0 } };

@@ -377,7 +377,8 @@ typedef struct stet_store_ops {
     int (*tx_commit)(stet_store *s, stet_tx *tx, const stet_unit *unit, stet_outcome *outcome);
     void (*tx_rollback)(stet_store *s, stet_tx *tx);
     /* Apply the unit inside the transaction that is under way on somebody else's connection. On failure, or
-     * when it is refused, the transaction is as it was before. */
+     * when it is refused, the transaction is as it was before. STET_ESTATE: it cannot be applied in this one, for
+     * instance because its snapshot may be older than what the unit depends on. */
     int (*apply_in)(stet_store *s, stet_conn conn, const stet_unit *unit, stet_outcome *outcome);
     /* May be NULL, with watch(). Hint as after a commit. */
     void (*hint)(stet_store *s);
