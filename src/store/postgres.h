@@ -51,6 +51,9 @@
 #define PG_ENDS_KEY(bucket) ((bucket) + 1)
 #define PG_ENDS_ASKED      16
 
+/* Whatever a transaction is where nothing is said of it. */
+#define PG_BEGIN "BEGIN ISOLATION LEVEL READ COMMITTED"
+
 /* The server's clock. */
 #define PG_NOW "floor(extract(epoch FROM clock_timestamp())*1000)::bigint"
 

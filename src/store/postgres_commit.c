@@ -9,7 +9,8 @@
  *                        ones by their numbers
  *   anything else        nothing of it was applied
  * Isolation is READ COMMITTED: every row a decision rests on is locked before it is looked at
- * (docs/decisions/0017). Locks: commit_lock.
+ * (docs/decisions/0017). conn_greet() says so of the session, postgres_query.c of each commit behind
+ * a pooler, and the function refuses any other. Locks: commit_lock.
  */
 #include <string.h>
 

@@ -221,18 +221,23 @@ conn_make(pg_store *st, pg_link *c)
 
 /* A pooler answers with a process number of its own. Then the server process is another one with
  * every statement, and nothing that belongs to it can be used: prepared statements, settings,
- * LISTEN. */
+ * LISTEN. Commits are transactions that say themselves what they are, there; on a connection of our
+ * own each is what the session says, whatever server, database and user were told to be. */
 static int
 conn_greet(pg_store *st, pg_link *c)
 {
     PGresult *res;
-    char      text[32];
+    char      text[32], sql[200];
     int       err;
 
-    if ((err = stet__pg_exec(st, c, "SELECT pg_backend_pid()", &res, "greet the server")) !=
-        STET_OK)
-        return err;
     (void)snprintf(text, sizeof text, "%d", PQbackendPID(c->db));
+    (void)snprintf(
+        sql, sizeof sql,
+        "SELECT p,(SELECT set_config('default_transaction_isolation','read committed',false) "
+        "WHERE p=%s) FROM pg_backend_pid() p",
+        text);
+    if ((err = stet__pg_exec(st, c, sql, &res, "greet the server")) != STET_OK)
+        return err;
     if (PQntuples(res) != 1 || strcmp(PQgetvalue(res, 0, 0), text) != 0)
         atomic_store(&st->is_pooled, true);
     PQclear(res);
@@ -240,9 +245,10 @@ conn_greet(pg_store *st, pg_link *c)
         return STET_OK;
     /* A statement of a client that is gone ends, instead of holding its locks; and what the commit function asks for
      * depends on no value, so it is planned once. Not everywhere allowed, not needed. */
-    if (stet__pg_exec(st, c, "SET client_connection_check_interval=5000; SET plan_cache_mode=force_generic_plan", NULL,
-                      "set it up") !=
-            STET_OK &&
+    if (stet__pg_exec(
+            st, c,
+            "SET client_connection_check_interval=5000; SET plan_cache_mode=force_generic_plan",
+            NULL, "set it up") != STET_OK &&
         c->db == NULL)
         return STET_EIO;
     return STET_OK;

@@ -209,15 +209,18 @@ const char *const stet__pg_function[] = {
     /* A server may be told to be quick rather than safe; a commit here is one that lasts. */
     " IF current_setting('synchronous_commit')='off' THEN"
     "  PERFORM set_config('synchronous_commit','on',true); END IF;\n",
+    /* A snapshot that is older than the locks does not see what they protect. In a transaction of somebody
+     * else a unit may come that touches no lane: what it depends on are rows, and those are told when they
+     * are locked. */
+    " IF (p_committer IS NOT NULL OR cardinality(p_lanes)>0 OR cardinality(p_leaves)>0) AND"
+    "  current_setting('transaction_isolation') IN ('repeatable read','serializable') THEN " FN_OLD
+    " END IF;\n",
     /* The locks. A session is kept from being reaped while it is granted runs. */
     " IF cardinality(p_sessions)>0 THEN PERFORM 1 FROM @sessions WHERE session=ANY(p_sessions)"
     "  ORDER BY session FOR KEY SHARE; END IF;\n",
     " IF cardinality(p_reaps)>0 THEN PERFORM 1 FROM @sessions WHERE session=ANY(p_reaps)"
     "  ORDER BY session FOR UPDATE; END IF;\n",
     " IF cardinality(p_lanes)>0 OR cardinality(p_leaves)>0 THEN\n",
-    /* A snapshot that is older than the locks does not see who is in the lane. */
-    "  IF current_setting('transaction_isolation') IN ('repeatable read','serializable') THEN " FN_OLD
-    " END IF;\n",
     "  SELECT array_agg(b ORDER BY b) INTO buckets FROM (SELECT " FN_BUCKET(
         "u") " AS b"
              "   FROM unnest(p_lanes) u UNION SELECT " FN_BUCKET(

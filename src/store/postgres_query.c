@@ -179,6 +179,26 @@ query_send_pair(pg_link *c, const char *name, const pg_args *args)
            PQpipelineSync(c->db) == 1;
 }
 
+/* Behind a pooler a setting of the session would be somebody else's with the next transaction, so the
+ * commit says itself what it is: three statements, one round trip. */
+static bool
+query_is_framed(pg_store *st, const pg_link *c, pg_sql which)
+{
+    return which == PG_SQL_COMMIT && atomic_load(&st->is_pooled) && !c->is_guest &&
+           PQtransactionStatus(c->db) == PQTRANS_IDLE;
+}
+
+static int
+query_send_framed(pg_link *c, const char *sql, const pg_args *args)
+{
+    return PQenterPipelineMode(c->db) == 1 &&
+           PQsendQueryParams(c->db, PG_BEGIN, 0, NULL, NULL, NULL, NULL, 0) == 1 &&
+           PQsendQueryParams(c->db, sql, args->n, args->types, args->values, args->lengths,
+                             args->formats, 1) == 1 &&
+           PQsendQueryParams(c->db, "COMMIT", 0, NULL, NULL, NULL, NULL, 0) == 1 &&
+           PQpipelineSync(c->db) == 1;
+}
+
 /* To the end of the transaction, whose failure outweighs the statement's answer. */
 static bool
 query_sync(pg_store *st, pg_link *c, int64_t until_us, PGresult **kept)
@@ -226,7 +246,56 @@ query_wait_pair(pg_store *st, pg_link *c, PGresult **res)
     *res = NULL;
     return false;
 }
+
+/* The statement's answer, if the server says that it has committed; or the first error. */
+static bool
+query_wait_framed(pg_store *st, pg_link *c, PGresult **out)
+{
+    int64_t   until_us = stet__mono_us(st->base.platform) + st->answer_ms * 1000;
+    PGresult *parts[3] = { NULL, NULL, NULL };
+    size_t    which = 1;
+    bool      is_whole = query_flush(st, c->db, until_us);
+
+    for (size_t i = 0; i < 3; i++)
+        is_whole = is_whole && query_results(st, c->db, until_us, &parts[i]);
+    is_whole = is_whole && query_sync(st, c, until_us, NULL) && PQexitPipelineMode(c->db) == 1;
+    for (size_t i = 3; is_whole && i-- > 0;)
+        if (PQresultStatus(parts[i]) == PGRES_FATAL_ERROR)
+            which = i;
+    is_whole = is_whole && (PQresultStatus(parts[which]) == PGRES_FATAL_ERROR ||
+                            strcmp(PQcmdStatus(parts[2]), "COMMIT") == 0);
+    *out = is_whole ? parts[which] : NULL;
+    for (size_t i = 0; i < 3; i++)
+        if (!is_whole || i != which)
+            PQclear(parts[i]);
+    return is_whole;
+}
 #else
+/* Then its function refuses it where it is anything else. */
+static bool
+query_is_framed(pg_store *st, const pg_link *c, pg_sql which)
+{
+    (void)st;
+    (void)c;
+    (void)which;
+    return false;
+}
+
+static int
+query_send_framed(pg_link *c, const char *sql, const pg_args *args)
+{
+    (void)c;
+    (void)sql;
+    (void)args;
+    return 0;
+}
+
+static bool
+query_wait_framed(pg_store *st, pg_link *c, PGresult **res)
+{
+    return query_wait(st, c, res);
+}
+
 static bool
 query_is_paired(const pg_link *c, pg_sql which)
 {
@@ -293,6 +362,44 @@ query_prepare_note(pg_store *st, pg_link *c, const char *what)
                : query_prepare(st, c, note, note == PG_SQL_NOTIFY ? &texts : &keys, what);
 }
 
+typedef enum query_way { QUERY_ALONE, QUERY_PAIRED, QUERY_FRAMED } query_way;
+
+static int
+query_send(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, query_way way)
+{
+    char name[16];
+
+    (void)snprintf(name, sizeof name, "stet%d", (int)which);
+    if (way == QUERY_PAIRED)
+        return query_send_pair(c, name, args);
+    if (way == QUERY_FRAMED)
+        return query_send_framed(c, st->sql[which], args);
+    if (c->is_prepared[which])
+        return PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
+                                   1);
+    return PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values,
+                             args->lengths, args->formats, 1);
+}
+
+static bool
+query_answer(pg_store *st, pg_link *c, query_way way, PGresult **res)
+{
+    switch (way) {
+    case QUERY_PAIRED: return query_wait_pair(st, c, res);
+    case QUERY_FRAMED: return query_wait_framed(st, c, res);
+    default: return query_wait(st, c, res);
+    }
+}
+
+/* What failed between its BEGIN and its COMMIT left a transaction. */
+static void
+query_leave(pg_store *st, pg_link *c)
+{
+    if (PQtransactionStatus(c->db) != PQTRANS_IDLE &&
+        stet__pg_exec(st, c, "ROLLBACK", NULL, "roll back") != STET_OK)
+        stet__pg_conn_close(c);
+}
+
 int
 stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGresult **out,
                      const char *what, char state[6])
@@ -300,9 +407,8 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     static const pg_args none;
     PGresult            *res = NULL;
     const char          *said;
-    char                 name[16];
-    bool                 is_paired;
-    int                  err, sent;
+    query_way            way = QUERY_ALONE;
+    int                  err;
 
     *out = NULL;
     (void)snprintf(state, 6, "08001"); /* nothing was sent */
@@ -315,18 +421,12 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
         return err;
     if (c->behind != NULL && (err = query_prepare_note(st, c, what)) != STET_OK)
         return err;
-    (void)snprintf(name, sizeof name, "stet%d", (int)which);
-    is_paired = query_is_paired(c, which);
-    if (is_paired)
-        sent = query_send_pair(c, name, args);
-    else if (c->is_prepared[which])
-        sent = PQsendQueryPrepared(c->db, name, args->n, args->values, args->lengths, args->formats,
-                                   1);
-    else
-        sent = PQsendQueryParams(c->db, st->sql[which], args->n, args->types, args->values,
-                                 args->lengths, args->formats, 1);
+    if (query_is_paired(c, which))
+        way = QUERY_PAIRED;
+    else if (query_is_framed(st, c, which))
+        way = QUERY_FRAMED;
     state[0] = '\0';
-    if (sent == 0 || !(is_paired ? query_wait_pair(st, c, &res) : query_wait(st, c, &res)))
+    if (query_send(st, c, which, args, way) == 0 || !query_answer(st, c, way, &res))
         return query_lost(st, c, what);
     if (query_is_ok(res)) {
         *out = res;
@@ -334,6 +434,8 @@ stet__pg_query_state(pg_store *st, pg_link *c, pg_sql which, const pg_args *args
     }
     said = PQresultErrorField(res, PG_DIAG_SQLSTATE);
     (void)snprintf(state, 6, "%s", said != NULL ? said : "XX000");
+    if (way == QUERY_FRAMED)
+        query_leave(st, c);
     err = stet__pg_fail(st, c, res, what);
     PQclear(res);
     if (strcmp(state, "25006") == 0)

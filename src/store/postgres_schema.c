@@ -394,7 +394,7 @@ schema_create(pg_store *st, pg_link *c, schema_found *found, const char *hash)
 {
     int err;
 
-    if ((err = stet__pg_exec(st, c, "BEGIN", NULL, "begin to write")) != STET_OK)
+    if ((err = stet__pg_exec(st, c, PG_BEGIN, NULL, "begin to write")) != STET_OK)
         return err;
     /* Asked again: another process may have made it since. */
     if ((err = stet__pg_exec(st, c, SCHEMA_LOCK, NULL, "wait for its turn")) == STET_OK &&

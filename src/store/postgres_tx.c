@@ -80,7 +80,8 @@ tx_start(pg_store *st, pg_tx *tx, int64_t limit_ms)
     for (size_t i = 0; i < sizeof random; i++)
         (void)snprintf(tx->mark + 2 * i, 3, "%02x", random[i]);
     (void)snprintf(sql, sizeof sql,
-                   "BEGIN; SET LOCAL statement_timeout=%lld; SET LOCAL stet.lent='%s'",
+                   PG_BEGIN "; SET LOCAL statement_timeout=%lld; SET LOCAL "
+                            "stet.lent='%s'",
                    (long long)(limit_ms > 0 ? limit_ms : 1), tx->mark);
     if ((err = stet__pg_exec(st, &tx->link, sql, NULL, "begin a transaction")) != STET_OK)
         return err;
@@ -239,11 +240,12 @@ tx_check_lanes(pg_store *st, const char *isolation, const stet_unit *unit)
         return STET_OK;
     for (size_t i = 0; i < unit->n_ops; i++)
         if (unit->ops[i].kind == STET_OP_LANE_ENTER)
-            return stet__fail(STET_ESTATE,
-                              "store %s: the transaction is %s, and does not see who has the key of %s since it "
-                              "began; begin it with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run "
-                              "after its commit",
-                              st->name, isolation, unit->ops[i].lane);
+            return stet__fail(
+                STET_ESTATE,
+                "store %s: the transaction is %s, and does not see who has the key of %s since it "
+                "began; begin it with BEGIN ISOLATION LEVEL READ COMMITTED, or start the run "
+                "after its commit",
+                st->name, isolation, unit->ops[i].lane);
     return STET_OK;
 }
 
