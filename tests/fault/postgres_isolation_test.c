@@ -220,6 +220,15 @@ TEST(G3_postgres_what_is_refused_behind_a_pooler_is_over)
               0);
     stet__store_close(s);
     PQfinish(db);
+    /* And the server connection, which others get as well, is as it was. */
+    (void)snprintf(sql, sizeof sql, "%s", pooler_url(p, ""));
+    *strstr(sql, "&schema=") = '\0';
+    db = PQconnectdb(sql);
+    CHECK_INT(PQstatus(db), CONNECTION_OK);
+    CHECK_INT(ask(db, "SELECT count(*) FROM pg_settings WHERE setting='repeatable read' AND "
+                      "name='default_transaction_isolation'"),
+              1);
+    PQfinish(db);
     pooler_free(p);
 }
 
