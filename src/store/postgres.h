@@ -169,6 +169,7 @@ typedef struct pg_link {
     char    reason[400];       /* of the last failure */
     bool    is_guest;          /* somebody else's: nothing is prepared, it is not closed */
     bool    is_set;            /* up for postgres_quick.c */
+    bool    is_listening;      /* and holds locks: a new one would not, so its thread makes it */
     const char *behind;        /* a notification to be sent behind the next statement, or NULL */
     const char *behind_on;     /* ... and its channel */
     const char *behind_keys;   /* ... and whom it is for, as an array of PG_ENDS_KEY; NULL: all */

@@ -260,7 +260,7 @@ stet__pg_conn_close(pg_link *c)
     if (!c->is_guest)
         PQfinish(c->db);
     c->db = NULL;
-    c->is_set = c->is_behind = false;
+    c->is_set = c->is_behind = c->is_listening = false;
     memset(c->is_prepared, 0, sizeof c->is_prepared);
 }
 
@@ -284,6 +284,7 @@ int
 stet__pg_conn_need(pg_store *st, pg_link *c)
 {
     int64_t now_us = stet__mono_us(st->base.platform);
+    bool    was_listening = c->is_listening;
     int     err, era = atomic_load(&st->era);
 
     if (c->db != NULL && !stet__pg_query_rest(st, c))
@@ -296,6 +297,8 @@ stet__pg_conn_need(pg_store *st, pg_link *c)
         return stet__fail(STET_EIO, "store %s: the connection is lost", st->name);
     if (c->db != NULL)
         stet__pg_conn_close(c);
+    if (was_listening)
+        return stet__fail(STET_EIO, "store %s: the connection that listens is lost", st->name);
     if (now_us < c->retry_us)
         return stet__fail(STET_EIO, "%s; it is tried again in %lld ms", c->reason,
                           (long long)(c->retry_us - now_us) / 1000 + 1);

@@ -12,6 +12,10 @@
  * shows by load() of what has ended; from then on the handle listens. What else the engine tells,
  * other ends among it, goes to everybody.
  *
+ * The connection that listens is made by hint_listen() and nowhere else: one that a statement made
+ * anew by itself would be as good as any for that statement, and deaf. Whoever loses it closes it,
+ * and behind the next one everybody looks, since what was told meanwhile is lost.
+ *
  * Behind a pooler that hands out another server process with every transaction nothing can be
  * listened to; watch() says so and the engine polls.
  */
@@ -125,23 +129,28 @@ stet__pg_tell(stet_store *s, const void *bytes, size_t len)
     stet__unlock(s->platform, &st->tell_lock);
 }
 
-/* Everything that is to be told, in one notification. */
+/* Everything that is to be told, in one notification. If the connection is lost with it, the next
+ * one tells that something changed, once. */
 static void
 hint_tell(pg_store *st)
 {
     char what[PG_TELL_MAX];
-    bool has_news = atomic_exchange(&st->has_news, false);
+    bool has_news = atomic_exchange(&st->has_news, false), was_all;
 
     stet__lock(st->base.platform, &st->tell_lock);
-    has_news = has_news || st->tells_all;
+    was_all = st->tells_all;
+    has_news = has_news || was_all;
     (void)snprintf(what, sizeof what, "%s", has_news ? "" : st->telling);
     has_news = has_news || st->n_telling > 0;
     st->n_telling = 0;
     st->telling[0] = '\0';
     st->tells_all = false;
     stet__unlock(st->base.platform, &st->tell_lock);
-    if (has_news)
-        (void)hint_send(st, &st->hint, what);
+    if (!has_news || hint_send(st, &st->hint, what) == STET_OK || st->hint.db != NULL || was_all)
+        return;
+    stet__lock(st->base.platform, &st->tell_lock);
+    st->tells_all = true;
+    stet__unlock(st->base.platform, &st->tell_lock);
 }
 
 static bool
@@ -224,9 +233,11 @@ hint_listen(pg_store *st)
     st->hears_ends =
         st->base.is_client || st->base.wants_ends || st->base.told == NULL || hint_wants_ends(st);
     if ((err = hint_listen_to(st, st->channel)) != STET_OK ||
-        (st->hears_ends && (err = hint_listen_to(st, st->ends)) != STET_OK))
+        (st->hears_ends && (err = hint_listen_to(st, st->ends)) != STET_OK) ||
+        (err = stet__pg_ends_listen(st, true)) != STET_OK)
         return err;
-    return stet__pg_ends_listen(st, true);
+    st->hint.is_listening = true;
+    return STET_OK;
 }
 
 /* Somebody waits now, or nobody any more. */
@@ -357,6 +368,7 @@ stet__pg_unwatch(stet_store *s)
         st->ends_wanted |= st->ends_held; /* nobody is told meanwhile */
         st->ends_held = 0;
         stet__unlock(s->platform, &st->tell_lock);
+        st->hint.is_listening = false; /* it need not any more */
         if (st->hint.db != NULL)
             hint_tell(st); /* the last news */
         stet__pg_conn_close(&st->hint);

@@ -448,12 +448,12 @@ stet__pg_query(pg_store *st, pg_link *c, pg_sql which, const pg_args *args, PGre
                const char *what)
 {
     char state[6];
-    bool was_open = c->db != NULL;
+    bool may_renew = c->db != NULL && !c->is_listening;
     int  err = stet__pg_query_state(st, c, which, args, res, what, state);
 
     /* A connection that was idle may have died long ago, or its server may not be the primary any
      * more; whoever only reads, or may repeat it, tries a new one. */
-    if ((err == STET_EIO || err == STET_EREADONLY) && was_open && c->db == NULL)
+    if ((err == STET_EIO || err == STET_EREADONLY) && may_renew && c->db == NULL)
         err = stet__pg_query_state(st, c, which, args, res, what, state);
     return err;
 }

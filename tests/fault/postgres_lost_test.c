@@ -363,6 +363,56 @@ TEST(G9_postgres_what_is_told_is_heard)
     stet__store_close(s);
 }
 
+/* The connection that listens is lost just when it tells: it is never made anew without listening.
+ * What was to be told is told by the next one, and whoever listens looks, since something may have
+ * been missed. */
+static void
+cut_at_telling(proxy_fault fault)
+{
+    proxy      *p = proxy_new();
+    stet_store *s = lost_open(proxy_url(p, lost_schema(), ""));
+    stet_store *other = lost_open(cluster_url(lost_schema()));
+    heard       h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    heard       o = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    char        name[16];
+    int         any, others;
+
+    s->told = other->told = heard_told;
+    s->told_arg = &h;
+    other->told_arg = &o;
+    CHECK_OK(s->ops->watch(s, heard_any, &h));
+    CHECK_OK(other->ops->watch(other, heard_any, &o));
+    s->ops->tell(s, "first", 5); /* its statement is prepared */
+    heard_await(&o, &o.n, 1);
+    (void)snprintf(name, sizeof name, "stet%d", (int)PG_SQL_NOTIFY);
+    for (int i = 1; i <= 3; i++) {
+        others = heard_count(&o, &o.any);
+        any = heard_count(&h, &h.any);
+        proxy_fault_next(p, fault, name);
+        s->ops->tell(s, &i, sizeof i);
+        heard_await(&o, &o.any, others + 1);
+        heard_await(&h, &h.any, any + 1);
+        CHECK_INT(proxy_faults(p), i);
+        other->ops->tell(other, &i, sizeof i);
+        heard_await(&h, &h.n, i);
+        s->ops->tell(s, "again", 5); /* prepared on the new one, too */
+        heard_await(&o, &o.n, fault == PROXY_LOSE_ANSWER ? 1 + 2 * i : 1 + i);
+    }
+    stet__store_close(other);
+    stet__store_close(s);
+    proxy_free(p);
+}
+
+TEST(G9_postgres_a_listening_connection_that_is_cut_before_it_tells_listens_again)
+{
+    cut_at_telling(PROXY_LOSE_REQUEST);
+}
+
+TEST(G9_postgres_a_listening_connection_that_is_cut_after_it_told_listens_again)
+{
+    cut_at_telling(PROXY_LOSE_ANSWER);
+}
+
 /* ---- runs that end --------------------------------------------------------------------------- */
 
 #ifdef LIBPQ_HAS_PIPELINING /* else they are told as everything else is */
