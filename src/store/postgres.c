@@ -223,6 +223,7 @@ pg_close(stet_store *s)
         return;
     if (st->pid == getpid()) {
         stet__pg_unwatch(s);
+        stet__pg_conn_close(&st->hint);
         for (size_t i = 0; i < PG_READERS; i++)
             stet__pg_conn_close(&st->readers[i]);
         stet__pg_conn_close(&st->writer);

@@ -314,6 +314,29 @@ hint_main(void *arg)
     }
 }
 
+/* With hint_lock. */
+static int
+hint_start(pg_store *st, stet_hint_fn on_hint, void *arg)
+{
+    int err;
+
+    if ((err = hint_listen(st)) != STET_OK)
+        return err;
+    st->on_hint = on_hint;
+    st->hint_arg = arg;
+    if ((st->hint_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        return stet__fail(STET_EIO, "store %s: %s", st->name, strerror(errno));
+    atomic_store(&st->is_watching, true);
+    err = st->base.platform->ops->thread_start(st->base.platform, &st->hint_thread, "stet-hint",
+                                               hint_main, st);
+    if (err != STET_OK) {
+        atomic_store(&st->is_watching, false);
+        close(st->hint_fd);
+        st->hint_fd = -1;
+    }
+    return err;
+}
+
 int
 stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
 {
@@ -325,24 +348,8 @@ stet__pg_watch(stet_store *s, stet_hint_fn on_hint, void *arg)
     stet__lock(s->platform, &st->hint_lock);
     if (st->hint_thread != NULL)
         err = stet__fail(STET_ESTATE, "store %s is watched already", st->name);
-    else if ((err = hint_listen(st)) == STET_OK) {
-        st->on_hint = on_hint;
-        st->hint_arg = arg;
-        if ((st->hint_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
-            err = stet__fail(STET_EIO, "store %s: %s", st->name, strerror(errno));
-        else {
-            atomic_store(&st->is_watching, true);
-            err = s->platform->ops->thread_start(s->platform, &st->hint_thread, "stet-hint",
-                                                 hint_main, st);
-            if (err != STET_OK) {
-                atomic_store(&st->is_watching, false);
-                close(st->hint_fd);
-                st->hint_fd = -1;
-            }
-        }
-        if (err != STET_OK)
-            stet__pg_conn_close(&st->hint);
-    }
+    else if ((err = hint_start(st, on_hint, arg)) != STET_OK)
+        stet__pg_conn_close(&st->hint);
     stet__unlock(s->platform, &st->hint_lock);
     return err;
 }

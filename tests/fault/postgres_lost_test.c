@@ -413,6 +413,66 @@ TEST(G9_postgres_a_listening_connection_that_is_cut_after_it_told_listens_again)
     cut_at_telling(PROXY_LOSE_ANSWER);
 }
 
+/* Connections of the store by its own name; until there are so many. */
+static void
+watch_await(PGconn *db, const char *name, int n)
+{
+    int64_t until = now_ms() + INT64_C(40000) * test_slow();
+    int     found = -1;
+    char    sql[160];
+
+    (void)snprintf(sql, sizeof sql, "SELECT 1 FROM pg_stat_activity WHERE application_name='%s'",
+                   name);
+    while (found != n && now_ms() < until) {
+        PGresult *res = PQexec(db, sql);
+
+        CHECK_INT(PQresultStatus(res), PGRES_TUPLES_OK);
+        found = PQntuples(res);
+        PQclear(res);
+        if (found != n)
+            (void)poll(NULL, 0, 5);
+    }
+    CHECK_INT(found, n);
+}
+
+/* The server does not let it listen: nothing of the try is left, and the next one is as good as
+ * ever. */
+TEST(G9_postgres_a_watch_that_failed_leaves_no_connection)
+{
+    static const char refusal[] = "E\0\0\0\36SERROR\0C53200\0Mby a test\0\0Z\0\0\0\5I";
+    proxy            *p = proxy_new();
+    heard             h = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    char              name[48], more[96], url[512];
+    stet_store       *s;
+    stet_outcome      out;
+    PGconn           *db;
+
+    (void)snprintf(name, sizeof name, "watch_%s", test_unique());
+    (void)snprintf(more, sizeof more, "&application_name=%s", name);
+    s = lost_open(proxy_url(p, lost_schema(), more));
+    CHECK_OK(put(s, 1, &out));
+    (void)snprintf(url, sizeof url, "%s", cluster_url(lost_schema()));
+    *strstr(url, "&schema=") = '\0';
+    db = PQconnectdb(url);
+    CHECK_INT(PQstatus(db), CONNECTION_OK);
+    watch_await(db, name, 2); /* one for commits and one for sessions */
+    proxy_answer(p, refusal, sizeof refusal - 1);
+    proxy_fault_next(p, PROXY_ANSWER, "LISTEN");
+    CHECK_CODE(s->ops->watch(s, heard_any, &h), STET_ENOMEM);
+    CHECK_HAS(stet_last_error(), "by a test");
+    CHECK_INT(proxy_faults(p), 1);
+    watch_await(db, name, 2);
+    CHECK_OK(s->ops->watch(s, heard_any, &h));
+    watch_await(db, name, 3);
+    CHECK_CODE(s->ops->watch(s, heard_any, &h), STET_ESTATE); /* which leaves the first alone */
+    watch_await(db, name, 3);
+    s->ops->unwatch(s);
+    watch_await(db, name, 2);
+    PQfinish(db);
+    stet__store_close(s);
+    proxy_free(p);
+}
+
 /* ---- runs that end --------------------------------------------------------------------------- */
 
 #ifdef LIBPQ_HAS_PIPELINING /* else they are told as everything else is */
