@@ -99,17 +99,21 @@ version_at_last(stet_store *s)
 }
 
 static void
-cut_at_commit(proxy_fault fault, bool is_applied)
+cut_at_commit(proxy_fault fault, bool is_applied, bool is_pooled)
 {
     proxy       *p = proxy_new();
-    stet_store  *s = lost_open(proxy_url(p, lost_schema(), ""));
+    stet_store  *s;
     stet_outcome out;
 
+    if (is_pooled)
+        proxy_pool(p);
+    s = lost_open(proxy_url(p, lost_schema(), ""));
     CHECK_OK(put(s, 1, &out));
     for (uint64_t seq = 2; seq <= 5; seq++) {
         int before = proxy_faults(p);
 
-        proxy_fault_next(p, fault, "stet0"); /* the name of the commit's statement */
+        /* The name of the commit's statement; behind a pooler it has none. */
+        proxy_fault_next(p, fault, is_pooled ? "READ COMMITTED" : "stet0");
         CHECK_CODE(put(s, seq, &out), STET_EUNCERTAIN);
         CHECK_INT(proxy_faults(p), before + 1);
         CHECK_HAS(stet_last_error(), "not known");
@@ -124,13 +128,25 @@ cut_at_commit(proxy_fault fault, bool is_applied)
 
 TEST(F6_postgres_a_commit_whose_answer_is_lost_is_applied_once)
 {
-    cut_at_commit(PROXY_LOSE_ANSWER, true);
+    cut_at_commit(PROXY_LOSE_ANSWER, true, false);
 }
 
 TEST(F6_postgres_a_commit_that_never_arrived_is_applied_once)
 {
-    cut_at_commit(PROXY_LOSE_REQUEST, false);
+    cut_at_commit(PROXY_LOSE_REQUEST, false, false);
 }
+
+#ifdef LIBPQ_HAS_PIPELINING
+TEST(F6_postgres_a_commit_behind_a_pooler_whose_answer_is_lost_is_applied_once)
+{
+    cut_at_commit(PROXY_LOSE_ANSWER, true, true);
+}
+
+TEST(F6_postgres_a_commit_behind_a_pooler_that_never_arrived_is_applied_once)
+{
+    cut_at_commit(PROXY_LOSE_REQUEST, false, true);
+}
+#endif
 
 TEST(G3_a_server_that_hangs_is_given_up)
 {
