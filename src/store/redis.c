@@ -229,6 +229,7 @@ redis_open(stet_store *s, const char *address)
 
     st->pid = getpid();
     st->hint_fd = -1;
+    atomic_init(&st->era, 1);
     st->clock_us = st->clock_older_us = INT64_MIN;
     st->clock_began_us = stet__mono_us(s->platform);
     if ((err = redis_init_locks(st)) != STET_OK)

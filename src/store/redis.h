@@ -80,6 +80,7 @@ typedef struct redis_conn {
     redisContext *ctx;
     stet__buf     out;               /* commands to be sent */
     int64_t       retry_us, wait_us; /* after a failure: not before, and then wait so long */
+    uint64_t      era;               /* in which it was made; 0: it is being made */
 } redis_conn;
 
 typedef struct redis_session {
@@ -90,7 +91,7 @@ typedef struct redis_session {
 
 /* What CONFIG GET or INFO tell; "" when neither may be asked. */
 typedef struct redis_settings {
-    char    appendonly[8], appendfsync[16], policy[32], role[16];
+    char    appendonly[8], appendfsync[16], policy[32];
     int64_t maxmemory;
     bool    is_known, is_writing_badly; /* the last write of the log failed */
 } redis_settings;
@@ -109,6 +110,9 @@ typedef struct redis_store {
     char    key[REDIS_PREFIX_MAX + 8];                    /* "{prefix}:" */
     pid_t   pid;
     bool    is_open, has_locks;
+    /* A new one begins when the server of a connection of this one says that it is no longer the
+     * one to write to: connections of the one before are left, also those that only read. */
+    _Atomic uint64_t era;
 
     char    sha[REDIS_SCRIPTS][41];
     char    self[33]; /* the committer, as text: whose hints are our own */
@@ -182,6 +186,9 @@ extern const size_t               stet__redis_script_lengths[REDIS_SCRIPTS];
 
 /* Connected and usable, made anew if it was lost. Not sooner after a failure than its time. */
 int  stet__redis_conn_need(redis_store *st, redis_conn *c);
+/* Not to be used any more: lost, or the server is no longer the one to write to. What was sent
+ * together is answered all the same. */
+bool stet__redis_is_lost(redis_store *st, const redis_conn *c);
 void stet__redis_conn_close(redis_conn *c); /* safe twice */
 /* The stet code and sentence for an error the server answered. */
 int stet__redis_fail(redis_store *st, const char *said, const char *what);
@@ -207,6 +214,9 @@ bool stet__redis_append(redis_conn *c, const redis_words *w);
 /* Send what was appended, then take one answer after the other. STET_EIO: lost, and closed. */
 int stet__redis_send(redis_store *st, redis_conn *c, const char *what);
 int stet__redis_answer(redis_store *st, redis_conn *c, redisReply **reply, const char *what);
+/* The next of the answers that have come: NULL, no whole one. False: the connection is of no more
+ * use. */
+bool stet__redis_answer_here(redis_store *st, redis_conn *c, redisReply **reply);
 /* One command and its answer. What the server refuses is an error here. *reply is freed by
  * freeReplyObject(). */
 int stet__redis_ask(redis_store *st, redis_conn *c, const redis_words *w, redisReply **reply,
@@ -355,5 +365,7 @@ void stet__redis_unwatch(stet_store *s);
 bool stet__redis_is_told(redis_store *st); /* commits need not publish: the engine tells */
 void stet__redis_waits(redis_store *st); /* somebody is about to look whether a run has ended */
 void stet__redis_tell(stet_store *s, const void *bytes, size_t len);
+/* A new era has begun, as this connection found out: who watches connects anew. */
+void stet__redis_hint_renew(redis_store *st, const redis_conn *found);
 
 #endif

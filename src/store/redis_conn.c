@@ -100,14 +100,27 @@ static const conn_advice conn_advices[] = {
     { "BUSY", STET_EBUSY, "a script of somebody keeps the server busy; it is tried again" },
     { "CLUSTERDOWN", STET_EBUSY, "the cluster is down; it is tried again" },
     { "TRYAGAIN", STET_EBUSY, "the cluster is moving keys; it is tried again" },
+    { "MASTERDOWN", STET_EREADONLY, "this server is a replica: name the primary" },
     { "MOVED", STET_EIO, "another node of the cluster has these keys; it is tried again" },
     { "ASK", STET_EIO, "another node of the cluster gets these keys; it is tried again" },
     { "WRONGTYPE", STET_ECORRUPT, "somebody else's keys are under this prefix: take another one" },
 };
 
+/* What refused a command, which Redis 6 wraps up if a script gave it: "ERR Error running script (…):
+ * …: -READONLY …". */
+static const char *
+conn_reason(const char *said)
+{
+    const char *inner =
+        strncmp(said, "ERR Error running script", 24) == 0 ? strstr(said, ": -") : NULL;
+
+    return inner != NULL ? inner + 3 : said;
+}
+
 int
 stet__redis_fail(redis_store *st, const char *said, const char *what)
 {
+    said = conn_reason(said);
     for (size_t i = 0; i < sizeof conn_advices / sizeof *conn_advices; i++)
         if (strncmp(said, conn_advices[i].said, strlen(conn_advices[i].said)) == 0)
             return stet__fail(conn_advices[i].code, "store %s: cannot %s: %.200s; %s", st->name,
@@ -159,6 +172,39 @@ stet__redis_send(redis_store *st, redis_conn *c, const char *what)
     return STET_OK;
 }
 
+/* After these the connection is with the wrong server. It was greeted by one that had its data and
+ * was nobody's replica, so one that loads data now gets them from the server that took over.
+ * UNBLOCKED is told to who waits for the stream when it becomes one. */
+static bool
+conn_is_misplaced(const char *said)
+{
+    static const char *const words[] = { "READONLY", "MOVED", "MASTERDOWN", "LOADING",
+                                         "UNBLOCKED" };
+
+    said = conn_reason(said);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strncmp(said, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
+/* A server of this era is not the one to write to. */
+static void
+conn_end_era(redis_store *st, const redis_conn *c, uint64_t era)
+{
+    if (atomic_compare_exchange_strong(&st->era, &era, era + 1))
+        stet__redis_hint_renew(st, c);
+}
+
+/* Every answer comes by here. The connection is not closed at once, since others may be under way
+ * behind this one, but it counts as lost, and so do all that were made before (redis.h: era). */
+static void
+conn_heed(redis_store *st, const redis_conn *c, const redisReply *reply)
+{
+    if (c->era != 0 && reply->type == REDIS_REPLY_ERROR && conn_is_misplaced(reply->str))
+        conn_end_era(st, c, c->era);
+}
+
 int
 stet__redis_answer(redis_store *st, redis_conn *c, redisReply **reply, const char *what)
 {
@@ -169,14 +215,21 @@ stet__redis_answer(redis_store *st, redis_conn *c, redisReply **reply, const cha
     if (redisGetReply(c->ctx, &got) != REDIS_OK || got == NULL)
         return conn_lost(st, c, errno, what);
     *reply = got;
+    conn_heed(st, c, *reply);
     return STET_OK;
 }
 
-/* After these the connection is with the wrong server. */
-static bool
-conn_is_misplaced(const char *said)
+bool
+stet__redis_answer_here(redis_store *st, redis_conn *c, redisReply **reply)
 {
-    return strncmp(said, "READONLY", 8) == 0 || strncmp(said, "MOVED", 5) == 0;
+    void *got = NULL;
+
+    *reply = NULL;
+    if (redisReaderGetReply(c->ctx->reader, &got) != REDIS_OK)
+        return false;
+    if ((*reply = got) != NULL)
+        conn_heed(st, c, *reply);
+    return true;
 }
 
 int
@@ -193,8 +246,6 @@ stet__redis_ask(redis_store *st, redis_conn *c, const redis_words *w, redisReply
         return err;
     if ((*reply)->type != REDIS_REPLY_ERROR)
         return STET_OK;
-    if (conn_is_misplaced((*reply)->str))
-        stet__redis_conn_close(c);
     err = stet__redis_fail(st, (*reply)->str, what);
     freeReplyObject(*reply);
     *reply = NULL;
@@ -246,8 +297,6 @@ stet__redis_run(redis_store *st, redis_conn *c, redis_script script, const redis
         if ((err = stet__redis_load(st, c, script)) != STET_OK)
             return err;
     }
-    if (conn_is_misplaced((*reply)->str))
-        stet__redis_conn_close(c);
     err = stet__redis_fail(st, (*reply)->str, what);
     freeReplyObject(*reply);
     *reply = NULL;
@@ -380,6 +429,28 @@ conn_instance(redis_store *st, redis_conn *c, char *moved, size_t size)
     return err;
 }
 
+/* A replica refuses nothing to who reads or listens there, and what it has may be old. */
+static int
+conn_role(redis_store *st, redis_conn *c)
+{
+    redis_words w = { 0 };
+    redisReply *reply;
+    char        role[16] = "";
+    int         err;
+
+    stet__redis_word(&w, "INFO");
+    stet__redis_word(&w, "replication");
+    if ((err = stet__redis_ask(st, c, &w, &reply, "greet the server")) != STET_OK)
+        return err;
+    if (reply->type == REDIS_REPLY_STRING)
+        (void)stet__redis_info(reply->str, "role", role, sizeof role);
+    freeReplyObject(reply);
+    return strcmp(role, "slave") != 0
+               ? STET_OK
+               : stet__fail(STET_EREADONLY, "store %s: this server is a replica; name the primary",
+                            st->name);
+}
+
 static int
 conn_make(redis_store *st, redis_conn *c)
 {
@@ -394,6 +465,8 @@ conn_make(redis_store *st, redis_conn *c)
             (err = conn_instance(st, c, moved, sizeof moved)) != STET_OK)
             return err;
         if ((colon = strrchr(moved, ':')) == NULL) {
+            if ((err = conn_role(st, c)) != STET_OK)
+                return err;
             (void)redisSetTimeout(c->ctx, conn_timeval(st->answer_ms));
             return STET_OK;
         }
@@ -417,26 +490,37 @@ stet__redis_conn_close(redis_conn *c)
         stet__buf_free(&c->out);
 }
 
+bool
+stet__redis_is_lost(redis_store *st, const redis_conn *c)
+{
+    return c->ctx == NULL || c->ctx->err != 0 || c->era != atomic_load(&st->era);
+}
+
 int
 stet__redis_conn_need(redis_store *st, redis_conn *c)
 {
-    int64_t now_us = stet__mono_us(st->base.platform);
-    int     err;
+    int64_t  now_us = stet__mono_us(st->base.platform);
+    uint64_t era = atomic_load(&st->era);
+    int      err;
 
-    if (c->ctx != NULL && c->ctx->err == 0)
+    if (!stet__redis_is_lost(st, c))
         return STET_OK;
     stet__redis_conn_close(c);
     if (now_us < c->retry_us)
         return stet__fail(STET_EIO,
                           "store %s: the connection was lost and is tried again in %lld ms",
                           st->name, (long long)(c->retry_us - now_us) / 1000 + 1);
+    c->era = 0;
     if ((err = conn_make(st, c)) == STET_OK) {
         c->wait_us = 0;
+        c->era = era;
         return STET_OK;
     }
     stet__redis_conn_close(c);
     if (err == STET_ENOMEM)
-        return err; /* it is not the server's fault */
+        return err;            /* it is not the server's fault */
+    if (err == STET_EREADONLY) /* and others may still be with that replica */
+        conn_end_era(st, c, era);
     /* Each waits a bit longer than the last, and not all the same time: a server that comes back is
      * not run over. */
     c->wait_us = c->wait_us == 0 ? CONN_WAIT_FIRST_US : c->wait_us * 2;

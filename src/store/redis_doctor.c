@@ -44,7 +44,7 @@ doctor_config(redis_store *st, redis_conn *c, const char *name, char *out, size_
     stet__redis_word(&w, "GET");
     stet__redis_word(&w, name);
     if ((err = stet__redis_ask(st, c, &w, &reply, "read its settings")) != STET_OK)
-        return c->ctx == NULL ? err : STET_OK;
+        return stet__redis_is_lost(st, c) ? err : STET_OK;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
         reply->element[1]->type == REDIS_REPLY_STRING)
         (void)snprintf(out, size, "%s", reply->element[1]->str);
@@ -63,7 +63,6 @@ doctor_info_take(redis_settings *s, const char *info)
         (void)stet__redis_info(info, "maxmemory_policy", s->policy, sizeof s->policy);
     if (s->maxmemory < 0 && stet__redis_info(info, "maxmemory", text, sizeof text))
         s->maxmemory = strtoll(text, NULL, 10);
-    (void)stet__redis_info(info, "role", s->role, sizeof s->role);
     s->is_writing_badly = stet__redis_info(info, "aof_last_write_status", text, sizeof text) &&
                           strcmp(text, "ok") != 0;
 }
@@ -150,9 +149,6 @@ stet__redis_doctor_open(redis_store *st, redis_conn *c)
 
     if ((err = doctor_read(st, c, s)) != STET_OK)
         return err;
-    if (strcmp(s->role, "slave") == 0)
-        return stet__fail(STET_EREADONLY, "store %s: this server is a replica; name the primary",
-                          st->name);
     if (st->is_lossy_allowed)
         return STET_OK;
     if ((risk = doctor_log_risk(s)) != NULL)

@@ -200,6 +200,18 @@ stet__redis_waits(redis_store *st)
     stet__unlock(st->base.platform, &st->tell_lock);
 }
 
+void
+stet__redis_hint_renew(redis_store *st, const redis_conn *found)
+{
+    /* The thread knows what it found out itself, and would not wait before it tries again. */
+    if (found == &st->news || found == &st->work || found == &st->voice)
+        return;
+    stet__lock(st->base.platform, &st->tell_lock);
+    if (atomic_load(&st->is_watching)) /* with the lock: the eventfd is there */
+        hint_wake(st);
+    stet__unlock(st->base.platform, &st->tell_lock);
+}
+
 /* Told once is enough. With the lock. */
 static bool
 hint_is_told(const redis_store *st, const void *bytes, size_t len)
@@ -452,15 +464,13 @@ static bool
 hint_read(redis_store *st, redis_conn *c, hint_got *now)
 {
     redisReply *reply;
-    void       *got;
 
     if (redisBufferRead(c->ctx) != REDIS_OK)
         return false;
     for (;;) {
-        got = NULL;
-        if (redisReaderGetReply(c->ctx->reader, &got) != REDIS_OK)
+        if (!stet__redis_answer_here(st, c, &reply))
             return false;
-        if ((reply = got) == NULL)
+        if (reply == NULL)
             return true;
         if (c == &st->voice)
             ; /* how many heard it */
@@ -515,7 +525,7 @@ hint_wait(redis_store *st)
         return; /* somebody else cannot have read it */
     for (int i = 1; i < 4; i++)
         if (at[i].revents != 0 && conns[i]->ctx != NULL &&
-            (!hint_read(st, conns[i], &now) || conns[i]->ctx->err != 0))
+            (!hint_read(st, conns[i], &now) || stet__redis_is_lost(st, conns[i])))
             stet__redis_conn_close(conns[i]);
     hint_give(st, &now); /* before the next question, which whoever takes it up would wait for */
     if (st->work.ctx != NULL && now.is_over && hint_ask_work(st) != STET_OK)
@@ -530,11 +540,10 @@ hint_main(void *arg)
     uint64_t      count;
 
     while (atomic_load(&st->is_watching)) {
-        bool is_idle = st->work.ctx == NULL && !st->base.is_client;
-        bool was_deaf = st->news.ctx == NULL || is_idle;
+        bool is_idle = !st->base.is_client && stet__redis_is_lost(st, &st->work);
+        bool is_deaf = stet__redis_is_lost(st, &st->news), was_deaf = is_deaf || is_idle;
 
-        if ((st->news.ctx == NULL && hint_subscribe(st) != STET_OK) ||
-            (is_idle && hint_join(st) != STET_OK)) {
+        if ((is_deaf && hint_subscribe(st) != STET_OK) || (is_idle && hint_join(st) != STET_OK)) {
             if (poll(&end, 1, HINT_RETRY_MS) > 0 && read(st->hint_fd, &count, sizeof count) < 0)
                 break; /* cannot be: nobody else reads it */
             continue;

@@ -58,7 +58,7 @@ mend_run(mend *m, const redis_words *w, redisReply **reply)
     if ((c = stet__redis_reader_get(m->st, &err)) == NULL)
         return err;
     if ((err = stet__redis_run(m->st, c, REDIS_MEND, w, reply, "look at an index")) != STET_OK &&
-        c->ctx == NULL && (err = stet__redis_conn_need(m->st, c)) == STET_OK)
+        stet__redis_is_lost(m->st, c) && (err = stet__redis_conn_need(m->st, c)) == STET_OK)
         err = stet__redis_run(m->st, c, REDIS_MEND, w, reply, "look at an index");
     stet__redis_reader_put(m->st, c);
     if (err != STET_OK)

@@ -102,7 +102,8 @@ stet__redis_read(redis_store *st, const redis_words *commands, size_t n, redisRe
     memset(replies, 0, n * sizeof *replies);
     if ((c = stet__redis_reader_get(st, &err)) == NULL)
         return err;
-    if ((err = read_try(st, c, commands, n, replies, what)) != STET_OK && c->ctx == NULL) {
+    if ((err = read_try(st, c, commands, n, replies, what)) != STET_OK &&
+        stet__redis_is_lost(st, c)) {
         read_free(replies, n);
         if ((err = stet__redis_conn_need(st, c)) == STET_OK)
             err = read_try(st, c, commands, n, replies, what);
@@ -121,8 +122,8 @@ stet__redis_read_script(redis_store *st, const redis_words *w, redisReply **repl
     *reply = NULL;
     if ((c = stet__redis_reader_get(st, &err)) == NULL)
         return err;
-    if ((err = stet__redis_run(st, c, REDIS_READ, w, reply, what)) != STET_OK && c->ctx == NULL &&
-        (err = stet__redis_conn_need(st, c)) == STET_OK)
+    if ((err = stet__redis_run(st, c, REDIS_READ, w, reply, what)) != STET_OK &&
+        stet__redis_is_lost(st, c) && (err = stet__redis_conn_need(st, c)) == STET_OK)
         err = stet__redis_run(st, c, REDIS_READ, w, reply, what);
     stet__redis_reader_put(st, c);
     return err;

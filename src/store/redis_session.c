@@ -69,7 +69,8 @@ session_ask(redis_store *st, const redis_words *w, int64_t *number, const char *
     if ((err = stet__redis_conn_need(st, &st->side)) != STET_OK)
         return err;
     if ((err = stet__redis_run(st, &st->side, REDIS_SESSION, w, &reply, what)) != STET_OK &&
-        st->side.ctx == NULL && (err = stet__redis_conn_need(st, &st->side)) == STET_OK)
+        stet__redis_is_lost(st, &st->side) &&
+        (err = stet__redis_conn_need(st, &st->side)) == STET_OK)
         err = stet__redis_run(st, &st->side, REDIS_SESSION, w, &reply, what);
     if (err != STET_OK)
         return err;

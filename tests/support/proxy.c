@@ -25,11 +25,11 @@ typedef struct proxy_bytes {
 typedef struct proxy_pair {
     int         client, server; /* -1: free */
     proxy_bytes asked, told;
-    bool        is_greeted;     /* PostgreSQL: what follows has a type */
-    bool        is_short;       /* PostgreSQL: the next answer is one byte */
+    bool        is_greeted; /* PostgreSQL: what follows has a type */
+    bool        is_short;   /* PostgreSQL: the next answer is one byte */
     uint64_t    requests, answers;
-    uint64_t    losing;         /* the answer to this one; 0: none */
-    uint64_t    spoiling;       /* the same; it is held back until it is whole */
+    uint64_t    losing;   /* the answer to this one; 0: none */
+    uint64_t    spoiling; /* the same; it is held back until it is whole */
     proxy_bytes held;
     bool        is_hanging;
 } proxy_pair;
@@ -48,7 +48,8 @@ typedef struct proxy_protocol {
 
 struct proxy {
     const proxy_protocol *protocol;
-    int                   listener, port, server_port;
+    int                   listener, port;
+    _Atomic int           server_port;
     char                  socket[108]; /* of the server; "": it has a port */
     pthread_t             thread;
     pthread_mutex_t       lock; /* the fault and the census */
@@ -311,7 +312,7 @@ proxy_dial(const proxy *p)
 {
     struct sockaddr_un local = { .sun_family = AF_UNIX };
     struct sockaddr_in at = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)p->server_port),
+                              .sin_port = htons((uint16_t)atomic_load(&p->server_port)),
                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     bool               is_local = p->socket[0] != '\0';
     int fd = socket(is_local ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
@@ -538,7 +539,7 @@ proxy_new_redis(int server_port)
 {
     proxy *p = proxy_alloc(&redis_protocol);
 
-    p->server_port = server_port;
+    atomic_store(&p->server_port, server_port);
     return proxy_listen(p);
 }
 
@@ -640,6 +641,12 @@ proxy_census(proxy *p, proxy_kind kinds[PROXY_KINDS_MAX])
     p->n_kinds = 0;
     pthread_mutex_unlock(&p->lock);
     return n;
+}
+
+void
+proxy_lead(proxy *p, int server_port)
+{
+    atomic_store(&p->server_port, server_port);
 }
 
 void

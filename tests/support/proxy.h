@@ -60,6 +60,9 @@ int  proxy_faults(proxy *p); /* how many happened */
  * Names beyond PROXY_KINDS_MAX are not counted. */
 size_t proxy_census(proxy *p, proxy_kind kinds[PROXY_KINDS_MAX]);
 
+/* From now on new connections go to the server on this port; those that are there stay. */
+void proxy_lead(proxy *p, int server_port);
+
 /* From now on new connections look as a pooler's: the server's process numbers are not its own. */
 void proxy_pool(proxy *p);
 
