@@ -41,11 +41,22 @@
 #define HINT_IDLE_MS  5000  /* an entry that was taken so long ago and not acknowledged */
 #define HINT_RETRY_MS 250
 #define HINT_ACK_MS   20
+/* A server that says nothing at all for so long is gone: the wait for the stream ends before. Who
+ * has no stream cannot tell, and subscribes anew. */
+#define HINT_SILENT_MS (3 * HINT_BLOCK_MS)
 
 static void
 hint_key(const redis_store *st, char *out, size_t size, const char *kind)
 {
     (void)snprintf(out, size, "%s%s", st->key, kind);
+}
+
+/* What this connection is for was refused: it is asked for again on a new one, not at once. */
+static void
+hint_put_off(redis_store *st, redis_conn *c)
+{
+    stet__redis_conn_close(c);
+    c->retry_us = stet__mono_us(st->base.platform) + HINT_RETRY_MS * 1000;
 }
 
 /* ---- the channel ----------------------------------------------------------------------------- */
@@ -73,10 +84,13 @@ hint_subscribe(redis_store *st)
 
     st->hears_ends = st->base.is_client || st->base.wants_ends || st->base.told == NULL ||
                      atomic_load(&st->wants_ends);
-    if ((err = stet__redis_conn_need(st, &st->news)) != STET_OK ||
-        (err = hint_subscribe_to(st, "n")) != STET_OK)
+    if ((err = stet__redis_conn_need(st, &st->news)) != STET_OK)
         return err;
-    return st->hears_ends ? hint_subscribe_to(st, "e") : STET_OK;
+    if ((err = hint_subscribe_to(st, "n")) == STET_OK && st->hears_ends)
+        err = hint_subscribe_to(st, "e");
+    if (err != STET_OK)
+        hint_put_off(st, &st->news);
+    return err;
 }
 
 /* Somebody waits now. When the server has said that we listen, they look again: what ended
@@ -87,7 +101,7 @@ hint_subscribe_ends(redis_store *st)
     char        channel[sizeof st->key + 2];
     redis_words w = { 0 };
 
-    if (st->hears_ends || !atomic_load(&st->wants_ends))
+    if (st->news.ctx == NULL || st->hears_ends || !atomic_load(&st->wants_ends))
         return;
     hint_key(st, channel, sizeof channel, "e");
     stet__redis_word(&w, "SUBSCRIBE");
@@ -248,6 +262,17 @@ stet__redis_tell(stet_store *s, const void *bytes, size_t len)
     stet__unlock(s->platform, &st->tell_lock);
 }
 
+static bool
+hint_has_news(redis_store *st)
+{
+    bool has_news;
+
+    stet__lock(st->base.platform, &st->tell_lock);
+    has_news = st->tells_all || st->n_telling > 0;
+    stet__unlock(st->base.platform, &st->tell_lock);
+    return has_news;
+}
+
 /* Everything that is to be told, in one message. Its answer is read by hint_wait(). */
 static void
 hint_tell(redis_store *st)
@@ -256,11 +281,11 @@ hint_tell(redis_store *st)
     uint8_t     text[sizeof st->self + REDIS_TELL_MAX];
     size_t      len = strlen(st->self);
     redis_words w = { 0 };
-    bool        has_news;
 
+    if (!hint_has_news(st) || stet__redis_conn_need(st, &st->voice) != STET_OK)
+        return;
     memcpy(text, st->self, len);
     stet__lock(st->base.platform, &st->tell_lock);
-    has_news = st->tells_all || st->n_telling > 0;
     if (!st->tells_all) {
         memcpy(text + len, st->telling, st->n_telling);
         len += st->n_telling;
@@ -268,8 +293,6 @@ hint_tell(redis_store *st)
     st->n_telling = 0;
     st->tells_all = false;
     stet__unlock(st->base.platform, &st->tell_lock);
-    if (!has_news || stet__redis_conn_need(st, &st->voice) != STET_OK)
-        return;
     hint_key(st, channel, sizeof channel, "n");
     stet__redis_word(&w, "PUBLISH");
     stet__redis_word(&w, channel);
@@ -344,7 +367,7 @@ hint_ask_work(redis_store *st)
 }
 
 static int
-hint_join(redis_store *st)
+hint_make_group(redis_store *st)
 {
     char        key[sizeof st->key + 2];
     redis_words w = { 0 };
@@ -358,8 +381,6 @@ hint_join(redis_store *st)
     stet__redis_word(&w, HINT_GROUP);
     stet__redis_word(&w, "$");
     stet__redis_word(&w, "MKSTREAM");
-    if ((err = stet__redis_conn_need(st, &st->work)) != STET_OK)
-        return err;
     if (!stet__redis_append(&st->work, &w))
         return stet__fail(STET_ENOMEM, "store %s: out of memory", st->name);
     if ((err = stet__redis_send(st, &st->work, "join the group")) != STET_OK ||
@@ -368,7 +389,19 @@ hint_join(redis_store *st)
     if (reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "BUSYGROUP", 9) != 0)
         err = stet__redis_fail(st, reply->str, "join the group");
     freeReplyObject(reply);
-    return err == STET_OK ? hint_ask_work(st) : err;
+    return err;
+}
+
+static int
+hint_join(redis_store *st)
+{
+    int err;
+
+    if ((err = stet__redis_conn_need(st, &st->work)) != STET_OK)
+        return err;
+    if ((err = hint_make_group(st)) != STET_OK || (err = hint_ask_work(st)) != STET_OK)
+        hint_put_off(st, &st->work);
+    return err;
 }
 
 typedef struct hint_got {
@@ -499,25 +532,38 @@ hint_give(redis_store *st, const hint_got *now)
     }
 }
 
+static bool
+hint_is_idle(redis_store *st)
+{
+    return !st->base.is_client && stet__redis_is_lost(st, &st->work);
+}
+
+static int
+hint_patience_ms(redis_store *st)
+{
+    if (st->acks.len > 0)
+        return HINT_ACK_MS;
+    if (hint_is_idle(st) || stet__redis_is_lost(st, &st->news))
+        return HINT_RETRY_MS;
+    return HINT_SILENT_MS;
+}
+
 /* Wait for hints, or for the end. */
 static void
 hint_wait(redis_store *st)
 {
-    int           work_fd = st->work.ctx != NULL ? st->work.ctx->fd : -1;
-    int           voice_fd = st->voice.ctx != NULL ? st->voice.ctx->fd : -1;
-    struct pollfd at[4] = { { .fd = st->hint_fd, .events = POLLIN },
-                            { .fd = st->news.ctx->fd, .events = POLLIN },
-                            { .fd = work_fd, .events = POLLIN },
-                            { .fd = voice_fd, .events = POLLIN } };
     redis_conn   *conns[] = { NULL, &st->news, &st->work, &st->voice };
+    struct pollfd at[4] = { { .fd = st->hint_fd, .events = POLLIN } };
     hint_got      now = { 0 };
     uint64_t      count;
+    int           patience_ms = hint_patience_ms(st);
     bool          is_quiet;
 
-    /* A server that says nothing at all for so long is gone: the wait for the stream ends before.
-     * Who has no stream cannot tell, and subscribes anew. */
-    is_quiet = poll(at, 4, st->acks.len > 0 ? HINT_ACK_MS : 3 * HINT_BLOCK_MS) == 0;
-    if (is_quiet && st->acks.len == 0)
+    for (int i = 1; i < 4; i++)
+        at[i] = (struct pollfd){ .fd = conns[i]->ctx != NULL ? conns[i]->ctx->fd : -1,
+                                 .events = POLLIN };
+    is_quiet = poll(at, 4, patience_ms) == 0;
+    if (is_quiet && patience_ms == HINT_SILENT_MS)
         stet__redis_conn_close(st->base.is_client ? &st->news : &st->work);
     if (st->acks.len > 0 && (is_quiet || stet__mono_us(st->base.platform) >= st->ack_us))
         hint_ack(st);
@@ -532,28 +578,21 @@ hint_wait(redis_store *st)
         stet__redis_conn_close(&st->work);
 }
 
+/* One of the channel and the stream does not wait until the other is to be had. */
 static void
 hint_main(void *arg)
 {
-    redis_store  *st = arg;
-    struct pollfd end = { .fd = st->hint_fd, .events = POLLIN };
-    uint64_t      count;
+    redis_store *st = arg;
 
     while (atomic_load(&st->is_watching)) {
-        bool is_idle = !st->base.is_client && stet__redis_is_lost(st, &st->work);
-        bool is_deaf = stet__redis_is_lost(st, &st->news), was_deaf = is_deaf || is_idle;
+        bool listens = stet__redis_is_lost(st, &st->news) && hint_subscribe(st) == STET_OK;
+        bool waits = hint_is_idle(st) && hint_join(st) == STET_OK;
 
-        if ((is_deaf && hint_subscribe(st) != STET_OK) || (is_idle && hint_join(st) != STET_OK)) {
-            if (poll(&end, 1, HINT_RETRY_MS) > 0 && read(st->hint_fd, &count, sizeof count) < 0)
-                break; /* cannot be: nobody else reads it */
-            continue;
-        }
-        if (was_deaf)
+        if (listens || waits)
             st->on_hint(st->hint_arg); /* what was told meanwhile is lost */
         hint_tell(st);
         hint_subscribe_ends(st);
-        if (st->news.ctx != NULL)
-            hint_wait(st);
+        hint_wait(st);
     }
 }
 

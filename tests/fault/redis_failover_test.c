@@ -60,6 +60,15 @@ server_number(int port, const char *section, const char *field)
     return strtoll(server_info(port, section, field), NULL, 10);
 }
 
+/* How often it refused something because of that. */
+static long long
+server_is_full(int port)
+{
+    const char *count = strstr(server_info(port, "errorstats", "errorstat_OOM"), "=");
+
+    return count != NULL ? strtoll(count + 1, NULL, 10) : 0;
+}
+
 static redis_server *
 server_new(void)
 {
@@ -531,6 +540,62 @@ is_watching_again(watched *w)
 {
     CHECK_OK(put(w->other, ++w->seq));
     return is_watching(w->server->port, "one");
+}
+
+/* The group is left with an error, and at first cannot be joined again. */
+TEST(G9_redis_the_group_is_joined_later_if_it_cannot_be_joined_now)
+{
+    watched w;
+
+    watched_begin(&w);
+    proxy_answer(w.proxy, "-OOM command not allowed\r\n", 26);
+    proxy_fault_at(w.proxy, PROXY_ANSWER, "XGROUP CREATE", 1);
+    (void)server_ask(w.server->port, "XGROUP DESTROY {one}:h workers"); /* whoever waits is told */
+    AWAIT(proxy_faults(w.proxy) == 1);
+    AWAIT(is_watching_again(&w));
+    AWAIT(is_heard(&w.heard, w.other, &w.seq));
+    watched_end(&w);
+}
+
+/* One without our own name. */
+static bool
+is_told(watched *w)
+{
+    int before = atomic_load(&w->heard);
+
+    (void)server_ask(w->server->port, "PUBLISH {one}:n somebody");
+    fixture_breathe();
+    return atomic_load(&w->heard) > before;
+}
+
+/* Also if that takes long: what is published is heard meanwhile. */
+TEST(G9_redis_who_cannot_join_the_group_listens_all_the_same)
+{
+    watched w;
+
+    watched_begin(&w);
+    (void)server_ask(w.server->port, "CONFIG SET maxmemory 1");
+    (void)server_ask(w.server->port, "XGROUP DESTROY {one}:h workers");
+    AWAIT(server_is_full(w.server->port) > 1);
+    AWAIT(is_told(&w));
+    CHECK(!is_watching(w.server->port, "one"));
+    (void)server_ask(w.server->port, "CONFIG SET maxmemory 0");
+    AWAIT(is_watching_again(&w));
+    watched_end(&w);
+}
+
+TEST(G9_redis_the_channel_is_listened_to_later_if_that_is_refused_now)
+{
+    watched w;
+
+    watched_begin(&w);
+    proxy_answer(w.proxy, "-NOPERM no permissions to access a channel\r\n", 44);
+    proxy_fault_at(w.proxy, PROXY_ANSWER, "SUBSCRIBE", 1);
+    (void)server_ask(w.server->port, "CLIENT KILL TYPE pubsub");
+    AWAIT(proxy_faults(w.proxy) == 1);
+    AWAIT(is_watching_again(&w));
+    AWAIT(is_heard(&w.heard, w.other, &w.seq));
+    watched_end(&w);
 }
 
 /* Nobody waits for the answer to an acknowledgement, but it is read. */
