@@ -407,7 +407,8 @@ STET_API void stet_scope_end(stet_ctx *ctx);
 STET_API void *stet_ctx_alloc(stet_ctx *ctx, size_t size);
 /** printf into such memory, for building inputs. NULL when out of memory. */
 STET_API char *stet_ctx_printf(stet_ctx *ctx, const char *fmt, ...) STET_PRINTF(2, 3);
-/** Call fn(arg) when the handler ends in whatever way, also when it is let go; last first. */
+/** Call fn(arg) when the handler has ended in whatever way, also when it is let go; last first. Behind all
+ * bodies it began, also those it did not wait for, and behind the undos of an automatic rollback. */
 STET_API int stet_on_exit(stet_ctx *ctx, void (*fn)(void *arg), void *arg);
 
 #ifdef __cplusplus

@@ -15,8 +15,8 @@
 #define AWAY_STRAGGLERS_US 5000000
 
 /* Of the store as a whole: not of a unit, a run or the memory of this process. */
-static bool
-away_is(int err)
+bool
+stet__store_is_away(int err)
 {
     return err == STET_EIO || err == STET_EPOISONED || err == STET_EUNCERTAIN ||
            err == STET_EBUSY || err == STET_EREADONLY || err == STET_EFULL;
@@ -43,7 +43,7 @@ stet__log_store(stet_engine *e, const stet_id *run, const char *handler, int err
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (away_is(err)) {
+    if (stet__store_is_away(err)) {
         level = STET_LOG_DEBUG;
         if (!away_is_straggler(e, now_us) &&
             atomic_compare_exchange_strong(&e->away_us, &here, now_us > 0 ? now_us : 1))

@@ -9,6 +9,7 @@
 #include "engine/host.h"
 
 #define END_AGAIN_US 20000
+#define END_TROUBLED_MS 1000
 
 static bool
 end_done(stet_engine *e, stet__work *w, const stet_outcome *o)
@@ -185,6 +186,29 @@ end_release(stet_ctx *c, int64_t *due_ms)
     return stet__host_append(c, &fact, NULL);
 }
 
+/* Not our run's fault: the store, or a worker that lacks memory or a handler. */
+static bool
+end_is_trouble(int latch)
+{
+    return latch == STET_ENOHANDLER || latch == STET_ENOTFOUND || latch == STET_ENOMEM || latch == STET_EMOVED ||
+           (stet__store_is_away(latch) && !STET__MUTANT(trouble_counted));
+}
+
+/* So no attempt is used; but not at once again. */
+static int
+end_troubled(stet_ctx *c, int64_t *due_ms)
+{
+    stet_engine *e = host_claim(c)->engine;
+    int          err = end_release(c, due_ms);
+
+    if (stet__store_is_away(c->latch) && c->latch_text != NULL) {
+        (void)stet__fail(c->latch, "%s", c->latch_text);
+        stet__log_store(e, &c->run.id, c->run.handler, c->latch, "is given back, and executed again in a while");
+    }
+    *due_ms += END_TROUBLED_MS;
+    return err;
+}
+
 /* One whose rollback is to go on, executed again, did not come to all that was done before it: what it did not come to
  * cannot be undone, and comes first. */
 static bool
@@ -320,12 +344,8 @@ end_decide(stet_ctx *c, int64_t *due_ms)
     if (c->run.is_told && c->run.stop_code == 0 && (c->latch == 0 || c->latch == STET_ERETRY) &&
         (c->is_undone || c->run.rollback == 0) && unasked == NULL)
         return end_fact(c, STET__FACT_FAILED, c->run.told.code, c->run.told.cause, c->run.told.error, c->run.told.origin);
-    if (c->latch == STET_ENOHANDLER || c->latch == STET_ENOTFOUND || c->latch == STET_EIO || c->latch == STET_ENOMEM) {
-        int err = end_release(c, due_ms);
-
-        *due_ms += 1000; /* not our run's fault: no attempt is used, but not at once again */
-        return err;
-    }
+    if (end_is_trouble(c->latch))
+        return end_troubled(c, due_ms);
     if (c->latch == STET_EROLLBACK && end_is_partial(c, unasked))
         return end_not_all(c, unasked, due_ms);
     if (c->latch != 0)
@@ -640,8 +660,8 @@ stet__host_end(stet_ctx *c)
         (void)end_too_big(c);
     if (c->stuck_code == STET_ECORRUPT)
         err = end_bare(c, STET_STATUS_STUCK, c->stuck_text, STET_NEVER);
-    else if (claim->is_refused && (c->latch == STET_ENOMEM || c->latch == STET_EIO))
-        err = end_bare(c, 0, NULL, stet__store_now(e) + 1000); /* its status was not learnt; not at once again */
+    else if (claim->is_refused && end_is_trouble(c->latch)) /* its status was not learnt */
+        err = end_bare(c, 0, NULL, stet__store_now(e) + END_TROUBLED_MS);
     else if (claim->is_refused)
         err = end_bare(c, stet__run_shown(&c->run, STET_STATUS_PENDING), NULL, stet__store_now(e));
     else {

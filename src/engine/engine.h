@@ -211,6 +211,8 @@ size_t stet__committer_more(void *arg, const stet_unit *units, size_t n);
 /* A call to the store failed with this, and stet_last_error() says how. "FMT: SAID", about a run or not. */
 void stet__log_store(stet_engine *e, const stet_id *run, const char *handler, int err, const char *fmt, ...) STET_PRINTF(5, 6);
 void stet__store_back(stet_engine *e); /* it took something */
+/* The store's own trouble, which passes: nothing was wrong with what was asked of it. */
+bool stet__store_is_away(int err);
 /* Queue a unit; follow with one of the next two. */
 void stet__submit(stet_engine *e, stet__work *w);
 /* Let the committer's thread see to the queue. */

@@ -77,8 +77,12 @@ ctx_await_bodies(stet_ctx *c)
 int
 stet__ctx_latch(stet_ctx *c, int code)
 {
-    if (c->latch == 0)
+    if (c->latch == 0) {
         c->latch = code;
+        /* What the handler asks from here on may say something else on this thread. */
+        if (code != STET_SUSPENDED && code != STET_ERETRY && code != STET_ENOMEM)
+            c->latch_text = stet__arena_str(&c->arena, stet_last_error());
+    }
     if (c->is_inside)
         ctx_await_bodies(c);
     return c->latch;

@@ -198,6 +198,7 @@ struct stet_ctx {
     bool             is_loaded;
     bool             is_rewritten;  /* an operator changed what it has seen: what its bodies leave is not of that record */
     int              latch;         /* 0, or what every further call returns */
+    const char      *latch_text;    /* what was said of that; or NULL */
     const char      *file;
     int              line;
     const stet_branch *branches;     /* of the switch that is being asked for, for host->asked() */

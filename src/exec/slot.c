@@ -305,9 +305,20 @@ slot_resume(stet__slot *slot, stet_ctx *c)
     }
 }
 
+/* Not while a body of its own is executed, or about to be: what they free may be in its hands. */
 static void
 slot_run_exits(stet_ctx *c)
 {
+    const stet__exec *x = c->exec;
+    bool              has_bodies;
+
+    if (c->exits == NULL || !stet__co_is_done(c->co))
+        return;
+    stet__lock(x->p, x->lock);
+    has_bodies = c->jobs > 0;
+    stet__unlock(x->p, x->lock);
+    if (has_bodies)
+        return;
     while (c->exits != NULL) {
         stet__exit_hook *hook = c->exits;
 
@@ -347,8 +358,8 @@ slot_turn(stet__slot *slot, stet_ctx *c)
                 x->host->suspend(c);
             return false;
         }
-        slot_run_exits(c);
     }
+    slot_run_exits(c);
     /* A body of its own may still run elsewhere; its memory is ours. */
     return !x->host->end(c);
 }

@@ -61,6 +61,7 @@
     X(step_before, "a step is recorded before its body is executed")                               \
     X(step_once_more, "a step is tried once more than its policy says")                            \
     X(retry_uncounted, "a failed attempt of a step is recorded with the number before its own")    \
+    X(trouble_counted, "a read that the store refuses uses an attempt of the run")                 \
     X(attempt_uncounted, "the second failed attempt of a run does not count")                      \
     X(effect_first, "a body begins before what it depends on is durable")                          \
     X(answer_early, "waiters are answered before the end of their run is durable")                 \

@@ -523,6 +523,81 @@ exits(stet_ctx *ctx, stet_bytes input)
     return STET_OK;
 }
 
+/* What the hook frees is in the hands of the body. */
+static char exit_word[16];
+
+static void
+on_exit_frees(void *arg)
+{
+    (void)snprintf(exit_word, sizeof exit_word, "freed");
+    effect("%s", (const char *)arg);
+}
+
+static int
+body_word(stet_attempt *a, void *door)
+{
+    if (door != NULL)
+        gate_pass(door);
+    effect("body sees %s", exit_word);
+    return stet_attempt_return(a, stet_text(""));
+}
+
+static int
+gives_up(stet_ctx *ctx, void *door)
+{
+    stet_future *f;
+
+    (void)snprintf(exit_word, sizeof exit_word, "it");
+    CHECK_OK(stet_on_exit(ctx, on_exit_frees, (void *)"exit"));
+    STET_TRY(stet_step_start(ctx, &f, "word", body_word, door, NULL));
+    if (door != NULL)
+        gate_await(door, 1);
+    effect("returns");
+    return stet_fail(ctx, STET_EPERMANENT, "that will do");
+}
+
+static int
+gives_up_before(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return gives_up(ctx, NULL);
+}
+
+static gate word_door = GATE_INIT;
+
+static int
+gives_up_during(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return gives_up(ctx, &word_door);
+}
+
+TEST(B24_exit_hooks_wait_for_bodies_the_handler_did_not_wait_for)
+{
+    static const stet_handler handlers[] = { { "before", gives_up_before, NULL },
+                                             { "during", gives_up_during, NULL },
+                                             { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    char                     *text;
+
+    f->options.concurrency = 1; /* the body begins behind the handler */
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.before", "", NULL);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    fixture_down(f);
+    f->options.concurrency = 2; /* beside it */
+    fixture_up_with(f, handlers);
+    run = fixture_start(f->engine, "t.during", "", NULL);
+    AWAIT(effects("returns") == 2);
+    gate_open(&word_door);
+    EXPECT_ANSWER(f->engine, &run, STET_ERUN);
+    text = effects_text();
+    CHECK_STR(text, "returns\nbody sees it\nexit\nreturns\nbody sees it\nexit\n");
+    free(text);
+    fixture_end(f);
+}
+
 TEST(B24_exit_hooks_run_when_a_handler_is_let_go_and_when_it_returns_last_first)
 {
     static const stet_handler handlers[] = { { "exits", exits, NULL }, { 0 } };

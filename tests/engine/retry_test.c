@@ -1,5 +1,7 @@
 /* Retries: how many, how long apart, and which failures there are. Rows C1, C2. tsan: yes */
-#include "fixture.h"
+#include "damage.h"
+
+#include "engine/engine.h"
 
 /* ---- C1: retries ----------------------------------------------------------------------------- */
 
@@ -375,4 +377,119 @@ TEST(C2_a_deferral_to_a_time_that_is_past_waits_like_a_failure)
 TEST(C2_not_before_a_time_that_is_past_waits_like_a_failure)
 {
     long_ago_is_a_failures_wait("body", STET_STATUS_SUSPENDED, "step retry");
+}
+
+/* ---- a store in trouble ---------------------------------------------------------------------- */
+
+static const stet_store_ops *c1_real;
+static atomic_int            c1_code, c1_left, c1_refused;
+
+static int
+c1_refuse(void)
+{
+    atomic_fetch_sub(&c1_left, 1);
+    atomic_fetch_add(&c1_refused, 1);
+    return stet__fail(atomic_load(&c1_code), "store x: the server is loading");
+}
+
+static int
+c1_value(stet_store *s, const char *space, stet_bytes key, stet_value *value)
+{
+    if (atomic_load(&c1_left) > 0 && strcmp(space, STET__SPACE_STATE) == 0)
+        return c1_refuse();
+    return c1_real->value(s, space, key, value);
+}
+
+static stet_id c1_run; /* whose inbox cannot be read */
+
+static int
+c1_inbox(stet_store *s, stet_id run, uint64_t from, size_t limit, stet_facts_fn fn, void *arg)
+{
+    if (atomic_load(&c1_left) > 0 && stet__id_equal(run, c1_run))
+        return c1_refuse();
+    return c1_real->inbox(s, run, from, limit, fn, arg);
+}
+
+static int
+h_reads(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes value;
+
+    (void)input;
+    STET_TRY(stet_state_get(ctx, &value, "entry"));
+    return stet_return(ctx, stet_text("read"));
+}
+
+TEST(C1_a_read_that_a_store_in_trouble_refuses_uses_no_attempt)
+{
+    static const int          codes[] = { STET_EBUSY, STET_EFULL };
+    static const stet_handler handlers[] = { { "reads", h_reads, NULL }, { 0 } };
+    const fixture_service     services[] = { { "o", handlers, true, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+    char                      key[8];
+
+    f->engine = fixture_open_with(f, services);
+    c1_real = f->engine->store->ops;
+    damage_ops(f->engine)->value = c1_value;
+    CHECK_OK(stet_engine_start(f->engine));
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        (void)snprintf(key, sizeof key, "%zu", i);
+        atomic_store(&c1_code, codes[i]);
+        atomic_store(&c1_left, 1);
+        run = fixture_start(f->engine, "o.reads", "",
+                            STET_START(.key = key, .retry = { .attempts = 1 }));
+        EXPECT_RESULT(f->engine, &run, "read");
+        CHECK_INT(atomic_load(&c1_left), 0);
+        CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    }
+    fixture_end(f);
+}
+
+static int
+h_go(stet_ctx *ctx, stet_bytes input)
+{
+    stet_bytes word;
+
+    (void)input;
+    STET_TRY(stet_await_signal(ctx, &word, "go", NULL));
+    return stet_return(ctx, word);
+}
+
+static int
+h_c1_naps(stet_ctx *ctx, stet_bytes input)
+{
+    STET_TRY(stet_sleep_ms(ctx, "nap", 300));
+    return stet_return(ctx, input);
+}
+
+static const stet_handler c1_waits[] = { { "waits", h_go, NULL }, { "naps", h_c1_naps, NULL }, { 0 } };
+
+/* Time goes by as another run tells; then the store is well again. */
+TEST(C1_a_store_that_is_busy_is_not_asked_for_an_inbox_without_a_pause)
+{
+    fixture    *f = fixture_begin();
+    stet_run_id run, other;
+
+    f->options.parked_max = STET_NONE;
+    f->engine = fixture_open(f);
+    c1_real = f->engine->store->ops;
+    CHECK_OK(stet_register(f->engine, "t", c1_waits));
+    damage_ops(f->engine)->inbox = c1_inbox;
+    CHECK_OK(stet_engine_start(f->engine));
+    run = fixture_start(f->engine, "t.waits", "", NULL);
+    fixture_await_status(f->engine, &run, STET_STATUS_SUSPENDED);
+    AWAIT(fixture_look(f->engine, &run).worker[0] == '\0');
+    c1_run = damage_id(&run);
+    atomic_store(&c1_code, STET_EBUSY);
+    atomic_store(&c1_left, 1000000000);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text("gone"), NULL));
+    AWAIT(atomic_load(&c1_refused) >= 2);
+    other = fixture_start(f->engine, "t.naps", "", NULL);
+    EXPECT_RESULT(f->engine, &other, "");
+    atomic_store(&c1_left, 0);
+    EXPECT_RESULT(f->engine, &run, "gone");
+    CHECK(atomic_load(&c1_refused) < 100);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    fixture_end(f);
 }

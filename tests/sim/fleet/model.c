@@ -816,7 +816,12 @@ model_fact(fleet *w, const fleet_node *node, fleet_run *run, const stet_op *op, 
         model_rolled_back(w, run);
         run->rolled_at = fact->revision;
         break;
-    case STET__FACT_ATTEMPT_FAILED: run->attempts++; /* fall through */
+    case STET__FACT_ATTEMPT_FAILED:
+        run->attempts++;
+        if (stet__store_is_away((int)fact->code)) /* no handler fails like that */
+            fleet_fail(w, run, "a store in trouble (%s) uses one of its attempts",
+                       stet_code_name((int)fact->code));
+        /* fall through */
     case STET__FACT_DEFERRED:
         fleet_settle(w, run, epoch, (stet_bytes){ NULL, 0 });
         run->not_before_ms = fact->until_ms;
