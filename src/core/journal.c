@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define JOURNAL_KEY_MAX (2 * STET__NAME_MAX + 64)
@@ -722,6 +723,44 @@ journal_return_letter(stet__journal *j, const stet__cmd *wait)
     return STET_OK;
 }
 
+static bool
+journal_took_letter(const stet__cmd *cmd, uint64_t from)
+{
+    return cmd->kind == STET__FACT_SIGNAL && !STET__MUTANT(rewind_deaf) && cmd->revision >= from && cmd->is_settled &&
+           cmd->code == 0;
+}
+
+static int
+journal_newest_first(const void *a, const void *b)
+{
+    const stet__cmd *one = *(const stet__cmd *const *)a, *other = *(const stet__cmd *const *)b;
+
+    return one->settled_at < other->settled_at ? 1 : -1; /* no two are the same */
+}
+
+/* Newest first, so that the oldest is in front in the end. */
+static int
+journal_return_letters(stet__journal *j, uint64_t from)
+{
+    const stet__cmd **took;
+    size_t            n = 0, at = 0;
+    int               err = STET_OK;
+
+    for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        n += journal_took_letter(cmd, from);
+    if (n == 0)
+        return STET_OK;
+    if ((took = stet__arena_get(j->arena, n * sizeof *took)) == NULL)
+        return stet__fail(STET_ENOMEM, "out of memory while loading a journal");
+    for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
+        if (journal_took_letter(cmd, from))
+            took[at++] = cmd;
+    qsort(took, n, sizeof *took, journal_newest_first);
+    for (at = 0; at < n && err == STET_OK; at++)
+        err = journal_return_letter(j, took[at]);
+    return err;
+}
+
 /* What others see of it, or wait for because of it, has to go. */
 static void
 journal_orphan(stet__journal *j, stet__cmd *cmd)
@@ -766,26 +805,13 @@ journal_is_behind(const stet__cmd *cmd, uint64_t from)
 int
 stet__journal_rewind(stet__journal *j, uint64_t from)
 {
-    uint64_t    below = UINT64_MAX;
     size_t      at = 0, len;
     const void *key;
     void       *value;
     int         err;
 
-    /* Newest first, so that the oldest is in front in the end. */
-    for (;;) {
-        const stet__cmd *last = NULL;
-
-        for (const stet__cmd *cmd = j->waiting; cmd != NULL; cmd = cmd->next)
-            if (cmd->kind == STET__FACT_SIGNAL && !STET__MUTANT(rewind_deaf) && cmd->revision >= from && cmd->is_settled && cmd->code == 0 &&
-                cmd->settled_at < below && (last == NULL || cmd->settled_at > last->settled_at))
-                last = cmd;
-        if (last == NULL)
-            break;
-        below = last->settled_at;
-        if ((err = journal_return_letter(j, last)) != STET_OK)
-            return err;
-    }
+    if ((err = journal_return_letters(j, from)) != STET_OK)
+        return err;
     journal_rewind_updates(j, from);
     j->inherited = j->inherited_max = 0; /* it may go another way now, and do it anew */
     for (stet__cmd **link = &j->waiting; *link != NULL;) {

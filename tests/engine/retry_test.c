@@ -463,7 +463,9 @@ h_c1_naps(stet_ctx *ctx, stet_bytes input)
     return stet_return(ctx, input);
 }
 
-static const stet_handler c1_waits[] = { { "waits", h_go, NULL }, { "naps", h_c1_naps, NULL }, { 0 } };
+static const stet_handler c1_waits[] = { { "waits", h_go, NULL },
+                                         { "naps", h_c1_naps, NULL },
+                                         { 0 } };
 
 /* Time goes by as another run tells; then the store is well again. */
 TEST(C1_a_store_that_is_busy_is_not_asked_for_an_inbox_without_a_pause)

@@ -173,6 +173,31 @@ TEST(C8_signals_come_back_in_the_order_they_were_taken_and_not_those_that_were_l
     subject_free(&s);
 }
 
+/* So many that looking for the newest of them anew each time would take half a minute. */
+TEST(C8_very_many_signals_come_back_in_their_order)
+{
+    enum { MANY = 20000 };
+    subject  s;
+    uint64_t from;
+    char     text[16];
+
+    rewrite_start(&s);
+    from = s.run.journal + 1;
+    for (int i = 1; i <= MANY; i++) {
+        (void)snprintf(text, sizeof text, "%d", i);
+        notify(&s, FACT(SIGNALLED, .name = TEXT("a"), .value = stet_text(text)));
+        APPLY(&s, SIGNAL, .name = TEXT("word"), .topic = TEXT("a"), .occurrence = i);
+    }
+    CHECK(letter_of(&s, "a").data == NULL);
+    rewind_to(&s, from);
+    for (int i = 1; i <= MANY; i++) {
+        (void)snprintf(text, sizeof text, "%d", i);
+        APPLY(&s, SIGNAL, .name = TEXT("word"), .topic = TEXT("a"), .occurrence = i);
+        CHECK(is(ask(&s, STET__FACT_SIGNAL, "word")->value, text));
+    }
+    subject_free(&s);
+}
+
 /* What others wait for because of it, or see of it, is to go: each once. */
 TEST(C8_a_rewind_leaves_open_calls_marks_and_timers_to_be_removed)
 {
