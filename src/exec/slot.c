@@ -305,26 +305,28 @@ slot_resume(stet__slot *slot, stet_ctx *c)
     }
 }
 
-/* Not while a body of its own is executed, or about to be: what they free may be in its hands. */
-static void
+/* Not while a body of its own is executed, or about to be: what they free may be in its hands. Its end wakes us. False:
+ * they have to wait for that. */
+static bool
 slot_run_exits(stet_ctx *c)
 {
     const stet__exec *x = c->exec;
     bool              has_bodies;
 
     if (c->exits == NULL || !stet__co_is_done(c->co))
-        return;
+        return true;
     stet__lock(x->p, x->lock);
     has_bodies = c->jobs > 0;
     stet__unlock(x->p, x->lock);
     if (has_bodies)
-        return;
+        return false;
     while (c->exits != NULL) {
         stet__exit_hook *hook = c->exits;
 
         c->exits = hook->next;
         hook->fn(hook->arg);
     }
+    return true;
 }
 
 /* First turn: load the run, make the coroutine. False: it is not to be executed. */
@@ -359,9 +361,8 @@ slot_turn(stet__slot *slot, stet_ctx *c)
             return false;
         }
     }
-    slot_run_exits(c);
     /* A body of its own may still run elsewhere; its memory is ours. */
-    return !x->host->end(c);
+    return slot_run_exits(c) && !x->host->end(c);
 }
 
 static void
