@@ -500,7 +500,8 @@ stet__journal_asked(stet__journal *j, stet__cmd *cmd)
 {
     if (!cmd->is_asked && journal_must_be_asked(cmd))
         j->unasked--;
-    j->inherited += !cmd->is_asked && cmd->is_inherited && cmd->kind == STET__FACT_STEP;
+    /* One that was skipped need not be asked for either; nobody did it. */
+    j->inherited += !cmd->is_asked && cmd->is_inherited && cmd->kind == STET__FACT_STEP && !cmd->is_skipped;
     cmd->is_asked = true;
 }
 

@@ -91,7 +91,7 @@ typedef struct stet__journal {
     stet__cmd   *orphans;     /* CALLs that were forgotten by a rewind before they were answered */
     stet__map    repeats;     /* STEP, as in rows, + occurrence -> how often it was forgotten */
     uint64_t     unasked;     /* recorded commands the handler must still ask for */
-    uint64_t     inherited;   /* steps of the run this one retries that the handler has asked for */
+    uint64_t     inherited;   /* steps the run this one retries has done that the handler has asked for */
     uint64_t     inherited_max; /* … that an attempt before this one had */
     uint64_t     choices;     /* recorded waits the handler has not come to yet */
     uint64_t     inherited_choices; /* … that the run this one retries recorded */

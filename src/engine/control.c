@@ -130,6 +130,7 @@ control_tell(stet_engine *e, stet__work *w, stet__loaded *l, int code, const cha
 
 typedef struct control_scan {
     int      code;
+    bool     is_told; /* since the journal was read */
     uint64_t last;
     size_t   rows;
 } control_scan;
@@ -145,14 +146,17 @@ control_on_inbox(void *arg, uint64_t first, uint32_t count, stet_bytes facts)
     scan->rows++;
     if (stet__fact_decode(&fact, &facts) != STET_OK)
         return STET_OK; /* whoever takes it will be stuck on it; it asks for nothing */
-    if (scan->code == 0 && fact.kind == STET__FACT_CANCEL)
+    if (fact.kind == STET__FACT_TOLD)
+        scan->is_told = true;
+    if (scan->code == 0 && !scan->is_told && fact.kind == STET__FACT_CANCEL)
         scan->code = STET_ECANCELLED;
-    if (scan->code == 0 && fact.kind == STET__FACT_DEADLINE)
+    if (scan->code == 0 && !scan->is_told && fact.kind == STET__FACT_DEADLINE)
         scan->code = STET_EEXPIRED;
     return STET_OK;
 }
 
-/* A stop that waits in the inbox counts as asked; but not behind what was told. */
+/* A stop that waits in the inbox counts as asked; but not behind what was told, also where the journal was read before
+ * that. */
 int
 stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 {
@@ -161,7 +165,7 @@ stet__stop_asked(stet_engine *e, const stet__run *run, int *code)
 
     *code = 0;
     do {
-        if (scan.code != 0 || run->is_told)
+        if (scan.code != 0 || scan.is_told || run->is_told)
             break;
         scan.rows = 0;
         if ((err = e->store->ops->inbox(e->store, run->id, scan.last + 1, CONTROL_PAGE, control_on_inbox, &scan)) != STET_OK)
