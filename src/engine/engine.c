@@ -557,7 +557,7 @@ stet__open_on(stet_engine **out, stet__platform *p, stet_store *store, const cha
     stet__map_init(&e->policies, &p->alloc);
     stet__ahead_init(e);
     engine_name(e);
-    store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING;
+    store->sticky = 1ull << STET_STATUS_CANCELLING | 1ull << STET_STATUS_COMPENSATING | 1ull << STET_STATUS_COMPENSATION_FAILED;
     store->quiet = 1ull << STET_STATUS_SUSPENDED;
     store->is_client = (e->config.roles & STET_ROLE_CLIENT) != 0;
     store->looks_ms = e->config.wait_poll_ms;
