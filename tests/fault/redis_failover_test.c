@@ -1,11 +1,10 @@
 /* A Redis server that is no longer the one to write to, and another in its place: a connection that
  * was told so is left, whatever was asked there, and with it all others; hints come again. */
-#include <stdarg.h>
 #include <stdatomic.h>
 
 #include "fixture.h"
 #include "proxy.h"
-#include "redis_server.h"
+#include "redis_pair.h"
 #include "store/redis.h"
 
 __attribute__((constructor)) static void
@@ -16,67 +15,13 @@ failover_share(void)
 
 /* ---- servers --------------------------------------------------------------------------------- */
 
-/* What the server answers to a command, as text, in a static buffer. */
-static const char *
-server_ask(int port, const char *fmt, ...)
-{
-    static char   text[16384];
-    redisContext *c = redisConnect("127.0.0.1", port);
-    redisReply   *reply;
-    va_list       args;
-
-    CHECK(c != NULL && c->err == 0);
-    va_start(args, fmt);
-    reply = redisvCommand(c, fmt, args);
-    va_end(args);
-    CHECK(reply != NULL);
-    if (reply->type == REDIS_REPLY_ERROR)
-        test_fail(__FILE__, __LINE__, "%s: %s", fmt, reply->str);
-    if (reply->type == REDIS_REPLY_ARRAY)
-        (void)snprintf(text, sizeof text, "%lld",
-                       reply->elements > 1 ? reply->element[1]->integer : -1);
-    else if (reply->type == REDIS_REPLY_INTEGER)
-        (void)snprintf(text, sizeof text, "%lld", reply->integer);
-    else
-        (void)snprintf(text, sizeof text, "%s", reply->str);
-    freeReplyObject(reply);
-    redisFree(c);
-    return text;
-}
-
-static const char *
-server_info(int port, const char *section, const char *field)
-{
-    static char text[64];
-
-    text[0] = '\0';
-    (void)stet__redis_info(server_ask(port, "INFO %s", section), field, text, sizeof text);
-    return text;
-}
-
-static long long
-server_number(int port, const char *section, const char *field)
-{
-    return strtoll(server_info(port, section, field), NULL, 10);
-}
-
 /* How often it refused something because of that. */
 static long long
 server_is_full(int port)
 {
-    const char *count = strstr(server_info(port, "errorstats", "errorstat_OOM"), "=");
+    const char *count = strstr(redis_field(port, "errorstats", "errorstat_OOM"), "=");
 
     return count != NULL ? strtoll(count + 1, NULL, 10) : 0;
-}
-
-static redis_server *
-server_new(void)
-{
-    redis_server *s = redis_server_new("repl-diskless-sync-delay 0");
-
-    if (s == NULL)
-        test_fail(__FILE__, __LINE__, "no server: %s", redis_server_why());
-    return s;
 }
 
 /* A primary, its replica, and a handle that reaches the one the address leads to. */
@@ -93,30 +38,16 @@ failover_begin(failover *f)
 {
     memset(f, 0, sizeof *f);
     (void)setenv("TMPDIR", test_dir(), 1); /* crumbs go with the test */
-    f->old = server_new();
-    f->next = server_new();
-    (void)server_ask(f->next->port, "REPLICAOF 127.0.0.1 %d", f->old->port);
-    AWAIT(strcmp(server_info(f->next->port, "replication", "master_link_status"), "up") == 0);
+    redis_pair(&f->old, &f->next);
     f->proxy = proxy_new_redis(f->old->port);
     CHECK_OK(stet__store_open(&f->s, stet__platform_real(),
                               redis_server_url_at(proxy_port(f->proxy), "two")));
 }
 
-/* The old one only reads from now on, and hears of nothing any more. */
-static void
-failover_demote(failover *f)
-{
-    long long at = server_number(f->old->port, "replication", "master_repl_offset");
-
-    AWAIT(server_number(f->next->port, "replication", "slave_repl_offset") >= at);
-    (void)server_ask(f->next->port, "REPLICAOF NO ONE");
-    (void)server_ask(f->old->port, "REPLICAOF 127.0.0.1 1");
-}
-
 static void
 failover_happens(failover *f)
 {
-    failover_demote(f);
+    redis_pair_swap(f->old, f->next);
     proxy_lead(f->proxy, f->next->port);
 }
 
@@ -289,7 +220,7 @@ TEST(G4_redis_reads_leave_a_replica_that_answers_nothing)
     CHECK_OK(put(f.s, 1));
     CHECK_INT(version(f.s), 1);
     CHECK_OK(look(f.s));
-    (void)server_ask(f.old->port, "CONFIG SET replica-serve-stale-data no");
+    (void)redis_ask(f.old->port, "CONFIG SET replica-serve-stale-data no");
     failover_happens(&f);
     CHECK_INT(version(f.s), 1);
     CHECK_OK(look(f.s));
@@ -305,7 +236,7 @@ TEST(G4_redis_no_connection_is_made_to_a_replica)
     failover_begin(&f);
     CHECK_OK(put(f.s, 1));
     CHECK_INT(version(f.s), 1);
-    failover_demote(&f);
+    redis_pair_swap(f.old, f.next);
     CHECK_CODE(session(f.s), STET_EREADONLY);
     CHECK_CODE(get(f.s, &is), STET_EREADONLY);
     CHECK_HAS(stet_last_error(), "replica");
@@ -448,8 +379,8 @@ on_hint(void *arg)
 static bool
 is_watching(int port, const char *prefix)
 {
-    return server_number(port, "clients", "blocked_clients") == 1 &&
-           strtol(server_ask(port, "PUBSUB NUMSUB {%s}:n", prefix), NULL, 10) == 1;
+    return redis_number(port, "clients", "blocked_clients") == 1 &&
+           strtol(redis_ask(port, "PUBSUB NUMSUB {%s}:n", prefix), NULL, 10) == 1;
 }
 
 static bool
@@ -483,8 +414,8 @@ TEST(G9_redis_hints_come_from_the_server_that_took_over)
 static bool
 is_listening_at(int port, int other)
 {
-    (void)server_ask(other, "PUBLISH {two}:n somebody");
-    return strcmp(server_ask(port, "PUBSUB NUMSUB {two}:n"), "1") == 0;
+    (void)redis_ask(other, "PUBLISH {two}:n somebody");
+    return strcmp(redis_ask(port, "PUBSUB NUMSUB {two}:n"), "1") == 0;
 }
 
 /* Nothing breaks there; a renewal of a lease finds out, for the hints as well. */
@@ -495,7 +426,7 @@ TEST(G9_redis_who_only_listens_leaves_with_the_others)
     failover_begin(&f);
     f.s->is_client = true;
     CHECK_OK(f.s->ops->watch(f.s, on_hint, &f.heard));
-    AWAIT(strcmp(server_ask(f.old->port, "PUBSUB NUMSUB {two}:n"), "1") == 0);
+    AWAIT(strcmp(redis_ask(f.old->port, "PUBSUB NUMSUB {two}:n"), "1") == 0);
     failover_happens(&f);
     CHECK_OK(session(f.s));
     AWAIT(is_listening_at(f.next->port, f.old->port));
@@ -515,7 +446,7 @@ watched_begin(watched *w)
 {
     memset(w, 0, sizeof *w);
     (void)setenv("TMPDIR", test_dir(), 1);
-    w->server = server_new();
+    w->server = redis_one();
     w->proxy = proxy_new_redis(w->server->port);
     CHECK_OK(stet__store_open(&w->s, stet__platform_real(),
                               redis_server_url_at(proxy_port(w->proxy), "one")));
@@ -550,7 +481,7 @@ TEST(G9_redis_the_group_is_joined_later_if_it_cannot_be_joined_now)
     watched_begin(&w);
     proxy_answer(w.proxy, "-OOM command not allowed\r\n", 26);
     proxy_fault_at(w.proxy, PROXY_ANSWER, "XGROUP CREATE", 1);
-    (void)server_ask(w.server->port, "XGROUP DESTROY {one}:h workers"); /* whoever waits is told */
+    (void)redis_ask(w.server->port, "XGROUP DESTROY {one}:h workers"); /* whoever waits is told */
     AWAIT(proxy_faults(w.proxy) == 1);
     AWAIT(is_watching_again(&w));
     AWAIT(is_heard(&w.heard, w.other, &w.seq));
@@ -563,7 +494,7 @@ is_told(watched *w)
 {
     int before = atomic_load(&w->heard);
 
-    (void)server_ask(w->server->port, "PUBLISH {one}:n somebody");
+    (void)redis_ask(w->server->port, "PUBLISH {one}:n somebody");
     fixture_breathe();
     return atomic_load(&w->heard) > before;
 }
@@ -574,12 +505,12 @@ TEST(G9_redis_who_cannot_join_the_group_listens_all_the_same)
     watched w;
 
     watched_begin(&w);
-    (void)server_ask(w.server->port, "CONFIG SET maxmemory 1");
-    (void)server_ask(w.server->port, "XGROUP DESTROY {one}:h workers");
+    (void)redis_ask(w.server->port, "CONFIG SET maxmemory 1");
+    (void)redis_ask(w.server->port, "XGROUP DESTROY {one}:h workers");
     AWAIT(server_is_full(w.server->port) > 1);
     AWAIT(is_told(&w));
     CHECK(!is_watching(w.server->port, "one"));
-    (void)server_ask(w.server->port, "CONFIG SET maxmemory 0");
+    (void)redis_ask(w.server->port, "CONFIG SET maxmemory 0");
     AWAIT(is_watching_again(&w));
     watched_end(&w);
 }
@@ -591,7 +522,7 @@ TEST(G9_redis_the_channel_is_listened_to_later_if_that_is_refused_now)
     watched_begin(&w);
     proxy_answer(w.proxy, "-NOPERM no permissions to access a channel\r\n", 44);
     proxy_fault_at(w.proxy, PROXY_ANSWER, "SUBSCRIBE", 1);
-    (void)server_ask(w.server->port, "CLIENT KILL TYPE pubsub");
+    (void)redis_ask(w.server->port, "CLIENT KILL TYPE pubsub");
     AWAIT(proxy_faults(w.proxy) == 1);
     AWAIT(is_watching_again(&w));
     AWAIT(is_heard(&w.heard, w.other, &w.seq));
@@ -608,7 +539,7 @@ TEST(G9_redis_an_acknowledgement_that_is_refused_by_a_replica_is_heeded)
     (void)greetings(w.proxy);
     proxy_answer(w.proxy, "-READONLY You can't write\r\n", 27);
     proxy_fault_at(w.proxy, PROXY_ANSWER, "XACK", 1);
-    (void)server_ask(w.server->port, "XADD {one}:h * c somebody");
+    (void)redis_ask(w.server->port, "XADD {one}:h * c somebody");
     AWAIT(proxy_faults(w.proxy) == 1);
     AWAIT((made += greetings(w.proxy)) >= 2); /* one to hear, one for the stream */
     AWAIT(is_watching_again(&w));
