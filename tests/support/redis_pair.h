@@ -16,8 +16,8 @@ long long   redis_number(int port, const char *section, const char *field);
 redis_server *redis_one(void);
 /* The second one has all that the first one has. */
 void redis_pair(redis_server **primary, redis_server **replica);
-/* Nothing that was acknowledged is missing at the one that is the primary now; the other only reads,
- * and hears of nothing any more. */
+/* Nothing that was acknowledged is missing at the one that is the primary now; the other one only
+ * reads, and hears of nothing any more. */
 void redis_pair_swap(const redis_server *primary, const redis_server *replica);
 
 #endif
