@@ -161,10 +161,18 @@ stet__ctx_barrier(stet_ctx *c)
 }
 
 int
+stet__ctx_skipped(stet_ctx *c)
+{
+    if (c->lacks != 0)
+        (void)stet__fail(c->lacks, "%s", c->lacks_text != NULL ? c->lacks_text : stet_code_text(c->lacks));
+    return stet__ctx_latch(c, c->lacks != 0 ? c->lacks : STET_SUSPENDED);
+}
+
+int
 stet__ctx_catch_up(stet_ctx *c)
 {
     stet_attempt *done = NULL, *reversed = NULL;
-    bool          is_skipped = false, has_no_room = false;
+    bool          is_skipped = false;
 
     if (atomic_load(&c->has_finished)) {
         stet__lock(c->exec->p, c->exec->lock);
@@ -184,12 +192,11 @@ stet__ctx_catch_up(stet_ctx *c)
         stet_attempt *next = reversed->next;
 
         is_skipped = is_skipped || reversed->is_skipped;
-        has_no_room = has_no_room || reversed->has_no_room;
         (void)stet__step_record(c, reversed);
         reversed = next;
     }
     if (is_skipped)
-        (void)stet__ctx_latch(c, has_no_room ? STET_ENOMEM : STET_SUSPENDED);
+        (void)stet__ctx_skipped(c);
     if (c->latch == 0 && (atomic_load(&c->inbox_known) > c->run.taken || atomic_load(&c->has_news)))
         (void)c->exec->host->refresh(c);
     return c->latch;

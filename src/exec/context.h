@@ -81,7 +81,7 @@ struct stet_attempt {
     bool         is_unrecorded; /* it ran, and its record could not be made */
     uint64_t     revision; /* its record, if it has one, is not behind this; the host's */
     bool         is_skipped; /* never entered: the lease had ended, or the run was let go, before its turn came; … */
-    bool         has_no_room; /* … or there was no crumb for it */
+    int          lacks;      /* … or the code of what it needed and could not have: a crumb, a transaction */
     int          code;
     stet__buf    text;
     struct stet_attempt *next; /* in the executor's queue of bodies, or the context's finished ones */
@@ -199,6 +199,8 @@ struct stet_ctx {
     bool             is_rewritten;  /* an operator changed what it has seen: what its bodies leave is not of that record */
     int              latch;         /* 0, or what every further call returns */
     const char      *latch_text;    /* what was said of that; or NULL */
+    int              lacks;         /* what a body that was not entered could not have; or 0 */
+    const char      *lacks_text;
     const char      *file;
     int              line;
     const stet_branch *branches;     /* of the switch that is being asked for, for host->asked() */
@@ -393,6 +395,8 @@ void stet__exec_discard(stet__exec *x, stet_ctx *c);
 int  stet__ctx_enter(stet_ctx *c, const char *call);
 /* Let every further call return `code`; returns it. In the coroutine it waits for the run's bodies first. */
 int  stet__ctx_latch(stet_ctx *c, int code);
+/* Because of a body that was not entered. */
+int  stet__ctx_skipped(stet_ctx *c);
 void stet__ctx_yield(stet_ctx *c, stet__yield why);
 /* Suspend the run and go on when something arrived; takes it into run and journal. */
 int  stet__ctx_suspend(stet_ctx *c);

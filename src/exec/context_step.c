@@ -93,6 +93,15 @@ attempt_conn(const stet_attempt *a, stet_conn_kind kind)
 struct sqlite3 *stet_attempt_sqlite(const stet_attempt *a) { return attempt_conn(a, STET_CONN_SQLITE); }
 struct pg_conn *stet_attempt_postgres(const stet_attempt *a) { return attempt_conn(a, STET_CONN_POSTGRES); }
 
+/* It would fail the same way again. */
+static bool
+attempt_is_final(const stet_attempt *a)
+{
+    stet_class class_ = stet_code_class(a->code);
+
+    return (class_ == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT) || class_ == STET_CLASS_USAGE;
+}
+
 void
 stet__attempt_run(stet_attempt *a)
 {
@@ -101,6 +110,8 @@ stet__attempt_run(stet_attempt *a)
 
     if (a->future->is_tx && (a->code = host->tx_begin(a->ctx, a, a->future->timeout_ms)) != STET_OK) {
         a->code = stet_attempt_fail(a, a->code, "%s", stet_last_error());
+        a->is_skipped = !attempt_is_final(a);
+        a->lacks = a->is_skipped ? a->code : 0;
         return;
     }
     if (a->future->timeout_ms > 0)
@@ -275,15 +286,6 @@ step_record_retry(stet_ctx *c, stet_future *f, stet_attempt *a, const char *text
     return STET_OK;
 }
 
-/* It would fail the same way again. */
-static bool
-step_is_final(const stet_attempt *a)
-{
-    stet_class class_ = stet_code_class(a->code);
-
-    return (class_ == STET_CLASS_PERMANENT && a->code != STET_ETIMEOUT) || class_ == STET_CLASS_USAGE;
-}
-
 /* What the body said. Where there was no memory for that, the text of its code would pass for it. */
 static const char *
 step_text(stet_attempt *a)
@@ -313,9 +315,9 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
             err = step_record_result(c, f, a);
         else if (a->code == STET_EDEFER && a->not_before_ms != 0)
             err = step_record_retry(c, f, a, text);
-        else if (!step_is_final(a) && f->retry.attempts > 0 && a->number < f->retry.attempts + STET__MUTANT(step_once_more))
+        else if (!attempt_is_final(a) && f->retry.attempts > 0 && a->number < f->retry.attempts + STET__MUTANT(step_once_more))
             err = step_record_retry(c, f, a, text);
-        else if ((step_is_final(a) || f->retry.attempts > 0) && !f->is_undo)
+        else if ((attempt_is_final(a) || f->retry.attempts > 0) && !f->is_undo)
             err = step_record_failure(c, f, a, text);
         else {
             f->is_broken = true;
@@ -326,6 +328,10 @@ stet__step_record(stet_ctx *c, stet_attempt *a)
     /* A body that took its time is worth a flush of its own: nothing the handler does next shall cost it. */
     if (err == STET_OK && c->latch == 0 && a->took_us > STEP_LONG_US)
         c->exec->host->commit_now(c);
+    if (a->is_skipped && a->lacks != 0 && c->lacks == 0) {
+        c->lacks = a->lacks;
+        c->lacks_text = stet__arena_str(&c->arena, text);
+    }
     stet__buf_free(&a->result);
     stet__buf_free(&a->text);
     c->exec->host->crumb_spent(c, a);
@@ -428,7 +434,7 @@ step_run_here(stet_ctx *c, stet_future *f)
         return STET_OK;
     }
     err = stet__step_record(c, a);
-    return a->is_skipped ? stet__ctx_latch(c, a->has_no_room ? STET_ENOMEM : STET_SUSPENDED) : err;
+    return a->is_skipped ? stet__ctx_skipped(c) : err;
 }
 
 /* A step that had begun before (its retry is recorded) and is stopped: the future settles, because that is

@@ -267,8 +267,8 @@ slot_run_body(stet__slot *slot, stet_ctx *c, stet_attempt *a)
      * stood still in between is told that the body may have been entered. Nothing comes between the look and the
      * body, so the time is taken before. */
     a->took_us = -stet__mono_us(x->p);
-    a->has_no_room = !x->host->crumb_set(a->ctx, a);
-    if (!a->has_no_room && x->host->may_execute(a->ctx)) {
+    a->lacks = x->host->crumb_set(a->ctx, a) ? 0 : STET_ENOMEM;
+    if (a->lacks == 0 && x->host->may_execute(a->ctx)) {
         stet__attempt_run(a);
         a->took_us += stet__mono_us(x->p);
     } else {

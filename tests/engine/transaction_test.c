@@ -167,6 +167,53 @@ TEST(I4_a_body_that_fails_leaves_nothing_behind)
     bank_end(f, db);
 }
 
+/* ---- a store in trouble ---------------------------------------------------------------------- */
+
+static const stet_store_ops *troubled_ops;
+static atomic_int            troubles;
+
+static int
+tx_begin_troubled(stet_store *s, int64_t limit_ms, stet_tx **tx)
+{
+    if (atomic_fetch_sub(&troubles, 1) > 0) {
+        *tx = NULL;
+        return stet__fail(STET_EIO, "the connection is lost");
+    }
+    return troubled_ops->tx_begin(s, limit_ms, tx);
+}
+
+static int
+h_pay_once(stet_ctx *ctx, stet_bytes input)
+{
+    (void)input;
+    return stet_step(ctx, NULL, "pay", body_pay, (void *)"ann",
+                     STET_STEP(.attempts = 1, .transaction = true));
+}
+
+/* No body was entered, and it is not its fault. */
+TEST(I4_B2_a_transaction_that_cannot_be_begun_uses_no_attempt)
+{
+    static const stet_handler handlers[] = { { "pay", h_pay_once, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    sqlite3                  *db = bank_up(f, handlers);
+    stet_run_id               run;
+
+    troubled_ops = f->engine->store->ops;
+    damage_ops(f->engine)->tx_begin = tx_begin_troubled;
+    CHECK_OK(stet_engine_start(f->engine));
+    atomic_store(&troubles, 2);
+    run = fixture_start(f->engine, "t.pay", "", STET_START(.retry = { .attempts = 1 }));
+    CHECK_OK(stet_wait(f->engine, NULL, &run, fixture_patience_ms()));
+    CHECK_INT(atomic_load(&troubles), -1);
+    CHECK_INT(fixture_facts(f->engine, &run, "attempt failed", NULL), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "step retry", NULL), 0);
+    CHECK_INT(fixture_facts(f->engine, &run, "released", NULL), 2);
+    CHECK(fixture_logged(f, "the connection is lost") > 0);
+    CHECK_INT(bank_ask(db, "SELECT count(*) FROM paid"), 1);
+    CHECK_INT(effects("paying"), 1);
+    bank_end(f, db);
+}
+
 /* ---- what a body may not do ------------------------------------------------------------------ */
 
 static int
