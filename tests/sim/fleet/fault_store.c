@@ -20,6 +20,8 @@ enum {
     FAULT_NEWS_ONE_IN = 2,
     FAULT_GREETED_ONE_IN = 8,
     FAULT_ALOOF_ONE_IN = 12,
+    FAULT_BESIDE_ONE_IN = 2,
+    FAULT_EMITS_US = 4000000,
     FAULT_REAPED_ONE_IN = 2,
     FAULT_STALLED_US = 50000
 };
@@ -155,18 +157,43 @@ fault_reaped(stet_store *s, const stet_unit *units, size_t n)
         }
 }
 
+typedef bool (*fault_fact_fn)(const fleet_run *run, const stet__fact *fact);
+
 static bool
-fault_has_step(const stet_unit *unit)
+fault_has(const fleet *w, const stet_unit *unit, fault_fact_fn is)
 {
     for (size_t i = 0; i < unit->n_ops; i++) {
         stet_bytes in = unit->ops[i].data;
         stet__fact fact;
 
         while (unit->ops[i].kind == STET_OP_FACTS && stet__fact_decode(&fact, &in) == STET_OK)
-            if (fact.kind == STET__FACT_STEP)
+            if (is(fleet_run_of(w, unit->ops[i].run), &fact))
                 return true;
     }
     return false;
+}
+
+static bool
+fault_is_step(const fleet_run *run, const stet__fact *fact)
+{
+    (void)run;
+    return fact->kind == STET__FACT_STEP;
+}
+
+/* A step, no undo, of a run that is being rolled back because it failed: it was done beside that. */
+static bool
+fault_is_beside(const fleet_run *run, const stet__fact *fact)
+{
+    return fault_is_step(run, fact) && run != NULL && run->is_undone && run->is_rolled_back &&
+           !stet__name_is_undo(fact->name);
+}
+
+/* Not all who wait for this event have been told. */
+static bool
+fault_is_lot(const fleet_run *run, const stet__fact *fact)
+{
+    (void)run;
+    return fact->kind == STET__FACT_EMIT && (fact->flags & STET__FACT_MORE);
 }
 
 /* Somebody tells a run something just when it records a step and is suspended, or ends: that is refused. */
@@ -181,11 +208,24 @@ fault_greeted(stet_store *s, const stet_unit *units, size_t n)
                                  ? fleet_run_of(w, units[i].conds[k].run)
                                  : NULL;
 
-            if (run != NULL && fault_has_step(&units[i]) &&
+            if (run != NULL && fault_has(w, &units[i], fault_is_step) &&
                 fleet_whim_strikes(w, FAULT_GREETED_ONE_IN)) {
                 fleet_whim_greet(w, s->platform, run);
                 return;
             }
+        }
+}
+
+/* The answer is on its way so long that others begin to wait for the event before the next lot. */
+static void
+fault_emits(stet_store *s, const stet_unit *units, size_t n)
+{
+    fleet *w = fault_of(s)->node->w;
+
+    for (size_t i = 0; w->plan.has_whims && w->has_faults && i < n; i++)
+        if (fault_has(w, &units[i], fault_is_lot)) {
+            fleet_nap(s->platform, 1 + (int64_t)fleet_draw(&w->whims, FAULT_EMITS_US));
+            return;
         }
 }
 
@@ -202,8 +242,11 @@ fault_aloof(stet_store *s, const stet_unit *units, const stet_outcome *outcomes,
         bool is_news = outcomes[i].result == STET_ECONFLICT &&
                        units[i].conds[outcomes[i].cond].kind == STET_COND_INBOX;
 
-        if ((outcomes[i].result != STET_OK && !is_news) || !fault_has_step(&units[i]) ||
-            !fleet_whim_strikes(w, is_news ? FAULT_NEWS_ONE_IN : FAULT_ALOOF_ONE_IN))
+        if ((outcomes[i].result != STET_OK && !is_news) ||
+            !fault_has(w, &units[i], fault_is_step) ||
+            !fleet_whim_strikes(w, is_news                                    ? FAULT_NEWS_ONE_IN
+                                   : fault_has(w, &units[i], fault_is_beside) ? FAULT_BESIDE_ONE_IN
+                                                                              : FAULT_ALOOF_ONE_IN))
             continue;
         us = 1000 * (w->plan.lease_ms + (int64_t)fleet_draw(&w->whims, (uint64_t)w->plan.lease_ms));
         node->aloof_end_us = stet__sim_now_us(w->sim) + us;
@@ -240,6 +283,8 @@ fault_commit(stet_store *s, const stet_unit *units, size_t n, stet_outcome *outc
         err = fault_apply(s, units, n, outcomes);
     if (err == STET_OK && !is_poisoned && !is_lost)
         fault_aloof(s, units, outcomes, n);
+    if (err == STET_OK)
+        fault_emits(s, units, n);
     fault_way(s, FLEET_CRASH_AFTER);
     if (err != STET_OK || !(is_poisoned || is_lost))
         return err;

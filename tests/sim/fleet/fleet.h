@@ -341,6 +341,7 @@ typedef struct fleet_step {
     uint64_t met_in;   /* the last execution in which the handler came to it */
     bool     was_met;  /* … that recorded an end of its own, or the begin of a rollback */
     bool     is_late;  /* started before a rollback the handler asked for, and done behind it */
+    bool     is_beside; /* done while the run was being rolled back because it failed */
     uint32_t attempts; /* recorded ones */
     uint32_t done;     /* the how many-th that was recorded, with a result; 0: it was not */
     uint32_t failed;   /* … as failed */

@@ -21,8 +21,9 @@ enum {
     HANDLER_UNDONE_ONE_IN = 3, /* … when it failed and is rolled back */
     HANDLER_LAST_ONE_IN = 4,   /* … in its last attempt, behind which it will be */
     HANDLER_CRASHES_ONE_IN = 6,
-    HANDLER_HEIR_ONE_IN = 2,  /* both of one that undoes what it inherited */
-    HANDLER_SPOILT_ONE_IN = 2 /* … which has nothing of its own, because of this */
+    HANDLER_BESIDE_ONE_IN = 2, /* … where it does not know yet what was done beside that */
+    HANDLER_HEIR_ONE_IN = 2,   /* both of one that undoes what it inherited */
+    HANDLER_SPOILT_ONE_IN = 2  /* … which has nothing of its own, because of this */
 };
 
 typedef struct handler_arg {
@@ -1136,15 +1137,33 @@ handler_unlucky_one_in(const fleet_run *run)
                                                                             : 0;
 }
 
+/* Was one of the futures of this operation done beside its rollback? Only who comes so far knows of it. */
 static bool
-handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x)
+handler_has_beside(const fleet_run *run, size_t op)
+{
+    char   name[16];
+    size_t len;
+
+    handler_name(name, op, -1);
+    len = strlen(name);
+    for (const fleet_step *s = run->steps; s != NULL; s = s->next)
+        if (s->is_beside && strncmp(s->step, name, len) == 0 && s->step[len] == '-')
+            return true;
+    return false;
+}
+
+static bool
+handler_is_unlucky(stet_ctx *ctx, const fleet_execution *x, size_t op)
 {
     const fleet_run *run;
     uint64_t         one_in;
 
     return x->w->plan.has_whims && !x->is_asked && x->w->of == NULL &&
            (run = fleet_run_named(x->w, stet_info(ctx)->run)) != NULL &&
-           (one_in = handler_unlucky_one_in(run)) != 0 && fleet_whim_strikes(x->w, one_in);
+           (one_in = run->is_rolled_back && handler_has_beside(run, op)
+                         ? HANDLER_BESIDE_ONE_IN
+                         : handler_unlucky_one_in(run)) != 0 &&
+           fleet_whim_strikes(x->w, one_in);
 }
 
 /* Some that inherit steps fail for good just behind them: all they ever undo is another run's. */
@@ -1205,7 +1224,7 @@ fleet_handler(stet_ctx *ctx, stet_bytes input)
     for (size_t op = 0; op < x->program.n; op++) {
         uint64_t value = 0;
 
-        if (handler_is_unlucky(ctx, x))
+        if (handler_is_unlucky(ctx, x, op))
             return STET_ENOMEM;
         if (handler_is_spoilt(ctx, x, op))
             return stet_fail(ctx, STET_EPERMANENT, "spoilt");

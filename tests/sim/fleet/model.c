@@ -431,6 +431,7 @@ model_step_fact(fleet *w, fleet_run *run, uint64_t epoch, const stet__fact *fact
         (fact->flags & STET__FACT_SKIPPED) == 0) {
         run->n_done++;
         s->is_late = run->rolled_at != 0;
+        s->is_beside = run->is_undone && run->is_rolled_back;
         if (fact->code == 0)
             s->done = run->n_done;
         else
