@@ -11,6 +11,7 @@ KILLS    ?= 500
 SEEDS    ?= 2000
 SEED     ?= 1
 SIZE     ?=
+SANITIZE ?=
 SECONDS  ?= 60
 
 .PHONY: all help deps demo test bench sim soak mutants fuzz coverage install clean format
@@ -25,7 +26,7 @@ help:
 	@echo "make test       install what is missing, build three ways, run every test"
 	@echo "                CONFIGS='plain asan tsan checks' and ONLY=substring narrow it down"
 	@echo "make bench      measure; ONLY=name one benchmark, FORMAT=json for programs"
-	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large]"
+	@echo "make sim        a fleet on virtual time from a seed; SEEDS=$(SEEDS) SEED=$(SEED) [SIZE=large] [SANITIZE=address]"
 	@echo "make soak       new seeds, crash, fault and e2e tests, kill -9 in thousands; TIME=$(TIME)"
 	@echo "make mutants    bugs planted on purpose: each must be found; ONLY=name one of them"
 	@echo "make fuzz       fuzz the parsers and decoders; SECONDS=$(SECONDS) each, or TIME=10m"
@@ -49,10 +50,13 @@ bench:
 	@$(MAKE) all 1>&2
 	@$(BUILD)/bench/stet-bench $(if $(ONLY),--only=$(ONLY)) $(if $(FORMAT),--format=$(FORMAT))
 
+# With AddressSanitizer arenas ask for each thing by itself, so a seed is another history.
+sim: SIM = $(BUILD)$(if $(SANITIZE),/sim-$(SANITIZE))
 sim:
-	@$(CMAKE) -S . -B $(BUILD) -DSTET_WERROR=ON >/dev/null
-	@$(CMAKE) --build $(BUILD) -j $(JOBS) --target stet-sim | grep -v -e Built -e '%]' || true
-	@$(BUILD)/tests/stet-sim --seed $(SEED) --seeds $(SEEDS) $(if $(filter large,$(SIZE)),--large)
+	@$(CMAKE) -S . -B $(SIM) -DSTET_WERROR=ON \
+	    $(if $(SANITIZE),-DSTET_SANITIZE=$(SANITIZE) -DCMAKE_C_COMPILER=clang) >/dev/null
+	@$(CMAKE) --build $(SIM) -j $(JOBS) --target stet-sim | grep -v -e Built -e '%]' || true
+	@$(SIM)/tests/stet-sim --seed $(SEED) --seeds $(SEEDS) $(if $(filter large,$(SIZE)),--large)
 
 soak: all
 	@BUILD="$(BUILD)" TIME="$(TIME)" KILLS="$(KILLS)" ONLY="$(ONLY)" tools/soak.sh

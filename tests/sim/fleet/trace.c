@@ -92,10 +92,16 @@ void
 fleet_tell(fleet *w, FILE *out)
 {
     const char *size = w->options.is_large ? " SIZE=large" : "";
+#ifdef STET__ASAN
+    const char *build = " SANITIZE=address"; /* where it is another history (Makefile) */
+#else
+    const char *build = "";
+#endif
 
     if (w->is_failed) {
         fprintf(out, "seed %" PRIu64 " failed: %s\n", w->options.seed, w->failure);
-        fprintf(out, "again: make sim SEEDS=1 SEED=%" PRIu64 "%s\n", w->options.seed, size);
+        fprintf(out, "again: make sim SEEDS=1 SEED=%" PRIu64 "%s%s\n", w->options.seed, size,
+                build);
     }
     if (w->failed_run != 0) {
         fprintf(out, "the last events of run %u:\n", w->failed_run);
