@@ -328,7 +328,8 @@ fleet_step_undone(fleet *w, fleet_run *run, const char *undo, bool is_given)
         fleet_fail(w, run, "%s, which was not done, or is undone already", undo);
         return;
     }
-    if (!run->is_rolled_back)
+    /* A failure an operator replaced behind the rollback was done before it: who comes by there again undoes it. */
+    if (!run->is_rolled_back && (undone->failed == 0 || run->rolled_at < undone->revision))
         fleet_fail(w, run, "%s, and no rollback is under way", undo);
     /* What a retry inherits from behind the rollback its handler asks for is nothing the handler has come to then. */
     for (const fleet_step *s = run->steps; s != NULL; s = s->next)
