@@ -33,8 +33,9 @@ STET_API int stet_run_skip(stet_engine *engine, const stet_run_id *run, const ch
 
 /** Replace the recorded result of a step. The handler is replayed with it; if it takes another way now than what is
  * recorded, the run gets stuck, and stet_run_rewind() helps. Without a number it is the last of that name. A
- * rollback that failed is not tried again by it: stet_rollback_retry() does that, with the new result. STET_ESTATE: it
- * has none yet, or none because the handler was told to stop there. */
+ * rollback that failed is not tried again by it: stet_rollback_retry() does that, with the new result. A step that had
+ * failed counts as done from then on: a rollback behind it undoes it, also one that is over, when the handler comes by
+ * there again. STET_ESTATE: it has none yet, or none because the handler was told to stop there. */
 STET_API int stet_run_edit(stet_engine *engine, const stet_run_id *run, const char *step, stet_bytes result,
                            const char *by, const char *why);
 

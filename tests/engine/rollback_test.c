@@ -45,6 +45,15 @@ u_undo(stet_attempt *a, stet_bytes result)
     return STET_OK;
 }
 
+/* Of whatever result. */
+static int
+u_whatever(stet_attempt *a, stet_bytes result)
+{
+    (void)a;
+    effect("undo %.*s", (int)result.len, (const char *)result.data);
+    return STET_OK;
+}
+
 static int permanent = STET_EPERMANENT, passing = STET_EBUSY;
 
 static int
@@ -939,6 +948,44 @@ TEST(B11_a_cancel_that_comes_while_an_undo_fails_does_not_change_what_was_answer
     CHECK_INT(fixture_look(f->engine, &c.run).status, STET_STATUS_COMPENSATION_FAILED);
     c.e->store->ops = looking;
     stet_close(c.e);
+    fixture_end(f);
+}
+
+/* Nothing came of its second step, it says, and all before is undone. */
+static int
+h_mistaken(stet_ctx *ctx, stet_bytes input)
+{
+    int rc;
+
+    (void)input;
+    STET_TRY(done(ctx, "reserve"));
+    rc = stet_step(ctx, NULL, "charge", b_fail, &permanent, STET_STEP(.undo = u_whatever));
+    if (rc != STET_OK && rc != STET_ESTEP)
+        return rc;
+    STET_TRY(stet_rollback(ctx));
+    STET_TRY(stet_await_signal(ctx, NULL, "go", NULL));
+    return stet_return(ctx, stet_text("gone"));
+}
+
+/* Found by the simulator. An operator knows that it was done all the same. */
+TEST(B11_C8_a_failure_that_is_replaced_behind_a_rollback_is_undone)
+{
+    static const stet_handler mistaken[] = { { "mistaken", h_mistaken, NULL }, { 0 } };
+    fixture                  *f = fixture_begin();
+    stet_run_id               run;
+
+    fixture_up_with(f, mistaken);
+    run = fixture_start(f->engine, "t.mistaken", "", NULL);
+    AWAIT(fixture_facts(f->engine, &run, "signal wait", "go") == 1);
+    CHECK_STR(undone(), "reserve");
+    CHECK_OK(stet_run_edit(f->engine, &run, "charge", stet_text("paid"), "me", "it was"));
+    AWAIT(effects("undo paid") == 1);
+    CHECK_OK(stet_signal(f->engine, &run, "go", stet_text(""), NULL));
+    EXPECT_RESULT(f->engine, &run, "gone");
+    CHECK_INT(effects("undo paid"), 1);
+    CHECK_STR(undone(), "reserve paid");
+    CHECK_INT(effects("fail"), 1);
+    (void)fixture_sound(f->engine);
     fixture_end(f);
 }
 
